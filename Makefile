@@ -1,0 +1,47 @@
+# What a contributor runs. `make` alone lists it.
+# Only Go is needed (and a C compiler for the race detector); the tools come
+# through tools/go.mod, at the versions written there.
+
+GO       ?= go
+FUZZTIME ?= 60s
+BENCH    ?= .
+ARGS     ?=
+
+LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test lint fmt bench fuzz clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for your own)
+	bin/xds-relay serve $(ARGS)
+
+build: ## build bin/xds-relay
+	$(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
+
+test: ## run all tests with the race detector
+	$(GO) test -race ./...
+
+lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
+	$(LINT) run ./...
+
+fmt: ## format all Go files
+	$(LINT) fmt ./...
+
+bench: ## run the benchmarks (BENCH='Parse' for some of them)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+# `go test -fuzz` takes one target of one package at a time.
+fuzz: ## run every fuzz target for FUZZTIME (60s) each
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		targets=$$($(GO) test -list '^Fuzz' $$pkg) || { echo "$$targets"; exit 1; }; \
+		for target in $$(echo "$$targets" | grep '^Fuzz' || true); do \
+			echo "fuzz $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+clean: ## remove what was built
+	rm -rf bin

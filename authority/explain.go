@@ -1,0 +1,133 @@
+package authority
+
+// This file tells people what a router does, and why.
+
+import (
+	"fmt"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Explain says step by step, one per line, how a name is routed that a client
+// with this Node (which may be nil) asks for under typeURL (which may be empty
+// for an xdstp name). The error is that of Xdstp or OldStyle: why it ended
+// where the steps end.
+func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error) {
+	var steps strings.Builder
+	if urn.IsName(name) {
+		err := r.explainXdstp(&steps, typeURL, name)
+		return steps.String(), err
+	}
+	err := r.explainOldStyle(&steps, node, typeURL, name)
+	return steps.String(), err
+}
+
+func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) error {
+	fmt.Fprintf(steps, "%s is an xdstp name: it means the same to every client\n", name)
+	route, err := r.Xdstp(name)
+	if err != nil {
+		return err
+	}
+	if route.Key.Name != name {
+		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
+	}
+	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && asked != route.Key.Type {
+		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
+	}
+	r.explainSource(steps, route.Scope)
+	return nil
+}
+
+func (r *Router) explainOldStyle(steps *strings.Builder, node *corev3.Node, typeURL, name string) error {
+	fmt.Fprintf(steps, "%q is an old-style name: what it means depends on the client, here node %q of cluster %q, and on the type, here %q\n",
+		name, node.GetId(), node.GetCluster(), typeURL)
+	scope, i, err := r.oldStyle(node, typeURL, func(i int, err error) {
+		when := oneLine(r.rules[i].When)
+		if err != nil {
+			fmt.Fprintf(steps, "old_style_names[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)
+			return
+		}
+		fmt.Fprintf(steps, "old_style_names[%d] does not match: %s is false\n", i, when)
+	})
+	if i < 0 {
+		return err
+	}
+	rule := r.rules[i]
+	if rule.When == "" {
+		fmt.Fprintf(steps, "old_style_names[%d] matches: it has no when\n", i)
+	} else {
+		fmt.Fprintf(steps, "old_style_names[%d] matches: %s is true\n", i, oneLine(rule.When))
+	}
+	if err != nil {
+		return err
+	}
+	if rule.Partition == "" {
+		fmt.Fprintf(steps, "partition %q: the rule has only this one\n", scope.Partition)
+	} else {
+		fmt.Fprintf(steps, "partition %q: %s\n", scope.Partition, oneLine(rule.Partition))
+	}
+	r.explainSource(steps, scope)
+	return nil
+}
+
+func (r *Router) explainSource(steps *strings.Builder, scope cache.Scope) {
+	i, _ := r.find(scope.Authority)
+	a := &r.authorities[i]
+	fmt.Fprintf(steps, "authority %q: authorities[%d]", scope.Authority, i)
+	if a.Name != scope.Authority {
+		fmt.Fprintf(steps, ", which is %s", a.Name)
+	}
+	fmt.Fprintf(steps, "\nfed by %s\n", describeSource(a))
+}
+
+// Describe says what each authority and each rule does, one per line.
+func (r *Router) Describe() string {
+	var b strings.Builder
+	for i, a := range r.authorities {
+		fmt.Fprintf(&b, "authorities[%d]: xdstp://%s/... is fed by %s", i, a.Name, describeSource(&a))
+		if strings.HasPrefix(a.Name, "*") {
+			b.WriteString(", each authority by itself")
+		}
+		b.WriteString("\n")
+	}
+	always := false
+	for i, rule := range r.rules {
+		who := "every client"
+		switch {
+		case !rule.Always():
+			who = "a client with " + oneLine(rule.When)
+		case i > 0:
+			who = "every other client"
+		}
+		always = rule.Always()
+		share := "with all clients of this rule"
+		if rule.Partition != "" {
+			share = "with those that have the same " + oneLine(rule.Partition)
+		}
+		fmt.Fprintf(&b, "old_style_names[%d]: %s is served from authority %q, sharing %s\n", i, who, rule.Authority, share)
+	}
+	if !always {
+		b.WriteString("old_style_names: any other client is refused, except for xdstp names\n")
+	}
+	return b.String()
+}
+
+func describeSource(a *configs.Authority) string {
+	if a.Directory != "" {
+		return "directory " + a.Directory
+	}
+	s := a.Servers[0]
+	security := "plaintext"
+	if s.TLS != nil {
+		security = "TLS"
+	}
+	return fmt.Sprintf("server %s (%s, %s)", s.Address, s.Protocol, security)
+}
+
+// oneLine folds an expression that was written over several lines.
+func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }

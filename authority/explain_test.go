@@ -1,0 +1,110 @@
+package authority
+
+import (
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+func TestExplainTellsEveryStep(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		yaml          string
+		node          *corev3.Node
+		typeURL, what string
+		want, err     string
+	}{
+		{
+			name: "xdstp", yaml: federation, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the same to every client
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
+			name: "xdstp, a pattern, another spelling and another type", yaml: federation, typeURL: secretType, what: "xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?b=1&a=2",
+			want: `
+xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?b=1&a=2 is an xdstp name: it means the same to every client
+its key is xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?a=2&b=1
+its type is envoy.config.cluster.v3.Cluster, so nothing will be found under type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+authority "a.b.example.com": authorities[2], which is *.b.example.com
+fed by server b:1 (delta, plaintext)
+`,
+		},
+		{
+			name: "xdstp, not configured", yaml: federation, typeURL: clusterType, what: "xdstp://other/envoy.config.cluster.v3.Cluster/x",
+			want: `
+xdstp://other/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the same to every client
+`,
+			err: `xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/x": authority "other" is not configured at this relay`,
+		},
+		{
+			name: "old-style, the last rule", yaml: catchAll, node: node(t, "a", "mesh", nil), typeURL: clusterType, what: "backend",
+			want: `
+"backend" is an old-style name: what it means depends on the client, here node "a" of cluster "mesh", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+old_style_names[0] does not match: type_url.endsWith(".Secret") is false
+old_style_names[1] does not match: node.metadata.team == "edge" cannot be evaluated: no such key: team
+old_style_names[2] does not match: node.cluster == "tenant" && node.id != "" is false
+old_style_names[3] matches: it has no when
+partition "a": node.id
+authority "Onprem:1": authorities[4]
+fed by directory onprem
+`,
+		},
+		{
+			name: "old-style, one partition", yaml: rules, typeURL: secretType, what: "*",
+			want: `
+"*" is an old-style name: what it means depends on the client, here node "" of cluster "", and on the type, here "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+old_style_names[0] matches: type_url.endsWith(".Secret") is true
+partition "": the rule has only this one
+authority "Onprem:1": authorities[4]
+fed by directory onprem
+`,
+		},
+		{
+			name: "old-style, no partition", yaml: rules, node: node(t, "a", "tenant", map[string]any{"team": "mesh"}), typeURL: clusterType, what: "backend",
+			want: `
+"backend" is an old-style name: what it means depends on the client, here node "a" of cluster "tenant", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+old_style_names[0] does not match: type_url.endsWith(".Secret") is false
+old_style_names[1] does not match: node.metadata.team == "edge" is false
+old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
+`,
+			err: `old_style_names[2].partition: node.metadata.tenant for node "a": no such key: tenant`,
+		},
+		{
+			name: "old-style, no rules", yaml: federation, what: "backend",
+			want: `
+"backend" is an old-style name: what it means depends on the client, here node "" of cluster "", and on the type, here ""
+`,
+			err: `old-style names: no rule of old_style_names matches node "" of cluster "" for type ""`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := router(t, tt.yaml).Explain(tt.node, tt.typeURL, tt.what)
+			if want := strings.TrimPrefix(tt.want, "\n"); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+			if err == nil && tt.err != "" || err != nil && err.Error() != tt.err {
+				t.Errorf("got %v, want %s", err, tt.err)
+			}
+		})
+	}
+}
+
+func TestDescribeSaysWhoIsRefused(t *testing.T) {
+	const refused = "old_style_names: any other client is refused, except for xdstp names\n"
+	for _, tt := range []struct {
+		name, yaml string
+		want       bool
+	}{
+		{"no rules", federation, true},
+		{"rules for some", rules, true},
+		{"rules for all", catchAll, false},
+	} {
+		if got := strings.Contains(router(t, tt.yaml).Describe(), refused); got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// Package authority says where a resource name belongs: to which authority,
+// and for an old-style name to which partition of it, and what feeds that
+// authority.
+//
+// TP1: "Federation". An xdstp name says its authority itself and means the
+// same to every client. What an old-style name means depends on the client's
+// Node, so the configuration's rules decide.
+package authority
+
+// This file is the way from a name to its scope. errors.go has what can go
+// wrong on it, explain.go tells it to people.
+
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Route is where an xdstp name belongs.
+type Route struct {
+	// Scope is the authority's: a concrete one, never a pattern. It may be the
+	// empty one.
+	Scope cache.Scope
+	// Key is what the name is known by: two spellings of one name have equal
+	// keys. It names the resource's type, which is to be the type that the
+	// client asks for.
+	Key urn.Key
+}
+
+// Router routes names by a configuration. It does not change, and is safe for
+// concurrent use.
+type Router struct {
+	exact map[string]int // indexes of authorities, by name
+	// suffixes are the indexes of authorities that are patterns, by what
+	// follows the *, which begins with a dot.
+	suffixes    map[string]int
+	authorities []configs.Authority
+	rules       []configs.Rule
+}
+
+// New returns a router for cfg, which comes from configs.Load or
+// configs.Parse.
+func New(cfg *configs.Config) *Router {
+	r := &Router{
+		exact:       map[string]int{},
+		suffixes:    map[string]int{},
+		authorities: cfg.Authorities,
+		rules:       cfg.OldStyleNames,
+	}
+	for i, a := range cfg.Authorities {
+		if suffix, ok := strings.CutPrefix(a.Name, "*"); ok {
+			r.suffixes[suffix] = i
+		} else {
+			r.exact[a.Name] = i
+		}
+	}
+	return r
+}
+
+// Xdstp routes an xdstp name, by the authority in it: a configured authority
+// of that name, else the pattern with the longest suffix. Each authority that
+// a pattern covers is a scope of its own.
+//
+// A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one that
+// the relay does not serve yet an *UnsupportedNameError; and one of an
+// authority that is not configured an *UnknownAuthorityError, for the relay
+// connects to nothing that the configuration does not name.
+func (r *Router) Xdstp(name string) (Route, error) {
+	key, err := urn.KeyOf(name)
+	switch {
+	case err != nil:
+		// Names as they come over the wire have no directives, so to KeyOf they
+		// are a mistake. The others' mistakes are mistakes in a URL as well.
+		if _, notURL := urn.ParseURL(name); notURL == nil {
+			return Route{}, &UnsupportedNameError{Name: name, Feature: "directives"}
+		}
+		return Route{}, err
+	case !urn.IsName(name):
+		_, err := urn.ParseURN(name)
+		return Route{}, err
+	case key.Glob:
+		return Route{}, &UnsupportedNameError{Name: name, Feature: "glob collections"}
+	}
+	if _, ok := r.find(key.Authority); !ok {
+		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
+	}
+	return Route{Scope: cache.Scope{Authority: key.Authority}, Key: key}, nil
+}
+
+// OldStyle returns the scope of all old-style names, and of the wildcard, that
+// a client with this Node (which may be nil) asks for under typeURL: what the
+// first rule says that matches. A rule whose when cannot be evaluated does not
+// match. Evaluation takes microseconds and gives the same for the same Node and
+// type, so callers do it once per stream and type and not per name.
+//
+// If no rule matches, the error is a *NoRuleError; if the rule's partition
+// cannot be evaluated, a *PartitionError.
+func (r *Router) OldStyle(node *corev3.Node, typeURL string) (cache.Scope, error) {
+	scope, _, err := r.oldStyle(node, typeURL, func(int, error) {})
+	return scope, err
+}
+
+// oldStyle is OldStyle. It also returns the index of the rule, and tells
+// passed about each rule before it that did not match, and the error if it
+// could not be evaluated.
+func (r *Router) oldStyle(node *corev3.Node, typeURL string, passed func(int, error)) (cache.Scope, int, error) {
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if ok, err := rule.Matches(node, typeURL); !ok {
+			passed(i, err)
+			continue
+		}
+		partition, err := rule.PartitionOf(node, typeURL)
+		if err != nil {
+			return cache.Scope{}, i, &PartitionError{Rule: i, Partition: rule.Partition, Node: node.GetId(), Err: err}
+		}
+		return cache.Scope{Authority: rule.Authority, Partition: partition, OldStyle: true}, i, nil
+	}
+	return cache.Scope{}, -1, &NoRuleError{Node: node.GetId(), Cluster: node.GetCluster(), TypeURL: typeURL}
+}
+
+// Source returns the configured authority that feeds a scope: its servers or
+// its directory. Several scopes have the same source, as those of a pattern
+// do. It returns false for a scope that this router did not make. The result
+// is shared and not to be changed.
+func (r *Router) Source(scope cache.Scope) (*configs.Authority, bool) {
+	i, ok := r.find(scope.Authority)
+	if !ok {
+		return nil, false
+	}
+	return &r.authorities[i], true
+}
+
+// find returns the index of the authority that serves name.
+func (r *Router) find(name string) (int, bool) {
+	if i, ok := r.exact[name]; ok {
+		return i, true
+	}
+	for dot := 1; dot < len(name); dot++ {
+		if name[dot] == '.' {
+			if i, ok := r.suffixes[name[dot:]]; ok {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,252 @@
+package authority
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+const (
+	clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	secretType  = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+)
+
+const federation = `
+listeners: [{address: ":18000"}]
+authorities:
+  - name: cloud.example.com
+    servers: [{address: "cloud:443", tls: {}}]
+  - name: "*.example.com"
+    servers: [{address: "any:1", protocol: sotw}]
+  - name: "*.b.example.com"
+    servers: [{address: "b:1", protocol: delta}]
+  - name: c.b.example.com
+    directory: c
+  - name: Onprem:1
+    directory: onprem
+`
+
+const emptyAuthority = federation + `
+  - name: ""
+    directory: empty
+`
+
+const rules = federation + `
+old_style_names:
+  - when: type_url.endsWith(".Secret")
+    authority: Onprem:1
+  - when: node.metadata.team == "edge"
+    authority: cloud.example.com
+    partition: node.cluster + "/" + node.locality.zone
+  - when: |
+      node.cluster == "tenant" &&
+      node.id != ""
+    authority: x.b.example.com
+    partition: node.metadata.tenant
+`
+
+const catchAll = rules + `
+  - authority: Onprem:1
+    partition: node.id
+`
+
+func router(t testing.TB, yaml string) *Router {
+	t.Helper()
+	cfg, err := configs.Parse("relay.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(cfg)
+}
+
+func node(t *testing.T, id, cluster string, metadata map[string]any) *corev3.Node {
+	t.Helper()
+	m, err := structpb.NewStruct(metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev3.Node{Id: id, Cluster: cluster, Locality: &corev3.Locality{Zone: "z1"}, Metadata: m}
+}
+
+// Xdstp names by authority: exact, then the longest suffix.
+func TestXdstpNamesGoByTheirAuthority(t *testing.T) {
+	const id = "/envoy.config.cluster.v3.Cluster/x"
+	for _, tt := range []struct {
+		authority, source string
+	}{
+		{"cloud.example.com", "cloud.example.com"},
+		{"other.example.com", "*.example.com"},
+		{"a.other.example.com", "*.example.com"},
+		{"b.example.com", "*.example.com"},
+		{"a.b.example.com", "*.b.example.com"},
+		{"a.a.b.example.com", "*.b.example.com"},
+		{"c.b.example.com", "c.b.example.com"},
+		{"a.c.b.example.com", "*.b.example.com"},
+		{"Onprem:1", "Onprem:1"},
+		{"", ""},
+	} {
+		r := router(t, emptyAuthority)
+		route, err := r.Xdstp("xdstp://" + tt.authority + id)
+		if err != nil {
+			t.Errorf("%q: %v", tt.authority, err)
+			continue
+		}
+		if want := (cache.Scope{Authority: tt.authority}); route.Scope != want {
+			t.Errorf("%q: got %+v, want %+v", tt.authority, route.Scope, want)
+		}
+		source, ok := r.Source(route.Scope)
+		if !ok || source.Name != tt.source {
+			t.Errorf("%q: got source %v, want %q", tt.authority, source, tt.source)
+		}
+	}
+}
+
+func TestTwoSpellingsOfOneNameHaveOneRoute(t *testing.T) {
+	r := router(t, federation)
+	envoy, err := r.Xdstp("xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/a%3Ab?x=1&y=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpc, err := r.Xdstp("xdstp://Onprem%3A1/envoy.config.cluster.v3.Cluster/a:b?y=2&x=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if envoy != grpc {
+		t.Errorf("got %+v and %+v", envoy, grpc)
+	}
+	if want := "envoy.config.cluster.v3.Cluster"; envoy.Key.Type != want {
+		t.Errorf("got type %q, want %q", envoy.Key.Type, want)
+	}
+}
+
+func TestXdstpNamesThatAreNotServed(t *testing.T) {
+	r := router(t, federation)
+	for _, tt := range []struct {
+		name, want string
+		as         any
+	}{
+		{"xdstp://other/t/x", `xdstp name "xdstp://other/t/x": authority "other" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp://example.com/t/x", `xdstp name "xdstp://example.com/t/x": authority "example.com" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp://.example.com/t/x", `xdstp name "xdstp://.example.com/t/x": authority ".example.com" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp://notexample.com/t/x", `xdstp name "xdstp://notexample.com/t/x": authority "notexample.com" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
+		{"xdstp://Onprem:1/t/x/*", `xdstp name "xdstp://Onprem:1/t/x/*": this version of the relay does not serve glob collections (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": this version of the relay does not serve directives (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://Onprem:1", `xdstp name "xdstp://Onprem:1": no resource type (want xdstp://authority/type/id) at offset 16`, new(*urn.Error)},
+		{"backend", `xdstp name "backend": not an xdstp name (want xdstp://authority/type/id) at offset 0`, new(*urn.Error)},
+	} {
+		route, err := r.Xdstp(tt.name)
+		if err == nil {
+			t.Errorf("%s: got %+v, want an error", tt.name, route)
+			continue
+		}
+		if err.Error() != tt.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", tt.name, err, tt.want)
+		}
+		if !errors.As(err, tt.as) {
+			t.Errorf("%s: got a %T, want a %s", tt.name, err, reflect.TypeOf(tt.as).Elem())
+		}
+	}
+}
+
+// Old-style names by the first rule that matches.
+func TestOldStyleNamesGoByTheFirstRuleThatMatches(t *testing.T) {
+	r := router(t, catchAll)
+	for _, tt := range []struct {
+		name    string
+		node    *corev3.Node
+		typeURL string
+		want    cache.Scope
+	}{
+		{"the type decides", node(t, "a", "tenant", nil), secretType, cache.Scope{Authority: "Onprem:1", Partition: "", OldStyle: true}},
+		{"the first of two", node(t, "a", "tenant", map[string]any{"team": "edge"}), clusterType, cache.Scope{Authority: "cloud.example.com", Partition: "tenant/z1", OldStyle: true}},
+		{"one that cannot be evaluated is passed", node(t, "a", "tenant", map[string]any{"tenant": "blue"}), clusterType, cache.Scope{Authority: "x.b.example.com", Partition: "blue", OldStyle: true}},
+		{"the last", node(t, "a", "mesh", nil), clusterType, cache.Scope{Authority: "Onprem:1", Partition: "a", OldStyle: true}},
+		{"no node", nil, "", cache.Scope{Authority: "Onprem:1", Partition: "", OldStyle: true}},
+	} {
+		got, err := r.OldStyle(tt.node, tt.typeURL)
+		if err != nil || got != tt.want {
+			t.Errorf("%s: got %+v, %v, want %+v", tt.name, got, err, tt.want)
+		}
+		if _, ok := r.Source(got); !ok {
+			t.Errorf("%s: no source", tt.name)
+		}
+	}
+}
+
+func TestOldStyleAndXdstpNamesNeverShareAScope(t *testing.T) {
+	r := router(t, rules)
+	oldStyle, err := r.OldStyle(nil, secretType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route, err := r.Xdstp("xdstp://Onprem:1/t/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if oldStyle.Authority != route.Scope.Authority || oldStyle.Partition != route.Scope.Partition || oldStyle == route.Scope {
+		t.Errorf("got %+v and %+v", oldStyle, route.Scope)
+	}
+}
+
+func TestClientsWithoutScope(t *testing.T) {
+	r := router(t, rules)
+	_, err := r.OldStyle(node(t, "a", "mesh", nil), clusterType)
+	var noRule *NoRuleError
+	if want := `old-style names: no rule of old_style_names matches node "a" of cluster "mesh" for type "` + clusterType + `"`; !errors.As(err, &noRule) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+
+	_, err = r.OldStyle(node(t, "a", "tenant", nil), clusterType)
+	var partition *PartitionError
+	if want := `old_style_names[2].partition: node.metadata.tenant for node "a": no such key: tenant`; !errors.As(err, &partition) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if partition.Unwrap() == nil {
+		t.Error("the reason is lost")
+	}
+}
+
+func TestSourceOfAScopeFromElsewhere(t *testing.T) {
+	if a, ok := router(t, federation).Source(cache.Scope{Authority: "other"}); ok {
+		t.Errorf("got %+v", a)
+	}
+}
+
+func BenchmarkXdstp(b *testing.B) {
+	r := router(b, federation)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Xdstp("xdstp://a.a.b.example.com/envoy.config.cluster.v3.Cluster/payments"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func ExampleRouter_Describe() {
+	cfg, err := configs.Parse("relay.yaml", []byte(catchAll))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(New(cfg).Describe())
+	// Output:
+	// authorities[0]: xdstp://cloud.example.com/... is fed by server cloud:443 (auto, TLS)
+	// authorities[1]: xdstp://*.example.com/... is fed by server any:1 (sotw, plaintext), each authority by itself
+	// authorities[2]: xdstp://*.b.example.com/... is fed by server b:1 (delta, plaintext), each authority by itself
+	// authorities[3]: xdstp://c.b.example.com/... is fed by directory c
+	// authorities[4]: xdstp://Onprem:1/... is fed by directory onprem
+	// old_style_names[0]: a client with type_url.endsWith(".Secret") is served from authority "Onprem:1", sharing with all clients of this rule
+	// old_style_names[1]: a client with node.metadata.team == "edge" is served from authority "cloud.example.com", sharing with those that have the same node.cluster + "/" + node.locality.zone
+	// old_style_names[2]: a client with node.cluster == "tenant" && node.id != "" is served from authority "x.b.example.com", sharing with those that have the same node.metadata.tenant
+	// old_style_names[3]: every other client is served from authority "Onprem:1", sharing with those that have the same node.id
+}

@@ -1,0 +1,169 @@
+package cache
+
+import (
+	"sync"
+	"time"
+)
+
+// Feeder begins and ends the feeding of topics. Its methods are called in the
+// order of the topics' lives, with the cache locked: they must not block and
+// must not call the cache, only note what is to be done.
+type Feeder interface {
+	// Start is called on the first interest in a topic.
+	Start(Key)
+	// Stop is called when nobody has been interested for the linger time.
+	Stop(Key)
+}
+
+// Options are a Cache's settings.
+type Options struct {
+	// Linger is how long a topic that nobody watches is kept fed and fresh.
+	Linger time.Duration
+	// IdleEntries bounds the number of topics that linger: with more, those
+	// that have been idle the longest are given up at once. At least 1.
+	IdleEntries int
+}
+
+// Cache is the shared cache of all authorities. All its methods may be called
+// concurrently.
+type Cache struct {
+	feeder Feeder
+	idle   *idle
+
+	mu     sync.RWMutex
+	tables map[tableKey]*table
+}
+
+type tableKey struct {
+	scope   Scope
+	typeURL string
+}
+
+// table holds the topics of one type in one scope. Guarded by Cache.mu.
+type table struct {
+	entries map[string]*Entry
+	sets    map[string]*Set
+}
+
+// New makes an empty cache. Close ends its timer.
+func New(feeder Feeder, o Options) *Cache {
+	c := &Cache{feeder: feeder, tables: map[tableKey]*table{}}
+	c.idle = newIdle(o.Linger, o.IdleEntries, c.giveUp)
+	return c
+}
+
+// Close stops the giving up of idle topics. The cache can still be used.
+func (c *Cache) Close() { c.idle.close() }
+
+// Watch begins w's watch of the entry under k, and returns the entry. The state
+// at that moment is for the watcher to read; it is told of the changes after.
+func (c *Cache) Watch(k Key, w Watcher) *Entry {
+	var e *Entry
+	watch(c, k, w, func(t *table) *topic {
+		if e = t.entries[k.Name]; e == nil {
+			return nil
+		}
+		return &e.topic
+	}, func(t *table) *topic {
+		e = newEntry(k)
+		t.entries[k.Name] = e
+		return &e.topic
+	})
+	return e
+}
+
+// WatchSet begins w's watch of the set under k, and returns the set. w must
+// embed a SetWatch.
+func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
+	var s *Set
+	watch(c, k, w, func(t *table) *topic {
+		if s = t.sets[k.Name]; s == nil {
+			return nil
+		}
+		return &s.topic
+	}, func(t *table) *topic {
+		s = newSet(k)
+		t.sets[k.Name] = s
+		return &s.topic
+	})
+	return s
+}
+
+// SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
+type SetWatcher interface {
+	Watcher
+	position() uint64
+}
+
+// watch finds the topic, or makes it and starts its feeding.
+func watch(c *Cache, k Key, w Watcher, find, create func(*table) *topic) {
+	tk := tableKey{k.Scope, k.TypeURL}
+	c.mu.RLock()
+	if t := c.tables[tk]; t != nil {
+		if tp := find(t); tp != nil {
+			wasIdle := tp.add(w)
+			c.mu.RUnlock()
+			if wasIdle {
+				c.idle.remove(tp)
+			}
+			return
+		}
+	}
+	c.mu.RUnlock()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.tables[tk]
+	if t == nil {
+		t = &table{entries: map[string]*Entry{}, sets: map[string]*Set{}}
+		c.tables[tk] = t
+	}
+	tp := find(t)
+	if tp == nil {
+		tp = create(t)
+		c.feeder.Start(k)
+	}
+	if tp.add(w) {
+		c.idle.remove(tp)
+	}
+}
+
+// Unwatch ends w's watch. Changed may still be called until it returns, not
+// after.
+func (c *Cache) Unwatch(w Watcher) {
+	tp := w.watch().topic
+	now := time.Now()
+	if tp.remove(w, now) {
+		c.idle.add(tp, now)
+	}
+}
+
+// giveUp ends a topic that has been idle since then, unless somebody has
+// watched it since.
+func (c *Cache) giveUp(tp *topic, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tp.mu.Lock()
+	stillIdle := tp.idleSince.Equal(since)
+	tp.mu.Unlock()
+	if !stillIdle {
+		return
+	}
+	tk := tableKey{tp.key.Scope, tp.key.TypeURL}
+	t := c.tables[tk]
+	if t == nil {
+		return
+	}
+	switch {
+	case t.entries[tp.key.Name] != nil && &t.entries[tp.key.Name].topic == tp:
+		delete(t.entries, tp.key.Name)
+	case t.sets[tp.key.Name] != nil && &t.sets[tp.key.Name].topic == tp:
+		delete(t.sets, tp.key.Name)
+	default:
+		return
+	}
+	if len(t.entries)+len(t.sets) == 0 {
+		delete(c.tables, tk)
+	}
+	c.feeder.Stop(tp.key)
+}

@@ -1,0 +1,21 @@
+// Package cache holds every resource once, encoded once, and tells whoever
+// watches it that it has changed.
+//
+// There are two kinds of things to watch, which the package calls topics: an
+// [Entry] is one name, a [Set] is a wildcard (later also a glob or a list). The
+// first watcher of a topic starts the [Feeder]; when the last one has left, the
+// topic lingers, fed and fresh, for a while and is then given up.
+//
+// Feeders write with [Cache.Apply]. Watchers are told that something changed,
+// not what: they read the current state when they are ready to use it, so a
+// slow one costs nothing and gets the newest state with the steps in between
+// left out.
+//
+// # Locks
+//
+//	Cache.mu   the maps of topics, and the beginning and end of each topic's life
+//	topic.mu   the watchers of one topic, and what a Set holds
+//	idle.mu    the order in which topics fell idle
+//
+// They are taken in this order. An Entry's state is read without any lock.
+package cache

@@ -1,0 +1,107 @@
+package cache
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Status says what is known of a topic.
+type Status uint8
+
+// The statuses of a topic.
+const (
+	// Requested: asked for, not yet answered.
+	Requested Status = iota
+	// Present: there, with a resource (an entry), or complete (a set).
+	Present
+	// Absent: the authority said that it does not exist.
+	Absent
+	// Failed: it could not be had, which says nothing about its existence.
+	Failed
+)
+
+// String returns the status in lower case, as in logs.
+func (s Status) String() string {
+	switch s {
+	case Requested:
+		return "requested"
+	case Present:
+		return "present"
+	case Absent:
+		return "absent"
+	case Failed:
+		return "failed"
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
+}
+
+// Error is why a resource could not be had, in the form in which clients are
+// told. xDS: "resource_errors" of discovery.proto (TP3).
+type Error struct {
+	Code    codes.Code
+	Message string
+}
+
+// Error returns code and message.
+func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
+
+// State is what is known of one entry at one moment.
+type State struct {
+	Status Status
+	// Resource is the last good one: set when Present.
+	Resource *Resource
+	// Err is set when Failed. When Present, it says that a newer state could not
+	// be had; when Absent, what the authority said about that.
+	Err *Error
+}
+
+// Entry is one resource under one name, as the authority last told it.
+type Entry struct {
+	topic
+	state atomic.Pointer[State] // replaced as a whole, under topic.mu
+}
+
+var requested = &State{Status: Requested}
+
+func newEntry(k Key) *Entry {
+	e := &Entry{topic: topic{key: k}}
+	e.state.Store(requested)
+	return e
+}
+
+// Key returns what the entry is kept under.
+func (e *Entry) Key() Key { return e.key }
+
+// State returns the current state. Safe for concurrent use, without a lock.
+func (e *Entry) State() State { return *e.state.Load() }
+
+// set replaces the state, and tells the watchers if clients would notice.
+func (e *Entry) set(next State, wakers []Waker) []Waker {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.state.Load()
+	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
+		// What could not be had anew is served as it was last known.
+		next.Status, next.Resource = old.Status, old.Resource
+	}
+	e.state.Store(&next)
+	if sameForClients(old, &next) {
+		return wakers
+	}
+	return e.tell(wakers)
+}
+
+func sameForClients(a, b *State) bool {
+	if a.Status != b.Status {
+		return false
+	}
+	if a.Resource != nil && a.Resource.hash != b.Resource.hash {
+		return false
+	}
+	if a.Err == nil || b.Err == nil {
+		return a.Err == b.Err
+	}
+	return *a.Err == *b.Err
+}

@@ -1,0 +1,268 @@
+package configs
+
+// This file is the checks of what values mean: addresses, names, and what
+// refers to what.
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// checker collects what is wrong with a configuration whose types are right.
+type checker struct {
+	source
+	unread map[string]bool // see shape
+	errs   Errors
+}
+
+func (c *Config) check(unread map[string]bool) Errors {
+	k := &checker{source: c.source, unread: unread}
+	k.listeners(c)
+	k.authorities(c.Authorities)
+	k.rules(c)
+	return k.errs
+}
+
+func (k *checker) fail(path, format string, args ...any) {
+	if !k.isUnread(path) {
+		k.errs = append(k.errs, k.errorf(path, format, args...))
+	}
+}
+
+// isUnread reports whether what is at path was already said to be wrong.
+func (k *checker) isUnread(path string) bool {
+	for ; path != ""; path = parent(path) {
+		if k.unread[path] {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *checker) listeners(c *Config) {
+	if len(c.Listeners) == 0 {
+		k.fail("listeners", "missing (want at least one, such as - address: 127.0.0.1:18000)")
+	}
+	taken := map[string]string{} // paths by address
+	for i, l := range c.Listeners {
+		path := fmt.Sprintf("listeners[%d]", i)
+		k.listenAddress(path+".address", l.Address, taken)
+		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
+		if t := l.TLS; t != nil {
+			k.present(path+".tls.cert_file", t.CertFile, "want the file of the server's certificate")
+			k.present(path+".tls.key_file", t.KeyFile, "want the file of the certificate's key")
+		}
+	}
+	if k.has("admin") {
+		k.listenAddress("admin.address", c.Admin.Address, taken)
+	}
+}
+
+func (k *checker) present(path, value, want string) bool {
+	if value == "" {
+		k.fail(path, "missing (%s)", want)
+	}
+	return value != ""
+}
+
+func (k *checker) listenAddress(path, address string, taken map[string]string) {
+	if !k.present(path, address, "want host:port") {
+		return
+	}
+	if err := checkAddress(address, true); err != nil {
+		k.fail(path, "%w", err)
+		return
+	}
+	if first, ok := taken[address]; ok && !strings.HasSuffix(address, ":0") {
+		k.fail(path, "%q is already %s (want another port)", address, first)
+		return
+	}
+	taken[address] = path
+}
+
+// checkAddress says what keeps address from being host:port. For a listener,
+// the host may be empty and the port 0.
+func checkAddress(address string, listen bool) error {
+	if strings.Contains(address, "://") {
+		return fmt.Errorf("%q has a scheme (want host:port)", address)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		switch err.(*net.AddrError).Err {
+		case "missing port in address":
+			return fmt.Errorf("%q has no port (want host:port)", address)
+		case "too many colons in address":
+			return fmt.Errorf("%q has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)", address)
+		default:
+			return fmt.Errorf("%q is not an address (want host:port)", address)
+		}
+	}
+	lowest := 1
+	if listen {
+		lowest = 0
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case host == "" && !listen:
+		return fmt.Errorf("%q has no host (want host:port)", address)
+	case strings.ContainsFunc(host, notInHost):
+		return fmt.Errorf("%q is not a host in %q (want host:port)", host, address)
+	case err != nil || int(n) < lowest:
+		return fmt.Errorf("%q is not a port in %q (want %d to 65535)", port, address, lowest)
+	}
+	return nil
+}
+
+func notInHost(r rune) bool {
+	return r <= ' ' || r == 0x7f || strings.ContainsRune(`/\@?#"'`, r)
+}
+
+// keepalive refuses times that gRPC would silently raise to shortest.
+func (k *checker) keepalive(path string, v Keepalive, shortest time.Duration) {
+	if v.Time < shortest {
+		k.fail(path+".time", "%s is too short (want %s or more)", v.Time, shortest)
+	}
+}
+
+func (k *checker) authorities(as []Authority) {
+	if len(as) == 0 {
+		k.fail("authorities", "missing (want at least one, with a name and servers or a directory)")
+	}
+	paths := map[string]string{} // by name
+	for i, a := range as {
+		path := fmt.Sprintf("authorities[%d]", i)
+		first, taken := paths[a.Name]
+		switch {
+		case !k.has(path + ".name"):
+			k.fail(path+".name", `missing (want the authority of xdstp://AUTHORITY/..., which may be "")`)
+		case k.isUnread(path + ".name"):
+		case taken:
+			k.fail(path+".name", "%q is already %s (want each name once)", a.Name, first)
+		default:
+			paths[a.Name] = path
+			if err := checkAuthorityName(a.Name); err != nil {
+				k.fail(path+".name", "%w", err)
+			}
+		}
+		hasServers, hasDirectory := k.has(path+".servers"), k.has(path+".directory")
+		switch {
+		case hasServers && hasDirectory:
+			k.fail(path, "has both servers and directory (want one of them)")
+		case !hasServers && !hasDirectory && !k.unread[path+".servers"] && !k.unread[path+".directory"]:
+			k.fail(path, "has neither servers nor directory (want one of them)")
+		case hasServers && len(a.Servers) == 0:
+			k.fail(path+".servers", "is empty (want one server, such as - address: cp.example.com:443)")
+		case len(a.Servers) > 1:
+			k.fail(path+".servers", "has %d servers, but failover between servers is not supported yet (want one: keep the first)", len(a.Servers))
+		}
+		for j, s := range a.Servers {
+			k.server(fmt.Sprintf("%s.servers[%d]", path, j), s)
+		}
+	}
+}
+
+// authorityName is what RFC 3986 lets an authority have, but no *.
+var authorityName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9._~!$&'()+,;=:@\[\]-]+$`)
+
+func checkAuthorityName(name string) error {
+	bare, isPattern := strings.CutPrefix(name, "*.")
+	switch {
+	case name == "":
+		return nil
+	case strings.Contains(name, "://"):
+		return fmt.Errorf("%q has a scheme (want the authority alone, as in xdstp://AUTHORITY/...)", name)
+	case strings.Contains(bare, "*"):
+		return fmt.Errorf("%q has a * that is not its first label (want a name, or *.suffix)", name)
+	case isPattern && strings.HasPrefix(bare, "."), !authorityName.MatchString(name):
+		return fmt.Errorf("%q is not an authority (want what a URL has between // and /, or *.suffix)", name)
+	}
+	return nil
+}
+
+func (k *checker) server(path string, s Server) {
+	if k.present(path+".address", s.Address, "want host:port") {
+		if err := checkAddress(s.Address, false); err != nil {
+			k.fail(path+".address", "%w", err)
+		}
+	}
+	k.keepalive(path+".keepalive", s.Keepalive, 10*time.Second)
+	if s.Backoff.Base > s.Backoff.Max {
+		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
+	}
+	if t := s.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
+		if t.CertFile == "" {
+			k.fail(path+".tls.cert_file", "missing (want the certificate of key_file, or neither)")
+		} else {
+			k.fail(path+".tls.key_file", "missing (want the key of cert_file, or neither)")
+		}
+	}
+}
+
+func (k *checker) rules(c *Config) {
+	always := -1                // the first rule that matches every client
+	matched := map[string]int{} // the first rule with this condition
+	for i := range c.OldStyleNames {
+		r := &c.OldStyleNames[i]
+		path := fmt.Sprintf("old_style_names[%d]", i)
+		if k.isUnread(path) {
+			continue
+		}
+		for _, err := range r.compile() {
+			k.fail(join(path, err.Path), "%w", err.Err)
+		}
+		k.ruleAuthority(path+".authority", r.Authority, c.Authorities)
+
+		if k.isUnread(path + ".when") {
+			continue
+		}
+		first, repeated := matched[r.When]
+		switch {
+		case always >= 0:
+			k.fail(path, "can never match, because old_style_names[%d] always does (want that rule last)", always)
+		case r.Always():
+			always = i
+		case repeated:
+			k.fail(path+".when", "can never match, because old_style_names[%d] has the same condition (want another one)", first)
+		default:
+			matched[r.When] = i
+		}
+	}
+}
+
+func (k *checker) ruleAuthority(path, name string, as []Authority) {
+	if !k.has(path) {
+		k.fail(path, "missing (want the name of an authority)")
+		return
+	}
+	if strings.HasPrefix(name, "*") {
+		k.fail(path, "%q is a pattern (want the name of one authority that it covers)", name)
+		return
+	}
+	var names []string
+	for i, a := range as {
+		if at := fmt.Sprintf("authorities[%d].name", i); !k.has(at) || k.isUnread(at) {
+			return // it may be the one that is meant
+		}
+		suffix, isPattern := strings.CutPrefix(a.Name, "*")
+		if a.Name == name || isPattern && strings.HasSuffix(name, suffix) && name != suffix {
+			return
+		}
+		if !isPattern {
+			names = append(names, a.Name)
+		}
+	}
+	if len(as) == 0 {
+		return // which was said
+	}
+	hint := didYouMean(name, names)
+	if hint == "" {
+		slices.Sort(names)
+		hint = fmt.Sprintf(" (want one of %q)", names)
+	}
+	k.fail(path, "%q is not in authorities%s", name, hint)
+}

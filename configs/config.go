@@ -1,0 +1,160 @@
+// Package configs is the relay's configuration: its YAML schema, the defaults
+// that make most of it optional, and the checks that say everything that is
+// wrong with a file at once, each with its place and what would be right.
+//
+// A Config comes from Load or Parse, which check it, fill in the defaults and
+// compile its expressions. It is not changed afterwards, so any number of
+// goroutines may read it.
+package configs
+
+// This file is the schema: one struct per map in the YAML, one field per key.
+// defaults.go has the values of what is left out, check.go the rules.
+
+import (
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Config is a whole configuration.
+type Config struct {
+	// Listeners is where clients connect. At least one.
+	Listeners []Listener `mapstructure:"listeners"`
+	Admin     Admin      `mapstructure:"admin"`
+	Node      Node       `mapstructure:"node"`
+	// Authorities is where resources come from. At least one.
+	Authorities []Authority `mapstructure:"authorities"`
+	// OldStyleNames gives names that are not xdstp an authority and a
+	// partition. The first rule that matches a client decides. Without rules
+	// only xdstp names are served.
+	OldStyleNames []Rule `mapstructure:"old_style_names"`
+	Cache         Cache  `mapstructure:"cache"`
+
+	source source
+}
+
+// Listener is one address on which clients are served.
+type Listener struct {
+	// Address is host:port. An empty host means all interfaces, port 0 any
+	// free port.
+	Address string `mapstructure:"address"`
+	// MaxRequestBytes is the largest request that is read from a client. A
+	// larger one ends its stream.
+	MaxRequestBytes Bytes `mapstructure:"max_request_bytes"`
+	// Keepalive finds clients that went away without a word, whose
+	// subscriptions would otherwise live on for as long as TCP lets them.
+	Keepalive Keepalive `mapstructure:"keepalive"`
+	// TLS is nil for plaintext.
+	TLS *ListenerTLS `mapstructure:"tls"`
+}
+
+// Admin is the operator's listener.
+type Admin struct {
+	// Address is host:port as in Listener, or empty for no admin listener.
+	Address string `mapstructure:"address"`
+}
+
+// Node is how the relay names itself to authorities when it asks for xdstp
+// names. (For old-style names it speaks for its clients, and uses their Node.)
+type Node struct {
+	ID       string   `mapstructure:"id"`
+	Cluster  string   `mapstructure:"cluster"`
+	Locality Locality `mapstructure:"locality"`
+	// Metadata is nil if there is none. Its keys keep their case.
+	Metadata *structpb.Struct `mapstructure:"metadata"`
+}
+
+// Proto returns n as it goes on the wire, a new message at each call. The
+// caller adds what the relay says about its own build and features.
+func (n Node) Proto() *corev3.Node {
+	node := &corev3.Node{Id: n.ID, Cluster: n.Cluster, Metadata: n.Metadata}
+	if n.Locality != (Locality{}) {
+		node.Locality = &corev3.Locality{
+			Region:  n.Locality.Region,
+			Zone:    n.Locality.Zone,
+			SubZone: n.Locality.SubZone,
+		}
+	}
+	return node
+}
+
+// Locality is where the relay runs. Empty parts are left out.
+type Locality struct {
+	Region  string `mapstructure:"region"`
+	Zone    string `mapstructure:"zone"`
+	SubZone string `mapstructure:"sub_zone"`
+}
+
+// Authority is a named origin of resources. It has either Servers or a
+// Directory, never both.
+type Authority struct {
+	// Name is the authority of xdstp names, as in xdstp://name/..., or
+	// *.suffix for every authority that ends in .suffix. An exact name goes
+	// before a pattern, and a longer pattern before a shorter one. The empty
+	// name, for xdstp:///..., has to be written out as name: "".
+	Name string `mapstructure:"name" allow:"empty"`
+	// Servers are the control planes, by priority. This version takes one.
+	Servers []Server `mapstructure:"servers"`
+	// Directory is a folder of resource files, relative to the folder in
+	// which the relay is started.
+	Directory string `mapstructure:"directory"`
+}
+
+// Server is one control plane of an authority.
+type Server struct {
+	// Address is host:port.
+	Address string `mapstructure:"address"`
+	// Protocol is the form of xDS to speak.
+	Protocol Protocol `mapstructure:"protocol"`
+	// MaxResponseBytes is the largest response that is read from the server. A
+	// larger one ends the stream.
+	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`
+	// Keepalive finds a server that went away without a word.
+	Keepalive Keepalive `mapstructure:"keepalive"`
+	// Backoff is how long to wait before connecting again.
+	Backoff Backoff `mapstructure:"backoff"`
+	// TLS is nil for plaintext.
+	TLS *ServerTLS `mapstructure:"tls"`
+}
+
+// Keepalive is HTTP/2 pings on a connection where nothing else moves.
+type Keepalive struct {
+	// Time is how long the connection is quiet before a ping.
+	Time time.Duration `mapstructure:"time"`
+	// Timeout is how long to wait for the answer before the connection is
+	// given up.
+	Timeout time.Duration `mapstructure:"timeout"`
+}
+
+// Backoff is a wait that doubles from Base to Max and starts over once the
+// server has answered.
+type Backoff struct {
+	Base time.Duration `mapstructure:"base"`
+	Max  time.Duration `mapstructure:"max"`
+}
+
+// Rule says what old-style names mean to the clients that it matches. The
+// expressions are CEL over node, the client's envoy.config.core.v3.Node, and
+// type_url, a string. rule.go evaluates them.
+type Rule struct {
+	// When is a boolean expression, or empty for a rule that always matches.
+	When string `mapstructure:"when"`
+	// Authority is the authority that the names belong to: one in Authorities,
+	// or one that a pattern there covers.
+	Authority string `mapstructure:"authority" allow:"empty"`
+	// Partition is a string expression: clients for which it gives the same
+	// text see the same resources under the same names. Empty means that all
+	// of the rule's clients do.
+	Partition string `mapstructure:"partition"`
+
+	when, partition program
+}
+
+// Cache is for how long resources are held that no client asks for.
+type Cache struct {
+	// Linger is how long a subscription outlives the last client's interest.
+	Linger time.Duration `mapstructure:"linger"`
+	// IdleEntries is how many resources that no client asks for are kept.
+	IdleEntries int `mapstructure:"idle_entries"`
+}

@@ -1,0 +1,157 @@
+package configs
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// A head of a configuration in which nothing is wrong, for tests of the rest.
+const head = `listeners: [{address: ":18000"}]
+authorities: [{name: cp, directory: .}]
+`
+
+func mustParse(t *testing.T, yaml string) *Config {
+	t.Helper()
+	c, err := Parse("relay.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhatIsLeftOutHasDefaults(t *testing.T) {
+	c := mustParse(t, `
+listeners: [{address: ":18000"}]
+authorities: [{name: cp, servers: [{address: "cp:443"}]}]
+`)
+	l, s := c.Listeners[0], c.Authorities[0].Servers[0]
+	for _, tt := range []struct {
+		key       string
+		got, want any
+	}{
+		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
+		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
+		{"listener tls", l.TLS == nil, true},
+		{"admin", c.Admin, Admin{}},
+		{"node.id", c.Node.ID, hostname()},
+		{"node.cluster", c.Node.Cluster, "xds-relay"},
+		{"server protocol", s.Protocol, ProtocolAuto},
+		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
+		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
+		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
+		{"server tls", s.TLS == nil, true},
+		{"cache", c.Cache, Cache{5 * time.Minute, 10000}},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.key, tt.got, tt.want)
+		}
+	}
+}
+
+func TestWhatIsWrittenIsKept(t *testing.T) {
+	c := mustParse(t, `
+listeners:
+  - address: "[::1]:0"
+    max_request_bytes: 1024
+    keepalive: {time: 1m30s, timeout: 500ms}
+    tls: {cert_file: a.pem, key_file: b.pem, client_ca_file: c.pem}
+admin: {address: "localhost:19000"}
+authorities:
+  - name: Cloud.example.com:8443
+    servers:
+      - address: cp:443
+        protocol: sotw
+        max_response_bytes: 1GiB
+        keepalive: {time: 10s}
+        backoff: {max: 1s}
+        tls: {}
+  - name: "*.example.com"
+    servers:
+      - address: cp:443
+        tls: {ca_file: a, cert_file: b, key_file: c, server_name: d}
+  - name: ""
+    directory: files
+old_style_names:
+  - when: type_url == ""
+    authority: some.example.com
+    partition: node.id
+  - authority: ""
+cache: {linger: 1ms, idle_entries: 1}
+`)
+	want := []Listener{{
+		Address: "[::1]:0", MaxRequestBytes: 1024, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
+	}}
+	if !reflect.DeepEqual(c.Listeners, want) {
+		t.Errorf("listeners: got %+v, want %+v", c.Listeners, want)
+	}
+	if c.Admin.Address != "localhost:19000" {
+		t.Errorf("admin: got %+v", c.Admin)
+	}
+	wantAuthorities := []Authority{
+		{Name: "Cloud.example.com:8443", Servers: []Server{{
+			Address: "cp:443", Protocol: ProtocolSotW, MaxResponseBytes: 1 << 30,
+			Keepalive: Keepalive{10 * time.Second, 20 * time.Second}, Backoff: Backoff{time.Second, time.Second},
+			TLS: &ServerTLS{},
+		}}},
+		{Name: "*.example.com", Servers: []Server{{
+			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
+			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
+			TLS: &ServerTLS{"a", "b", "c", "d"},
+		}}},
+		{Name: "", Directory: "files"},
+	}
+	if !reflect.DeepEqual(c.Authorities, wantAuthorities) {
+		t.Errorf("authorities: got %+v, want %+v", c.Authorities, wantAuthorities)
+	}
+	if r := c.OldStyleNames[0]; r.When != `type_url == ""` || r.Authority != "some.example.com" || r.Partition != "node.id" {
+		t.Errorf("old_style_names[0]: got %+v", r)
+	}
+	if want := (Cache{time.Millisecond, 1}); c.Cache != want {
+		t.Errorf("cache: got %+v, want %+v", c.Cache, want)
+	}
+}
+
+func TestNodeGoesOnTheWireAsWritten(t *testing.T) {
+	c := mustParse(t, head+`
+node:
+  id: relay-1
+  cluster: Relays
+  locality: {region: r, zone: z, sub_zone: s}
+  metadata:
+    CamelCase: {Inner.Key: [1, 2.5, true, null, 2020-01-01, "x"]}
+    camelcase: other
+`)
+	metadata, err := structpb.NewStruct(map[string]any{
+		"CamelCase": map[string]any{"Inner.Key": []any{1, 2.5, true, nil, "2020-01-01", "x"}},
+		"camelcase": "other",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev3.Node{
+		Id: "relay-1", Cluster: "Relays",
+		Locality: &corev3.Locality{Region: "r", Zone: "z", SubZone: "s"},
+		Metadata: metadata,
+	}
+	if got := c.Node.Proto(); !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := mustParse(t, head+"node: {id: a}").Node.Proto(), (&corev3.Node{Id: "a", Cluster: "xds-relay"}); !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestBytesPrintAsTheyAreWritten(t *testing.T) {
+	for text, want := range map[string]string{"1": "1", "1023": "1023", "1024": "1KiB", "4MiB": "4MiB", "5 KiB": "5KiB", "2147483647": "2147483647"} {
+		var b Bytes
+		if err := b.UnmarshalText([]byte(text)); err != nil || b.String() != want {
+			t.Errorf("%s: got %s, %v, want %s", text, b, err, want)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package configs
+
+// This file is the values of what a configuration leaves out.
+
+import (
+	"os"
+	"time"
+)
+
+const (
+	// The size that gRPC servers accept unless told otherwise, and so the size
+	// that clients keep to.
+	defaultMaxRequestBytes = 4 << 20
+	// A SotW response holds every resource of its type at once: tens of
+	// thousands of clusters or endpoints are tens of megabytes.
+	defaultMaxResponseBytes = 64 << 20
+
+	// For many quiet clients: a dead one is found within minutes, and 100,000
+	// live ones cost less than 1,000 pings a second.
+	defaultListenerKeepaliveTime = 2 * time.Minute
+	// gRPC servers close connections that ping more often than every five
+	// minutes, unless they are configured not to.
+	defaultServerKeepaliveTime = 5 * time.Minute
+	defaultKeepaliveTimeout    = 20 * time.Second
+
+	defaultBackoffBase = time.Second
+	// Shorter than gRPC's two minutes: nothing new reaches any client until
+	// the relay is back, and there is one connection, not one per client.
+	defaultBackoffMax = 30 * time.Second
+
+	defaultCluster     = "xds-relay"
+	defaultLinger      = 5 * time.Minute
+	defaultIdleEntries = 10000
+)
+
+// setDefaults fills in what c leaves out. Zero means left out: where it could
+// be written, the checks of shape.go refuse it.
+func (c *Config) setDefaults() {
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		setDefault(&l.MaxRequestBytes, defaultMaxRequestBytes)
+		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
+		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
+	}
+	setDefault(&c.Node.ID, hostname())
+	setDefault(&c.Node.Cluster, defaultCluster)
+	for i := range c.Authorities {
+		for j := range c.Authorities[i].Servers {
+			s := &c.Authorities[i].Servers[j]
+			setDefault(&s.Protocol, ProtocolAuto)
+			setDefault(&s.MaxResponseBytes, defaultMaxResponseBytes)
+			setDefault(&s.Keepalive.Time, defaultServerKeepaliveTime)
+			setDefault(&s.Keepalive.Timeout, defaultKeepaliveTimeout)
+			setDefault(&s.Backoff.Base, defaultBackoffBase)
+			setDefault(&s.Backoff.Max, defaultBackoffMax)
+		}
+	}
+	setDefault(&c.Cache.Linger, defaultLinger)
+	setDefault(&c.Cache.IdleEntries, defaultIdleEntries)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// hostname tells replicas apart in a control plane's logs. A host without a
+// name is no reason not to start.
+func hostname() string {
+	if name, err := os.Hostname(); err == nil && name != "" {
+		return name
+	}
+	return "xds-relay"
+}

@@ -1,0 +1,153 @@
+package configs
+
+// This file is how mistakes in a configuration are told to people.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one mistake in a configuration.
+type Error struct {
+	// File is the name that was given to Load or Parse.
+	File string
+	// Line counts from 1. It is 0 where there is none to point to.
+	Line int
+	// Path is the key, such as authorities[2].servers[0].address, or empty for
+	// the document as a whole.
+	Path string
+	// Err says what is wrong there and what would be right.
+	Err error
+}
+
+// Error returns the place and the mistake, on one line.
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, ":%d", e.Line)
+		}
+		b.WriteString(": ")
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	b.WriteString(e.Err.Error())
+	return b.String()
+}
+
+// Unwrap returns e.Err.
+func (e Error) Unwrap() error { return e.Err }
+
+// Errors is all that is wrong with a configuration, in the order of its lines.
+type Errors []Error
+
+// Error returns one line per mistake.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the mistakes one by one.
+func (es Errors) Unwrap() []error {
+	errs := make([]error, len(es))
+	for i, e := range es {
+		errs[i] = e
+	}
+	return errs
+}
+
+// orNil sorts es and returns it as an error that is nil if there is none.
+func (es Errors) orNil() error {
+	if len(es) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(es, func(a, b Error) int { return a.Line - b.Line })
+	return es
+}
+
+// source is where the keys of a configuration were written.
+type source struct {
+	file  string
+	lines map[string]int // by path
+}
+
+// errorf makes an Error at path. A key that was not written is at the line of
+// the map where it should be.
+func (s source) errorf(path, format string, args ...any) Error {
+	e := Error{File: s.file, Path: path, Err: fmt.Errorf(format, args...)}
+	for e.Line = s.lines[path]; e.Line == 0 && path != ""; e.Line = s.lines[path] {
+		path = parent(path)
+	}
+	return e
+}
+
+// has reports whether the key at path was written.
+func (s source) has(path string) bool { return s.lines[path] > 0 }
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func parent(path string) string {
+	return path[:max(strings.LastIndexAny(path, ".["), 0)]
+}
+
+// didYouMean returns a hint at the word that was probably meant by got, or "".
+func didYouMean(got string, words []string) string {
+	if word := closest(got, words); word != "" {
+		return fmt.Sprintf(" (did you mean %q?)", word)
+	}
+	return ""
+}
+
+// closest returns the one of words that is at most two slips away from got,
+// or "". Case, and hyphens for underscores, are no slips.
+func closest(got string, words []string) string {
+	best, bestSlips := "", 3
+	for _, word := range words {
+		n := slips(strings.ToLower(strings.ReplaceAll(got, "-", "_")), strings.ToLower(strings.ReplaceAll(word, "-", "_")))
+		if n < bestSlips && n < len(word)/2+1 {
+			best, bestSlips = word, n
+		}
+	}
+	return best
+}
+
+// slips is the optimal string alignment distance: the letters to add, drop or
+// change, and neighbours to swap, to get from a to b. Words whose lengths are
+// too far apart for a hint are not compared: slips then returns that distance.
+func slips(a, b string) int {
+	if d := max(len(a)-len(b), len(b)-len(a)); d > 2 {
+		return d
+	}
+	var before []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		next := make([]int, len(b)+1)
+		next[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return row[len(b)]
+}

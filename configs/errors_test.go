@@ -1,0 +1,262 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	listener  = "listeners: [{address: ':18000'}]\n"
+	authority = "authorities: [{name: cp, directory: .}]\n"
+)
+
+// Every mistake, by all that is said about it.
+var mistakes = []struct {
+	name, yaml, want string
+}{
+	// YAML
+	{"syntax", "a: b\n  c: [", `relay.yaml:2: not YAML: mapping values are not allowed in this context`},
+	{"two documents", head + "---\n" + head, `relay.yaml:3: a second YAML document starts here (want one)`},
+	{"an empty document", "# nothing\n", `
+relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
+relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, cache)`},
+	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2: cache: *n is a YAML alias, which is not supported (want the value itself)`},
+
+	// Keys
+	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3: authorities[0].nmae: unknown key (did you mean "name"?)`},
+	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1: Listeners: unknown key (did you mean "listeners"?)`},
+	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
+	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries)`},
+	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3: admin."a b": unknown key (want address)`},
+	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5: cache.linger: is given twice (first in line 4)`},
+	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3: cache: a key is a list (want text)`},
+	{"metadata twice", head + "node: {metadata: {a: 1, A: 2, a: 3}}\n", `relay.yaml:3: node.metadata.a: is given twice (first in line 3)`},
+	{"metadata with a number for a key", head + "node: {metadata: {a: {1: 2}}}\n", `relay.yaml:3: node.metadata.a: a key is a number (want text)`},
+	{"an alias in metadata", head + "node: {metadata: {a: &x 1, b: *x}}\n", `relay.yaml:3: node.metadata.b: *x is a YAML alias, which is not supported (want the value itself)`},
+	{"a bad boolean in metadata", head + "node: {metadata: {a: !!bool x}}\n", `relay.yaml:3: node.metadata.a: "x" is not a boolean (want true or false)`},
+	{"a bad number in metadata", head + "node: {metadata: {a: [!!int x]}}\n", `relay.yaml:3: node.metadata.a[0]: "x" is not a number (want one such as 1 or 2.5)`},
+
+	// Types
+	{"no value", head + "admin:\n", `relay.yaml:3: admin: has no value (want a map with address, or no such key)`},
+	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3: node.id: is "" (want text, or no such key)`},
+	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3: node.id: 1 is a number (want text: "1")`},
+	{"a boolean for text", head + "old_style_names: [{when: true, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: true is a boolean (want text: "true")`},
+	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
+	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
+	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory)`},
+	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
+	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
+	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
+	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3: cache.idle_entries: "1.5" is a number (want a whole number)`},
+	{"a tag of one's own", head + "node: {id: !x a}\n", `relay.yaml:3: node.id: a is !x (want text: "a")`},
+
+	// Times, sizes, counts
+	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3: cache.idle_entries: 0 is out of range (want 1 or more)`},
+	{"too many entries", head + "cache: {idle_entries: 9223372036854775808}\n", `relay.yaml:3: cache.idle_entries: 9223372036854775808 is out of range (want 1 or more)`},
+	{"a time without a unit", head + "cache: {linger: 300}\n", `relay.yaml:3: cache.linger: 300 has no unit (want a duration such as 300s)`},
+	{"not a time", head + "cache: {linger: 5 minutes}\n", `relay.yaml:3: cache.linger: "5 minutes" is not a duration (want a number with ms, s, m or h, such as 30s)`},
+	{"a boolean for a time", head + "cache: {linger: false}\n", `relay.yaml:3: cache.linger: "false" is a boolean (want a duration such as 30s)`},
+	{"a list for a time", head + "cache: {linger: []}\n", `relay.yaml:3: cache.linger: is a list (want a duration such as 30s)`},
+	{"no time", head + "cache: {linger: 0s}\n", `relay.yaml:3: cache.linger: 0s is not a time to wait (want more than 0s)`},
+	{"less than no time", head + "cache: {linger: -5m}\n", `relay.yaml:3: cache.linger: -5m is not a time to wait (want more than 0s)`},
+	{"not a size", "listeners: [{address: ':1', max_request_bytes: 4MB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "4MB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"size zero", "listeners: [{address: ':1', max_request_bytes: 0}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "0" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"a size below zero", "listeners: [{address: ':1', max_request_bytes: -1MiB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "-1MiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"too large a size", "listeners: [{address: ':1', max_request_bytes: 2GiB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "2GiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"a list for a size", "listeners: [{address: ':1', max_request_bytes: []}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: is a list (want a size such as 4MiB)`},
+	{"pings from a listener too often", "listeners: [{address: ':1', keepalive: {time: 1ms}}]\n" + authority, `relay.yaml:1: listeners[0].keepalive.time: 1ms is too short (want 1s or more)`},
+
+	// Listeners
+	{"no listeners", authority, `relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)`},
+	{"a listener without address", "listeners: [{}]\n" + authority, `relay.yaml:1: listeners[0].address: missing (want host:port)`},
+	{"a listener without port", "listeners: [{address: localhost}]\n" + authority, `relay.yaml:1: listeners[0].address: "localhost" has no port (want host:port)`},
+	{"a listener with a bad port", "listeners: [{address: ':65536'}]\n" + authority, `relay.yaml:1: listeners[0].address: "65536" is not a port in ":65536" (want 0 to 65535)`},
+	{"a listener with a bad host", "listeners: [{address: 'a/b:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "a/b" is not a host in "a/b:1" (want host:port)`},
+	{"a listener with a scheme", "listeners: [{address: 'http://a:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "http://a:1" has a scheme (want host:port)`},
+	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
+	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "[::1:1" is not an address (want host:port)`},
+	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
+	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
+	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
+	{"TLS to clients without files", "listeners: [{address: ':1', tls: {}}]\n" + authority, `
+relay.yaml:1: listeners[0].tls.cert_file: missing (want the file of the server's certificate)
+relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certificate's key)`},
+
+	// Authorities
+	{"no authorities", listener, `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"an authority without name", listener + "authorities: [{directory: .}]\n", `relay.yaml:2: authorities[0].name: missing (want the authority of xdstp://AUTHORITY/..., which may be "")`},
+	{"an authority twice", listener + "authorities:\n- {name: a, directory: .}\n- {name: a, directory: .}\n", `relay.yaml:4: authorities[1].name: "a" is already authorities[0] (want each name once)`},
+	{"an authority that is a name", listener + "authorities: [{name: 'xdstp://a/b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "xdstp://a/b" has a scheme (want the authority alone, as in xdstp://AUTHORITY/...)`},
+	{"a bad authority", listener + "authorities: [{name: 'a/b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "a/b" is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"every authority", listener + "authorities: [{name: '*', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*" has a * that is not its first label (want a name, or *.suffix)`},
+	{"a * in the middle", listener + "authorities: [{name: 'a.*.b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "a.*.b" has a * that is not its first label (want a name, or *.suffix)`},
+	{"a pattern of nothing", listener + "authorities: [{name: '*.', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*." is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"a pattern with an empty label", listener + "authorities: [{name: '*..a', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*..a" is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"no source", listener + "authorities: [{name: a}]\n", `relay.yaml:2: authorities[0]: has neither servers nor directory (want one of them)`},
+	{"two sources", listener + "authorities: [{name: a, directory: ., servers: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0]: has both servers and directory (want one of them)`},
+	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want one server, such as - address: cp.example.com:443)`},
+	{"two servers", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}]}]\n", `relay.yaml:2: authorities[0].servers: has 2 servers, but failover between servers is not supported yet (want one: keep the first)`},
+	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].server: unknown key (did you mean "servers"?)`},
+
+	// Servers
+	{"a server without address", listener + "authorities: [{name: a, servers: [{}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: missing (want host:port)`},
+	{"a server without port", listener + "authorities:\n- name: a\n  servers:\n  - address: cp.example.com\n", `relay.yaml:5: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)`},
+	{"a server without host", listener + "authorities: [{name: a, servers: [{address: ':1'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: ":1" has no host (want host:port)`},
+	{"a server on port 0", listener + "authorities: [{name: a, servers: [{address: 'a:0'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "0" is not a port in "a:0" (want 1 to 65535)`},
+	{"a server on a named port", listener + "authorities: [{name: a, servers: [{address: 'a:https'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "https" is not a port in "a:https" (want 1 to 65535)`},
+	{"a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: grpc}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "grpc" is not a protocol (want auto, delta or sotw)`},
+	{"a number for a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: 3}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: 3 is a number (want text: "3")`},
+	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
+	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
+	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
+	{"a certificate without key", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {cert_file: a}}]}]\n", `relay.yaml:2: authorities[0].servers[0].tls.key_file: missing (want the key of cert_file, or neither)`},
+	{"a key without certificate", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {key_file: a}}]}]\n", `relay.yaml:2: authorities[0].servers[0].tls.cert_file: missing (want the certificate of key_file, or neither)`},
+
+	// Rules
+	{"a rule without authority", head + "old_style_names: [{when: 'true'}]\n", `relay.yaml:3: old_style_names[0].authority: missing (want the name of an authority)`},
+	{"a rule for no authority", head + "old_style_names: [{authority: other}]\n", `relay.yaml:3: old_style_names[0].authority: "other" is not in authorities (want one of ["cp"])`},
+	{"a rule for a misspelled authority", listener + "authorities: [{name: cloud.example.com, directory: .}]\nold_style_names: [{authority: clod.example.com}]\n", `relay.yaml:3: old_style_names[0].authority: "clod.example.com" is not in authorities (did you mean "cloud.example.com"?)`},
+	{"a rule for a pattern", listener + "authorities: [{name: '*.example.com', directory: .}]\nold_style_names: [{authority: '*.example.com'}]\n", `relay.yaml:3: old_style_names[0].authority: "*.example.com" is a pattern (want the name of one authority that it covers)`},
+	{"a rule outside a pattern", listener + "authorities: [{name: '*.example.com', directory: .}, {name: cp, directory: .}]\nold_style_names: [{authority: .example.com}]\n", `relay.yaml:3: old_style_names[0].authority: ".example.com" is not in authorities (want one of ["cp"])`},
+	{"a condition that does not parse", head + "old_style_names: [{when: 'node.id ==', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: does not compile: column 11: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER} (want CEL over node and type_url)`},
+	{"a condition over something else", head + "old_style_names: [{when: request.id == '' || nod.id == '', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: does not compile: column 1: undeclared reference to 'request'; column 21: undeclared reference to 'nod' (did you mean 'node'?) (want CEL over node and type_url)`},
+	{"a condition over a field that Node has not", head + "old_style_names:\n- authority: cp\n  when: |\n    node.id == 'a' &&\n    node.clustr == 'b'\n", `relay.yaml:5: old_style_names[0].when: does not compile: line 2, column 5: undefined field 'clustr' (want CEL over node and type_url)`},
+	{"a condition that is text", head + "old_style_names: [{when: node.id, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: gives string (want bool)`},
+	{"a condition with a bad pattern", head + "old_style_names: [{when: 'node.id.matches(\"(\")', authority: cp}]\n", "relay.yaml:3: old_style_names[0].when: does not compile: error parsing regexp: missing closing ): `(` (want CEL over node and type_url)"},
+	{"a pattern from the client", head + "old_style_names: [{when: '\"a\".matches(node.id)', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: takes the pattern of matches() from the client (want a constant)`},
+	{"a partition that does not compile", head + "old_style_names: [{authority: cp, partition: node.zone}]\n", `relay.yaml:3: old_style_names[0].partition: does not compile: column 5: undefined field 'zone' (want CEL over node and type_url)`},
+	{"a partition that is a number", head + "old_style_names: [{authority: cp, partition: size(node.id)}]\n", `relay.yaml:3: old_style_names[0].partition: gives int (want string)`},
+	{"rules after the last", head + "old_style_names:\n- {authority: cp}\n- {when: node.id == '', authority: cp}\n- {authority: cp}\n", `
+relay.yaml:5: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)
+relay.yaml:6: old_style_names[2]: can never match, because old_style_names[0] always does (want that rule last)`},
+	{"a rule after one that is true", head + "old_style_names:\n- {when: 'true', authority: cp}\n- {authority: cp}\n", `relay.yaml:5: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)`},
+	{"a condition twice", head + "old_style_names:\n- {when: node.id == '', authority: cp}\n- {when: node.id == '', authority: cp}\n", `relay.yaml:5: old_style_names[1].when: can never match, because old_style_names[0] has the same condition (want another one)`},
+
+	{"text for a rule", head + "old_style_names: [cp]\n", `relay.yaml:3: old_style_names[0]: "cp" is text (want a map with when, authority, partition)`},
+	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: 1 is a number (want text: "1")`},
+
+	// One mistake hides no other, and is told once.
+	{"all at once", `
+listeners:
+  - adress: 127.0.0.1:18000
+  - 18001
+  - address: localhost
+admin: {address: [127.0.0.1:19000]}
+authorities:
+  - name: cloud.example.com
+    servers:
+      - address: cp.example.com
+        protocol: rest
+        keepalive: 5m
+  - name: [onprem]
+    directory: .
+  - name: cloud.example.com
+    server: {address: cp}
+old_style_names:
+  - when: node.id
+    authority: onprem
+  - authority: cloud.example.com
+    partition: 1
+  - when: "false"
+    authority: cloud.example.com
+cache:
+  linger: -1s
+  idle_entries: none
+`, `
+relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, max_request_bytes, keepalive, tls)
+relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
+relay.yaml:6: admin.address: is a list (want text)
+relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
+relay.yaml:11: authorities[0].servers[0].protocol: "rest" is not a protocol (want auto, delta or sotw)
+relay.yaml:12: authorities[0].servers[0].keepalive: "5m" is text (want a map with time, timeout)
+relay.yaml:13: authorities[1].name: is a list (want text)
+relay.yaml:15: authorities[2].name: "cloud.example.com" is already authorities[0] (want each name once)
+relay.yaml:16: authorities[2].server: unknown key (did you mean "servers"?)
+relay.yaml:18: old_style_names[0].when: gives string (want bool)
+relay.yaml:21: old_style_names[1].partition: 1 is a number (want text: "1")
+relay.yaml:22: old_style_names[2]: can never match, because old_style_names[1] always does (want that rule last)
+relay.yaml:25: cache.linger: -1s is not a time to wait (want more than 0s)
+relay.yaml:26: cache.idle_entries: "none" is text (want a whole number)`},
+}
+
+func TestEveryMistakeIsToldWithItsPlaceAndWhatWouldBeRight(t *testing.T) {
+	for _, tt := range mistakes {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := Parse("relay.yaml", []byte(tt.yaml))
+			if err == nil {
+				t.Fatalf("got %+v, want an error", c)
+			}
+			if want := strings.TrimPrefix(tt.want, "\n"); err.Error() != want {
+				t.Errorf("got\n%s\nwant\n%s", err, want)
+			}
+			var all Errors
+			if !errors.As(err, &all) {
+				t.Fatalf("got a %T, want Errors", err)
+			}
+			if got, want := len(all.Unwrap()), strings.Count(err.Error(), "\n")+1; got != want {
+				t.Errorf("got %d errors in %d lines", got, want)
+			}
+		})
+	}
+}
+
+func TestLoadSaysWhatItCannotRead(t *testing.T) {
+	_, err := Load(filepath.Join("examples", "none.yaml"))
+	if want := "configuration: open examples/none.yaml: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v is not fs.ErrNotExist", err)
+	}
+}
+
+func TestLoadNamesTheFileInErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(file, []byte(head+"x: y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(file)
+	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, cache)", file)
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, tt := range mistakes {
+		f.Add([]byte(tt.yaml))
+	}
+	examples, _ := filepath.Glob("examples/*.yaml")
+	for _, file := range examples {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("fuzz.yaml", data)
+		if (c == nil) != (err != nil) {
+			t.Errorf("got %v and %v", c, err)
+		}
+		if err == nil {
+			c.Node.Proto()
+			for i := range c.OldStyleNames {
+				_, _ = c.OldStyleNames[i].Matches(nil, "")
+				_, _ = c.OldStyleNames[i].PartitionOf(nil, "")
+			}
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without text")
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package configs
+
+// This file is the CEL of old_style_names: compiled once, evaluated for
+// clients. The expressions are the operator's, but what they work on comes
+// from clients, so an evaluation is bounded.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+const (
+	// evalCost bounds an evaluation, in CEL's units: about one per operation,
+	// and one per ten letters looked at. It lets through expressions over any
+	// Node that a real client sends. Over one as large as a request can be, the
+	// most expensive evaluation ends within a second.
+	evalCost = 100_000
+	// maxPartition bounds the name of a partition, in bytes. It becomes part
+	// of keys.
+	maxPartition = 1024
+)
+
+// program is a compiled expression, or nil for an empty one. Safe for
+// concurrent use.
+type program = cel.Program
+
+var celEnv = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		cel.Types(&corev3.Node{}),
+		cel.Variable("node", cel.ObjectType("envoy.config.core.v3.Node")),
+		cel.Variable("type_url", cel.StringType),
+	)
+})
+
+// compile prepares r. The errors' paths are keys of the rule.
+func (r *Rule) compile() (errs Errors) {
+	var err error
+	if r.when, err = compile(r.When, cel.BoolType); err != nil {
+		errs = append(errs, Error{Path: "when", Err: err})
+	}
+	if r.partition, err = compile(r.Partition, cel.StringType); err != nil {
+		errs = append(errs, Error{Path: "partition", Err: err})
+	}
+	return errs
+}
+
+// compile takes an expression of type result, or of a type that only shows
+// when it is evaluated, as that of node.metadata["x"] does.
+func compile(expression string, result *cel.Type) (program, error) {
+	if expression == "" {
+		return nil, nil
+	}
+	env, err := celEnv()
+	if err != nil {
+		return nil, err
+	}
+	checked, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("does not compile: %s (want CEL over node and type_url)", summary(issues))
+	}
+	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("gives %s (want %s)", t, result)
+	}
+	// A regular expression is compiled, or refused, now: CEL's costs leave out
+	// what it takes to compile one that comes from a Node.
+	for _, call := range ast.MatchDescendants(ast.NavigateAST(checked.NativeRep()), ast.FunctionMatcher("matches")) {
+		args := call.AsCall().Args()
+		if args[len(args)-1].Kind() != ast.LiteralKind {
+			return nil, errors.New("takes the pattern of matches() from the client (want a constant)")
+		}
+	}
+	p, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
+	if err != nil {
+		return nil, fmt.Errorf("does not compile: %w (want CEL over node and type_url)", err)
+	}
+	return p, nil
+}
+
+// summary makes one line of CEL's report.
+func summary(issues *cel.Issues) string {
+	var parts []string
+	for _, issue := range issues.Errors() {
+		place := fmt.Sprintf("column %d", issue.Location.Column()+1)
+		if issue.Location.Line() > 1 {
+			place = fmt.Sprintf("line %d, %s", issue.Location.Line(), place)
+		}
+		message, _, _ := strings.Cut(issue.Message, "\n")
+		parts = append(parts, place+": "+strings.TrimSuffix(message, " (in container '')"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Always reports whether r matches every client. No rule after it is reached.
+func (r *Rule) Always() bool {
+	when := strings.TrimSpace(r.When)
+	return when == "" || when == "true"
+}
+
+// Matches reports whether r is for a client with this Node (which may be nil)
+// that asks for typeURL. An error means that the expression could not be
+// evaluated, as when it uses metadata that the Node does not have.
+func (r *Rule) Matches(node *corev3.Node, typeURL string) (bool, error) {
+	if r.when == nil {
+		return true, nil
+	}
+	return eval[bool](r.when, node, typeURL)
+}
+
+// PartitionOf returns the partition of a client with this Node (which may be
+// nil) that asks for typeURL, at most 1 KiB of text. An error means that the
+// expression could not be evaluated.
+func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
+	if r.partition == nil {
+		return "", nil
+	}
+	partition, err := eval[string](r.partition, node, typeURL)
+	if err != nil {
+		return "", err
+	}
+	if len(partition) > maxPartition {
+		return "", fmt.Errorf("gives %d bytes (want up to %d)", len(partition), maxPartition)
+	}
+	return partition, nil
+}
+
+func eval[T any](p program, node *corev3.Node, typeURL string) (value T, err error) {
+	if node == nil {
+		node = &corev3.Node{}
+	}
+	out, _, err := p.Eval(map[string]any{"node": node, "type_url": typeURL})
+	if err != nil {
+		return value, err
+	}
+	value, ok := out.Value().(T)
+	if !ok {
+		return value, fmt.Errorf("gives %s (want %T)", out.Type().TypeName(), value)
+	}
+	return value, nil
+}

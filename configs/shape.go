@@ -1,0 +1,345 @@
+package configs
+
+// This file is the checks that need the YAML tree and the schema only: keys
+// that are not known or given twice, and values of the wrong type. What
+// check.go finds needs the meaning of the values.
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// shape compares a YAML tree with the schema. It notes where every key is, and
+// takes what is wrong out of the tree.
+type shape struct {
+	source
+	errs Errors
+	// unread are the paths that were written but have no value that can be
+	// used, and those that a misspelled key probably stood for. Nobody should
+	// say that they are missing.
+	unread map[string]bool
+	// metadata is what was found under node.metadata. It does not go through
+	// viper, which would turn its keys to lower case.
+	metadata *structpb.Struct
+}
+
+func newShape(file string) *shape {
+	return &shape{source: source{file: file, lines: map[string]int{}}, unread: map[string]bool{}}
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	bytesType    = reflect.TypeFor[Bytes]()
+	metadataType = reflect.TypeFor[*structpb.Struct]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// walk checks n, which is at path, against t. It returns false, and has said
+// why, if n has to be taken out of the tree.
+func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool) bool {
+	if !s.has(path) {
+		s.lines[path] = n.Line
+	}
+	if n.Kind == yaml.AliasNode {
+		return s.fail(n, path, "*%s is a YAML alias, which is not supported (want the value itself)", n.Value)
+	}
+	if n.ShortTag() == "!!null" {
+		return s.fail(n, path, "has no value (want %s, or no such key)", want(t))
+	}
+	switch {
+	case t == metadataType:
+		return s.walkMetadata(n, path)
+	case t == durationType:
+		return s.walkDuration(n, path)
+	case reflect.PointerTo(t).Implements(textType):
+		return s.walkText(n, t, path)
+	case t.Kind() == reflect.Pointer:
+		return s.walk(n, t.Elem(), path, allowEmpty)
+	case t.Kind() == reflect.Struct:
+		return s.walkMap(n, t, path)
+	case t.Kind() == reflect.Slice:
+		return s.walkList(n, t, path)
+	case t.Kind() == reflect.Int:
+		return s.walkInt(n, path)
+	default:
+		return s.walkString(n, path, allowEmpty)
+	}
+}
+
+func (s *shape) walkMap(n *yaml.Node, t reflect.Type, path string) bool {
+	if n.Kind != yaml.MappingNode {
+		return s.wrongType(n, t, path)
+	}
+	var kept []*yaml.Node
+	written := map[string]int{} // the line of each key
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		written[n.Content[i].Value] = n.Content[i].Line
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		keyPath := join(path, printable(key.Value))
+		field, known := fieldOf(t, key.Value)
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			s.fail(key, path, "a key is %s (want text)", kind(key))
+		case !known:
+			s.unknownKey(key, t, path, written)
+		case seen[key.Value] > 0:
+			s.fail(key, keyPath, "is given twice (first in line %d)", seen[key.Value])
+		default:
+			seen[key.Value] = key.Line
+			s.lines[keyPath] = key.Line
+			if !s.walk(value, field.Type, keyPath, field.Tag.Get("allow") == "empty") {
+				s.unread[keyPath] = true
+			} else if field.Type != metadataType {
+				kept = append(kept, key, value)
+			}
+		}
+	}
+	n.Content = kept
+	return true
+}
+
+func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
+	if n.Kind != yaml.SequenceNode {
+		return s.wrongType(n, t, path)
+	}
+	for i, element := range n.Content {
+		elementPath := fmt.Sprintf("%s[%d]", path, i)
+		if !s.walk(element, t.Elem(), elementPath, false) {
+			// The others keep their numbers.
+			s.unread[elementPath] = true
+			n.Content[i] = &yaml.Node{Kind: yaml.MappingNode, Line: element.Line}
+		}
+	}
+	return true
+}
+
+func (s *shape) walkString(n *yaml.Node, path string, allowEmpty bool) bool {
+	switch {
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str":
+		return s.wrongType(n, reflect.TypeFor[string](), path)
+	case n.Value == "" && !allowEmpty:
+		return s.fail(n, path, `is "" (want text, or no such key)`)
+	}
+	return true
+}
+
+func (s *shape) walkInt(n *yaml.Node, path string) bool {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
+		return s.wrongType(n, reflect.TypeFor[int](), path)
+	}
+	var i int
+	if err := n.Decode(&i); err != nil || i <= 0 {
+		return s.fail(n, path, "%s is out of range (want 1 or more)", n.Value)
+	}
+	return true
+}
+
+func (s *shape) walkDuration(n *yaml.Node, path string) bool {
+	d, err := time.ParseDuration(n.Value)
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return s.wrongType(n, durationType, path)
+	case n.ShortTag() == "!!int":
+		return s.fail(n, path, "%s has no unit (want a duration such as %ss)", n.Value, strings.TrimPrefix(n.Value, "-"))
+	case n.ShortTag() != "!!str":
+		return s.wrongType(n, durationType, path)
+	case err != nil:
+		return s.fail(n, path, "%q is not a duration (want a number with ms, s, m or h, such as 30s)", n.Value)
+	case d <= 0:
+		return s.fail(n, path, "%s is not a time to wait (want more than 0s)", n.Value)
+	}
+	return true
+}
+
+func (s *shape) walkText(n *yaml.Node, t reflect.Type, path string) bool {
+	tag := n.ShortTag()
+	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && t == bytesType) {
+		return s.wrongType(n, t, path)
+	}
+	value := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+	if err := value.UnmarshalText([]byte(n.Value)); err != nil {
+		return s.fail(n, path, "%w", err)
+	}
+	return true
+}
+
+func (s *shape) walkMetadata(n *yaml.Node, path string) bool {
+	if n.Kind != yaml.MappingNode {
+		return s.wrongType(n, metadataType, path)
+	}
+	s.metadata = s.value(n, path).GetStructValue()
+	return true
+}
+
+// value returns any YAML value as protobuf's form of JSON.
+func (s *shape) value(n *yaml.Node, path string) *structpb.Value {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			keyPath := join(path, printable(key.Value))
+			if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
+				s.fail(key, path, "a key is %s (want text)", kind(key))
+			} else if _, twice := m.Fields[key.Value]; twice {
+				s.fail(key, keyPath, "is given twice (first in line %d)", s.lines[keyPath])
+			} else {
+				s.lines[keyPath] = key.Line
+				m.Fields[key.Value] = s.value(value, keyPath)
+			}
+		}
+		return structpb.NewStructValue(m)
+	case yaml.SequenceNode:
+		list := &structpb.ListValue{}
+		for i, element := range n.Content {
+			list.Values = append(list.Values, s.value(element, fmt.Sprintf("%s[%d]", path, i)))
+		}
+		return structpb.NewListValue(list)
+	case yaml.AliasNode:
+		s.walk(n, metadataType, path, false)
+		return structpb.NewNullValue()
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return structpb.NewNullValue()
+	case "!!bool":
+		var b bool
+		if err := n.Decode(&b); err != nil {
+			s.fail(n, path, "%q is not a boolean (want true or false)", n.Value)
+		}
+		return structpb.NewBoolValue(b)
+	case "!!int", "!!float":
+		var f float64
+		if err := n.Decode(&f); err != nil {
+			s.fail(n, path, "%q is not a number (want one such as 1 or 2.5)", n.Value)
+		}
+		return structpb.NewNumberValue(f)
+	}
+	return structpb.NewStringValue(n.Value)
+}
+
+func (s *shape) unknownKey(key *yaml.Node, t reflect.Type, path string, written map[string]int) {
+	keys := keysOf(t)
+	keyPath := join(path, printable(key.Value))
+	word := closest(key.Value, keys)
+	if word == "" {
+		s.fail(key, keyPath, "unknown key (want %s)", oneOf(keys))
+		return
+	}
+	if written[word] == 0 {
+		s.unread[join(path, word)] = true
+	}
+	s.fail(key, keyPath, "unknown key (did you mean %q?)", word)
+}
+
+func (s *shape) wrongType(n *yaml.Node, t reflect.Type, path string) bool {
+	if n.Kind == yaml.ScalarNode {
+		if t.Kind() == reflect.String {
+			return s.fail(n, path, "%s is %s (want text: %q)", n.Value, kind(n), n.Value)
+		}
+		return s.fail(n, path, "%q is %s (want %s)", n.Value, kind(n), want(t))
+	}
+	return s.fail(n, path, "is %s (want %s)", kind(n), want(t))
+}
+
+// fail says what is wrong with n and returns false.
+func (s *shape) fail(n *yaml.Node, path, format string, args ...any) bool {
+	s.errs = append(s.errs, Error{File: s.file, Line: n.Line, Path: path, Err: fmt.Errorf(format, args...)})
+	return false
+}
+
+// keysOf returns the keys of a map in the schema, in its order.
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		if key := t.Field(i).Tag.Get("mapstructure"); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
+	for i := range t.NumField() {
+		if f := t.Field(i); key != "" && f.Tag.Get("mapstructure") == key {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// want names a type of the schema to people.
+func want(t reflect.Type) string {
+	switch {
+	case t == metadataType:
+		return "a map"
+	case t == durationType:
+		return "a duration such as 30s"
+	case t == bytesType:
+		return "a size such as 4MiB"
+	case t.Kind() == reflect.Pointer:
+		return want(t.Elem())
+	case t.Kind() == reflect.Struct:
+		return "a map with " + strings.Join(keysOf(t), ", ")
+	case t.Kind() == reflect.Slice:
+		return `a list, each entry with "- " before it`
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	}
+	return "text"
+}
+
+// kind names what n is to people.
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a map"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!str":
+		return "text"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a boolean"
+	case "!!timestamp":
+		return "a date"
+	case "!!null":
+		return "nothing"
+	default:
+		return tag
+	}
+}
+
+func oneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// printable returns a key as it is, or in quotes where that would make its
+// path unclear.
+func printable(key string) string {
+	if plain.MatchString(key) {
+		return key
+	}
+	return strconv.Quote(key)
+}

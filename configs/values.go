@@ -1,0 +1,68 @@
+package configs
+
+// This file is the values that have a notation of their own: sizes and
+// protocols. Both are encoding.TextUnmarshalers, and their errors say what
+// would be right.
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a size in bytes, from 1 to 2 GiB - 1. In YAML it is a number, or a
+// number with KiB, MiB or GiB.
+type Bytes int
+
+var units = []struct {
+	suffix string
+	size   int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
+
+// UnmarshalText sets b from its notation.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	for _, unit := range units {
+		digits, ok := strings.CutSuffix(string(text), unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 32)
+		if err != nil || n <= 0 || n*unit.size > math.MaxInt32 {
+			break
+		}
+		*b = Bytes(n * unit.size)
+		return nil
+	}
+	return fmt.Errorf("%q is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)", text)
+}
+
+// String returns b in the largest unit that divides it.
+func (b Bytes) String() string {
+	for _, unit := range units {
+		if b != 0 && int64(b)%unit.size == 0 {
+			return strconv.FormatInt(int64(b)/unit.size, 10) + unit.suffix
+		}
+	}
+	return "0"
+}
+
+// Protocol is the form of xDS that is spoken with a server.
+type Protocol string
+
+// The protocols.
+const (
+	ProtocolAuto  Protocol = "auto"  // delta, and SotW with servers that do not know delta
+	ProtocolDelta Protocol = "delta" // incremental
+	ProtocolSotW  Protocol = "sotw"  // state of the world
+)
+
+// UnmarshalText sets p from its notation.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	switch q := Protocol(text); q {
+	case ProtocolAuto, ProtocolDelta, ProtocolSotW:
+		*p = q
+		return nil
+	}
+	return fmt.Errorf("%q is not a protocol (want %s, %s or %s)", text, ProtocolAuto, ProtocolDelta, ProtocolSotW)
+}

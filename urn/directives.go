@@ -1,0 +1,103 @@
+package urn
+
+// The directives of a URL: a fallback, and an entry of a list collection.
+
+import (
+	"errors"
+	"strings"
+)
+
+const (
+	altDirective   = "alt"
+	entryDirective = "entry"
+)
+
+// directives checks and prints what follows the '#'.
+// TP1: "URI-based xDS resource names".
+func (p *printer) directives(fragment span) error {
+	if before, after, found := fragment.cut('#'); found {
+		at := before.at + len(before.text)
+		return &Error{Name: p.name, Offset: at, Part: "#" + after.text,
+			Problem: "bare # in a directive", Want: "%23"}
+	}
+	var alt, entry string // a value that was given is not empty
+	for rest, more := fragment, true; more; {
+		var directive span
+		directive, rest, more = rest.cut(',')
+		name, value, hasValue := directive.cut('=')
+		var into *string
+		switch name.text {
+		case altDirective:
+			into = &alt
+		case entryDirective:
+			into = &entry
+		default:
+			return &Error{Name: p.name, Offset: name.at, Part: name.text,
+				Problem: "unknown directive", Want: "alt or entry, and %2C for a comma within a value"}
+		}
+		if !hasValue {
+			return &Error{Name: p.name, Offset: name.at, Part: name.text,
+				Problem: "directive without a value", Want: name.text + "=value"}
+		}
+		if *into != "" {
+			return &Error{Name: p.name, Offset: name.at, Part: name.text,
+				Problem: "duplicate directive", Want: "each once"}
+		}
+		text, err := p.directive(name.text, value)
+		if err != nil {
+			return err
+		}
+		*into = text
+	}
+	p.print("#")
+	if alt != "" {
+		p.print(altDirective + "=")
+		p.print(string(escape(nil, alt, inDirective)))
+	}
+	if alt != "" && entry != "" {
+		p.print(",")
+	}
+	if entry != "" {
+		p.print(entryDirective + "=")
+		p.print(entry)
+	}
+	return nil
+}
+
+// directive returns the decoded value of a directive, an alt's in its canonical
+// spelling.
+func (p *printer) directive(name string, value span) (string, error) {
+	text, bad := decode(value.text)
+	if bad >= 0 {
+		return "", badEscape(p.name, span{value.text[bad:], value.at + bad})
+	}
+	if name == entryDirective {
+		if text == "" || !inEntry.hasAll(text) {
+			return "", &Error{Name: p.name, Offset: value.at, Part: value.text,
+				Problem: "bad entry name", Want: "one or more of [a-zA-Z0-9_-./~:]"}
+		}
+		return text, nil
+	}
+	url, _, err := canonical(text, globs|directives)
+	if err != nil {
+		// In a chain of fallbacks the first and the last say enough: all the
+		// names of a long chain would make a very long message.
+		var inner *Error
+		if errors.As(err, &inner) && inner.Err != nil {
+			err = inner.Err
+		}
+		return "", &Error{Name: p.name, Offset: value.at, Part: value.text,
+			Problem: "bad alt", Err: err}
+	}
+	return url, nil
+}
+
+// directive returns the value of a directive of a canonical name.
+func (p *parts) directive(name string) (value string, ok bool) {
+	for d := range strings.SplitSeq(p.fragment.text, ",") {
+		if key, value, _ := strings.Cut(d, "="); key == name {
+			return decoded(value), true
+		}
+	}
+	return "", false
+}

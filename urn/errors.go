@@ -1,0 +1,61 @@
+package urn
+
+import "fmt"
+
+// maxQuoted is how many bytes of a name an error message shows.
+const maxQuoted = 512
+
+// Error says what is wrong with an xdstp name, where, and what would be right.
+// Every error about a name in this package is one.
+type Error struct {
+	// Name is the name as it was given. Of a name that came as a protobuf
+	// message, it is the spelling made from it.
+	Name string
+	// Offset is where in Name the offending part begins, in bytes.
+	Offset int
+	// Part is the offending part, as it stands in Name. Empty if something is
+	// missing.
+	Part string
+	// Problem says what is wrong with the part.
+	Problem string
+	// Want says what would be right.
+	Want string
+	// Err, if not nil, says what is wrong inside an alt directive's URL, with
+	// that URL as its Name.
+	Err error
+}
+
+// Error prints the problem on one line:
+//
+//	xdstp name "xdstp://a/": no resource type (want xdstp://authority/type/id) at offset 10
+func (e *Error) Error() string {
+	s := fmt.Sprintf("xdstp name %s: %s", quote(e.Name), e.Problem)
+	if e.Part != "" {
+		s += " " + quote(e.Part)
+	}
+	if e.Want != "" {
+		s += " (want " + e.Want + ")"
+	}
+	s += fmt.Sprintf(" at offset %d", e.Offset)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// badEscape is the error for a bad escape at the beginning of at.
+func badEscape(name string, at span) error {
+	return &Error{Name: name, Offset: at.at, Part: at.text[:min(3, len(at.text))],
+		Problem: "bad escape", Want: "% and two hexadecimal digits, or %25 for the character"}
+}
+
+// quote keeps names from filling the log that they are an error in.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return fmt.Sprintf("%q...", s[:maxQuoted])
+	}
+	return fmt.Sprintf("%q", s)
+}

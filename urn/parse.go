@@ -1,0 +1,138 @@
+package urn
+
+// From any spelling of a name to the canonical one: a name is split at its raw
+// delimiters first, and a printer then takes its components one by one.
+
+import "strings"
+
+// MaxLength is the longest name in bytes, as given and in canonical spelling.
+const MaxLength = 4096
+
+const (
+	scheme = "xdstp:"
+	prefix = scheme + "//"
+
+	wantName = "xdstp://authority/type/id"
+)
+
+// span is a piece of a name and where it begins in there.
+type span struct {
+	text string
+	at   int
+}
+
+// cut splits the span before and after the first sep.
+func (s span) cut(sep byte) (before, after span, found bool) {
+	i := strings.IndexByte(s.text, sep)
+	if i < 0 {
+		return s, span{at: s.at + len(s.text)}, false
+	}
+	return span{s.text[:i], s.at}, span{s.text[i+1:], s.at + i + 1}, true
+}
+
+// parts is a name that was split at its raw delimiters, and not yet decoded.
+type parts struct {
+	authority   span
+	typ         span
+	id          span
+	query       span
+	fragment    span
+	hasFragment bool // there was a '#', even if nothing follows
+}
+
+// split finds the parts of a name. It checks nothing inside them.
+func split(name string) (p parts, err error) {
+	if len(name) > MaxLength {
+		return p, &Error{Name: name, Offset: MaxLength,
+			Problem: "name is too long", Want: "at most 4096 bytes"}
+	}
+	if !IsName(name) {
+		return p, &Error{Name: name, Problem: "not an xdstp name", Want: wantName}
+	}
+	if !strings.HasPrefix(name, prefix) {
+		return p, &Error{Name: name, Offset: len(scheme),
+			Problem: "no // after the scheme", Want: wantName}
+	}
+	rest := span{name[len(prefix):], len(prefix)}
+	rest, p.fragment, p.hasFragment = rest.cut('#')
+	rest, p.query, _ = rest.cut('?')
+	p.authority, rest, _ = rest.cut('/')
+	p.typ, p.id, _ = rest.cut('/')
+	if p.typ.text == "" {
+		return p, &Error{Name: name, Offset: p.typ.at,
+			Problem: "no resource type", Want: wantName}
+	}
+	return p, nil
+}
+
+// glob returns the last segment of the id, and whether it is a glob.
+// TP1: "Glob".
+func (p *parts) glob() (span, bool) {
+	i := strings.LastIndexByte(p.id.text, '/') + 1
+	last := span{p.id.text[i:], p.id.at + i}
+	return last, last.text == "*" || strings.EqualFold(last.text, "%2A")
+}
+
+// allowed is what a name may have besides what a URN has.
+type allowed uint8
+
+const (
+	globs allowed = 1 << iota
+	directives
+)
+
+// canonical returns the canonical spelling of a name, which is the given string
+// if it is spelled so already, and the key of what it names.
+func canonical(name string, may allowed) (string, Key, error) {
+	parts, err := split(name)
+	if err != nil {
+		return "", Key{}, err
+	}
+	if parts.hasFragment && may&directives == 0 {
+		at := parts.fragment.at - 1
+		return "", Key{}, &Error{Name: name, Offset: at, Part: name[at:],
+			Problem: "directives on a resource name", Want: "none, or %23 for a # in the name"}
+	}
+	last, glob := parts.glob()
+	if glob && may&globs == 0 {
+		return "", Key{}, &Error{Name: name, Offset: last.at, Part: last.text,
+			Problem: "glob in a URN", Want: "the name of one resource"}
+	}
+
+	p := printer{name: name}
+	p.print(prefix)
+	if err := p.component(parts.authority, inAuthority); err != nil {
+		return "", Key{}, err
+	}
+	authorityEnd := p.printed()
+	p.print("/")
+	if err := p.component(parts.typ, inSegment); err != nil {
+		return "", Key{}, err
+	}
+	typEnd := p.printed()
+	p.print("/")
+	if err := p.id(parts.id); err != nil {
+		return "", Key{}, err
+	}
+	if err := p.params(parts.query); err != nil {
+		return "", Key{}, err
+	}
+	nameEnd := p.printed()
+	if parts.hasFragment {
+		if err := p.directives(parts.fragment); err != nil {
+			return "", Key{}, err
+		}
+	}
+	if p.printed() > MaxLength {
+		return "", Key{}, &Error{Name: name, Offset: len(name),
+			Problem: "name is too long with all that needs it escaped", Want: "at most 4096 bytes"}
+	}
+
+	s := p.String()
+	return s, Key{
+		Name:      s[:nameEnd],
+		Authority: decoded(s[len(prefix):authorityEnd]),
+		Type:      decoded(s[authorityEnd+1 : typEnd]),
+		Glob:      glob,
+	}, nil
+}

@@ -1,0 +1,117 @@
+package urn
+
+// The two forms of xdstp names as values.
+
+import "strings"
+
+// URN is the name of one resource, without directives and not a glob. URNs can
+// be compared with ==. The zero URN names nothing, prints as "" and has the zero
+// Key.
+// TP1: "URI-based xDS resource names".
+type URN struct{ key Key }
+
+// ParseURN parses the name of a resource. All its errors are an [*Error]; a
+// glob, directives, and a name that is not xdstp are among them.
+func ParseURN(name string) (URN, error) {
+	_, key, err := canonical(name, 0)
+	return URN{key}, err
+}
+
+// String returns the canonical spelling.
+func (u URN) String() string { return u.key.Name }
+
+// Key returns the URN's key.
+func (u URN) Key() Key { return u.key }
+
+// Authority returns the authority, decoded. It may be empty.
+func (u URN) Authority() string { return u.key.Authority }
+
+// Type returns the resource type, such as envoy.config.cluster.v3.Cluster.
+func (u URN) Type() string { return u.key.Type }
+
+// ID returns the segments of the id, decoded. There are none if the id is empty;
+// single segments may be.
+func (u URN) ID() []string {
+	p, _ := split(u.key.Name)
+	if p.id.text == "" {
+		return nil
+	}
+	segments := strings.Split(p.id.text, "/")
+	for i, s := range segments {
+		segments[i] = decoded(s)
+	}
+	return segments
+}
+
+// Params returns the context parameters, decoded. The caller may keep and change
+// the map, which is nil if there are none.
+func (u URN) Params() map[string]string {
+	p, _ := split(u.key.Name)
+	return p.params()
+}
+
+// params returns the context parameters of a canonical name.
+func (p *parts) params() map[string]string {
+	if p.query.text == "" {
+		return nil
+	}
+	params := make(map[string]string)
+	for pair := range strings.SplitSeq(p.query.text, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		params[decoded(key)] = decoded(value)
+	}
+	return params
+}
+
+// URL says where to find a resource or a glob collection: its name, and
+// directives for whoever looks for it. URLs can be compared with ==. The zero
+// URL locates nothing, prints as "" and has the zero Key.
+// TP1: "URI-based xDS resource names".
+type URL struct {
+	name string // in canonical spelling, with the directives
+	key  Key
+}
+
+// ParseURL parses a locator. Every name that [ParseURN] takes is one. All its
+// errors are an [*Error].
+func ParseURL(name string) (URL, error) {
+	s, key, err := canonical(name, globs|directives)
+	return URL{s, key}, err
+}
+
+// String returns the canonical spelling, with the directives.
+func (u URL) String() string { return u.name }
+
+// Key returns the key of what the URL locates, without the directives: the key
+// to ask an authority for.
+func (u URL) Key() Key { return u.key }
+
+// URN returns the name of the resource that the URL locates, or false if it is a
+// glob collection.
+func (u URL) URN() (URN, bool) {
+	if u.key.Glob {
+		return URN{}, false
+	}
+	return URN{u.key}, true
+}
+
+// Alt returns the URL to fall back to, or false if there is none. It may have an
+// Alt of its own.
+// TP1: "Alternatives".
+func (u URL) Alt() (URL, bool) {
+	p, _ := split(u.name)
+	alt, ok := p.directive(altDirective)
+	if !ok {
+		return URL{}, false
+	}
+	url, err := ParseURL(alt)
+	return url, err == nil // no error: it was parsed with the URL
+}
+
+// Entry returns the name of the list collection's inlined entry that is meant,
+// or false if it is the whole resource.
+// TP1: "List collections with inlining".
+func (u URL) Entry() (string, bool) {
+	p, _ := split(u.name)
+	return p.directive(entryDirective)
+}
