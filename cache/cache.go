@@ -95,6 +95,24 @@ type SetWatcher interface {
 	position() uint64
 }
 
+// Stats are what a cache holds at one moment.
+type Stats struct {
+	Entries, Sets int
+	Idle          int // of both: those that nobody watches
+}
+
+// Stats returns what the cache holds.
+func (c *Cache) Stats() Stats {
+	s := Stats{Idle: c.idle.len()}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, t := range c.tables {
+		s.Entries += len(t.entries)
+		s.Sets += len(t.sets)
+	}
+	return s
+}
+
 // watch finds the topic, or makes it and starts its feeding.
 func watch(c *Cache, k Key, w Watcher, find, create func(*table) *topic) {
 	tk := tableKey{k.Scope, k.TypeURL}

@@ -83,6 +83,12 @@ func (i *idle) expire() {
 	}
 }
 
+func (i *idle) len() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.topics.Len()
+}
+
 func (i *idle) close() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -138,7 +138,10 @@ func TestBadDirectivesSayWhatAndWhere(t *testing.T) {
 			t.Errorf("ParseURL(%q) = %v\nwant %s", tt.in, err, want)
 			continue
 		}
-		for e := (*Error)(nil); errors.As(err, &e); err = e.Err {
+		if inner := errors.Unwrap(err); strings.Contains(want, "bad alt") != (inner != nil) {
+			t.Errorf("ParseURL(%q): the error unwraps to %v", tt.in, inner)
+		}
+		for e := (*Error)(nil); errors.As(err, &e); err = errors.Unwrap(e) {
 			if !strings.HasPrefix(e.Name[e.Offset:], e.Part) {
 				t.Errorf("ParseURL(%q): %q is not at offset %d of %q", tt.in, e.Part, e.Offset, e.Name)
 			}

@@ -21,26 +21,26 @@
 //
 // # The canonical spelling
 //
-// Plain in it are the characters that RFC 3986 allows in the component, all
-// others are escaped, in upper case. The exceptions, and what is decided where
-// TP1 says nothing, follow from one wish: what Envoy and gRPC both read from
-// the canonical spelling is what it means.
+// Plain in it are the characters that RFC 3986 allows in the component; all
+// others are escaped, with upper-case digits. Where TP1 leaves a choice, the one
+// that was taken is the one in which Envoy and gRPC both read from the canonical
+// spelling what it means:
 //
-//   - Parameters are sorted by their decoded keys. Envoy sorts encoded pairs,
-//     grpc-go decoded keys; the order means nothing to either.
-//   - + and ; are escaped in parameters: grpc-go reads one as a space and drops
-//     what has the other. Unescaped, both stand for themselves.
-//   - @ is escaped in the authority, where grpc-go would cut off what precedes
-//     it. Brackets stay plain there, as both clients print them.
-//   - The id may be empty. The last slash of xdstp://a/t/ may then be left out,
-//     as both clients do when printing, but grpc-go only reads a name that has
-//     it, so the canonical spelling does.
-//   - A parameter without = has an empty value, as ?a=. ? alone is the same as
-//     no parameters. An empty parameter (?a=1&&b=2) is an error: Envoy reads an
-//     empty key there, grpc-go nothing.
-//   - An escaped * is a glob where a plain one is. Envoy and the protobuf forms
-//     cannot tell them apart, and no delimiter is hidden by it.
-//   - The directives are printed in the order alt, entry.
+//   - Parameters are sorted by their decoded keys. Envoy prints them sorted by
+//     encoded pairs, grpc-go by decoded keys; neither minds when reading.
+//   - A + and a ; stand for themselves, and are escaped in parameters. Plain,
+//     grpc-go reads the first as a space and ignores a parameter that holds the
+//     second.
+//   - A parameter without = has an empty value: ?x is ?x=. A ? with nothing
+//     after it is the same as no parameters. An empty parameter, as in
+//     ?x=1&&y=2, is an error: Envoy reads an empty key there, grpc-go nothing.
+//   - An @ is escaped in the authority, where grpc-go would cut off what
+//     precedes it. Brackets are plain there, as both clients print them.
+//   - The id may be empty: xdstp://a/t/ and xdstp://a/t are the same name. Both
+//     clients print the second, but grpc-go reads only the first.
+//   - A * is a glob whether it is escaped or not. Envoy and the protobuf forms
+//     cannot tell the two apart.
+//   - There is at most one directive of a kind, and alt is printed before entry.
 //
 // # Limits
 //

@@ -32,10 +32,10 @@ func IsName(name string) bool { return strings.HasPrefix(name, scheme) }
 // A name that is not xdstp is never an error. It is its own key, without type
 // and authority; callers who want to know ask [IsName].
 //
-// If the name is spelled canonically nothing is allocated, and the key shares
-// its memory. Otherwise there is one allocation, and a few more for names with
-// escapes in the authority or the type, with much to escape, or with more than
-// eight parameters.
+// If the name is spelled canonically the key shares its memory and nothing is
+// allocated; otherwise there is one allocation. What is rare costs a few more:
+// an authority or a type with escapes, which are decoded, more than eight
+// parameters, or a spelling that is much shorter than the canonical one.
 func KeyOf(name string) (Key, error) {
 	if !IsName(name) {
 		return Key{Name: name}, nil

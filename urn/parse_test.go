@@ -150,6 +150,7 @@ func TestBadNamesSayWhatAndWhere(t *testing.T) {
 		// Parameters.
 		{"xdstp://a/t/i?x=1&y=2&x=3", `xdstp name "xdstp://a/t/i?x=1&y=2&x=3": duplicate context parameter "x" (want each once) at offset 22`},
 		{"xdstp://a/t/i?x=1&%78=1", `xdstp name "xdstp://a/t/i?x=1&%78=1": duplicate context parameter "%78" (want each once) at offset 18`},
+		{"xdstp://a/t/i?e&d&l&h&i&a&f&g&c&k&j&b&a", `xdstp name "xdstp://a/t/i?e&d&l&h&i&a&f&g&c&k&j&b&a": duplicate context parameter "a" (want each once) at offset 38`},
 		{"xdstp://a/t/i?x=1&&y=2", `xdstp name "xdstp://a/t/i?x=1&&y=2": empty context parameter (want key=value) at offset 18`},
 		{"xdstp://a/t/i?x=1&", `xdstp name "xdstp://a/t/i?x=1&": empty context parameter (want key=value) at offset 18`},
 

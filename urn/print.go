@@ -89,7 +89,7 @@ func (p *printer) component(c span, plain set) error {
 
 // id prints the segments of the id.
 func (p *printer) id(id span) error {
-	for more := id.text != ""; more; {
+	for more := true; more; {
 		var segment span
 		segment, id, more = id.cut('/')
 		if err := p.component(segment, inSegment); err != nil {

@@ -1,0 +1,72 @@
+// Package admin is the operator's listener: health, metrics, and who is being
+// served what. It is HTTP, read-only, and without authentication: it belongs on
+// loopback or on a network of operators.
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Server answers the operator's requests. Its methods may be called
+// concurrently.
+type Server struct {
+	mux   *http.ServeMux
+	pages []page
+	ready atomic.Bool
+}
+
+type page struct{ path, about string }
+
+// New makes a server with /healthz, /readyz and, from metrics, /metrics.
+func New(metrics *Metrics) *Server {
+	s := &Server{mux: http.NewServeMux()}
+	s.handle("/healthz", "200 while the process answers", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	}))
+	s.handle("/readyz", "200 while clients are accepted, 503 before and after", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !s.ready.Load() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	}))
+	s.handle("/metrics", "metrics, for Prometheus", metrics.handler())
+	s.mux.HandleFunc("GET /{$}", s.index)
+	return s
+}
+
+// SetReady says whether clients are accepted, for /readyz.
+func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
+
+// JSON adds a page that shows what f returns, as JSON. f is called for each
+// request. JSON is not to be called once the server serves.
+func (s *Server) JSON(path, about string, f func() any) {
+	s.handle(path, about, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(f()) // the operator's connection has gone
+	}))
+}
+
+func (s *Server) handle(path, about string, h http.Handler) {
+	s.pages = append(s.pages, page{path, about})
+	s.mux.Handle("GET "+path, h)
+}
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	for _, p := range s.pages {
+		fmt.Fprintf(w, "%-12s %s\n", p.path, p.about)
+	}
+}
+
+// HTTP returns an HTTP server for the listener, with timeouts against clients
+// that never end their requests.
+func (s *Server) HTTP() *http.Server {
+	const patience = 10 * time.Second
+	return &http.Server{Handler: s.mux, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute}
+}

@@ -1,0 +1,97 @@
+package client
+
+// Asking once.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// settle is how long a delta server must be quiet before its answer to a
+// wildcard or a glob counts as whole: it may come in several responses, and
+// nothing says which is the last.
+const settle = 250 * time.Millisecond
+
+// Answer is what a server had to say about a query.
+type Answer struct {
+	Resources  []*discoveryv3.Resource // in the order of the query's names, those of a wildcard by name
+	Missing    []string                // the server says that they do not exist
+	Failed     []NameError             // the server says, or sent, something wrong
+	Unanswered []string                // nothing was heard of them in time
+	Answered   bool                    // whether there was any response
+	Unasked    string                  // a resource that was sent without being asked for, if any was
+}
+
+// NameError is what went wrong with one name.
+type NameError struct {
+	Name string
+	Err  error
+}
+
+// Reasons for which Get ends its stream.
+var (
+	errWhole   = errors.New("the answer is whole")
+	errTimeout = errors.New("timeout")
+)
+
+// Get asks until everything is answered, or the timeout is over. The error is
+// for a server that could not be asked; the answer is as far as it came.
+func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (Answer, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	// Not a deadline of the context: that would be sent to the server.
+	deadline := time.AfterFunc(timeout, func() { end(errTimeout) })
+	defer deadline.Stop()
+	quiet := time.AfterFunc(timeout, func() { end(errWhole) })
+	quiet.Stop()
+	defer quiet.Stop()
+
+	a := ask(server, q)
+	var answer Answer
+	connected := false
+	err := a.stream(ctx, func(events []Event) {
+		connected = true
+		for _, e := range events {
+			switch {
+			case e.Kind == Unasked:
+				answer.Unasked = e.Name
+			case e.Kind == Rejected && len(a.state.names.spellings(e.Name)) == 0:
+				answer.Failed = append(answer.Failed, NameError{e.Name, e.Err})
+			}
+		}
+		switch {
+		case !a.state.heard || len(a.state.unanswered()) > 0:
+		case a.state.names.openEnded() && q.Protocol == Delta:
+			quiet.Reset(settle)
+		default:
+			end(errWhole)
+		}
+	})
+
+	answer.Resources = a.state.resources()
+	answer.Unanswered = a.state.unanswered()
+	answer.Answered = a.state.heard
+	for _, name := range a.state.names.list {
+		if a.state.missing[name] {
+			answer.Missing = append(answer.Missing, name)
+		}
+		if err := a.state.failed[name]; err != nil {
+			answer.Failed = append(answer.Failed, NameError{name, err})
+		}
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errWhole):
+		return answer, nil
+	case errors.Is(cause, errTimeout) && !connected:
+		return answer, fmt.Errorf("no connection to %s within %v", server.Address, timeout)
+	case errors.Is(cause, errTimeout):
+		return answer, nil
+	case cause != nil:
+		return answer, cause
+	}
+	return answer, err
+}

@@ -1,0 +1,78 @@
+// Package render prints resources for people, as YAML or JSON: what this binary
+// knows the message of in full, and everything else in base64, so that nothing
+// that a server sends keeps the rest from being seen. Private keys and other
+// secrets are redacted unless asked for.
+//
+// The form is that of an envoy.service.discovery.v3.Resource, with the fields
+// named as in Envoy's documentation.
+package render
+
+//go:generate go run envoy_gen.go
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Options say what to print.
+type Options struct {
+	// ShowSecrets prints what is marked as sensitive, which otherwise reads
+	// [redacted].
+	ShowSecrets bool
+}
+
+// JSON gives the resource as one line of JSON.
+func (o Options) JSON(r *discoveryv3.Resource) ([]byte, error) {
+	clean := proto.CloneOf(r)
+	cleaner{showSecrets: o.ShowSecrets}.message(clean.ProtoReflect(), false, 0)
+	marshal := protojson.MarshalOptions{UseProtoNames: true, AllowPartial: true, Resolver: lenientTypes{}}
+	text, err := marshal.Marshal(clean)
+	if err != nil {
+		// It decodes, but has no form in JSON, such as a duration that is out of range.
+		clean = proto.CloneOf(r)
+		cleaner{showSecrets: o.ShowSecrets}.broken(clean.GetResource())
+		clean.Metadata, clean.Ttl = nil, nil
+		if text, err = marshal.Marshal(clean); err != nil {
+			return nil, fmt.Errorf("resource %q: %w", r.GetName(), err)
+		}
+	}
+	// protojson varies its spaces on purpose.
+	var line bytes.Buffer
+	if err := json.Compact(&line, text); err != nil {
+		return nil, fmt.Errorf("resource %q: %w", r.GetName(), err)
+	}
+	return line.Bytes(), nil
+}
+
+// IndentedJSON gives the resource as JSON on many lines, with a newline at the end.
+func (o Options) IndentedJSON(r *discoveryv3.Resource) ([]byte, error) {
+	line, err := o.JSON(r)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, line, "", "  "); err != nil {
+		return nil, fmt.Errorf("resource %q: %w", r.GetName(), err)
+	}
+	text.WriteByte('\n')
+	return text.Bytes(), nil
+}
+
+// YAML gives the resource as a YAML document, without a separator, with its
+// fields in the order of their messages.
+func (o Options) YAML(r *discoveryv3.Resource) ([]byte, error) {
+	line, err := o.JSON(r)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yamlOf(line)
+	if err != nil {
+		return nil, fmt.Errorf("resource %q: %w", r.GetName(), err)
+	}
+	return text, nil
+}

@@ -1,0 +1,137 @@
+package client
+
+// The SotW form: every request names all that is wanted. Responses of some
+// types are the full state, those of others only what is new.
+
+import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+const wrappedType = TypePrefix + "envoy.service.discovery.v3.Resource"
+
+type sotwSession struct {
+	*state
+	accepted string // version_info of the last response that was accepted whole
+}
+
+// open gives the first request of a stream. After a reconnect it carries the
+// last version, and a server that has no other need not answer.
+func (s *sotwSession) open() *discoveryv3.DiscoveryRequest {
+	return &discoveryv3.DiscoveryRequest{
+		Node:          s.query.Node,
+		TypeUrl:       s.query.TypeURL,
+		ResourceNames: s.names.list,
+		VersionInfo:   s.accepted,
+	}
+}
+
+// receive takes a response, and gives its ACK or NACK and what there is to tell.
+func (s *sotwSession) receive(resp *discoveryv3.DiscoveryResponse) (*discoveryv3.DiscoveryRequest, []Event) {
+	var events []Event
+	var bad []error
+	if err := wrongType(s.query.TypeURL, resp.GetTypeUrl()); err != nil {
+		events, bad = []Event{{Kind: Rejected, Err: err}}, []error{err}
+	} else {
+		events, bad = s.take(resp)
+	}
+	reply := &discoveryv3.DiscoveryRequest{
+		TypeUrl:       s.query.TypeURL,
+		ResourceNames: s.names.list,
+		ResponseNonce: resp.GetNonce(),
+		ErrorDetail:   nack(bad),
+	}
+	if len(bad) == 0 {
+		s.accepted = resp.GetVersionInfo()
+	}
+	reply.VersionInfo = s.accepted
+	return reply, events
+}
+
+func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event, bad []error) {
+	s.heard = true
+	present := make(map[string]bool, len(resp.GetResources()))
+	for _, content := range resp.GetResources() {
+		r := unwrap(content, resp.GetVersionInfo())
+		present[canonical(r.GetName())] = true
+		if r.GetResource() == nil {
+			continue // a heartbeat
+		}
+		told, err := s.put(r)
+		events = append(events, told...)
+		if err != nil {
+			bad = append(bad, err)
+		}
+	}
+	// A nameless resource could be any of those that are not there.
+	if s.full() && !present[""] {
+		for _, r := range s.resources() {
+			if !present[canonical(r.GetName())] {
+				events = append(events, s.remove(r.GetName())...)
+			}
+		}
+		for _, name := range s.names.list {
+			if !present[canonical(name)] && name != wildcard {
+				events = append(events, s.remove(name)...)
+			}
+		}
+	}
+	return append(events, s.fail(resp.GetResourceErrors())...), bad
+}
+
+// full says that a response has all there is, so that what it leaves out does
+// not exist.
+//
+// xDS: "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist".
+func (s *sotwSession) full() bool {
+	return s.names.anyOne || s.query.TypeURL == listenerType || s.query.TypeURL == clusterType
+}
+
+// unwrap gives a resource of a SotW response its name: that of the wrapper if
+// there is one, or else field 1, where all types of xDS have it.
+func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
+	if content.GetTypeUrl() != wrappedType {
+		return &discoveryv3.Resource{Name: nameField(content.GetValue()), Version: version, Resource: content}
+	}
+	r := new(discoveryv3.Resource)
+	if proto.Unmarshal(content.GetValue(), r) != nil {
+		return &discoveryv3.Resource{Resource: content}
+	}
+	if r.GetName() == "" {
+		r.Name = r.GetResourceName().GetName()
+	}
+	if r.GetName() == "" {
+		r.Name = nameField(r.GetResource().GetValue())
+	}
+	if r.GetVersion() == "" {
+		r.Version = version
+	}
+	return r
+}
+
+// nameField reads the string in field 1 of an encoded message, the last one if
+// there are more.
+func nameField(message []byte) (name string) {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return name
+		}
+		message = message[n:]
+		if number == 1 && kind == protowire.BytesType {
+			value, n := protowire.ConsumeString(message)
+			if n < 0 {
+				return name
+			}
+			name, message = value, message[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			return name
+		}
+		message = message[n:]
+	}
+	return name
+}

@@ -1,0 +1,215 @@
+package client
+
+// What a client has been told so far. It outlives streams: after a reconnect,
+// only what is different is news.
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	codepb "google.golang.org/genproto/googleapis/rpc/code"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// state is not safe for concurrent use.
+type state struct {
+	query Query
+	names names
+
+	held     map[string]*discoveryv3.Resource // by canonical name: a server may change its spelling
+	missing  map[string]bool                  // asked, and told that it does not exist
+	failed   map[string]error                 // asked, and told an error or sent something bad
+	answered map[string]bool                  // asked, and anything was heard of it
+	heard    bool                             // any response came
+	unasked  bool                             // Unasked was told, once is enough
+}
+
+func newState(q Query) *state {
+	return &state{
+		query:    q,
+		names:    newNames(q.Names),
+		held:     make(map[string]*discoveryv3.Resource),
+		missing:  make(map[string]bool),
+		failed:   make(map[string]error),
+		answered: make(map[string]bool),
+	}
+}
+
+// unanswered gives the names of which nothing was heard yet.
+func (s *state) unanswered() []string {
+	var list []string
+	for _, name := range s.names.list {
+		if !s.answered[name] && name != wildcard {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// hear marks what a name from the server answers. It gives the names that were
+// asked for and are this one, and whether this one was asked for in any way.
+func (s *state) hear(name string, aliases ...string) (asked []string, wanted bool) {
+	for _, n := range append([]string{name}, aliases...) {
+		asked = append(asked, s.names.spellings(n)...)
+	}
+	covering := s.names.covering(name)
+	for _, n := range asked {
+		s.answered[n] = true
+	}
+	for _, n := range covering {
+		s.answered[n] = true
+	}
+	return asked, s.names.anyOne || len(asked)+len(covering) > 0
+}
+
+// put takes a resource that the server sent. An error is the reason for a NACK.
+func (s *state) put(r *discoveryv3.Resource) ([]Event, error) {
+	name := r.GetName()
+	asked, wanted := s.hear(name, r.GetAliases()...)
+	err := s.check(r)
+	switch {
+	case name == "":
+		err = errors.New("it has no name")
+	case !wanted && s.unasked:
+		return nil, nil
+	case !wanted:
+		s.unasked = true
+		return []Event{{Kind: Unasked, Name: name}}, nil
+	}
+	if err != nil {
+		for _, n := range asked {
+			s.failed[n] = err
+		}
+		return []Event{{Kind: Rejected, Name: name, Err: err}}, fmt.Errorf("resource %q: %w", name, err)
+	}
+	for _, n := range asked {
+		delete(s.missing, n)
+		delete(s.failed, n)
+	}
+	old := s.held[canonical(name)]
+	s.held[canonical(name)] = r
+	switch {
+	case old == nil:
+		return []Event{{Kind: Added, Name: name, Resource: r}}, nil
+	case sameContent(old, r):
+		return nil, nil
+	}
+	return []Event{{Kind: Changed, Name: name, Resource: r}}, nil
+}
+
+// check says what is wrong with a resource's content. A type that this binary
+// does not know is not wrong.
+func (s *state) check(r *discoveryv3.Resource) error {
+	content := r.GetResource()
+	switch content.GetTypeUrl() {
+	case s.query.TypeURL, redirectType:
+	default:
+		return fmt.Errorf("it is of type %q (want %q)", content.GetTypeUrl(), s.query.TypeURL)
+	}
+	_, err := content.UnmarshalNew()
+	if err != nil && !errors.Is(err, protoregistry.NotFound) {
+		return fmt.Errorf("it cannot be decoded as %s: %w", content.GetTypeUrl(), err)
+	}
+	return nil
+}
+
+// remove takes that a name does not exist, or no longer.
+func (s *state) remove(name string) []Event {
+	asked, _ := s.hear(name)
+	known := true
+	for _, n := range asked {
+		known = known && s.missing[n]
+		s.missing[n] = true
+		delete(s.failed, n)
+	}
+	if old := s.held[canonical(name)]; old != nil {
+		delete(s.held, canonical(name))
+		return []Event{{Kind: Removed, Name: name, Resource: old}}
+	}
+	if known {
+		return nil
+	}
+	return []Event{{Kind: Missing, Name: name}}
+}
+
+// fail takes the server's errors for single resources. What is held stays held.
+func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
+	var events []Event
+	for _, e := range errs {
+		name, status := e.GetResourceName().GetName(), e.GetErrorDetail()
+		if status.GetCode() == int32(codes.NotFound) {
+			events = append(events, s.remove(name)...)
+			continue
+		}
+		err := statusError(status)
+		asked, _ := s.hear(name)
+		for _, n := range asked {
+			s.failed[n] = err
+		}
+		events = append(events, Event{Kind: Failed, Name: name, Err: err})
+	}
+	return events
+}
+
+// resources gives what is held, in the order in which it was asked and by name.
+func (s *state) resources() []*discoveryv3.Resource {
+	position := make(map[string]int, len(s.names.list))
+	for i, name := range s.names.list {
+		position[canonical(name)] = i
+	}
+	place := func(r *discoveryv3.Resource) int {
+		for _, n := range append([]string{r.GetName()}, r.GetAliases()...) {
+			if i, ok := position[canonical(n)]; ok {
+				return i
+			}
+		}
+		return len(s.names.list)
+	}
+	list := make([]*discoveryv3.Resource, 0, len(s.held))
+	for _, r := range s.held {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *discoveryv3.Resource) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return list
+}
+
+// sameContent compares what resources say, not their versions: a SotW server
+// gives all of them a new version when one changes. Bytes that differ can still
+// say the same, because encoders order maps as they like.
+func sameContent(a, b *discoveryv3.Resource) bool {
+	if a.GetResource().GetTypeUrl() != b.GetResource().GetTypeUrl() {
+		return false
+	}
+	if bytes.Equal(a.GetResource().GetValue(), b.GetResource().GetValue()) {
+		return true
+	}
+	x, errX := a.GetResource().UnmarshalNew()
+	y, errY := b.GetResource().UnmarshalNew()
+	return errX == nil && errY == nil && proto.Equal(x, y)
+}
+
+func statusError(s *statuspb.Status) error {
+	code := codepb.Code(s.GetCode()).String() // NOT_FOUND, where grpc/codes says NotFound
+	if s.GetMessage() == "" {
+		return errors.New(code)
+	}
+	return fmt.Errorf("%s: %s", code, s.GetMessage())
+}
+
+// nack is the detail that says why a response was not accepted whole; nil
+// accepts it.
+func nack(errs []error) *statuspb.Status {
+	if len(errs) == 0 {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: errors.Join(errs...).Error()}
+}

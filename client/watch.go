@@ -1,0 +1,67 @@
+package client
+
+// Asking for as long as somebody watches.
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Pauses between attempts to reach a server: the first, the longest, and by
+// what they grow. Each is varied by a fifth, so that many watchers of a server
+// that restarts do not come at once.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 15 * time.Second
+	pauseGrowth  = 1.6
+)
+
+// Watch asks, and calls tell for everything that happens until ctx is done; then
+// it gives nil. It reconnects when the stream is lost, and goes on with what it
+// had. The error is for a server that can never answer. Calls of tell come one
+// after the other; while one runs, nothing more is read.
+func Watch(ctx context.Context, server Server, q Query, tell func(Event)) error {
+	return watch(ctx, server, q, tell, func(attempt int) time.Duration {
+		pause := float64(firstPause)
+		for range attempt {
+			pause = min(pause*pauseGrowth, float64(longestPause))
+		}
+		return time.Duration(pause * (0.8 + 0.4*rand.Float64()))
+	})
+}
+
+// watch is Watch with the pause before the nth attempt in a row.
+func watch(ctx context.Context, server Server, q Query, tell func(Event), pause func(attempt int) time.Duration) error {
+	a := ask(server, q)
+	failures := 0
+	for {
+		connected := false
+		err := a.stream(ctx, func(events []Event) {
+			if connected { // the first is the connection, all after it are responses
+				failures = 0
+			}
+			connected = true
+			for _, e := range events {
+				tell(e)
+			}
+		})
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the stream broke because the caller ended it
+		}
+		if unimplemented := (*UnimplementedError)(nil); errors.As(err, &unimplemented) {
+			return err
+		}
+		retry := pause(failures)
+		failures++
+		tell(Event{Kind: Disconnected, Err: err, Retry: retry})
+		timer := time.NewTimer(retry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/upstream/directory"
+)
+
+type checkFlags struct {
+	config   string
+	name     string
+	typeName string
+	node     nodeFlags
+}
+
+func newCheckCommand() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE]]",
+		Short: "Say what is wrong with a configuration, or what it does",
+		Long: `Say all that is wrong with a configuration, with the files and directories that
+it names; or, if nothing is, what each authority and each rule for old-style
+names does. Nothing is connected to.
+
+With --name, say which authority, partition and source that name gets when the
+client with the given Node asks for it.
+
+Exit status: 0 if all is well, 1 if the configuration cannot be used or the name
+not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.config == "" {
+				return usageError(errors.New("--config is missing"))
+			}
+			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{})) {
+				return usageError(errors.New("--type and --node go with --name"))
+			}
+			if f.name != "" {
+				return f.explain(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			return f.check(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.config, "config", "c", "", "the configuration `FILE` (YAML)")
+	flags.StringVar(&f.name, "name", "", "explain what becomes of this resource `NAME`; \"*\" is the wildcard")
+	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names have it in them")
+	f.node.register(flags)
+	return cmd
+}
+
+// load reads the configuration. What is wrong with it goes to stderr.
+func (f *checkFlags) load(stderr io.Writer) (*configs.Config, error) {
+	cfg, err := configs.Load(f.config)
+	var wrong configs.Errors
+	if errors.As(err, &wrong) {
+		fmt.Fprintln(stderr, wrong)
+		return nil, &exitError{status: statusNotAll}
+	}
+	return cfg, err
+}
+
+func (f *checkFlags) check(stdout, stderr io.Writer) error {
+	cfg, err := f.load(stderr)
+	if err != nil {
+		return err
+	}
+	wrong := cfg.CheckFiles()
+	for i, a := range cfg.Authorities {
+		if a.Directory == "" {
+			continue
+		}
+		resources, err := directory.Load(a.Directory, a.Name)
+		if err != nil {
+			wrong = errors.Join(wrong, err)
+		} else {
+			fmt.Fprintf(stdout, "authorities[%d].directory: %s has %d resources\n", i, a.Directory, len(resources))
+		}
+	}
+	if wrong != nil {
+		fmt.Fprintln(stderr, wrong)
+		return &exitError{status: statusNotAll}
+	}
+	fmt.Fprint(stdout, authority.New(cfg).Describe())
+	return nil
+}
+
+func (f *checkFlags) explain(stdout, stderr io.Writer) error {
+	typeURL, err := typeOf(f.typeName, []string{f.name})
+	if err != nil {
+		return usageError(err)
+	}
+	node, err := f.node.node()
+	if err != nil {
+		return usageError(err)
+	}
+	cfg, err := f.load(stderr)
+	if err != nil {
+		return err
+	}
+	steps, err := authority.New(cfg).Explain(node, typeURL, f.name)
+	fmt.Fprint(stdout, steps)
+	if err != nil {
+		fmt.Fprintf(stderr, "not served: %v\n", err)
+		return &exitError{status: statusNotAll}
+	}
+	if f.name != cache.Wildcard {
+		fmt.Fprintf(stdout, "asked for as %s %s\n", client.TypeWord(typeURL), f.name)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// feed feeds the topics of one scope. Start and Stop as in cache.Feeder.
+type feed interface {
+	cache.Feeder
+	// Close ends the feeding, and waits for that.
+	Close()
+}
+
+// feeders is the cache's feeder: it hands each topic to its scope's feed, which
+// it makes for the first topic and closes after the last. So there is one stream
+// upstream for each scope, however many clients and topics.
+type feeders struct {
+	// open makes a scope's feed. It must not block.
+	open func(scope cache.Scope, node *corev3.Node) feed
+
+	mu    sync.Mutex
+	feeds map[cache.Scope]*scopeFeed
+	nodes map[cache.Scope]*scopeNode
+	// closing counts the feeds that are being closed.
+	closing sync.WaitGroup
+}
+
+type scopeFeed struct {
+	feed
+	topics int
+}
+
+// scopeNode is the Node that stands for a scope's clients upstream: the first
+// one's.
+type scopeNode struct {
+	node    *corev3.Node
+	clients int
+}
+
+// newFeeders makes feeders without open, which is to be set before the first
+// topic is watched.
+func newFeeders() *feeders {
+	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}}
+}
+
+// join notes that a client with that Node uses the scope, until it leaves.
+func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[scope]
+	if n == nil {
+		n = &scopeNode{node: node}
+		f.nodes[scope] = n
+	}
+	n.clients++
+}
+
+// leave undoes a join.
+func (f *feeders) leave(scope cache.Scope) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[scope]
+	if n.clients--; n.clients == 0 {
+		delete(f.nodes, scope)
+	}
+}
+
+// Start implements cache.Feeder.
+func (f *feeders) Start(k cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd := f.feeds[k.Scope]
+	if fd == nil {
+		var node *corev3.Node
+		if n := f.nodes[k.Scope]; n != nil {
+			node = n.node
+		}
+		fd = &scopeFeed{feed: f.open(k.Scope, node)}
+		f.feeds[k.Scope] = fd
+	}
+	fd.topics++
+	fd.feed.Start(k)
+}
+
+// Stop implements cache.Feeder.
+func (f *feeders) Stop(k cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd := f.feeds[k.Scope]
+	if fd == nil {
+		return // closed
+	}
+	fd.feed.Stop(k)
+	if fd.topics--; fd.topics == 0 {
+		delete(f.feeds, k.Scope)
+		// Closing waits for a goroutine that may be waiting for the cache.
+		f.closing.Go(fd.Close)
+	}
+}
+
+// Close closes all feeds, and waits for that.
+func (f *feeders) Close() {
+	f.mu.Lock()
+	feeds := f.feeds
+	f.feeds = map[cache.Scope]*scopeFeed{}
+	f.mu.Unlock()
+	for _, fd := range feeds {
+		fd.Close()
+	}
+	f.closing.Wait()
+}

@@ -1,0 +1,95 @@
+package main
+
+// `xds-relay get`: what does a server have under these names?
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-relay/xds-relay/client"
+)
+
+func newGetCommand() *cobra.Command {
+	var query queryFlags
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "get [--server HOST:PORT] --type TYPE [NAME...]",
+		Short: "Ask an xDS server for resources, and print them",
+		Long: `Asks an xDS server for resources by name, and prints what it has to say.
+Without a name, it asks for all resources of the type (the wildcard).
+
+Types: ` + client.ShortTypes() + `,
+or a type URL. xdstp names have the type in them, and --type can be left out.
+
+Resources go to standard output, as envoy.service.discovery.v3.Resource with
+name, version and content. Everything else goes to standard error.
+
+Exit status:
+  0  every name was found (without names: at least one resource was)
+  1  some name does not exist, got no answer in time, or is in error
+  2  the command line is wrong
+  3  the server could not be asked`,
+		Example: `  xds-relay get --type cluster
+  xds-relay get --server cp.example.com:443 --tls --type eds backend
+  xds-relay get --type listener --protocol sotw --node-id edge-1 -o json
+  xds-relay get xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/backend`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			server, asked, err := query.parse(names)
+			if err != nil {
+				return err
+			}
+			if timeout <= 0 {
+				return usageError(fmt.Errorf("--timeout %v: want more than 0", timeout))
+			}
+			answer, err := client.Get(cmd.Context(), server, asked, timeout)
+			out := query.print.printer(cmd.OutOrStdout())
+			for _, r := range answer.Resources {
+				out.resource(r)
+			}
+			if err != nil {
+				return &exitError{status: statusFailed, err: err}
+			}
+			if out.err != nil {
+				return &exitError{status: statusFailed, err: out.err}
+			}
+			if !report(cmd, asked, answer, timeout) {
+				return &exitError{status: statusNotAll}
+			}
+			return nil
+		},
+	}
+	query.register(cmd.Flags())
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for answers")
+	return cmd
+}
+
+// report says on standard error what is not among the resources, and whether
+// that is nothing.
+func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeout time.Duration) bool {
+	say := func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+	word := client.TypeWord(asked.TypeURL)
+	for _, name := range answer.Missing {
+		say("%s %q does not exist", word, name)
+	}
+	for _, failed := range answer.Failed {
+		say("%s %q: %v", word, failed.Name, failed.Err)
+	}
+	for _, name := range answer.Unanswered {
+		say("%s %q: no answer within %v", word, name, timeout)
+	}
+	if answer.Unasked != "" {
+		say("the server also sends what was not asked for, such as %s %q; it is left out", word, answer.Unasked)
+	}
+	wrong := len(answer.Missing) + len(answer.Failed) + len(answer.Unanswered)
+	if len(answer.Resources) == 0 && wrong == 0 {
+		if answer.Answered {
+			say("there is no %s", word)
+		} else {
+			say("no answer within %v", timeout)
+		}
+		return false
+	}
+	return wrong == 0
+}

@@ -1,0 +1,108 @@
+// Command xds-relay is a relay and caching proxy for xDS, with the tools to look
+// into any xDS server.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run is main without the process: it gives the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	status := &exitError{status: statusFailed, err: err}
+	errors.As(err, &status)
+	if status.err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", command.CommandPath(), status.err)
+	}
+	if status.status == statusUsage {
+		fmt.Fprintf(stderr, "%s --help says how to use it\n", command.CommandPath())
+	}
+	return status.status
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "xds-relay",
+		Short: "A relay and caching proxy for xDS",
+		Long: `xds-relay stands between xDS control planes and their clients: it holds every
+resource once, and serves it to any number of Envoy and gRPC clients.`,
+		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+				return fmt.Errorf("unknown command %q, did you mean %q?", args[0], similar[0])
+			}
+			return fmt.Errorf("unknown command %q", args[0])
+		}),
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:              true, // run prints them, once
+		SilenceUsage:               true, // after an error of the server nobody wants to read it
+		SuggestionsMinimumDistance: 2,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+	root.AddCommand(newServeCommand(), newCheckCommand(), newGetCommand(), newWatchCommand())
+	return root
+}
+
+// Exit statuses, the same for all commands.
+const (
+	statusNotAll = 1 // the command ran, and its answer is no, or not all
+	statusUsage  = 2 // the command line is wrong
+	statusFailed = 3 // the command could not do its work; also for errors without a status
+)
+
+// exitError is an error that decides the exit status. Without err, what is wrong
+// has been said already.
+type exitError struct {
+	status int
+	err    error
+}
+
+// Error is for people.
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+// Unwrap gives the error itself.
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageError marks an error of the command line.
+func usageError(err error) error {
+	return &exitError{status: statusUsage, err: err}
+}
+
+// usageArgs marks the errors of an argument check as errors of the command line.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(err)
+		}
+		return nil
+	}
+}

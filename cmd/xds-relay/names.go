@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// clientNames gives one client's names their meaning. It implements
+// downstream.Names.
+type clientNames struct {
+	router  *authority.Router
+	feeders *feeders
+	node    *corev3.Node
+	log     *slog.Logger
+	// oldStyle has the scope of old-style names by type URL: it depends on
+	// nothing else, and is worked out once.
+	oldStyle map[string]oldStyleScope
+}
+
+type oldStyleScope struct {
+	scope cache.Scope
+	err   error
+}
+
+// Key implements downstream.Names.
+func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
+	if !urn.IsName(name) {
+		scope, err := n.scope(typeURL)
+		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
+	}
+	route, err := n.router.Xdstp(name)
+	if err != nil {
+		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
+	}
+	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
+}
+
+func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
+	if s, ok := n.oldStyle[typeURL]; ok {
+		return s.scope, s.err
+	}
+	var s oldStyleScope
+	if s.scope, s.err = n.router.OldStyle(n.node, typeURL); s.err != nil {
+		n.log.Warn("client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
+		s.err = &cache.Error{Code: codes.NotFound, Message: fmt.Sprintf("xds-relay: %v", s.err)}
+	} else {
+		n.feeders.join(s.scope, n.node)
+	}
+	n.oldStyle[typeURL] = s
+	return s.scope, s.err
+}
+
+// Close implements downstream.Names.
+func (n *clientNames) Close() {
+	for _, s := range n.oldStyle {
+		if s.err == nil {
+			n.feeders.leave(s.scope)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/configs"
+)
+
+// observe makes what the operator can look at: metrics, and the pages of the
+// admin listener.
+func (r *relay) observe() error {
+	var err error
+	if r.metrics, err = admin.NewMetrics(); err != nil {
+		return err
+	}
+	r.admin = admin.New(r.metrics)
+	r.admin.JSON("/clients", "clients, what they subscribe to, and their last NACK", func() any { return r.clients() })
+	r.admin.JSON("/authorities", "streams upstream and directories, and what is wrong with them", func() any { return r.authorities() })
+
+	for _, i := range []struct {
+		add         func(string, string, func() []admin.Sample) error
+		name, about string
+		read        func() []admin.Sample
+	}{
+		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients.",
+			one(func() int { return r.server.Clients() })},
+		{r.metrics.Counter, "xds_relay.downstream.requests", "Requests from clients, ACKs and NACKs among them.",
+			one(func() uint64 { return r.server.Stats().Requests })},
+		{r.metrics.Counter, "xds_relay.downstream.responses", "Responses to clients.",
+			one(func() uint64 { return r.server.Stats().Responses })},
+		{r.metrics.Counter, "xds_relay.downstream.nacks", "Responses that clients rejected.",
+			one(func() uint64 { return r.server.Stats().NACKs })},
+		{r.metrics.Gauge, "xds_relay.cache.entries", "Names in the cache.",
+			one(func() int { return r.cache.Stats().Entries })},
+		{r.metrics.Gauge, "xds_relay.cache.sets", "Wildcards in the cache.",
+			one(func() int { return r.cache.Stats().Sets })},
+		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
+			one(func() int { return r.cache.Stats().Idle })},
+		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
+		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
+	} {
+		if err := i.add(i.name, i.about, i.read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one is an instrument with a single value.
+func one[N int | uint64](read func() N) func() []admin.Sample {
+	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
+}
+
+func (r *relay) upstreamStreams() []admin.Sample {
+	type kind struct {
+		authority string
+		connected bool
+	}
+	count := map[kind]int64{}
+	for scope, st := range r.sources.statuses() {
+		count[kind{scope.Authority, st.Connected}]++
+	}
+	samples := make([]admin.Sample, 0, len(count))
+	for k, n := range count {
+		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
+			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
+		}})
+	}
+	return samples
+}
+
+func (r *relay) directoryErrors() []admin.Sample {
+	var samples []admin.Sample
+	for a, d := range r.sources.directories {
+		samples = append(samples, admin.Sample{
+			Value:  int64(len(d.Status().Errors)),
+			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
+	}
+	return samples
+}
+
+// clientView is a client as the operator sees it.
+type clientView struct {
+	Stream  uint64     `json:"stream"`
+	Node    string     `json:"node"`
+	Cluster string     `json:"cluster"`
+	Peer    string     `json:"peer"`
+	Form    string     `json:"form"`
+	Since   time.Time  `json:"since"`
+	Types   []typeView `json:"types"`
+}
+
+type typeView struct {
+	Type          string `json:"type"`
+	Subscriptions int    `json:"subscriptions"`
+	LastRejection string `json:"last_rejection,omitempty"`
+}
+
+func (r *relay) clients() []clientView {
+	views := []clientView{}
+	for _, c := range r.server.Describe() {
+		v := clientView{Stream: c.Stream, Node: c.Node.GetId(), Cluster: c.Node.GetCluster(), Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []typeView{}}
+		for _, t := range c.Types {
+			v.Types = append(v.Types, typeView{client.TypeWord(t.TypeURL), t.Subscriptions, t.LastRejection})
+		}
+		views = append(views, v)
+	}
+	slices.SortFunc(views, func(a, b clientView) int { return cmp.Compare(a.Stream, b.Stream) })
+	return views
+}
+
+// authorityView is what feeds an authority, as the operator sees it.
+type authorityView struct {
+	Authority string         `json:"authority"`
+	Streams   []streamView   `json:"streams,omitempty"`
+	Directory *directoryView `json:"directory,omitempty"`
+}
+
+type streamView struct {
+	Authority     string    `json:"authority"` // the concrete one, of a pattern
+	Partition     string    `json:"partition"`
+	OldStyleNames bool      `json:"old_style_names"`
+	Connected     bool      `json:"connected"`
+	Since         time.Time `json:"since"`
+	Protocol      string    `json:"protocol"`
+	Subscriptions int       `json:"subscriptions"`
+	Responses     uint64    `json:"responses"`
+	NACKs         uint64    `json:"nacks"`
+	LastError     string    `json:"last_error,omitempty"`
+}
+
+type directoryView struct {
+	Path      string    `json:"path"`
+	Checked   time.Time `json:"checked"`
+	Files     int       `json:"files"`
+	Resources int       `json:"resources"`
+	Errors    []string  `json:"errors,omitempty"`
+}
+
+func (r *relay) authorities() []authorityView {
+	views := make([]authorityView, len(r.cfg.Authorities))
+	index := map[*configs.Authority]int{}
+	for i := range r.cfg.Authorities {
+		a := &r.cfg.Authorities[i]
+		index[a] = i
+		views[i].Authority = a.Name
+		if d := r.sources.directories[a]; d != nil {
+			st := d.Status()
+			v := &directoryView{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
+			for _, e := range st.Errors {
+				v.Errors = append(v.Errors, e.Error())
+			}
+			views[i].Directory = v
+		}
+	}
+	for scope, st := range r.sources.statuses() {
+		a, _ := r.sources.router.Source(scope)
+		v := &views[index[a]]
+		v.Streams = append(v.Streams, streamView{
+			Authority: scope.Authority, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
+			Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+			Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, LastError: st.LastError,
+		})
+	}
+	for _, v := range views {
+		slices.SortFunc(v.Streams, func(a, b streamView) int {
+			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition))
+		})
+	}
+	return views
+}

@@ -1,0 +1,143 @@
+package main
+
+// The flags with which `get` and `watch` say what to ask, and of whom.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
+
+	"github.com/xds-relay/xds-relay/client"
+)
+
+// defaultServer is where the relay listens if nothing else is said.
+const defaultServer = "127.0.0.1:18000"
+
+type queryFlags struct {
+	server   string
+	typeName string
+	protocol string
+	node     nodeFlags
+	tls      tlsFlags
+	print    printFlags
+}
+
+func (f *queryFlags) register(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVarP(&f.server, "server", "s", defaultServer, "the xDS server, `HOST:PORT`")
+	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of the resources; xdstp names have it in them")
+	flags.StringVar(&f.protocol, "protocol", client.Delta.String(), "the `FORM` of xDS, delta or sotw")
+	f.print.register(flags)
+	f.node.register(flags)
+	f.tls.register(flags)
+}
+
+// parse gives what the flags and names ask for. Its errors are of usage.
+func (f *queryFlags) parse(names []string) (client.Server, client.Query, error) {
+	server, query, err := f.build(names)
+	if err != nil {
+		return server, query, usageError(err)
+	}
+	return server, query, nil
+}
+
+func (f *queryFlags) build(names []string) (server client.Server, query client.Query, err error) {
+	if _, port, splitErr := net.SplitHostPort(f.server); splitErr != nil || port == "" {
+		return server, query, fmt.Errorf("--server %q: want host:port", f.server)
+	}
+	server.Address = f.server
+	if server.Credentials, err = f.tls.credentials(); err != nil {
+		return server, query, err
+	}
+	if query.Protocol, err = client.ParseProtocol(f.protocol); err != nil {
+		return server, query, fmt.Errorf("--protocol: %w", err)
+	}
+	if query.TypeURL, err = typeOf(f.typeName, names); err != nil {
+		return server, query, err
+	}
+	if query.Node, err = f.node.node(); err != nil {
+		return server, query, err
+	}
+	query.Names = names
+	return server, query, f.print.check()
+}
+
+// typeOf gives the type URL of --type, or if there is none, of the names.
+func typeOf(word string, names []string) (string, error) {
+	typeURL := ""
+	if word != "" {
+		var err error
+		if typeURL, err = client.ParseType(word); err != nil {
+			return "", fmt.Errorf("--type: %w", err)
+		}
+	}
+	for _, name := range names {
+		if name == "" {
+			return "", errors.New("a name is empty; for all resources of the type, give no name")
+		}
+		own, err := client.TypeOfName(name)
+		switch {
+		case err != nil && typeURL == "":
+			return "", err
+		case own == "" || own == typeURL:
+		case typeURL == "":
+			typeURL = own
+		default:
+			return "", fmt.Errorf("%q is of type %s and not of %s; ask for one type at a time",
+				name, client.TypeWord(own), client.TypeWord(typeURL))
+		}
+	}
+	if typeURL == "" {
+		return "", fmt.Errorf("--type is missing (one of %s, or a type URL)", client.ShortTypes())
+	}
+	return typeURL, nil
+}
+
+// nodeFlags say as whom to ask.
+type nodeFlags struct {
+	id, cluster string
+	file        string
+}
+
+// Features of xDS that the client has, as clients announce them.
+var features = []string{
+	"xds.config.resource-in-sotw",          // as gRPC spells it
+	"xds.config.supports-resource-in-sotw", // as the documents do
+}
+
+func (f *nodeFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.id, "node-id", "", "ask as the node of this `ID` (default \"xds-relay-cli\")")
+	flags.StringVar(&f.cluster, "node-cluster", "", "ask as a node of this `CLUSTER`")
+	flags.StringVar(&f.file, "node", "", "ask as the node in this `FILE`, an envoy.config.core.v3.Node in JSON or YAML")
+}
+
+func (f *nodeFlags) node() (*corev3.Node, error) {
+	node := &corev3.Node{Id: "xds-relay-cli", UserAgentName: "xds-relay", ClientFeatures: slices.Clone(features)}
+	if f.file != "" {
+		text, err := os.ReadFile(f.file)
+		if err != nil {
+			return nil, fmt.Errorf("--node: %w", err)
+		}
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, fmt.Errorf("--node %s: %w", f.file, err)
+		}
+		node = new(corev3.Node)
+		if err := protojson.Unmarshal(text, node); err != nil {
+			return nil, fmt.Errorf("--node %s: not an envoy.config.core.v3.Node: %w", f.file, err)
+		}
+	}
+	if f.id != "" {
+		node.Id = f.id
+	}
+	if f.cluster != "" {
+		node.Cluster = f.cluster
+	}
+	return node, nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+)
+
+// relay is the whole of a running relay: a cache, what feeds it, and what serves
+// from it.
+type relay struct {
+	cfg     *configs.Config
+	log     *slog.Logger
+	cache   *cache.Cache
+	sources *sources
+	feeders *feeders
+	server  *downstream.Server
+	health  *health.Server
+	admin   *admin.Server
+	metrics *admin.Metrics
+
+	listeners    []listener
+	addresses    []string // on which clients are served
+	adminSocket  net.Listener
+	adminAddress string
+}
+
+type listener struct {
+	socket net.Listener
+	grpc   *grpc.Server
+}
+
+// newRelay puts a relay together. builtIn, if not nil, is what the authorities'
+// directories are read from instead of the disk. Errors are those of the files
+// that the configuration names.
+func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, error) {
+	if builtIn == nil {
+		if err := cfg.CheckFiles(); err != nil {
+			return nil, fmt.Errorf("the configuration cannot be used here:\n%w", err)
+		}
+	}
+	r := &relay{cfg: cfg, log: log, health: health.NewServer()}
+	router := authority.New(cfg)
+	r.feeders = newFeeders()
+	r.cache = cache.New(r.feeders, cache.Options{Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries})
+	var err error
+	if r.sources, err = newSources(cfg, router, builtIn, r.cache, log); err != nil {
+		return nil, err
+	}
+	r.feeders.open = r.sources.open
+	names := func(node *corev3.Node) downstream.Names {
+		return &clientNames{router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{}}
+	}
+	r.server = downstream.NewServer(r.cache, names, downstream.Options{Log: log})
+	if err := r.observe(); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// listen opens all sockets, so that a port that is taken is known before anybody
+// is served.
+func (r *relay) listen(ctx context.Context) error {
+	var lc net.ListenConfig
+	for i, l := range r.cfg.Listeners {
+		socket, err := lc.Listen(ctx, "tcp", l.Address)
+		if err != nil {
+			return fmt.Errorf("listeners[%d].address: %w", i, err)
+		}
+		options := downstream.ServerOptions(downstream.ListenerOptions{
+			MaxRequestBytes:  int(l.MaxRequestBytes),
+			KeepaliveTime:    l.Keepalive.Time,
+			KeepaliveTimeout: l.Keepalive.Timeout,
+		})
+		if l.TLS != nil {
+			config, err := l.TLS.Load()
+			if err != nil {
+				return fmt.Errorf("listeners[%d].tls: %w", i, err)
+			}
+			options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		}
+		s := grpc.NewServer(options...)
+		r.server.Register(s)
+		healthpb.RegisterHealthServer(s, r.health)
+		reflection.Register(s)
+		r.listeners = append(r.listeners, listener{socket, s})
+		r.addresses = append(r.addresses, socket.Addr().String())
+	}
+	if r.cfg.Admin.Address == "" {
+		return nil
+	}
+	socket, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Address)
+	if err != nil {
+		return fmt.Errorf("admin.address: %w", err)
+	}
+	r.adminSocket, r.adminAddress = socket, socket.Addr().String()
+	return nil
+}
+
+// run serves until ctx ends, or a listener fails.
+func (r *relay) run(ctx context.Context) error {
+	failed := make(chan error, len(r.listeners)+1)
+	var wg sync.WaitGroup
+	for _, l := range r.listeners {
+		r.log.Info("serving clients", "address", l.socket.Addr().String())
+		wg.Go(func() {
+			if err := l.grpc.Serve(l.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				failed <- fmt.Errorf("listener %s: %w", l.socket.Addr(), err)
+			}
+		})
+	}
+	var adminHTTP *http.Server
+	if r.adminSocket != nil {
+		r.log.Info("serving the operator", "address", r.adminAddress)
+		adminHTTP = r.admin.HTTP()
+		wg.Go(func() {
+			if err := adminHTTP.Serve(r.adminSocket); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("admin listener: %w", err)
+			}
+		})
+	}
+	r.admin.SetReady(true)
+	var err error
+	select {
+	case <-ctx.Done():
+		r.log.Info("ending", "clients", r.server.Clients())
+	case err = <-failed:
+	}
+	r.admin.SetReady(false)
+	r.health.Shutdown()
+	// Streams have no end of their own that could be waited for. Clients go to
+	// another replica, or come back.
+	for _, l := range r.listeners {
+		l.grpc.Stop()
+	}
+	if adminHTTP != nil {
+		err = errors.Join(err, adminHTTP.Close())
+	}
+	wg.Wait()
+	return err
+}
+
+// close ends the feeding. It is called once, also if listen or run failed.
+func (r *relay) close() {
+	for _, l := range r.listeners {
+		l.grpc.Stop()
+		_ = l.socket.Close() // again, unless run never began
+	}
+	if r.adminSocket != nil {
+		_ = r.adminSocket.Close()
+	}
+	r.cache.Close()
+	r.feeders.Close()
+	r.sources.Close()
+	_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
+}

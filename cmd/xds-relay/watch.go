@@ -1,0 +1,90 @@
+package main
+
+// `xds-relay watch`: what changes at a server under these names?
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-relay/xds-relay/client"
+)
+
+func newWatchCommand() *cobra.Command {
+	var query queryFlags
+	cmd := &cobra.Command{
+		Use:   "watch [--server HOST:PORT] --type TYPE [NAME...]",
+		Short: "Ask an xDS server for resources, and print every change",
+		Long: `Asks an xDS server for resources by name as get does, and goes on: prints each
+resource when it is added, changed or removed, with the time, until Ctrl-C. When
+the stream is lost it reconnects, and prints what has changed meanwhile.
+
+Types: ` + client.ShortTypes() + `,
+or a type URL. xdstp names have the type in them, and --type can be left out.
+
+Changes go to standard output: as YAML documents below a comment that says what
+happened, as one JSON object per line, or with --output name as lines of text.
+Everything else goes to standard error.
+
+Exit status:
+  0  ended by Ctrl-C
+  2  the command line is wrong
+  3  the server can never answer, or the output could not be written`,
+		Example: `  xds-relay watch --type endpoint backend
+  xds-relay watch --type cluster -o name
+  xds-relay watch --type cluster -o json | jq -r '.time + " " + .change + " " + .name'`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			server, asked, err := query.parse(names)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			out := query.print.printer(cmd.OutOrStdout())
+			err = client.Watch(ctx, server, asked, func(e client.Event) {
+				if _, ok := changes[e.Kind]; ok {
+					out.change(e, asked.TypeURL, time.Now())
+				} else {
+					fmt.Fprintln(cmd.ErrOrStderr(), describe(e, server, asked))
+				}
+				if out.err != nil {
+					cancel()
+				}
+			})
+			if err == nil {
+				err = out.err
+			}
+			if err != nil {
+				return &exitError{status: statusFailed, err: err}
+			}
+			return nil
+		},
+	}
+	query.register(cmd.Flags())
+	return cmd
+}
+
+// describe says in a line what happened other than a change.
+func describe(e client.Event, server client.Server, asked client.Query) string {
+	word := client.TypeWord(asked.TypeURL)
+	switch e.Kind {
+	case client.Connected:
+		return "connected to " + server.Address
+	case client.Disconnected:
+		return fmt.Sprintf("%v; trying again in %v", e.Err, e.Retry.Round(100*time.Millisecond))
+	case client.Missing:
+		return fmt.Sprintf("%s %q does not exist", word, e.Name)
+	case client.Failed:
+		return fmt.Sprintf("%s %q: %v", word, e.Name, e.Err)
+	case client.Rejected:
+		if e.Name == "" {
+			return fmt.Sprintf("not accepted: %v", e.Err)
+		}
+		return fmt.Sprintf("not accepted: %s %q: %v", word, e.Name, e.Err)
+	case client.Unasked:
+		return fmt.Sprintf("the server also sends what was not asked for, such as %s %q; it is left out", word, e.Name)
+	}
+	return fmt.Sprintf("%s %q: unknown event %d", word, e.Name, e.Kind)
+}

@@ -1,0 +1,258 @@
+package downstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// testClient is the client's end of one stream, driven without goroutines and
+// without gRPC: requests go in, and responses are fetched.
+type testClient struct {
+	st   *stream
+	node *corev3.Node // nil once it was sent
+	// woken: there is something to send, and somebody looking after it. That is
+	// so after a wake and until all has been read.
+	woken bool
+
+	byType map[string]*typeMemory
+}
+
+// typeMemory is what a client must remember of a type to write its next request.
+type typeMemory struct {
+	nonce   string // of the newest response
+	version string // SotW: that it accepted last
+	names   []string
+}
+
+// Wake implements cache.Waker in the stream's place.
+func (c *testClient) Wake() { c.woken = true }
+
+// notGRPC stands in for a gRPC stream that nobody sends on.
+type notGRPC struct{ grpc.ServerStream }
+
+func (notGRPC) Context() context.Context { return context.Background() }
+
+func newTestClient(s *Server, form string, node *corev3.Node) *testClient {
+	c := &testClient{st: s.open(notGRPC{}, form), node: node, byType: map[string]*typeMemory{}}
+	c.st.inbox.waker = c
+	return c
+}
+
+func (c *testClient) memory(typeURL string) *typeMemory {
+	m := c.byType[typeURL]
+	if m == nil {
+		m = &typeMemory{}
+		c.byType[typeURL] = m
+	}
+	return m
+}
+
+func (c *testClient) takeNode() *corev3.Node {
+	n := c.node
+	c.node = nil
+	return n
+}
+
+func (c *testClient) delta(req *discoveryv3.DeltaDiscoveryRequest) error {
+	req.Node = c.takeNode()
+	answer, err := accept(c.st, deltaForm, req)
+	c.accepted(answer)
+	return err
+}
+
+func (c *testClient) sotw(req *discoveryv3.DiscoveryRequest) error {
+	req.Node = c.takeNode()
+	answer, err := accept(c.st, sotwForm, req)
+	c.accepted(answer)
+	return err
+}
+
+// accepted does what serve does after a request.
+func (c *testClient) accepted(answer bool) {
+	if answer && c.st.inbox.rouse() {
+		c.Wake()
+	}
+}
+
+// read returns the next response, nil if there is none: what send does, one step
+// at a time. It checks what holds for each response, whatever the transcript.
+func (c *testClient) read(t testing.TB) *received {
+	t.Helper()
+	for {
+		r := c.st.next()
+		if r != nil && !c.woken {
+			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.typeURL))
+		}
+		if r != nil {
+			got := decode(t, c.st.form, r)
+			got.check(t, c.st.server.options.MaxResponseBytes)
+			m := c.memory(got.typeURL)
+			m.nonce, m.version = got.nonce, got.version
+			return got
+		}
+		if !c.woken || c.st.inbox.sleep() {
+			c.woken = false
+			return nil
+		}
+	}
+}
+
+func (c *testClient) readAll(t testing.TB) []*received {
+	t.Helper()
+	var all []*received
+	for r := c.read(t); r != nil; r = c.read(t) {
+		all = append(all, r)
+	}
+	return all
+}
+
+func (c *testClient) close() {
+	c.st.end()
+	c.st.server.forget(c.st)
+}
+
+// received is a response of either form, as a client decodes it.
+type received struct {
+	form      string
+	typeURL   string
+	nonce     string
+	version   string // SotW
+	resources []receivedResource
+	removed   []string
+	errors    []receivedError
+	size      int
+}
+
+type receivedResource struct {
+	name    string // SotW: the name inside
+	inside  string
+	version string // delta
+	content string
+}
+
+type receivedError struct {
+	name    string
+	code    codes.Code
+	message string
+}
+
+func decode(t testing.TB, form string, r *response) *received {
+	t.Helper()
+	b := r.encode().Materialize()
+	got := &received{form: form, size: len(b)}
+	var errs []*discoveryv3.ResourceError
+	if form == deltaForm.name {
+		var m discoveryv3.DeltaDiscoveryResponse
+		if err := proto.Unmarshal(b, &m); err != nil {
+			t.Fatalf("the client cannot decode a delta response: %v", err)
+		}
+		got.typeURL, got.nonce, got.removed, errs = m.GetTypeUrl(), m.GetNonce(), m.GetRemovedResources(), m.GetResourceErrors()
+		for _, res := range m.GetResources() {
+			x := openAny(t, m.GetTypeUrl(), res.GetResource())
+			x.name, x.version = res.GetName(), res.GetVersion()
+			got.resources = append(got.resources, x)
+		}
+	} else {
+		var m discoveryv3.DiscoveryResponse
+		if err := proto.Unmarshal(b, &m); err != nil {
+			t.Fatalf("the client cannot decode a SotW response: %v", err)
+		}
+		got.typeURL, got.nonce, got.version, errs = m.GetTypeUrl(), m.GetNonce(), m.GetVersionInfo(), m.GetResourceErrors()
+		for _, res := range m.GetResources() {
+			x := openAny(t, m.GetTypeUrl(), res)
+			x.name = x.inside
+			got.resources = append(got.resources, x)
+		}
+	}
+	for _, e := range errs {
+		got.errors = append(got.errors, receivedError{e.GetResourceName().GetName(), codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage()})
+	}
+	// The order within a response means nothing.
+	slices.SortStableFunc(got.resources, func(a, b receivedResource) int { return strings.Compare(a.name, b.name) })
+	return got
+}
+
+func openAny(t testing.TB, typeURL string, a *anypb.Any) receivedResource {
+	t.Helper()
+	if a.GetTypeUrl() != typeURL {
+		t.Errorf("a response of %q holds a resource of %q", typeURL, a.GetTypeUrl())
+	}
+	name, content := decodeContent(a.GetValue())
+	return receivedResource{inside: name, content: content}
+}
+
+// check holds what the protocol says of every response.
+func (r *received) check(t testing.TB, limit int) {
+	t.Helper()
+	if r.nonce == "" {
+		t.Errorf("response without a nonce:\n%s", r)
+	}
+	if r.form == sotwForm.name && r.version == "" {
+		t.Errorf("SotW response without version_info:\n%s", r)
+	}
+	seen := map[string]bool{}
+	for _, res := range r.resources {
+		// xDS: "Duplicate Resource Names"
+		if seen[res.name] {
+			t.Errorf("%q is in one response twice:\n%s", res.name, r)
+		}
+		seen[res.name] = true
+	}
+	for _, name := range r.removed {
+		if seen[name] {
+			t.Errorf("%q is in one response twice, or given and removed:\n%s", name, r)
+		}
+		seen[name] = true
+	}
+	if r.form == deltaForm.name && r.size > limit && len(r.resources)+len(r.removed)+len(r.errors) > 1 {
+		t.Errorf("a response of %d bytes was not cut at %d:\n%s", r.size, limit, r)
+	}
+}
+
+// String prints the response as the transcripts show it.
+func (r *received) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s nonce=%s", shortName(r.typeURL), r.nonce)
+	if r.form == sotwForm.name {
+		fmt.Fprintf(&b, " version=%s", r.version)
+	}
+	if len(r.resources)+len(r.removed)+len(r.errors) == 0 {
+		b.WriteString(" empty")
+	}
+	for _, res := range r.resources {
+		fmt.Fprintf(&b, "\n  %s", res.name)
+		if r.form == deltaForm.name {
+			fmt.Fprintf(&b, "@%s", res.version)
+		}
+		fmt.Fprintf(&b, " = %s", abbreviate(res.content))
+		if res.inside != res.name {
+			fmt.Fprintf(&b, " (named %q inside)", res.inside)
+		}
+	}
+	for _, name := range r.removed {
+		fmt.Fprintf(&b, "\n  removed %s", name)
+	}
+	for _, e := range r.errors {
+		fmt.Fprintf(&b, "\n  error %s: %s: %s", e.name, e.code, e.message)
+	}
+	return b.String()
+}
+
+// newTestServer makes a server of c that keeps its log in a record.
+func newTestServer(c *cache.Cache, limit int) (*Server, *logRecord) {
+	log := newLogRecord()
+	return NewServer(c, newClusterNames, Options{MaxResponseBytes: limit, Log: slog.New(log)}), log
+}

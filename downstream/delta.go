@@ -1,0 +1,304 @@
+package downstream
+
+import (
+	"maps"
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// deltaSession is the state of one type URL on a delta stream.
+// xDS: "Incremental xDS".
+type deltaSession struct {
+	subscriptions
+	begun   bool // a request has been taken
+	resumed bool // the client holds something from an earlier stream
+	// initial are the versions that the client holds from an earlier stream, of
+	// what it has not been told yet. xDS: "initial_resource_versions".
+	initial map[string]string
+	// gone are names to be told as removed, with the reason if there is one. A
+	// name that comes back before that leaves it.
+	gone map[string]*cache.Error
+	// uncovered are names whose subscription ended while the wildcard may cover
+	// them, until that is answered. xDS: "Unsubscribing from Resources".
+	uncovered map[string]struct{}
+	last      sentResponse
+}
+
+func newDeltaSession(s subscriptions) *deltaSession {
+	return &deltaSession{subscriptions: s, gone: map[string]*cache.Error{}, uncovered: map[string]struct{}{}}
+}
+
+// request takes a client's request, and returns the NACK if it is one.
+func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
+	first := !d.begun
+	if first {
+		d.initial = req.GetInitialResourceVersions()
+		d.resumed = len(d.initial) > 0
+	}
+	// Unsubscribing first: a name that is in both lists is asked for anew.
+	for _, name := range req.GetResourceNamesUnsubscribe() {
+		d.unsubscribeOne(name)
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		d.subscribeOne(name)
+	}
+	// xDS: "Incremental xDS": a first request without names in either list is a
+	// wildcard.
+	if first && len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe()) == 0 {
+		d.subscribeWildcard()
+	}
+	d.begun = true
+	// A stale nonce says nothing of what was sent last.
+	if !first && req.GetErrorDetail() != nil && d.last.is(req.GetResponseNonce()) {
+		d.rejection = req.GetErrorDetail().GetMessage()
+		return d.last.rejected(d.typeURL, req.GetErrorDetail())
+	}
+	return nil
+}
+
+func (d *deltaSession) subscribeOne(name string) {
+	if name == cache.Wildcard {
+		if d.begun && d.wild != nil {
+			d.forgetInitial()
+		}
+		d.subscribeWildcard()
+		return
+	}
+	delete(d.gone, name)
+	delete(d.uncovered, name)
+	if d.begun && d.named[name] != nil {
+		delete(d.initial, name) // it may have forgotten that too
+	}
+	d.subscribe(name)
+}
+
+// forgetInitial makes all that the client holds of another version than it is:
+// it may have forgotten the content, and what is gone must still be removed.
+func (d *deltaSession) forgetInitial() {
+	d.resumed = false
+	for name := range d.initial {
+		d.initial[name] = ""
+	}
+}
+
+func (d *deltaSession) unsubscribeOne(name string) {
+	if name == cache.Wildcard {
+		d.unsubscribeWildcard()
+		clear(d.uncovered)
+		return
+	}
+	if !d.unsubscribe(name) {
+		return
+	}
+	delete(d.gone, name)
+	delete(d.initial, name)
+	if d.wild != nil {
+		d.uncovered[name] = struct{}{}
+	}
+}
+
+// idle says that there is nothing to tell.
+func (d *deltaSession) idle() bool {
+	return len(d.pending) == 0 && (d.wild == nil || !d.wild.pending) && len(d.gone) == 0 && len(d.uncovered) == 0
+}
+
+// additions returns the next response of what is new or changed, nil if there is
+// none. With all, the response may carry the removals too, if it is the last.
+func (d *deltaSession) additions(all bool) *response {
+	r := &response{typeURL: d.typeURL}
+	fresh := false
+	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
+	if len(d.pending) == 0 && d.wild != nil && d.wild.pending {
+		fresh = d.wild.fresh
+		d.tellWildcard(r)
+	}
+	if len(d.pending) == 0 && (d.wild == nil || !d.wild.pending) {
+		d.tellUncovered(r)
+		if all {
+			d.tellGone(r)
+		}
+	}
+	// A new wildcard is answered also if it gives nothing, unless the client is
+	// known to hold what there is.
+	answered := fresh && !d.wild.fresh && !d.resumed
+	if r.empty() && !answered {
+		return nil
+	}
+	return r
+}
+
+// removals returns a response with what is gone, nil if nothing is.
+func (d *deltaSession) removals() *response {
+	r := &response{typeURL: d.typeURL}
+	d.tellGone(r)
+	if r.empty() {
+		return nil
+	}
+	return r
+}
+
+// tell adds to r what there is to tell of a name, and says whether it fitted.
+func (d *deltaSession) tell(r *response, sub *nameSub) bool {
+	st := sub.state()
+	switch st.Status {
+	case cache.Requested:
+		return true
+	case cache.Present:
+		if d.held(sub, st.Resource) {
+			return true
+		}
+		if !r.fits(st.Resource.Size()+2*len(sub.name), d.limit) {
+			return false
+		}
+		r.addDelta(sub.name, st.Resource)
+		d.knows(sub, st.Resource)
+	case cache.Absent:
+		_, waiting := d.gone[sub.name]
+		if waiting || sub.told == toldAbsent {
+			return true
+		}
+		d.gone[sub.name] = st.Err
+	case cache.Failed:
+		if sub.told == toldFailed {
+			return true
+		}
+		if !r.fits(sizeError(sub.name, st.Err), d.limit) {
+			return false
+		}
+		r.addError(fieldDeltaErrors, sub.name, st.Err)
+		sub.told = toldFailed
+	}
+	return true
+}
+
+// held says whether the client has that content already.
+func (d *deltaSession) held(sub *nameSub, res *cache.Resource) bool {
+	version, ok := d.initial[sub.name]
+	if sub.told == toldResource && sub.hash == res.Hash() || ok && version == res.Version() {
+		d.knows(sub, res)
+		return true
+	}
+	return false
+}
+
+// knows notes that the client has that content.
+func (d *deltaSession) knows(sub *nameSub, res *cache.Resource) {
+	sub.told, sub.hash = toldResource, res.Hash()
+	delete(d.gone, sub.name)
+	delete(d.initial, sub.name)
+}
+
+// tellWildcard adds to r what has changed in the wildcard.
+func (d *deltaSession) tellWildcard(r *response) {
+	w := d.wild
+	switch status, err := w.status(); status {
+	case cache.Requested, cache.Absent:
+		w.pending = false
+		return
+	case cache.Failed:
+		w.pending = false
+		if !w.errTold {
+			w.errTold = true
+			r.addError(fieldDeltaErrors, cache.Wildcard, err)
+		}
+		return
+	}
+	all := w.set.Since(&w.SetWatch, func(name string, res *cache.Resource) bool {
+		return d.tellMember(r, name, res)
+	})
+	if !all {
+		return
+	}
+	w.pending = false
+	if w.fresh {
+		w.fresh = false
+		// What the client holds and the wildcard does not have is gone.
+		for name := range d.initial {
+			if d.named[name] == nil && w.set.Member(name) == nil {
+				d.gone[name] = nil
+				delete(d.initial, name)
+			}
+		}
+	}
+}
+
+// tellMember adds to r one change of the wildcard, and says whether it fitted.
+func (d *deltaSession) tellMember(r *response, name string, res *cache.Resource) bool {
+	sub := d.named[name]
+	if sub != nil && sub.known() {
+		return true // its own entry tells
+	}
+	if res == nil {
+		d.gone[name] = nil
+		return true
+	}
+	if sub != nil && d.held(sub, res) {
+		return true
+	}
+	if version, ok := d.initial[name]; ok && d.wild.fresh && version == res.Version() {
+		delete(d.initial, name)
+		return true
+	}
+	if !r.fits(res.Size(), d.limit) {
+		return false
+	}
+	r.addDelta(name, res)
+	delete(d.gone, name)
+	delete(d.initial, name)
+	delete(d.uncovered, name)
+	if sub != nil {
+		d.knows(sub, res)
+	}
+	return true
+}
+
+// tellUncovered answers the names that ended while a wildcard goes on: with the
+// resource if the wildcard has it, otherwise with its removal.
+func (d *deltaSession) tellUncovered(r *response) {
+	if len(d.uncovered) == 0 {
+		return
+	}
+	if status, _ := d.wild.status(); status != cache.Present {
+		return // not known yet
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.uncovered)) {
+		res := d.wild.set.Member(name)
+		switch {
+		case res == nil:
+			d.gone[name] = nil
+		case r.fits(res.Size(), d.limit):
+			r.addDelta(name, res)
+		default:
+			return
+		}
+		delete(d.uncovered, name)
+	}
+}
+
+func (d *deltaSession) tellGone(r *response) {
+	for _, name := range slices.Sorted(maps.Keys(d.gone)) {
+		size, err := len(name)+5, d.gone[name]
+		if err != nil {
+			size += sizeError(name, err)
+		}
+		if !r.fits(size, d.limit) {
+			return
+		}
+		r.addRemoved(name)
+		// To a client that reads it, NOT_FOUND means a removal too.
+		if err != nil {
+			r.addError(fieldDeltaErrors, name, err)
+		}
+		delete(d.gone, name)
+		delete(d.initial, name)
+		if sub := d.named[name]; sub != nil {
+			sub.told = toldAbsent
+		}
+	}
+}
+
+// sent notes that r goes to the client as its newest response.
+func (d *deltaSession) sent(r *response) { d.last.note(r) }

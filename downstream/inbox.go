@@ -1,0 +1,87 @@
+package downstream
+
+import (
+	"sync"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// inbox is where the cache marks what has changed for one stream. It holds each
+// subscription at most once, however often that changes, so it is bounded by
+// what the client has subscribed to.
+type inbox struct {
+	waker cache.Waker
+
+	mu    sync.Mutex
+	dirty []subscription
+	// awake is set while somebody is looking after the stream: then nobody
+	// needs to be woken.
+	awake bool
+	// again tells who is looking after the stream to look once more: there is
+	// something new that is not in dirty.
+	again bool
+}
+
+// subscription is one client's interest in a name or a wildcard.
+type subscription interface {
+	// marked is the subscription's flag that it is in the inbox already. It is
+	// guarded by the inbox.
+	marked() *bool
+	// moveToPending hands the subscription to its session.
+	moveToPending()
+}
+
+// mark notes that s has changed, and returns whom to wake for it, if anybody.
+func (i *inbox) mark(s subscription) cache.Waker {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	flag := s.marked()
+	if *flag {
+		return nil
+	}
+	*flag = true
+	i.dirty = append(i.dirty, s)
+	if i.awake {
+		return nil
+	}
+	i.awake = true
+	return i.waker
+}
+
+// rouse makes the caller the one who looks after the stream, and says whether
+// it is needed for that: if somebody does already, that one looks once more.
+func (i *inbox) rouse() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.awake {
+		i.again = true
+		return false
+	}
+	i.awake = true
+	return true
+}
+
+// drain hands what has changed to the sessions.
+func (i *inbox) drain() {
+	i.mu.Lock()
+	dirty := i.dirty
+	i.dirty, i.again = nil, false
+	for _, s := range dirty {
+		*s.marked() = false
+	}
+	i.mu.Unlock()
+	for _, s := range dirty {
+		s.moveToPending()
+	}
+}
+
+// sleep ends the looking after, unless something has changed in the meantime.
+func (i *inbox) sleep() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.dirty) > 0 || i.again {
+		return false
+	}
+	i.awake = false
+	return true
+}

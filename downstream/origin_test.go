@@ -1,0 +1,144 @@
+package downstream
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// The other side of the sessions, for tests: an origin that writes to a cache,
+// and the meaning of names.
+
+// typesByShortName are the types that tests speak of.
+var typesByShortName = map[string]string{
+	"cds":    clusterType,
+	"eds":    endpointType,
+	"lds":    listenerType,
+	"rds":    routeType,
+	"srds":   scopedRouteType,
+	"vhds":   virtualHostType,
+	"widget": "type.googleapis.com/example.Widget", // of which nobody has heard
+}
+
+func shortName(typeURL string) string {
+	for short, long := range typesByShortName {
+		if long == typeURL {
+			return short
+		}
+	}
+	return typeURL
+}
+
+// knownAuthority is the only authority of xdstp names.
+const knownAuthority = "known"
+
+// oldStyleScope is that of the old-style names of the nodes of one cluster.
+func oldStyleScope(cluster string) cache.Scope {
+	return cache.Scope{Authority: "old", Partition: cluster, OldStyle: true}
+}
+
+// clusterNames gives names their meaning by the client's Node.cluster.
+type clusterNames struct {
+	cluster string
+	closed  bool
+}
+
+func newClusterNames(node *corev3.Node) Names { return &clusterNames{cluster: node.GetCluster()} }
+
+func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
+	if !urn.IsName(name) {
+		return cache.Key{Scope: oldStyleScope(n.cluster), TypeURL: typeURL, Name: name}, nil
+	}
+	k, err := urn.KeyOf(name)
+	if err != nil {
+		return cache.Key{}, err
+	}
+	if k.Authority != knownAuthority {
+		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)
+	}
+	return cache.Key{Scope: cache.Scope{Authority: k.Authority}, TypeURL: typeURL, Name: k.Name}, nil
+}
+
+func (n *clusterNames) Close() { n.closed = true }
+
+// recordingFeeder notes what it was to start and to stop.
+type recordingFeeder struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (f *recordingFeeder) Start(k cache.Key) { f.note("start", k) }
+func (f *recordingFeeder) Stop(k cache.Key)  { f.note("stop", k) }
+
+func (f *recordingFeeder) note(what string, k cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, fmt.Sprintf("%s %s %s %s", what, k.Scope, shortName(k.TypeURL), k.Name))
+}
+
+// take returns what was noted since the last time.
+func (f *recordingFeeder) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events := f.events
+	f.events = nil
+	return events
+}
+
+// newTestCache makes a cache whose topics do not end by time.
+func newTestCache(f cache.Feeder, idleEntries int) *cache.Cache {
+	return cache.New(f, cache.Options{Linger: time.Hour, IdleEntries: idleEntries})
+}
+
+// newTestResource makes a resource of any type: a message with its name in field
+// 1, as all types have it, and a text in field 2.
+func newTestResource(typeURL, name, version, content string) *cache.Resource {
+	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURL, Value: encodeContent(name, content)})
+}
+
+func encodeContent(name, content string) []byte {
+	b := protowire.AppendTag(nil, 1, protowire.BytesType)
+	b = protowire.AppendString(b, name)
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	return protowire.AppendString(b, content)
+}
+
+// decodeContent is encodeContent's inverse, as a protobuf decoder has it: of a
+// field that comes twice the last counts.
+func decodeContent(b []byte) (name, content string) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 || typ != protowire.BytesType {
+			return "", "undecodable"
+		}
+		b = b[n:]
+		v, n := protowire.ConsumeString(b)
+		if n < 0 {
+			return "", "undecodable"
+		}
+		b = b[n:]
+		switch num {
+		case 1:
+			name = v
+		case 2:
+			content = v
+		}
+	}
+	return name, content
+}
+
+// abbreviate shortens what tests make long only to be large.
+func abbreviate(content string) string {
+	const long = 40
+	if len(content) <= long {
+		return content
+	}
+	return fmt.Sprintf("%s...(%d bytes)", strings.TrimRight(content[:4], "."), len(content))
+}

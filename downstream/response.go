@@ -1,0 +1,140 @@
+package downstream
+
+import (
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. Those of the
+// first three are the same in both.
+const (
+	fieldVersionInfo  protowire.Number = 1 // delta: system_version_info
+	fieldTypeURL      protowire.Number = 4
+	fieldNonce        protowire.Number = 5
+	fieldSotWErrors   protowire.Number = 7
+	fieldDeltaRemoved protowire.Number = 6
+	fieldDeltaErrors  protowire.Number = 9
+)
+
+const (
+	responseOverhead   = 64 // bytes, besides names and resources
+	maxRememberedNames = 16
+)
+
+// response is a DiscoveryResponse or DeltaDiscoveryResponse that is put together
+// from encoded parts: a message's fields may come in any order, so it is the
+// shared resources and a small private part.
+type response struct {
+	typeURL string
+	nonce   string // set by the stream
+	version string // SotW
+
+	resources mem.BufferSlice // shared
+	size      int             // of resources and private
+	count     int             // of resources
+	private   []byte          // encoded removals and errors
+
+	names nameList // of what it carries, to explain a NACK
+}
+
+// nameList remembers the first names of a response, and how many there are.
+type nameList struct {
+	first []string
+	total int
+}
+
+func (l *nameList) add(name string) {
+	l.total++
+	if len(l.first) < maxRememberedNames {
+		l.first = append(l.first, name)
+	}
+}
+
+// encode returns the message in its wire form.
+func (r *response) encode() mem.BufferSlice {
+	head := make([]byte, 0, len(r.version)+len(r.typeURL)+len(r.nonce)+len(r.private)+responseOverhead)
+	if r.version != "" {
+		head = appendString(head, fieldVersionInfo, r.version)
+	}
+	head = appendString(head, fieldTypeURL, r.typeURL)
+	head = appendString(head, fieldNonce, r.nonce)
+	head = append(head, r.private...)
+	// The slice is the response's own: nobody else appends to it.
+	return append(r.resources, mem.SliceBuffer(head))
+}
+
+// fits reports whether n more bytes keep the response within limit. The first
+// thing always fits: what is larger than the limit is sent alone.
+func (r *response) fits(n, limit int) bool {
+	return r.empty() || r.size+n+responseOverhead+len(r.typeURL) <= limit
+}
+
+func (r *response) empty() bool { return r.count == 0 && len(r.private) == 0 }
+
+func (r *response) addDelta(name string, res *cache.Resource) {
+	before := len(r.resources)
+	r.resources = res.AppendDelta(r.resources, name)
+	r.added(name, before)
+}
+
+func (r *response) addSotW(name string, res *cache.Resource) {
+	before := len(r.resources)
+	r.resources = res.AppendSotW(r.resources, name)
+	r.added(name, before)
+}
+
+// addFull adds the whole of a set.
+func (r *response) addFull(f cache.Full) {
+	r.resources = append(r.resources, f.Resources)
+	r.size += f.Resources.Len()
+	r.count += f.Len
+	r.names.total += f.Len
+}
+
+func (r *response) added(name string, before int) {
+	for _, b := range r.resources[before:] {
+		r.size += b.Len()
+	}
+	r.count++
+	r.names.add(name)
+}
+
+// addRemoved adds to removed_resources.
+func (r *response) addRemoved(name string) {
+	r.addPrivate(fieldDeltaRemoved, []byte(name))
+	r.names.add(name)
+}
+
+// sizeError bounds what an error adds to a response, in bytes.
+func sizeError(name string, err *cache.Error) int { return len(name) + len(err.Message) + 32 }
+
+// addError adds to resource_errors, which has another number in each form.
+func (r *response) addError(num protowire.Number, name string, err *cache.Error) {
+	b, merr := proto.Marshal(&discoveryv3.ResourceError{
+		ResourceName: &discoveryv3.ResourceName{Name: name},
+		ErrorDetail:  &statuspb.Status{Code: int32(err.Code), Message: err.Message},
+	})
+	if merr != nil {
+		return // a name or text that is not UTF-8: the client has no use for it
+	}
+	r.addPrivate(num, b)
+}
+
+func (r *response) addPrivate(num protowire.Number, b []byte) {
+	before := len(r.private)
+	r.private = protowire.AppendTag(slices.Grow(r.private, len(b)+protowire.SizeVarint(uint64(len(b)))+1), num, protowire.BytesType)
+	r.private = protowire.AppendBytes(r.private, b)
+	r.size += len(r.private) - before
+}
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	return protowire.AppendString(b, s)
+}

@@ -1,0 +1,164 @@
+package downstream
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+)
+
+// DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
+// default, 4 MiB.
+const DefaultMaxResponseBytes = 4<<20 - 16<<10
+
+// Options are a Server's settings. The zero value works.
+type Options struct {
+	// MaxResponseBytes is the size below which responses are cut where the
+	// protocol allows it; DefaultMaxResponseBytes if 0.
+	MaxResponseBytes int
+	// Log receives what an operator wants to know of clients; slog's default if
+	// nil.
+	Log *slog.Logger
+}
+
+// Server serves xDS to clients from the cache. Its methods may be called
+// concurrently.
+type Server struct {
+	topics  Topics
+	names   func(*corev3.Node) Names
+	options Options
+	stats   stats
+
+	mu      sync.Mutex
+	lastID  uint64
+	streams map[*stream]struct{}
+}
+
+type stats struct{ requests, responses, nacks atomic.Uint64 }
+
+// Stats are totals since the start.
+type Stats struct {
+	Requests  uint64 // from clients
+	Responses uint64 // to clients
+	NACKs     uint64 // from clients
+}
+
+// NewServer makes a server of what is in topics. names is called once for each
+// stream, with the client's Node.
+func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server {
+	if o.MaxResponseBytes == 0 {
+		o.MaxResponseBytes = DefaultMaxResponseBytes
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}}
+}
+
+// ListenerOptions are what can be set for each listener.
+type ListenerOptions struct {
+	// MaxRequestBytes bounds what a client may send in one request; gRPC's 4 MiB
+	// if 0.
+	MaxRequestBytes int
+	// KeepaliveTime is how long a connection may be quiet before it is probed,
+	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
+	// seconds if 0.
+	KeepaliveTime, KeepaliveTimeout time.Duration
+}
+
+// ServerOptions are the gRPC options that a server's listeners need (the codec),
+// and those that suit many quiet clients.
+func ServerOptions(o ListenerOptions) []grpc.ServerOption {
+	const (
+		window  = 1 << 20 // static: without the estimator, and its pings
+		minPing = 5 * time.Second
+	)
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.SharedWriteBuffer(true),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+	}
+	if o.MaxRequestBytes > 0 {
+		options = append(options, grpc.MaxRecvMsgSize(o.MaxRequestBytes))
+	}
+	return options
+}
+
+// Register adds the xDS services to a gRPC server that was made with
+// ServerOptions.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	r.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		HandlerType: (*any)(nil),
+		Metadata:    "envoy/service/discovery/v3/ads.proto",
+		Streams: []grpc.StreamDesc{
+			{StreamName: "StreamAggregatedResources", ServerStreams: true, ClientStreams: true, Handler: handler(s, sotwForm)},
+			{StreamName: "DeltaAggregatedResources", ServerStreams: true, ClientStreams: true, Handler: handler(s, deltaForm)},
+		},
+	}, s)
+}
+
+func handler[R request, S session](s *Server, f form[R, S]) grpc.StreamHandler {
+	return func(_ any, g grpc.ServerStream) error {
+		st := s.open(g, f.name)
+		defer s.forget(st)
+		return serve(st, f)
+	}
+}
+
+func (s *Server) open(g grpc.ServerStream, form string) *stream {
+	st := &stream{server: s, grpc: g, form: form, since: time.Now(), byType: map[string]session{}}
+	if p, ok := peer.FromContext(g.Context()); ok {
+		st.peer = p.Addr.String()
+	}
+	st.inbox.waker = st
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	st.id = s.lastID
+	st.log = s.options.Log.With("stream", st.id)
+	s.streams[st] = struct{}{}
+	return st
+}
+
+func (s *Server) forget(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st)
+}
+
+// Stats returns totals since the start.
+func (s *Server) Stats() Stats {
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load()}
+}
+
+// Clients returns the number of open streams.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
+// Describe returns the open streams, in no order.
+func (s *Server) Describe() []ClientStatus {
+	s.mu.Lock()
+	streams := make([]*stream, 0, len(s.streams))
+	for st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	all := make([]ClientStatus, 0, len(streams))
+	for _, st := range streams {
+		all = append(all, st.describe())
+	}
+	return all
+}

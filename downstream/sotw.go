@@ -1,0 +1,315 @@
+package downstream
+
+import (
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// sotwSession is the state of one type URL on a state-of-the-world stream.
+// xDS: "The xDS transport Protocol", variants "SotW" and "ADS SotW".
+type sotwSession struct {
+	subscriptions
+	begun bool // a request has been taken
+	// legacyWildcard: the client has never named anything, and so has the
+	// wildcard of the old rule.
+	legacyWildcard bool
+	// resumed is the version_info with which the client came, from an earlier
+	// stream.
+	resumed string
+	// fullType: a response is the full state of what is subscribed to, so that
+	// what is missing in it is gone. So it is for Listener and Cluster; for the
+	// other types only while there is a wildcard.
+	fullType bool
+	// held is the number of names under which the client holds a resource, and
+	// sum a hash over those resources: see namedVersion.
+	held int
+	sum  uint64
+
+	last     sentResponse
+	answered bool // the client has answered last
+	// waiting: a request came that was stale, and its successors would be if
+	// more were sent in between. The client is let catch up first.
+	waiting bool
+}
+
+func newSotWSession(s subscriptions) *sotwSession {
+	return &sotwSession{subscriptions: s, fullType: s.typeURL == listenerType || s.typeURL == clusterType}
+}
+
+// request takes a client's request, and returns the NACK if it is one.
+func (s *sotwSession) request(req *discoveryv3.DiscoveryRequest) (rejection *nack) {
+	nonce := req.GetResponseNonce()
+	switch {
+	case !s.begun:
+		// On a type's first request a nonce belongs to an earlier stream, or to
+		// another type: Istio's client sends that.
+		s.begun, s.resumed = true, req.GetVersionInfo()
+		s.legacyWildcard = len(req.GetResourceNames()) == 0
+	case nonce == "" || s.last.nonce == "":
+		// It answers nothing: before the first response, too, a nonce is none of
+		// this type on this stream.
+	case nonce != s.last.nonce:
+		s.waiting = !s.answered
+		return nil
+	default:
+		s.answered, s.waiting = true, false
+		if req.GetErrorDetail() != nil {
+			s.rejection = req.GetErrorDetail().GetMessage()
+			rejection = s.last.rejected(s.typeURL, req.GetErrorDetail())
+		}
+	}
+	s.setNames(req.GetResourceNames())
+	return rejection
+}
+
+// setNames makes names the whole of what is subscribed to.
+// xDS: "How the client specifies what resources to return".
+func (s *sotwSession) setNames(names []string) {
+	s.legacyWildcard = s.legacyWildcard && len(names) == 0
+	wild := s.legacyWildcard
+	wanted := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		if name == cache.Wildcard {
+			wild = true
+		} else {
+			wanted[name] = struct{}{}
+		}
+	}
+	for name, sub := range s.named {
+		if _, ok := wanted[name]; !ok {
+			s.knows(sub, toldNothing, 0)
+			s.unsubscribe(name)
+		}
+	}
+	for _, name := range names {
+		if name == cache.Wildcard || s.named[name] != nil {
+			continue
+		}
+		s.subscribe(name).mayHold = s.last.nonce == "" && s.resumed != ""
+	}
+	switch {
+	case wild && s.wild == nil:
+		s.subscribeWildcard()
+	case !wild && s.wild != nil:
+		s.unsubscribeWildcard()
+	}
+}
+
+func (s *sotwSession) idle() bool {
+	return s.waiting || len(s.pending) == 0 && (s.wild == nil || !s.wild.pending)
+}
+
+// additions returns the next response, nil if there is none to send now.
+func (s *sotwSession) additions(bool) *response {
+	if s.waiting {
+		return nil
+	}
+	if s.full() {
+		return s.fullState()
+	}
+	return s.changes()
+}
+
+// full says that a response is the full state of what is subscribed to.
+func (s *sotwSession) full() bool { return s.wild != nil || s.fullType }
+
+// removals returns nil: in this form what is gone is missing in a full state, or
+// told together with what is new.
+func (s *sotwSession) removals() *response { return nil }
+
+// changes returns a response with what is new or changed among the names: for
+// types of which a response need not be the full state.
+func (s *sotwSession) changes() *response {
+	r := &response{typeURL: s.typeURL}
+	s.takePending(func(sub *nameSub) bool {
+		st := sub.state()
+		if st.Status == cache.Present {
+			if sub.told == toldResource && sub.hash == st.Resource.Hash() {
+				return true
+			}
+			if !r.fits(st.Resource.Size()+2*len(sub.name), s.limit) {
+				return false
+			}
+			r.addSotW(sub.name, st.Resource)
+			s.knows(sub, toldResource, st.Resource.Hash())
+			return true
+		}
+		if st.Status == cache.Absent && st.Err == nil {
+			st.Err = notFound
+		}
+		return s.tellMissing(r, sub, st)
+	})
+	if r.empty() {
+		return nil
+	}
+	r.version = s.namedVersion("")
+	return r
+}
+
+var notFound = &cache.Error{Code: codes.NotFound, Message: "the resource does not exist"}
+
+// tellMissing notes that a name has no resource, and adds to r why, if that is
+// not clear from its missing. It says whether that fitted.
+func (s *sotwSession) tellMissing(r *response, sub *nameSub, st cache.State) bool {
+	now := toldAbsent
+	switch st.Status {
+	case cache.Requested, cache.Present:
+		return true
+	case cache.Failed:
+		now = toldFailed
+	case cache.Absent:
+	}
+	if sub.told == now {
+		return true
+	}
+	if st.Err != nil {
+		if !s.full() && !r.fits(sizeError(sub.name, st.Err), s.limit) {
+			return false
+		}
+		r.addError(fieldSotWErrors, sub.name, st.Err)
+	}
+	s.knows(sub, now, 0)
+	return true
+}
+
+// knows notes what the client was told of a name.
+func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
+	if sub.told == toldResource {
+		s.held--
+		s.sum -= digest(sub)
+	}
+	sub.told, sub.hash = now, hash
+	if now == toldResource {
+		s.held++
+		s.sum += digest(sub)
+	}
+}
+
+func digest(sub *nameSub) uint64 {
+	h := xxhash.NewWithSeed(sub.hash)
+	_, _ = h.WriteString(sub.name)
+	return h.Sum64()
+}
+
+// fullState returns a response with all that is subscribed to, if that is not
+// what the client was sent last and all of it is known.
+func (s *sotwSession) fullState() *response {
+	if !s.known() {
+		return nil
+	}
+	due := s.wildcardDue()
+	s.takePending(func(sub *nameSub) bool {
+		due = due || differs(sub, sub.state())
+		return true
+	})
+	if !due {
+		return nil
+	}
+	r := &response{typeURL: s.typeURL}
+	var version string
+	if s.wild != nil {
+		full := s.wild.set.Full(&s.wild.SetWatch)
+		version = full.Version
+		// xDS: "ACK/NACK and resource type instance version": the version that a
+		// client gives on a new stream is what it has.
+		resumed := s.wild.fresh && s.last.nonce == "" && version == s.resumed
+		s.wild.fresh = false
+		if resumed && len(s.named) == 0 {
+			return nil
+		}
+		r.addFull(full)
+	}
+	for _, sub := range s.named {
+		s.tellInFull(r, sub)
+	}
+	if len(s.named) > 0 {
+		version = s.namedVersion(version)
+	}
+	r.version = version
+	return r
+}
+
+// wildcardDue says whether the wildcard is new, or has changed since its state
+// was sent.
+func (s *sotwSession) wildcardDue() bool {
+	w := s.wild
+	if w == nil || !w.pending {
+		return false
+	}
+	w.pending = false
+	return w.fresh || !w.set.Since(&w.SetWatch, func(string, *cache.Resource) bool { return false })
+}
+
+// tellInFull adds to r what there is to tell of a name in a full state.
+func (s *sotwSession) tellInFull(r *response, sub *nameSub) {
+	st := sub.state()
+	if st.Status != cache.Present {
+		s.tellMissing(r, sub, st)
+		return
+	}
+	s.knows(sub, toldResource, st.Resource.Hash())
+	sub.mayHold = false
+	if s.wild != nil && s.wild.set.Member(sub.entry.Key().Name) != nil {
+		return // in the wildcard's part
+	}
+	r.addSotW(sub.name, st.Resource)
+}
+
+// differs says whether the client would notice a name's state.
+func differs(sub *nameSub, st cache.State) bool {
+	switch st.Status {
+	case cache.Present:
+		return sub.told != toldResource || sub.hash != st.Resource.Hash()
+	case cache.Absent:
+		return sub.told != toldAbsent
+	case cache.Failed:
+		return sub.told != toldFailed
+	}
+	return false
+}
+
+// known says whether a full state can be told: that a name is missing in it
+// means that it does not exist, so it must not be missing only because it is not
+// known yet, nor, if the client may hold it, because it could not be had.
+func (s *sotwSession) known() bool {
+	if s.wild != nil {
+		if status, _ := s.wild.status(); status != cache.Present {
+			return false
+		}
+	}
+	for _, sub := range s.named {
+		switch sub.state().Status {
+		case cache.Requested:
+			return false
+		case cache.Failed:
+			if sub.mayHold {
+				return false
+			}
+		case cache.Present, cache.Absent:
+		}
+	}
+	return true
+}
+
+// namedVersion is the version_info of what the client holds: of a single
+// resource that resource's, else a hash over all of them and the wildcard.
+func (s *sotwSession) namedVersion(wildcard string) string {
+	if s.held == 1 && wildcard == "" {
+		for _, sub := range s.named {
+			if st := sub.state(); sub.told == toldResource && st.Resource != nil {
+				return st.Resource.Version()
+			}
+		}
+	}
+	return strconv.FormatUint(s.sum^xxhash.Sum64String(wildcard), 16)
+}
+
+func (s *sotwSession) sent(r *response) {
+	s.last.note(r)
+	s.answered = false
+}

@@ -1,0 +1,260 @@
+package downstream
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// session is the protocol state of one type URL on a stream, in either form.
+type session interface {
+	idle() bool
+	additions(all bool) *response
+	removals() *response
+	sent(*response)
+	close()
+	describe() TypeStatus
+}
+
+// request is what a stream needs of a request in either form.
+type request interface {
+	GetNode() *corev3.Node
+	GetTypeUrl() string
+}
+
+// form makes a stream's sessions: what differs between SotW and delta.
+type form[R request, S session] struct {
+	name       string
+	newRequest func() R
+	newSession func(subscriptions) S
+	take       func(S, R) *nack
+}
+
+var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
+	name:       "delta",
+	newRequest: func() *discoveryv3.DeltaDiscoveryRequest { return new(discoveryv3.DeltaDiscoveryRequest) },
+	newSession: newDeltaSession,
+	take:       (*deltaSession).request,
+}
+
+var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
+	name:       "sotw",
+	newRequest: func() *discoveryv3.DiscoveryRequest { return new(discoveryv3.DiscoveryRequest) },
+	newSession: newSotWSession,
+	take:       (*sotwSession).request,
+}
+
+// stream is one client's stream.
+type stream struct {
+	server *Server
+	grpc   grpc.ServerStream
+	id     uint64
+	form   string
+	peer   string
+	since  time.Time
+	log    *slog.Logger
+	inbox  inbox
+
+	mu       sync.Mutex // guards all below, and the sessions
+	node     *corev3.Node
+	names    Names     // from the first request on
+	sessions []session // in the order of their types' ranks
+	byType   map[string]session
+	nonces   uint64
+	closed   bool
+}
+
+// serve takes a client's requests until it goes, and ends its subscriptions.
+func serve[R request, S session](st *stream, f form[R, S]) error {
+	defer st.end()
+	for {
+		req := f.newRequest()
+		if err := st.grpc.RecvMsg(req); err != nil {
+			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
+				return nil
+			}
+			return err
+		}
+		answer, err := accept(st, f, req)
+		if err != nil {
+			return err
+		}
+		if answer && st.inbox.rouse() {
+			st.Wake()
+		}
+	}
+}
+
+// accept hands a request to its session, and says whether there may be
+// something to answer.
+func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool, err error) {
+	st.server.stats.requests.Add(1)
+	typeURL := req.GetTypeUrl()
+	if typeURL == "" {
+		return false, status.Error(codes.InvalidArgument, "the request has no type_url, which is required on an aggregated stream")
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.names == nil {
+		st.identify(req.GetNode())
+	}
+	sess, ok := st.byType[typeURL].(S)
+	if !ok {
+		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes))
+		st.byType[typeURL] = sess
+		st.insert(typeURL, sess)
+	}
+	if rejection := f.take(sess, req); rejection != nil {
+		st.rejected(rejection)
+	}
+	return !sess.idle(), nil
+}
+
+// identify notes who the client is. xDS: the Node comes with the first request
+// of a stream.
+func (st *stream) identify(node *corev3.Node) {
+	if node == nil {
+		node = &corev3.Node{}
+	}
+	st.node = node
+	st.names = st.server.names(node)
+	st.log = st.log.With("client", st.client())
+	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
+}
+
+// client names the client in logs: by its node id, or where that is empty by its
+// address.
+func (st *stream) client() string {
+	if id := st.node.GetId(); id != "" {
+		return id
+	}
+	return st.peer
+}
+
+func (st *stream) insert(typeURL string, s session) {
+	at, _ := slices.BinarySearchFunc(st.sessions, rank(typeURL)+1, func(s session, r int) int {
+		return rank(s.describe().TypeURL) - r
+	})
+	st.sessions = slices.Insert(st.sessions, at, s)
+}
+
+func (st *stream) rejected(n *nack) {
+	st.server.stats.nacks.Add(1)
+	st.log.Warn("client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
+		"name", n.names.first, "resources", n.names.total, "code", codes.Code(n.code).String(), "reason", n.message)
+}
+
+// Wake implements cache.Waker: it starts the sending. Whoever calls it has made
+// the inbox awake.
+func (st *stream) Wake() {
+	go st.send()
+}
+
+// send sends until there is nothing more to tell.
+func (st *stream) send() {
+	for {
+		r := st.next()
+		if r == nil {
+			if st.inbox.sleep() {
+				return
+			}
+			continue
+		}
+		if err := st.grpc.SendMsg(r); err != nil {
+			return // the client has gone, which ends the receiving too
+		}
+		st.server.stats.responses.Add(1)
+	}
+}
+
+// next puts the next response together from the newest state.
+// xDS: "Eventual consistency considerations": additions and changes go in the
+// order of the types, removals after them in reverse.
+func (st *stream) next() *response {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return nil
+	}
+	st.inbox.drain()
+	busy := 0
+	for _, s := range st.sessions {
+		if !s.idle() {
+			busy++
+		}
+	}
+	for _, s := range st.sessions {
+		if s.idle() {
+			continue
+		}
+		if r := s.additions(busy == 1); r != nil {
+			return st.number(s, r)
+		}
+	}
+	for _, s := range slices.Backward(st.sessions) {
+		if r := s.removals(); r != nil {
+			return st.number(s, r)
+		}
+	}
+	return nil
+}
+
+func (st *stream) number(s session, r *response) *response {
+	st.nonces++
+	r.nonce = strconv.FormatUint(st.nonces, 10)
+	s.sent(r)
+	return r
+}
+
+// end ends the client's subscriptions. A sender that is held up by the client
+// ends with the stream's context, when serve has returned.
+func (st *stream) end() {
+	st.mu.Lock()
+	st.closed = true
+	for _, s := range st.sessions {
+		s.close()
+	}
+	names := st.names
+	st.mu.Unlock()
+	if names != nil {
+		names.Close()
+		st.log.Debug("client gone")
+	}
+}
+
+// ClientStatus is one client's stream as an operator sees it.
+type ClientStatus struct {
+	Node   *corev3.Node // nil before the first request
+	Peer   string
+	Form   string // sotw or delta
+	Since  time.Time
+	Types  []TypeStatus
+	Stream uint64
+}
+
+// TypeStatus is one type URL on a stream as an operator sees it.
+type TypeStatus struct {
+	TypeURL       string
+	Subscriptions int
+	LastRejection string // the client's words, empty if it rejected nothing yet
+}
+
+func (st *stream) describe() ClientStatus {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id}
+	for _, s := range st.sessions {
+		c.Types = append(c.Types, s.describe())
+	}
+	return c
+}

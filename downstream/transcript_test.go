@@ -1,0 +1,345 @@
+package downstream
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TestTranscripts plays the transcripts in testdata. Each of them is about one
+// rule, which its first lines name. The directives are:
+//
+//	relay [limit=BYTES] [idle=N]
+//	  First, if at all: the size at which responses are cut, and how many topics
+//	  are kept when nobody watches them.
+//
+//	origin [cluster=C] [authority=known]
+//	  What the origin says now, to the nodes of a cluster (of old-style names) or
+//	  to all (of xdstp names). All lines of one type are one update:
+//	    cds a v1 content [only=name | only=wildcard]
+//	                                  new or changed; "x*300" is a content of 300
+//	                                  bytes, "-" a version that is not given
+//	    cds -a [NOT_FOUND why]        gone, or does not exist
+//	    cds !a UNAVAILABLE why        cannot be had
+//	    cds * [full] [version=7]      the wildcard is known; with full, the lines
+//	                                  of its type are all of it
+//	    cds !* UNAVAILABLE why        the wildcard cannot be had
+//	  It prints which clients there is now something to send to.
+//
+//	connect CLIENT delta|sotw [cluster=C]
+//
+//	request CLIENT TYPE
+//	  One request. A delta one has lines "subscribe A B", "unsubscribe A B",
+//	  "initial A=v1 B=v2"; a SotW one "names A B" (which later requests repeat),
+//	  and "version V" in the place of the one that was accepted last. Both may
+//	  have "nack why" and "nonce N": a SotW client gives the newest nonce of the
+//	  type unless that says another, or "none".
+//
+//	ack CLIENT TYPE
+//	  The request that accepts the newest response.
+//
+//	read CLIENT [once]
+//	  The responses that the client can read now, until there are no more.
+//
+//	disconnect CLIENT
+//
+//	feeder
+//	  What was begun and ended to be fed since the last time.
+//
+//	clients
+//	  The open streams as an operator sees them.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
+		t.Cleanup(func() {
+			if tr.cache != nil {
+				tr.cache.Close()
+			}
+		})
+		datadriven.RunTest(t, path, tr.run)
+	})
+}
+
+type transcript struct {
+	feeder  *recordingFeeder
+	cache   *cache.Cache
+	server  *Server
+	log     *logRecord
+	clients map[string]*testClient
+}
+
+func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	if tr.cache == nil {
+		limit, idle := DefaultMaxResponseBytes, 1000
+		if d.Cmd == "relay" {
+			d.MaybeScanArgs(t, "limit", &limit)
+			d.MaybeScanArgs(t, "idle", &idle)
+		}
+		tr.cache = newTestCache(tr.feeder, idle)
+		tr.server, tr.log = newTestServer(tr.cache, limit)
+	}
+	var out []string
+	switch d.Cmd {
+	case "relay":
+	case "origin":
+		out = tr.origin(t, d)
+	case "connect":
+		node := &corev3.Node{Id: d.CmdArgs[0].Key}
+		d.MaybeScanArgs(t, "cluster", &node.Cluster)
+		tr.clients[d.CmdArgs[0].Key] = newTestClient(tr.server, d.CmdArgs[1].Key, node)
+	case "request":
+		out = tr.request(t, d)
+	case "ack":
+		c, typeURL := tr.client(t, d), tr.typeURL(t, d.CmdArgs[1].Key)
+		m := c.memory(typeURL)
+		if c.st.form == deltaForm.name {
+			out = tr.result(c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce}))
+		} else {
+			out = tr.result(c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version, ResourceNames: m.names}))
+		}
+	case "read":
+		c := tr.client(t, d)
+		if d.HasArg("once") {
+			if r := c.read(t); r != nil {
+				out = append(out, r.String())
+			}
+		} else {
+			for _, r := range c.readAll(t) {
+				out = append(out, r.String())
+			}
+		}
+		if out == nil {
+			out = []string{"nothing"}
+		}
+	case "disconnect":
+		tr.client(t, d).close()
+		delete(tr.clients, d.CmdArgs[0].Key)
+	case "feeder":
+		out = tr.feeder.take()
+		slices.Sort(out)
+		if out == nil {
+			out = []string{"nothing"}
+		}
+	case "clients":
+		out = tr.describe()
+	default:
+		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
+	}
+	return strings.Join(out, "\n")
+}
+
+func (tr *transcript) client(t *testing.T, d *datadriven.TestData) *testClient {
+	t.Helper()
+	c := tr.clients[d.CmdArgs[0].Key]
+	if c == nil {
+		t.Fatalf("%s: no client %q is connected", d.Pos, d.CmdArgs[0].Key)
+	}
+	return c
+}
+
+func (tr *transcript) typeURL(t *testing.T, short string) string {
+	t.Helper()
+	if short == "none" {
+		return ""
+	}
+	typeURL, ok := typesByShortName[short]
+	if !ok {
+		t.Fatalf("unknown type %q", short)
+	}
+	return typeURL
+}
+
+// result shows what became of a request.
+func (tr *transcript) result(err error) []string {
+	out := tr.log.take()
+	if err != nil {
+		out = append(out, err.Error())
+	}
+	return out
+}
+
+func (tr *transcript) request(t *testing.T, d *datadriven.TestData) []string {
+	t.Helper()
+	c, typeURL := tr.client(t, d), tr.typeURL(t, d.CmdArgs[1].Key)
+	m := c.memory(typeURL)
+	delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}
+	sotw := &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version}
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		rest := strings.Join(words[1:], " ")
+		switch words[0] {
+		case "subscribe":
+			delta.ResourceNamesSubscribe = words[1:]
+		case "unsubscribe":
+			delta.ResourceNamesUnsubscribe = words[1:]
+		case "initial":
+			delta.InitialResourceVersions = map[string]string{}
+			for _, w := range words[1:] {
+				i := strings.LastIndexByte(w, '=')
+				delta.InitialResourceVersions[w[:i]] = w[i+1:]
+			}
+		case "names":
+			m.names = words[1:]
+		case "version":
+			sotw.VersionInfo = rest
+		case "nonce":
+			if rest == "none" {
+				rest = ""
+			}
+			delta.ResponseNonce, sotw.ResponseNonce = rest, rest
+		case "nack":
+			s := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: rest}
+			delta.ErrorDetail, sotw.ErrorDetail = s, s
+		default:
+			t.Fatalf("%s: unknown line %q in a request", d.Pos, line)
+		}
+	}
+	sotw.ResourceNames = m.names
+	if c.st.form == deltaForm.name {
+		return tr.result(c.delta(delta))
+	}
+	return tr.result(c.sotw(sotw))
+}
+
+// origin applies what the origin says, and shows who is woken by it.
+func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
+	t.Helper()
+	scope := oldStyleScope("")
+	var arg string
+	if d.MaybeScanArgs(t, "cluster", &arg) {
+		scope = oldStyleScope(arg)
+	}
+	if d.MaybeScanArgs(t, "authority", &arg) {
+		scope = cache.Scope{Authority: arg}
+	}
+	asleep := map[string]bool{}
+	for name, c := range tr.clients {
+		asleep[name] = !c.woken
+	}
+	var updates []*cache.Update
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		typeURL := tr.typeURL(t, words[0])
+		i := slices.IndexFunc(updates, func(u *cache.Update) bool { return u.TypeURL == typeURL })
+		if i < 0 {
+			i = len(updates)
+			updates = append(updates, &cache.Update{Scope: scope, TypeURL: typeURL})
+		}
+		originLine(t, updates[i], words[1:])
+	}
+	for _, u := range updates {
+		tr.cache.Apply(*u)
+	}
+	var woken []string
+	for name, c := range tr.clients {
+		if asleep[name] && c.woken {
+			woken = append(woken, name)
+		}
+	}
+	if woken == nil {
+		return []string{"wakes nobody"}
+	}
+	slices.Sort(woken)
+	return []string{"wakes " + strings.Join(woken, " ")}
+}
+
+// originLine adds one line to an update.
+func originLine(t *testing.T, u *cache.Update, words []string) {
+	t.Helper()
+	set := func() *cache.SetUpdate {
+		if u.Sets == nil {
+			u.Sets = []cache.SetUpdate{{Name: cache.Wildcard}}
+		}
+		return &u.Sets[0]
+	}
+	name := words[0]
+	why := func() *cache.Error {
+		var code codes.Code
+		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {
+			t.Fatal(err)
+		}
+		return &cache.Error{Code: code, Message: strings.Join(words[2:], " ")}
+	}
+	change := cache.Change{Name: name}
+	inEntry, inSet := true, u.Scope.OldStyle
+	switch {
+	case name == cache.Wildcard:
+		set().Full = slices.Contains(words, "full")
+		for _, w := range words[1:] {
+			if w != "full" {
+				set().Version = strings.TrimPrefix(w, "version=")
+			}
+		}
+		return
+	case name == "!*":
+		set().Err = why()
+		return
+	case name[0] == '!':
+		change.Name, change.Err = name[1:], why()
+	case name[0] == '-':
+		change.Name, change.Gone = name[1:], true
+		if len(words) > 1 {
+			change.Err = why()
+		}
+	default:
+		version, content := words[1], words[2]
+		if version == "-" {
+			version = ""
+		}
+		if text, times, ok := strings.Cut(content, "*"); ok {
+			n, err := strconv.Atoi(times)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content = strings.Repeat(text, n)
+		}
+		change.Resource = newTestResource(u.TypeURL, name, version, content)
+		if len(words) > 3 {
+			inEntry, inSet = words[3] == "only=name", words[3] == "only=wildcard"
+		}
+	}
+	if urn.IsName(change.Name) {
+		k, err := urn.KeyOf(change.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Name = k.Name
+	}
+	if inEntry {
+		u.Changes = append(u.Changes, change)
+	}
+	if inSet {
+		if change.Gone {
+			change.Err = nil // a member that is gone needs no reason
+		}
+		set().Changes = append(set().Changes, change)
+	}
+}
+
+func (tr *transcript) describe() []string {
+	var out []string
+	for _, c := range tr.server.Describe() {
+		line := fmt.Sprintf("%s %s", c.Node.GetId(), c.Form)
+		for _, s := range c.Types {
+			line += fmt.Sprintf(" %s:%d", shortName(s.TypeURL), s.Subscriptions)
+			if s.LastRejection != "" {
+				line += fmt.Sprintf("(rejected: %s)", s.LastRejection)
+			}
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,218 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// What of a response can be stored, and what is said of the rest.
+
+// verdict is what a response says of one name.
+type verdict struct {
+	key string
+	// resource is set if there is one that can be stored, or if heartbeat says
+	// that the one that is held lives on.
+	resource  *resource
+	heartbeat bool
+	err       *cache.Error
+	gone      bool // with or without err: it does not exist
+	bad       bool // with err: what was sent for it cannot be stored
+}
+
+// verdicts are those of a whole response.
+type verdicts struct {
+	list []verdict // one per name, in the response's order
+	// nack says what cannot be stored and why, a line each. Empty: an ACK.
+	nack string
+	// hidden says that the name of something bad cannot be known, so that a
+	// name's absence means nothing.
+	hidden bool
+	// wildcard is what resource_errors say of the wildcard itself.
+	wildcard *cache.Error
+}
+
+// errNameless says that a resource cannot be kept under anything.
+var errNameless = errors.New("has no name")
+
+// accept judges a response of a type that was asked for.
+func accept(r *response) verdicts {
+	v := verdicts{list: make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors))}
+	index := make(map[string]int, cap(v.list)) // in v.list, by key
+	var nack reasons
+	for i := range r.resources {
+		res := &r.resources[i]
+		err := check(r.typeURL, res)
+		key := ""
+		if res.name != "" && res.name != cache.Wildcard {
+			key = canonical(res.name)
+		}
+		if first, twice := index[key]; twice && key != "" {
+			// xDS: "Duplicate Resource Names". Said twice in the same words, there
+			// is no doubt what is meant; otherwise neither can be believed.
+			if same := v.list[first].resource; same != nil && bytes.Equal(same.raw, res.raw) {
+				nack.add(i, res.name, errors.New("is there twice (the same, so the first was taken)"))
+				continue
+			}
+			err = errors.New("is there twice, and not the same (neither was taken)")
+			nack.add(i, res.name, err)
+			v.list[first] = badResource(key, err)
+			continue
+		}
+		if err != nil {
+			nack.add(i, res.name, err)
+		}
+		if key == "" {
+			v.hidden = true
+			continue
+		}
+		index[key] = len(v.list)
+		switch {
+		case err != nil:
+			v.list = append(v.list, badResource(key, err))
+		case res.present:
+			v.list = append(v.list, verdict{key: key, resource: res})
+		case res.ttl:
+			v.list = append(v.list, verdict{key: key, resource: res, heartbeat: true})
+		default:
+			v.list = append(v.list, verdict{key: key, gone: true})
+		}
+	}
+	for _, name := range r.removed {
+		key := canonical(name)
+		if first, twice := index[key]; !twice {
+			index[key] = len(v.list)
+			v.list = append(v.list, verdict{key: key, gone: true})
+		} else if v.list[first].resource != nil {
+			err := errors.New("is there and removed in one response (neither was taken)")
+			nack.add(-1, name, err)
+			v.list[first] = badResource(key, err)
+		}
+	}
+	for i := range r.errors {
+		e := &r.errors[i]
+		err := e.clip()
+		// TP3: "Wildcard Resources". The empty name is the old form's.
+		if e.name == cache.Wildcard || e.name == "" {
+			v.wildcard = err
+			continue
+		}
+		key := canonical(e.name)
+		if first, twice := index[key]; !twice {
+			index[key] = len(v.list)
+			v.list = append(v.list, verdict{key: key, err: err, gone: err.Code == codes.NotFound})
+		} else if !v.list[first].bad {
+			v.list[first].err = err
+		}
+	}
+	v.nack = nack.String()
+	return v
+}
+
+func badResource(key string, reason error) verdict {
+	return verdict{key: key, bad: true, err: &cache.Error{
+		Code:    codes.InvalidArgument,
+		Message: "the control plane sent a bad resource: it " + reason.Error(),
+	}}
+}
+
+// check says why a resource cannot be stored.
+func check(typeURL string, r *resource) error {
+	switch {
+	case r.err != nil:
+		return fmt.Errorf("cannot be read: %w", r.err)
+	case r.name == "":
+		return errNameless
+	case r.name == cache.Wildcard:
+		return errors.New("has the wildcard's name")
+	case !r.present:
+		return nil
+	case r.typeURL != typeURL:
+		return fmt.Errorf("is of type %q in a response of type %q", r.typeURL, typeURL)
+	}
+	return checkValue(typeURL, r.value)
+}
+
+// checkValue says whether a value is a message: of its type, if that is known
+// here, and otherwise at least by its outer form.
+func checkValue(typeURL string, value []byte) error {
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	if err == nil {
+		err = proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}.Unmarshal(value, t.New().Interface())
+	} else {
+		_, err = cache.InnerName(value)
+	}
+	if err != nil {
+		return fmt.Errorf("is no %s: %w", typeURL[strings.LastIndexByte(typeURL, '/')+1:], err)
+	}
+	return nil
+}
+
+// canonical returns what a name is kept under (cache.Key.Name). A bad xdstp name
+// nobody can have asked for, and it stays as it is.
+func canonical(name string) string {
+	if key, err := urn.KeyOf(name); err == nil {
+		return key.Name
+	}
+	return name
+}
+
+// maxMessage bounds what is kept or sent of somebody else's words, in bytes.
+const maxMessage = 4 << 10
+
+// clip returns the error, with its message bounded.
+func (e *resourceError) clip() *cache.Error {
+	err := e.err
+	if err.Code == codes.OK {
+		err.Code = codes.Unknown
+	}
+	err.Message = clip(err.Message)
+	return &err
+}
+
+func clip(s string) string {
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + " ..."
+	}
+	return s
+}
+
+// reasons collects the lines of a NACK.
+type reasons struct {
+	b       strings.Builder
+	omitted int
+}
+
+func (r *reasons) add(index int, name string, reason error) {
+	where := "removed_resources"
+	if index >= 0 {
+		where = fmt.Sprintf("resources[%d]", index)
+	}
+	if name != "" {
+		where = fmt.Sprintf("%s %q", where, clip(name))
+	}
+	line := fmt.Sprintf("%s %s", where, clip(reason.Error()))
+	if r.b.Len() > 0 && r.b.Len()+len(line) > maxMessage {
+		r.omitted++
+		return
+	}
+	if r.b.Len() > 0 {
+		r.b.WriteByte('\n')
+	}
+	r.b.WriteString(line)
+}
+
+func (r *reasons) String() string {
+	if r.omitted > 0 {
+		fmt.Fprintf(&r.b, "\nand %d more", r.omitted)
+	}
+	return r.b.String()
+}

@@ -1,0 +1,299 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// One gRPC stream: the Stream's goroutine sends, another one receives.
+
+// call is one gRPC stream.
+type call struct {
+	form   *form
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	opened chan struct{} // closed when stream is set
+	ended  chan struct{} // closed when err is set, by the receiver
+	stream grpc.ClientStream
+	err    error // why it has ended; nil if it was not needed any more
+
+	// Of the receiver, until it has ended.
+	responded bool // there was a response
+	strays    int  // responses of types that were not asked for
+
+	// Of the sender.
+	announced bool // the node was sent
+}
+
+// maxUnsent bounds the memory for answers that wait to be sent, because the
+// control plane sends and does not read. It must not make the receiver wait:
+// there are control planes that do not read before they have sent.
+const maxUnsent = 8 << 20
+
+// parting is how long a control plane has to end a stream that is not needed any
+// more, before it is cancelled.
+const parting = time.Second
+
+var (
+	errSpoilt = errors.New("the wildcard was given up on this stream and is wanted again")
+	errUnsent = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
+	errStuck  = errors.New("the control plane does not read: a request could not be sent for too long")
+)
+
+// serve opens a stream and keeps it until it fails or is not needed.
+func (s *Stream) serve() *call {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	c := &call{
+		form: s.form, ctx: ctx, cancel: cancel,
+		opened: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go s.receive(c)
+	err := s.attend(c)
+	cause := context.Cause(ctx)
+	cancel(nil)
+	<-c.ended
+	switch {
+	case errors.Is(err, errDone):
+		c.err = nil
+	case err != nil:
+		c.err = err
+	case cause != nil:
+		c.err = cause // which the receiver knows only as a cancellation
+	}
+	return c
+}
+
+// errDone is what attend returns of a stream that is not needed any more.
+var errDone = errors.New("nothing is subscribed to any more")
+
+// attend sends what there is to be sent, until the stream has ended.
+func (s *Stream) attend(c *call) error {
+	opened := c.opened
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-opened:
+			opened = nil
+		case <-s.wake:
+		case <-timer.C:
+		case <-c.ended:
+			return nil
+		}
+		wanted := s.takeNotes()
+		if opened != nil {
+			if !wanted {
+				return errDone
+			}
+			continue
+		}
+		if !wanted {
+			s.part(c)
+			return errDone
+		}
+		next, err := s.write(c)
+		if err != nil {
+			return err
+		}
+		timer.Reset(next)
+	}
+}
+
+// write sends all that there is to be sent. It returns after what time somebody
+// will have waited too long for an answer.
+func (s *Stream) write(c *call) (next time.Duration, err error) {
+	for {
+		out, next, err := s.collect()
+		if err != nil || len(out) == 0 {
+			return next, err
+		}
+		for _, m := range out {
+			if err := s.send(c, m); err != nil {
+				return next, err
+			}
+		}
+	}
+}
+
+// collect returns what is to be sent now.
+func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) {
+	const never = time.Hour
+	next = never
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.sorted() {
+		if f.session == nil {
+			continue // the stream has ended
+		}
+		if f.session.spoilt() {
+			return nil, 0, errSpoilt
+		}
+		s.apply(f.session.overdue(now, s.opts.ResponseTimeout))
+		out = append(out, f.session.requests(now, s.limit)...)
+		if what := f.session.unfit(); what != "" {
+			s.log.Warn("request is too long", "type_url", f.subs.typeURL,
+				"limit", s.opts.MaxRequestBytes, "reason", what)
+		}
+		if since, ok := f.subs.oldest(); ok {
+			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
+		}
+	}
+	return out, next, nil
+}
+
+// send sends one request. One that the control plane does not read ends the
+// stream: meanwhile nothing else could be asked for.
+func (s *Stream) send(c *call, m proto.Message) error {
+	if !c.announced {
+		c.announced = true
+		switch m := m.(type) {
+		case *discoveryv3.DeltaDiscoveryRequest:
+			m.Node = s.node
+		case *discoveryv3.DiscoveryRequest:
+			m.Node = s.node
+		}
+	}
+	stuck := time.AfterFunc(s.opts.ResponseTimeout, func() { c.cancel(errStuck) })
+	defer stuck.Stop()
+	err := c.stream.SendMsg(m)
+	if errors.Is(err, io.EOF) {
+		return nil // the receiver has ended or will, and knows why
+	}
+	if context.Cause(c.ctx) != nil {
+		return nil // likewise
+	}
+	return err
+}
+
+// part takes leave of a control plane of which nothing is wanted any more.
+func (s *Stream) part(c *call) {
+	s.mu.Lock()
+	var out []proto.Message
+	for _, f := range s.sorted() {
+		// A wildcard is not given up in so many words: made explicit first, as it
+		// has to be, it would all be sent once more.
+		if f.session != nil && f.subs.wildcard == nil {
+			out = append(out, f.session.requests(time.Now(), s.limit)...)
+		}
+	}
+	s.mu.Unlock()
+	for _, m := range out {
+		if s.send(c, m) != nil {
+			return
+		}
+	}
+	if c.stream.CloseSend() != nil {
+		return
+	}
+	timer := time.NewTimer(parting)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-timer.C:
+			return
+		case <-s.wake:
+			s.inbox.Lock()
+			wanted := len(s.inbox.notes) > 0
+			s.inbox.Unlock()
+			if wanted {
+				return
+			}
+		}
+	}
+}
+
+// receive opens the stream and receives until it ends.
+func (s *Stream) receive(c *call) {
+	defer close(c.ended)
+	stream, err := s.conn.NewStream(c.ctx, streamDesc, c.form.method, grpc.ForceCodecV2(codec{}))
+	if err != nil {
+		c.err = err
+		return
+	}
+	c.stream = stream
+	s.begin(c)
+	close(c.opened)
+	for c.err == nil {
+		var f frame
+		if c.err = stream.RecvMsg(&f); c.err == nil {
+			c.err = s.response(c, f.buf.ReadOnlyData())
+			f.free()
+		}
+	}
+}
+
+// begin gives every type its session on the new stream.
+func (s *Stream) begin(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = true
+	s.down = nil
+	for _, f := range s.feeds {
+		f.session = c.form.session(f.subs)
+	}
+	s.setConnected(true)
+	s.log.Info("connected to control plane", "protocol", string(c.form.name))
+}
+
+// response takes one response. It returns why the stream cannot go on.
+func (s *Stream) response(c *call, b []byte) error {
+	r, err := c.form.parse(b)
+	if err != nil {
+		return fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.responded = true
+	s.status.Responses++
+	f := s.feeds[r.typeURL]
+	if f == nil || f.session == nil || !f.session.begun() {
+		s.stray(c, r)
+		return nil
+	}
+	u, nack := f.session.response(r)
+	s.apply(u)
+	if nack != "" {
+		s.status.Nacks++
+		level := slog.LevelWarn
+		if nack == f.lastNack {
+			level = slog.LevelDebug
+		}
+		s.log.Log(s.ctx, level, "NACK: response has what cannot be stored",
+			"type_url", f.subs.typeURL, "version", r.version, "nonce", r.nonce, "reason", nack)
+	}
+	f.lastNack = nack
+	unsent := 0
+	for _, f := range s.feeds {
+		unsent += f.session.pending()
+	}
+	if unsent > maxUnsent {
+		return errUnsent
+	}
+	s.poke()
+	return nil
+}
+
+// stray takes note of a response of a type that was not asked for. It is not
+// answered: an answer would be the first request of its type, and having no
+// names it would subscribe to everything. The caller holds mu.
+func (s *Stream) stray(c *call, r *response) {
+	level := slog.LevelWarn
+	if c.strays > 0 {
+		level = slog.LevelDebug
+	}
+	c.strays++
+	s.log.Log(s.ctx, level, "response ignored: its type was not asked for",
+		"type_url", clip(r.typeURL), "nonce", clip(r.nonce))
+}

@@ -1,0 +1,255 @@
+package upstream
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// deltaSession is the client's side of one type on a delta stream.
+// xDS: "Incremental xDS".
+type deltaSession struct {
+	subs    *subscriptions
+	answers []answer
+	size    int // of answers
+
+	asked bool // the first request was sent
+	// explicit says that a name was subscribed to on this stream. As long as none
+	// was, the wildcard is subscribed to in the old form, and cannot be given up.
+	explicit bool
+	// dropped says that a wildcard was given up on this stream.
+	dropped bool
+	// unlisted is the number of resources that are held and did not fit into
+	// initial_resource_versions.
+	unlisted int
+}
+
+func newDeltaSession(subs *subscriptions) *deltaSession {
+	subs.opened()
+	return &deltaSession{subs: subs}
+}
+
+func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
+	var out []proto.Message
+	for i := range d.answers {
+		// Without changes of subscriptions: Istio takes those for errors.
+		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl:       d.subs.typeURL,
+			ResponseNonce: d.answers[i].nonce,
+			ErrorDetail:   d.answers[i].errorDetail(),
+		})
+	}
+	d.answers, d.size = nil, 0
+
+	add, drop := d.changes()
+	if len(add) == 0 && len(drop) == 0 {
+		return out
+	}
+	p := deltaPacker{typeURL: d.subs.typeURL, limit: limit, out: out}
+	first := !d.asked
+	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard
+	if first {
+		d.unlisted = p.list(d.subs.members)
+	}
+	for _, sub := range add {
+		switch {
+		case legacy:
+			p.must()
+		case !first || d.subs.members[sub.name] != nil || sub.answer.Resource == nil:
+			p.subscribe(sub.name)
+		case !p.resubscribe(sub.name, sub.answer.Resource):
+			d.unlisted++
+		}
+	}
+	d.subs.ask(add, first, now)
+	d.asked = d.asked || len(add) > 0
+	d.explicit = d.explicit || len(add) > 0 && !legacy
+
+	wildcard := slices.IndexFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
+	if wildcard >= 0 {
+		d.dropped = true
+		if !d.explicit {
+			// xDS: "How the client specifies what resources to return": it is there
+			// as long as nothing was subscribed to.
+			p.subscribe(cache.Wildcard)
+			d.explicit = true
+		}
+		p.flush() // whichever of the lists in one request counts first
+	}
+	for _, sub := range drop {
+		p.unsubscribe(sub.name)
+		d.subs.forget(sub)
+	}
+	p.flush()
+	return p.out
+}
+
+// changes returns what is to be subscribed to and what is to be given up.
+func (d *deltaSession) changes() (add, drop []*subscription) {
+	for _, sub := range d.subs.changed {
+		switch {
+		case d.subs.get(sub.name) != sub:
+			// Given up before it was asked for.
+		case sub.wanted && !sub.sent:
+			sub.sent = true
+			add = append(add, sub)
+		case !sub.wanted && sub.sent:
+			sub.sent = false
+			drop = append(drop, sub)
+		}
+	}
+	d.subs.changed = nil
+	return add, drop
+}
+
+func (d *deltaSession) response(r *response) (cache.Update, string) {
+	v := accept(r)
+	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
+	d.size += d.answers[len(d.answers)-1].size()
+	return d.subs.apply(&v, false, ""), v.nack
+}
+
+// overdue tells what the control plane has not answered, which says nothing
+// about its existence: it says that itself.
+// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
+func (d *deltaSession) overdue(now time.Time, timeout time.Duration) cache.Update {
+	u := d.subs.newUpdate()
+	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
+		if sub.heard {
+			d.subs.settle(&u)
+		} else {
+			d.subs.fail(sub, noAnswer(timeout), &u)
+		}
+	}
+	return u
+}
+
+func (d *deltaSession) begun() bool { return d.asked }
+
+func (d *deltaSession) pending() int { return d.size }
+
+// spoilt: go-control-plane does not send again to a second wildcard on a stream
+// what it has sent to the first.
+func (d *deltaSession) spoilt() bool {
+	w := d.subs.wildcard
+	return d.dropped && w != nil && w.wanted && !w.sent
+}
+
+func (d *deltaSession) unfit() string {
+	if d.unlisted == 0 {
+		return ""
+	}
+	n := d.unlisted
+	d.unlisted = 0
+	return fmt.Sprintf("the versions of %d resources are not in initial_resource_versions: "+
+		"they come again, and if they are gone that may go unnoticed", n)
+}
+
+// deltaPacker fills requests up to a limit.
+type deltaPacker struct {
+	typeURL string
+	limit   int
+	out     []proto.Message
+
+	req  *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
+	size   int
+	filled bool // there is something in it
+	// flushed: the first request is complete.
+	flushed bool
+}
+
+// must begins a request, if there is none.
+func (p *deltaPacker) must() *discoveryv3.DeltaDiscoveryRequest {
+	if p.req == nil {
+		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.typeURL}
+		p.size = proto.Size(p.req)
+	}
+	return p.req
+}
+
+func (p *deltaPacker) flush() {
+	if p.req != nil {
+		p.out = append(p.out, p.req)
+		p.req, p.filled, p.flushed = nil, false, true
+	}
+}
+
+// room says whether the request has room for n more bytes.
+func (p *deltaPacker) room(n int) bool {
+	p.must()
+	return p.size+n <= p.limit
+}
+
+// grow makes room for n bytes, in a new request if need be. A request that has
+// nothing in it takes whatever there is: sent empty, it would mean the wildcard.
+func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
+	if !p.room(n) && p.filled {
+		p.flush()
+	}
+	req := p.must()
+	p.size += n
+	p.filled = true
+	return req
+}
+
+func (p *deltaPacker) subscribe(name string) {
+	req := p.grow(sizeString(name))
+	req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
+}
+
+func (p *deltaPacker) unsubscribe(name string) {
+	req := p.grow(sizeString(name))
+	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
+}
+
+// list puts the members of a wildcard into the first request of a stream:
+// initial_resource_versions count nowhere else. They go before names, because of
+// members that are left out nobody says that they are gone. It returns how many
+// are left out.
+func (p *deltaPacker) list(members map[string]*cache.Resource) (unlisted int) {
+	if len(members) > 0 {
+		p.must()
+	}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if r := members[key]; p.room(versionSize(r)) {
+			p.version(r)
+		} else {
+			unlisted++
+		}
+	}
+	return unlisted
+}
+
+// resubscribe subscribes to a name of which a resource is held, and lists it if
+// that goes into the same request, and that is the first.
+func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
+	if p.flushed || !p.room(sizeString(name)+versionSize(r)) {
+		p.subscribe(name)
+		return false
+	}
+	p.version(r)
+	p.subscribe(name)
+	return true
+}
+
+// version lists a resource, under the name that the origin knows it by.
+func (p *deltaPacker) version(r *cache.Resource) {
+	req := p.must()
+	if req.InitialResourceVersions == nil {
+		req.InitialResourceVersions = map[string]string{}
+	}
+	p.size += versionSize(r)
+	p.filled = true
+	req.InitialResourceVersions[r.Name()] = r.Version()
+}
+
+func versionSize(r *cache.Resource) int {
+	const header = 5 // of an entry, at most
+	return header + sizeString(r.Name()) + sizeString(r.Version())
+}

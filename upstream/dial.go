@@ -1,0 +1,90 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// DialOptions are the settings of a connection. The zero value of each means its
+// default.
+type DialOptions struct {
+	// TLS are the credentials. The default is plaintext.
+	TLS credentials.TransportCredentials
+	// KeepaliveTime is after how much silence the server is asked whether it
+	// lives. A server may end connections that ask more often than it allows; the
+	// default, 5 minutes, is allowed by every gRPC server that has not been set
+	// otherwise.
+	KeepaliveTime time.Duration
+	// KeepaliveTimeout is how long the answer to that, or to anything else that
+	// was sent, may take. The default is 20 s.
+	KeepaliveTimeout time.Duration
+	// MaxResponseBytes is the length of the longest response. The default is
+	// 256 MiB: a SotW response is the whole state, and cannot be split.
+	MaxResponseBytes int
+	// UserAgent is the beginning of the user agent.
+	UserAgent string
+	// Extra are further options of gRPC, after the others.
+	Extra []grpc.DialOption
+}
+
+const (
+	defaultKeepaliveTime    = 5 * time.Minute
+	defaultKeepaliveTimeout = 20 * time.Second
+	defaultMaxResponseBytes = 256 << 20
+	// The windows with which streams and connections begin, and which gRPC grows
+	// as needed: enough for most responses to come without a wait.
+	streamWindow = 1 << 20
+	connWindow   = 4 << 20
+	// The longest time between attempts to connect, and for one. Streams back off
+	// too, so that a long one here would only add to theirs.
+	maxConnectDelay   = 5 * time.Second
+	minConnectTimeout = 10 * time.Second
+)
+
+// Dial makes the connection to a server, host:port or any other target of gRPC,
+// for streams that live long and say little. It does not wait: gRPC connects when
+// the first stream is opened, and again when the connection is lost.
+func Dial(address string, o DialOptions) (*grpc.ClientConn, error) {
+	if o.TLS == nil {
+		o.TLS = insecure.NewCredentials()
+	}
+	connect := grpcbackoff.DefaultConfig
+	connect.MaxDelay = maxConnectDelay
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(o.TLS),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:    or(o.KeepaliveTime, defaultKeepaliveTime),
+			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(or(o.MaxResponseBytes, defaultMaxResponseBytes))),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
+		// Where the relay connects to, and how, is for its configuration to say,
+		// not for DNS.
+		grpc.WithDisableServiceConfig(),
+	}
+	if o.UserAgent != "" {
+		opts = append(opts, grpc.WithUserAgent(o.UserAgent))
+	}
+	conn, err := grpc.NewClient(address, append(opts, o.Extra...)...)
+	if err != nil {
+		return nil, fmt.Errorf("server %q: %w", address, err)
+	}
+	return conn, nil
+}
+
+// or returns v, or the default for the zero value.
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,218 @@
+package directory
+
+// What a directory holds: reading its files, keeping what the bad ones last
+// gave, and putting all together.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// folder is the directory to be read.
+type folder struct {
+	fsys      fs.FS
+	path      string // for errors; "" if the files are not on a disk
+	authority string
+}
+
+// contents is what a folder held when it was read. It is not changed after.
+type contents struct {
+	files []*file // by name
+	// errs says what is wrong with the folder as a whole: files are then those
+	// of before.
+	errs Errors
+	read bool // it could be read, now or before
+}
+
+// file is what one file held.
+type file struct {
+	name  string
+	path  string // for errors
+	hash  uint64
+	items []item // of the newest good content
+	good  bool   // there was a good content
+	errs  Errors // of the newest content
+}
+
+// Load reads a directory once, as a [Source] does. The resources are in the
+// order of the files' names and of the files themselves. The error is an
+// [Errors] with all that is wrong; the resources of good files are there anyway.
+func Load(dir, authority string) ([]*cache.Resource, error) {
+	c := folder{fsys: os.DirFS(dir), path: dir, authority: authority}.read(&contents{})
+	items, errs := c.merge()
+	resources := make([]*cache.Resource, len(items))
+	for i, it := range items {
+		resources[i] = it.resource
+	}
+	return resources, errs.orNil()
+}
+
+// read reads all files. Those that are as they were are not parsed again.
+func (f folder) read(before *contents) *contents {
+	listed, err := f.list()
+	if err != nil {
+		return &contents{files: before.files, read: before.read, errs: Errors{f.error(err)}}
+	}
+	// A directory that is swapped meanwhile would give half of the old and half
+	// of the new. One that never rests is taken as it comes: it will be read
+	// again anyway.
+	const attempts = 5
+	for range attempts {
+		c := f.readFiles(listed, before)
+		again, err := f.list()
+		if err != nil {
+			return &contents{files: before.files, read: before.read, errs: Errors{f.error(err)}}
+		}
+		if slices.EqualFunc(listed, again, listing.same) {
+			return c
+		}
+		listed = again
+	}
+	return f.readFiles(listed, before)
+}
+
+// listing is a file as it is listed.
+type listing struct {
+	name string
+	info fs.FileInfo // nil if err is set
+	err  error
+}
+
+func (l listing) same(o listing) bool {
+	if l.name != o.name || l.err != nil || o.err != nil {
+		return l.name == o.name && l.err != nil && o.err != nil
+	}
+	// Files that are not on a disk have nothing that os.SameFile knows.
+	sameFile := l.info.Sys() == nil || os.SameFile(l.info, o.info)
+	return sameFile && l.info.Size() == o.info.Size() && l.info.ModTime().Equal(o.info.ModTime())
+}
+
+func (f folder) list() ([]listing, error) {
+	entries, err := fs.ReadDir(f.fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	var files []listing
+	for _, e := range entries {
+		if isResourceFile(e.Name()) {
+			l := listing{name: e.Name()}
+			l.info, l.err = fs.Stat(f.fsys, e.Name()) // of what a symlink leads to
+			files = append(files, l)
+		}
+	}
+	return files, nil
+}
+
+func (f folder) readFiles(listed []listing, before *contents) *contents {
+	c := &contents{read: true}
+	for _, l := range listed {
+		i, known := slices.BinarySearchFunc(before.files, l.name, func(old *file, name string) int {
+			return strings.Compare(old.name, name)
+		})
+		old := &file{}
+		if known {
+			old = before.files[i]
+		}
+		c.files = append(c.files, f.readFile(l, old))
+	}
+	return c
+}
+
+func (f folder) readFile(l listing, old *file) *file {
+	now := &file{name: l.name, path: filepath.Join(f.path, l.name), items: old.items, good: old.good}
+	data, err := f.bytes(l)
+	if err != nil {
+		now.errs = Errors{{File: now.path, Err: err}}
+		return now
+	}
+	now.hash = xxhash.Sum64(data)
+	if old.hash == now.hash {
+		return old
+	}
+	items, errs := parse(f.authority, now.path, data)
+	if len(errs) > 0 {
+		now.errs = errs
+		return now
+	}
+	now.items, now.good = items, true
+	return now
+}
+
+func (f folder) bytes(l listing) ([]byte, error) {
+	if l.err != nil {
+		return nil, plainError(l.err)
+	}
+	if !l.info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	data, err := fs.ReadFile(f.fsys, l.name)
+	if err != nil {
+		return nil, plainError(err)
+	}
+	return data, nil
+}
+
+// merge puts the files' resources together. Of a resource that is in two files
+// the first is taken.
+func (c *contents) merge() ([]item, Errors) {
+	errs := slices.Clone(c.errs)
+	var all []item
+	places := map[id]place{}
+	for _, f := range c.files {
+		errs = append(errs, f.errs...)
+		for _, it := range f.items {
+			first, taken := places[it.id]
+			if taken {
+				errs = append(errs, Error{File: f.path, Line: it.line, Err: fmt.Errorf(
+					"%s is in %s already, which is the one that is served",
+					describe(it.typeURL, it.resource.Name()), first)})
+				continue
+			}
+			places[it.id] = place{f.path, it.line}
+			all = append(all, it)
+		}
+	}
+	errs.sort()
+	return all, errs
+}
+
+// place is where a resource is written.
+type place struct {
+	path string
+	line int // 0 if there are no lines
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.path
+	}
+	return fmt.Sprintf("%s:%d", p.path, p.line)
+}
+
+// error is that of the folder as a whole.
+func (f folder) error(err error) Error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("no such directory")
+	} else {
+		err = plainError(err)
+	}
+	return Error{File: cmp.Or(f.path, "."), Err: err}
+}
+
+// plainError is err without the operation and the path, which the place says.
+func plainError(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}

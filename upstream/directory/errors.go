@@ -1,0 +1,124 @@
+package directory
+
+// How mistakes in files are told to people.
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Error is one thing that is wrong with a directory.
+type Error struct {
+	// File is the path of the file, or of the directory itself.
+	File string
+	// Line counts from 1. It is 0 where there are no lines: in wire format, and
+	// for a file or a directory as a whole.
+	Line int
+	// Err says what is wrong there.
+	Err error
+}
+
+// Error returns the place and the mistake.
+func (e Error) Error() string {
+	return fmt.Sprintf("%v: %v", place{e.File, e.Line}, e.Err)
+}
+
+// Unwrap returns e.Err.
+func (e Error) Unwrap() error { return e.Err }
+
+// Errors is all that is wrong with a directory, by file and line.
+type Errors []Error
+
+// Error returns one line per mistake.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the mistakes one by one.
+func (es Errors) Unwrap() []error {
+	errs := make([]error, len(es))
+	for i, e := range es {
+		errs[i] = e
+	}
+	return errs
+}
+
+// orNil returns es as an error that is nil if there is none.
+func (es Errors) orNil() error {
+	if len(es) == 0 {
+		return nil
+	}
+	return es
+}
+
+func (es Errors) sort() {
+	slices.SortStableFunc(es, func(a, b Error) int {
+		if c := strings.Compare(a.File, b.File); c != 0 {
+			return c
+		}
+		return a.Line - b.Line
+	})
+}
+
+var (
+	// protobuf prints a normal or a non-breaking space, so that nobody compares.
+	protoError   = regexp.MustCompile(`(?s)^proto:[ \x{a0}](?:syntax error )?(?:\(line (\d+):(\d+)\): )?(.*)$`)
+	unknownType  = regexp.MustCompile(`(?s)^unable to resolve (?:message )?["\[]([^"\]]*)["\]]: `)
+	invalidValue = regexp.MustCompile(`(?s)^invalid value for (string|bytes) (field \S+|type): `)
+	unexpected   = regexp.MustCompile(`(?s)^unexpected token:? (.*)$`)
+)
+
+// explain takes the place out of an error of protojson or prototext, and says
+// what is wrong without quoting strings of the file: they may be secrets.
+func explain(err error) (line, column int, message string) {
+	m := protoError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 0, 0, err.Error()
+	}
+	line, _ = strconv.Atoi(m[1])
+	column, _ = strconv.Atoi(m[2])
+	message = m[3]
+	if t := unknownType.FindStringSubmatch(message); t != nil {
+		message = unknown(t[1]).Error()
+	} else if v := invalidValue.FindStringSubmatch(message); v != nil {
+		want := map[string]string{"string": "a string, in quotes", "bytes": "base64, in quotes"}[v[1]]
+		message = fmt.Sprintf("invalid value for %s %s (want %s)", v[1], v[2], want)
+	} else if t := unexpected.FindStringSubmatch(message); t != nil {
+		message = "unexpected " + word(t[1])
+	}
+	return line, column, message
+}
+
+// unknown is for a message that JSON and text cannot be read as.
+func unknown(typeURL string) error {
+	return fmt.Errorf("type %q is not known to this build; give it as binary .pb", typeURL)
+}
+
+// word says what a token is.
+func word(token string) string {
+	switch token[:min(len(token), 1)] {
+	case "":
+		return "end"
+	case `"`, "'":
+		return "string"
+	case "{":
+		return "map"
+	case "[":
+		return "list"
+	case "}", "]", ">":
+		return "end of a map or list"
+	case "-", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9":
+		return "number"
+	}
+	if token == "true" || token == "false" || token == "null" {
+		return token
+	}
+	return "word"
+}

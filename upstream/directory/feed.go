@@ -1,0 +1,129 @@
+package directory
+
+// What the sink is told, and when: everything about a topic after its start, and
+// then what changes.
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Start notes the interest in a topic. See [cache.Feeder].
+func (s *Source) Start(k cache.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := table{k.Scope, k.TypeURL}
+	if s.interests[t] == nil {
+		s.interests[t] = map[string]bool{}
+	}
+	s.interests[t][k.Name] = false
+	s.fresh = append(s.fresh, k)
+	s.wake()
+}
+
+// Stop notes that nobody is interested in a topic any more. See [cache.Feeder].
+func (s *Source) Stop(k cache.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := table{k.Scope, k.TypeURL}
+	delete(s.interests[t], k.Name)
+	if len(s.interests[t]) == 0 {
+		delete(s.interests, t)
+	}
+}
+
+// feed tells the sink what there is to tell. Only the feeding goroutine calls
+// it, so what is told last is what is newest.
+func (s *Source) feed() {
+	for _, u := range s.updates() {
+		s.sink.Apply(u)
+	}
+}
+
+// updates takes what there is to tell: one update per type and scope.
+func (s *Source) updates() []cache.Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == nil {
+		return nil
+	}
+	byTable := map[table]*cache.Update{}
+	update := func(t table) *cache.Update {
+		u := byTable[t]
+		if u == nil {
+			u = &cache.Update{Scope: t.scope, TypeURL: t.typeURL}
+			byTable[t] = u
+		}
+		return u
+	}
+	for t, names := range s.interests {
+		if changed := s.changed[t.typeURL]; len(changed) > 0 {
+			s.addChanges(func() *cache.Update { return update(t) }, t.typeURL, names, changed)
+		}
+	}
+	clear(s.changed)
+	for _, k := range s.fresh {
+		t := table{k.Scope, k.TypeURL}
+		told, interested := s.interests[t][k.Name]
+		if !interested || told {
+			continue
+		}
+		s.interests[t][k.Name] = true
+		u := update(t)
+		if k.Name == cache.Wildcard {
+			u.Sets = append(u.Sets, s.state.wildcard(k.TypeURL))
+		} else {
+			u.Changes = append(u.Changes, s.state.change(k.TypeURL, k.Name))
+		}
+	}
+	s.fresh = nil
+	var updates []cache.Update
+	for _, u := range byTable {
+		updates = append(updates, *u)
+	}
+	return updates
+}
+
+// addChanges adds what those who were told before must know.
+func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
+	wildcard := cache.SetUpdate{Name: cache.Wildcard}
+	for key := range changed {
+		if names[key] {
+			u := update()
+			u.Changes = append(u.Changes, s.state.change(typeURL, key))
+		}
+		if names[cache.Wildcard] && inWildcard(key) {
+			wildcard.Changes = append(wildcard.Changes, cache.Change{Name: key, Resource: s.state.resources[typeURL][key]})
+		}
+	}
+	if len(wildcard.Changes) > 0 {
+		u := update()
+		u.Sets = append(u.Sets, wildcard)
+	}
+}
+
+// tellUnanswered is for when more is known than before: what was not known to be
+// absent may be now, and so may sets be known. The caller holds mu.
+func (s *Source) tellUnanswered(before *state) {
+	if before.missing == nil || sameError(before.missing, s.state.missing) {
+		return
+	}
+	for t, names := range s.interests {
+		for name, told := range names {
+			unanswered := s.state.resources[t.typeURL][name] == nil
+			if name == cache.Wildcard {
+				unanswered = before.unread && !s.state.unread
+			}
+			if told && unanswered {
+				names[name] = false
+				s.fresh = append(s.fresh, cache.Key{Scope: t.scope, TypeURL: t.typeURL, Name: name})
+			}
+		}
+	}
+}
+
+func sameError(a, b *cache.Error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,307 @@
+package directory
+
+// From a file's bytes to its resources. Whatever the format, every resource
+// becomes a discovery Resource, which is checked in one place: reader.add.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+const (
+	resourceType = typePrefix + "envoy.service.discovery.v3.Resource"
+	responseType = typePrefix + "envoy.service.discovery.v3.DiscoveryResponse"
+)
+
+// formats are how files are read, by the ending of their names.
+var formats = map[string]func(*reader, []byte){
+	".yaml":   (*reader).yaml,
+	".yml":    (*reader).yaml,
+	".json":   (*reader).json,
+	".textpb": (*reader).text,
+	".txtpb":  (*reader).text,
+	".pbtxt":  (*reader).text,
+	".pb":     (*reader).wire,
+}
+
+// isResourceFile reports whether a file of that name is read.
+func isResourceFile(name string) bool {
+	return !strings.HasPrefix(name, ".") && formats[path.Ext(name)] != nil
+}
+
+// id is what no two resources of a directory may share.
+type id struct{ typeURL, key string }
+
+// item is one resource of a file.
+type item struct {
+	id
+	line     int
+	resource *cache.Resource
+}
+
+// reader reads one file.
+type reader struct {
+	authority string
+	name      string // of the file, for errors
+	data      []byte
+
+	items []item
+	lines map[id]int // of the items
+	errs  Errors
+	count int    // of resources, good or bad
+	want  string // type URL that the DiscoveryResponse being read has, or ""
+}
+
+// parse reads a file, and says all that is wrong with it.
+func parse(authority, name string, data []byte) ([]item, Errors) {
+	r := &reader{authority: authority, name: name, data: data, lines: map[id]int{}}
+	if len(data) == 0 {
+		// Between truncating and writing, most likely.
+		r.fail(0, errors.New("empty (to remove its resources, remove the file)"))
+	} else {
+		formats[path.Ext(name)](r, data)
+	}
+	r.errs.sort()
+	return r.items, r.errs
+}
+
+func (r *reader) fail(line int, err error) {
+	r.errs = append(r.errs, Error{File: r.name, Line: line, Err: err})
+}
+
+func (r *reader) json(data []byte) {
+	document, err := jsonTree(data)
+	if err != nil {
+		r.fail(err.Line, err.Err)
+		return
+	}
+	r.document(document)
+}
+
+func (r *reader) yaml(data []byte) {
+	documents, err := yamlTrees(data)
+	for _, d := range documents {
+		r.document(d)
+	}
+	if err != nil {
+		r.fail(err.Line, err.Err)
+	}
+}
+
+// document takes what a document may be: one thing or a list of things.
+func (r *reader) document(v *value) {
+	if v.kind != isList {
+		r.thing(v)
+		return
+	}
+	for _, item := range v.items {
+		r.thing(item)
+	}
+}
+
+func (r *reader) thing(v *value) {
+	t := v.typeURL()
+	if t == responseType || t == "" && v.field("resource") == nil && v.field("resources", "version_info", "versionInfo") != nil {
+		r.response(v.without("@type"))
+		return
+	}
+	r.resource(v)
+}
+
+// response takes a DiscoveryResponse.
+func (r *reader) response(v *value) {
+	resources, rest := v.field("resources"), v.without("resources")
+	if again := rest.field("resources"); again != nil {
+		r.fail(again.line, errors.New(`"resources" twice in one DiscoveryResponse`))
+		return
+	}
+	var m discoveryv3.DiscoveryResponse
+	r.decode(rest, &m)
+	if resources == nil {
+		return
+	}
+	if resources.kind != isList {
+		r.fail(resources.line, errors.New(`"resources" is not a list`))
+		return
+	}
+	r.want = m.TypeUrl
+	for _, item := range resources.items {
+		r.resource(item)
+	}
+	r.want = ""
+}
+
+// resource takes a Resource or a bare resource.
+func (r *reader) resource(v *value) {
+	t, inner := v.typeURL(), v.field("resource")
+	switch {
+	case t == resourceType || t == "" && inner != nil:
+		rest := v.without("@type").without("resource")
+		if again := rest.field("resource"); again != nil {
+			r.fail(again.line, errors.New(`"resource" twice in one Resource`))
+			return
+		}
+		var m discoveryv3.Resource
+		if !r.decode(rest, &m) {
+			return
+		}
+		if inner != nil {
+			m.Resource = &anypb.Any{}
+			if !r.decode(inner, m.Resource) {
+				return
+			}
+		}
+		r.add(v.line, &m)
+	case v.field("@type") != nil:
+		var bare anypb.Any
+		if r.decode(v, &bare) {
+			r.add(v.line, &discoveryv3.Resource{Resource: &bare})
+		}
+	default:
+		r.fail(v.line, errors.New(`neither a resource (with "@type") nor a Resource (with "resource") nor a DiscoveryResponse (with "resources")`))
+	}
+}
+
+// decode reads a part of a document into m, and reports whether it could.
+func (r *reader) decode(v *value, m proto.Message) bool {
+	var p printer
+	p.value(v)
+	err := protojson.Unmarshal(p.json, m)
+	if err == nil {
+		return true
+	}
+	line, _, message := explain(err)
+	if line > 0 && line <= len(p.lines) {
+		line = p.lines[line-1]
+	} else {
+		line = v.line
+	}
+	r.fail(line, errors.New(message))
+	return false
+}
+
+// add takes a resource, if it is good. The line is 0 if it is not known.
+func (r *reader) add(line int, m *discoveryv3.Resource) {
+	r.count++
+	// In a DiscoveryResponse a Resource may be wrapped in an Any itself.
+	for m.GetResource().GetTypeUrl() == resourceType {
+		var inner discoveryv3.Resource
+		if err := proto.Unmarshal(m.Resource.Value, &inner); err != nil {
+			r.fail(line, fmt.Errorf("resource %d: not a discovery Resource: %w", r.count, err))
+			return
+		}
+		m = &inner
+	}
+	name := m.Name
+	if name == "" {
+		name = nameInside(m.GetResource())
+	}
+	if line == 0 {
+		line = r.lineOf(name)
+	}
+	it, err := r.item(name, m)
+	if err != nil {
+		if name == "" && line == 0 {
+			err = fmt.Errorf("resource %d: %w", r.count, err)
+		}
+		r.fail(line, err)
+		return
+	}
+	if first, ok := r.lines[it.id]; ok {
+		at := "before"
+		if first > 0 {
+			at = fmt.Sprintf("on line %d", first)
+		}
+		r.fail(line, fmt.Errorf("%s is in this file already, %s", describe(it.typeURL, name), at))
+		return
+	}
+	it.line = line
+	r.lines[it.id] = line
+	r.items = append(r.items, it)
+}
+
+// item checks a resource and encodes it for the cache.
+func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
+	content := m.GetResource()
+	typeURL := content.GetTypeUrl()
+	message, hasPrefix := strings.CutPrefix(typeURL, typePrefix)
+	switch {
+	case content == nil || typeURL == "" && len(content.Value) == 0:
+		return item{}, fmt.Errorf("Resource %q has nothing in its field resource", name) //nolint:staticcheck // Resource is the message's name
+	case !hasPrefix || !protoreflect.FullName(message).IsValid():
+		return item{}, fmt.Errorf("type URL %q (want %sa.message.Name)", typeURL, typePrefix)
+	case typeURL == responseType:
+		return item{}, errors.New("a DiscoveryResponse is not a resource")
+	case r.want != "" && r.want != typeURL:
+		return item{}, fmt.Errorf("%s in a DiscoveryResponse whose type_url is %q", describe(typeURL, name), r.want)
+	}
+	if _, err := cache.InnerName(content.Value); err != nil {
+		return item{}, fmt.Errorf("%s: not a protobuf message: %w", describe(typeURL, name), err)
+	}
+	switch {
+	case name == "":
+		return item{}, fmt.Errorf("%s has no name (if the type has none inside, give it in a Resource)", message)
+	case !utf8.ValidString(name):
+		return item{}, fmt.Errorf("%s: the name is not UTF-8", describe(typeURL, name))
+	case m.Ttl != nil:
+		return item{}, fmt.Errorf("%s has a ttl, which nothing would renew (remove it)", describe(typeURL, name))
+	}
+	key, err := keyOf(r.authority, typeURL, name)
+	if err != nil {
+		return item{}, err
+	}
+	rest := proto.CloneOf(m)
+	rest.Name, rest.Version, rest.Resource = "", "", nil
+	extra, err := proto.MarshalOptions{Deterministic: true}.Marshal(rest)
+	if err != nil {
+		return item{}, fmt.Errorf("%s: %w", describe(typeURL, name), err)
+	}
+	return item{id: id{typeURL, key}, resource: cache.NewResource(cache.Spec{
+		Name: name, Version: m.Version, TypeURL: typeURL, Value: content.Value, Extra: extra,
+	})}, nil
+}
+
+// nameInside returns the name that a resource carries itself, "" if it has none:
+// a type that is known and has something else as field 1 does not.
+func nameInside(m *anypb.Any) string {
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(m.GetTypeUrl())
+	if err == nil {
+		f := t.Descriptor().Fields().ByNumber(1)
+		if f == nil || f.Kind() != protoreflect.StringKind || f.IsList() {
+			return ""
+		}
+	}
+	name, err := cache.InnerName(m.GetValue())
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// lineOf returns the line of a text file on which a name is first written, 0 if
+// there is none.
+func (r *reader) lineOf(name string) int {
+	at := bytes.Index(r.data, []byte(name))
+	if name == "" || at < 0 || path.Ext(r.name) == ".pb" {
+		return 0
+	}
+	return 1 + bytes.Count(r.data[:at], []byte("\n"))
+}
+
+// describe names a resource for people: Cluster "foo".
+func describe(typeURL, name string) string {
+	return fmt.Sprintf("%s %q", typeURL[strings.LastIndexAny(typeURL, "./")+1:], name)
+}

@@ -1,0 +1,162 @@
+package directory
+
+// The two formats that are one protobuf message per file: wire and text.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// message takes what a file of one message may be.
+func (r *reader) message(m proto.Message) {
+	if a, ok := m.(*anypb.Any); ok && a.TypeUrl == responseType {
+		response := &discoveryv3.DiscoveryResponse{}
+		if err := proto.Unmarshal(a.Value, response); err != nil {
+			r.fail(0, fmt.Errorf("not a DiscoveryResponse: %w", err))
+			return
+		}
+		m = response
+	}
+	switch m := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		r.want = m.TypeUrl
+		for _, a := range m.Resources {
+			r.add(0, &discoveryv3.Resource{Resource: a})
+		}
+		r.want = ""
+	case *discoveryv3.Resource:
+		r.add(0, m)
+	case *anypb.Any:
+		r.add(0, &discoveryv3.Resource{Resource: m})
+	default:
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			r.fail(0, err)
+			return
+		}
+		r.add(0, &discoveryv3.Resource{Resource: &anypb.Any{
+			TypeUrl: typePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: value,
+		}})
+	}
+}
+
+func (r *reader) wire(data []byte) {
+	m, err := wireMessage(data)
+	if err == nil {
+		err = proto.Unmarshal(data, m)
+	}
+	if err == nil && len(m.ProtoReflect().GetUnknown()) > 0 {
+		err = fmt.Errorf("it has fields that a %s has not", m.ProtoReflect().Descriptor().Name())
+	}
+	if response, ok := m.(*discoveryv3.DiscoveryResponse); ok && err == nil && len(response.Resources) == 0 {
+		// Many a bare resource can be read like this.
+		err = errors.New("no resources (a bare resource must be in an Any; for no resources, remove the file)")
+	}
+	if err != nil {
+		r.fail(0, fmt.Errorf("neither a DiscoveryResponse, a Resource nor an Any: %w", err))
+		return
+	}
+	r.message(m)
+}
+
+// wireMessage tells which message is in a file, as the package comment says.
+func wireMessage(data []byte) (proto.Message, error) {
+	const (
+		anyTypeURL   = 1
+		resourceName = 3
+	)
+	var m proto.Message = &discoveryv3.DiscoveryResponse{}
+	for len(data) > 0 {
+		number, wireType, n := protowire.ConsumeField(data)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if wireType == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(data)
+			content, _ := protowire.ConsumeBytes(data[tag:n])
+			switch {
+			case number == anyTypeURL && bytes.HasPrefix(content, []byte(typePrefix)):
+				return &anypb.Any{}, nil
+			case number == resourceName:
+				m = &discoveryv3.Resource{}
+			}
+		}
+		data = data[n:]
+	}
+	return m, nil
+}
+
+// The header that says what a text file holds, anywhere in the comments that
+// are before everything else.
+// Text format specification: "Header".
+var (
+	comments     = regexp.MustCompile(`\A(?:[ \t]*(?:#[^\n]*)?(?:\n|\z))*`)
+	messageNamed = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*proto-message:[ \t]*(\S+)`)
+)
+
+func (r *reader) text(data []byte) {
+	head := comments.Find(data)
+	if named := messageNamed.FindSubmatchIndex(head); named != nil {
+		line := 1 + bytes.Count(data[:named[2]], []byte("\n"))
+		r.textOf(string(data[named[2]:named[3]]), line, data)
+		return
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(data[len(head):], " \t"), []byte("[")) {
+		r.textOf("google.protobuf.Any", 0, data)
+		return
+	}
+	// The error of the message that fits for longest is the one to tell.
+	var farthest Error
+	farthestColumn := 0
+	for _, m := range []proto.Message{&discoveryv3.DiscoveryResponse{}, &discoveryv3.Resource{}, &anypb.Any{}} {
+		err := prototext.Unmarshal(data, m)
+		if err == nil {
+			r.message(m)
+			return
+		}
+		line, column, message := explainText(err, data)
+		if line > farthest.Line || line == farthest.Line && column > farthestColumn {
+			farthest = Error{Line: line, Err: fmt.Errorf("%s (read as a %s: for another message, begin with `# proto-message: its.Name`)",
+				message, m.ProtoReflect().Descriptor().Name())}
+			farthestColumn = column
+		}
+	}
+	r.fail(farthest.Line, farthest.Err)
+}
+
+// textOf reads the message that the header on that line names.
+func (r *reader) textOf(name string, line int, data []byte) {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(strings.TrimPrefix(name, typePrefix)))
+	if err != nil {
+		r.fail(line, unknown(name))
+		return
+	}
+	m := t.New().Interface()
+	if err := prototext.Unmarshal(data, m); err != nil {
+		line, _, message := explainText(err, data)
+		r.fail(line, errors.New(message))
+		return
+	}
+	r.message(m)
+}
+
+// explainText is explain, and knows where the end of the file is.
+func explainText(err error, data []byte) (line, column int, message string) {
+	line, column, message = explain(err)
+	if line == 0 {
+		return 1 + bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n")), math.MaxInt, message
+	}
+	return line, column, message
+}

@@ -1,0 +1,158 @@
+package directory
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Sink takes what the files say: the cache.
+type Sink interface {
+	Apply(cache.Update)
+}
+
+// Source feeds the topics of one authority, in any number of scopes, from the
+// files of a directory. It is a [cache.Feeder]. All its methods may be called
+// concurrently.
+//
+// One goroutine reads the directory and another talks to the sink, so that a
+// file system that hangs keeps nobody from what is known.
+type Source struct {
+	folder folder
+	sink   Sink
+	log    *slog.Logger
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	kick   chan struct{} // there is something to tell the sink; holds one
+
+	mu        sync.Mutex
+	interests map[table]map[string]bool // by key: told what there is, and now only of changes
+	fresh     []cache.Key               // not told yet; perhaps stopped since
+	state     *state                    // nil until the directory was first looked at
+	changed   map[string]map[string]struct{}
+	status    Status
+}
+
+// table is one type in one scope: what an update is about.
+type table struct {
+	scope   cache.Scope
+	typeURL string
+}
+
+// Status is how a directory is doing.
+type Status struct {
+	// Checked is when the directory was last looked at, zero before the first
+	// time.
+	Checked time.Time
+	// Files and Resources are how many are being served.
+	Files, Resources int
+	// Errors is all that is wrong with the directory now.
+	Errors Errors
+}
+
+// New makes a Source of the files in dir and begins to read and watch them. The
+// authority is a name or *.suffix, as in the configuration: xdstp names of
+// others are errors.
+func New(dir, authority string, sink Sink, log *slog.Logger) *Source {
+	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority}, sink, log)
+	w := newWatcher(dir, s.log)
+	s.done.Go(func() { w.run(ctx) })
+	s.done.Go(func() { s.follow(ctx, w.arm, w.changes) })
+	return s
+}
+
+// NewFS makes a Source of files that do not change, such as those embedded in
+// a program. Those read are at the root of fsys.
+func NewFS(fsys fs.FS, authority string, sink Sink, log *slog.Logger) *Source {
+	s, _ := newSource(folder{fsys: fsys, authority: authority}, sink, log)
+	s.done.Go(func() { s.take(s.folder.read(&contents{})) })
+	return s
+}
+
+func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Source{
+		folder: f, sink: sink, log: log.With("authority", f.authority, "directory", f.path),
+		cancel: cancel, kick: make(chan struct{}, 1),
+		interests: map[table]map[string]bool{},
+		changed:   map[string]map[string]struct{}{},
+	}
+	s.done.Go(func() {
+		for {
+			select {
+			case <-s.kick:
+				s.feed()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s, ctx
+}
+
+// Close ends the watching and the feeding, and waits for it.
+func (s *Source) Close() {
+	s.cancel()
+	s.done.Wait()
+}
+
+// Status returns how the directory is doing.
+func (s *Source) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Errors = slices.Clone(status.Errors)
+	return status
+}
+
+// take makes the contents the state that is served, and says what is new.
+func (s *Source) take(c *contents) {
+	items, errs := c.merge()
+	next := newState(c, items)
+
+	s.mu.Lock()
+	before, errsBefore := s.state, s.status.Errors
+	if before == nil {
+		before = &state{}
+	}
+	s.state = next
+	s.status = Status{Checked: time.Now(), Files: len(c.files), Resources: len(items), Errors: errs}
+	changes := 0
+	for typeURL, keys := range next.difference(before) {
+		changes += len(keys)
+		names := s.changed[typeURL]
+		if names == nil {
+			names = map[string]struct{}{}
+			s.changed[typeURL] = names
+		}
+		for _, key := range keys {
+			names[key] = struct{}{}
+		}
+	}
+	s.tellUnanswered(before)
+	s.mu.Unlock()
+	s.wake()
+
+	for _, e := range errs {
+		if !slices.ContainsFunc(errsBefore, func(old Error) bool { return old.Error() == e.Error() }) {
+			s.log.Error("bad resource file", "file", e.File, "line", e.Line, "error", e.Err)
+		}
+	}
+	if changes > 0 || len(errs) == 0 && len(errsBefore) > 0 {
+		s.log.Info("read resource files", "files", len(c.files), "resources", len(items), "changed", changes, "errors", len(errs))
+	}
+}
+
+func (s *Source) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}

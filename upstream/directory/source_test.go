@@ -1,0 +1,592 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+const (
+	clusterType  = typePrefix + "envoy.config.cluster.v3.Cluster"
+	endpointType = typePrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+var scopes = []cache.Scope{
+	{Authority: "onprem"},
+	{Authority: "onprem", Partition: "a", OldStyle: true},
+	{Authority: "onprem", Partition: "b", OldStyle: true},
+}
+
+func key(scope cache.Scope, typeURL, name string) cache.Key {
+	return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}
+}
+
+// cluster is a cluster as YAML. Same name and content, same bytes.
+func cluster(name, content string) string {
+	return fmt.Sprintf("---\n'@type': %s\nname: %s\nalt_stat_name: %q\n", clusterType, name, content)
+}
+
+// recorder is a sink that remembers.
+type recorder struct {
+	mu      sync.Mutex
+	updates []cache.Update
+}
+
+func (r *recorder) Apply(u cache.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates = append(r.updates, u)
+}
+
+// take returns what was applied since the last time, printed, in the order of
+// scopes, types and names, and in how many updates.
+func (r *recorder) take() (told string, updates int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := map[string]string{}
+	for _, u := range r.updates {
+		table := fmt.Sprintf("%s %s:", u.Scope, u.TypeURL[strings.LastIndexByte(u.TypeURL, '.')+1:])
+		line := changes(u.Changes)
+		for _, s := range u.Sets {
+			full := ""
+			if s.Full {
+				full = "="
+			}
+			if s.Err != nil {
+				line += " *:" + s.Err.Error()
+				continue
+			}
+			line += fmt.Sprintf(" *%s[%s]", full, strings.TrimSpace(changes(s.Changes)))
+		}
+		lines[table] += line
+	}
+	var all []string
+	for table, line := range lines {
+		all = append(all, table+line)
+	}
+	slices.Sort(all)
+	updates = len(r.updates)
+	r.updates = nil
+	return strings.Join(all, "\n"), updates
+}
+
+func changes(cs []cache.Change) string {
+	var words []string
+	for _, c := range cs {
+		switch {
+		case c.Resource != nil:
+			// Of a cluster printed by cluster, the content is what is last.
+			words = append(words, fmt.Sprintf(" %s=%s", c.Name, c.Resource.Value()[len(c.Resource.Value())-1:]))
+		case c.Err != nil:
+			words = append(words, fmt.Sprintf(" %s:%v", c.Name, c.Err))
+		default:
+			words = append(words, " -"+c.Name)
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, "")
+}
+
+// memory is a directory whose files can be changed while it is read.
+type memory struct {
+	mu     sync.Mutex
+	files  fstest.MapFS // nil if there is no such directory
+	reads  []time.Time  // when it was listed
+	onOpen func(name string)
+}
+
+func (m *memory) Open(name string) (fs.File, error) {
+	m.mu.Lock()
+	onOpen := m.onOpen
+	m.mu.Unlock()
+	if onOpen != nil {
+		onOpen(name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name == "." {
+		m.reads = append(m.reads, time.Now())
+	}
+	if m.files == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return m.files.Open(name)
+}
+
+func (m *memory) set(files map[string]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files = nil
+	if files == nil {
+		return
+	}
+	m.files = fstest.MapFS{}
+	for name, data := range files {
+		m.files[name] = &fstest.MapFile{Data: []byte(data)}
+	}
+}
+
+// fixture is a Source of a memory, in a synctest bubble.
+type fixture struct {
+	*Source
+	memory  *memory
+	sink    *recorder
+	log     *strings.Builder
+	changes chan struct{}
+	begin   chan struct{} // closed for the first reading
+	begun   bool
+}
+
+// inBubble runs test with a Source that reads when something is written.
+func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{memory: &memory{}, sink: &recorder{}, log: &strings.Builder{}, changes: make(chan struct{}, 1), begin: make(chan struct{})}
+		log := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		var ctx context.Context
+		f.Source, ctx = newSource(folder{fsys: f.memory, path: "dir", authority: "onprem"}, f.sink, log)
+		defer f.Close()
+		f.done.Go(func() {
+			<-f.begin
+			f.follow(ctx, func() {}, f.changes)
+		})
+		test(t, f)
+	})
+}
+
+// write changes the files and waits until they have been read.
+func (f *fixture) write(files map[string]string) {
+	f.memory.set(files)
+	f.read()
+}
+
+// read has the directory read.
+func (f *fixture) read() {
+	if !f.begun {
+		f.begun = true
+		close(f.begin)
+	} else {
+		f.changes <- struct{}{}
+		time.Sleep(2 * quiet) // of the bubble's clock
+	}
+	synctest.Wait()
+}
+
+// start starts the topics one after the other, each answered before the next.
+func (f *fixture) start(scope cache.Scope, typeURL string, names ...string) {
+	for _, name := range names {
+		f.Start(key(scope, typeURL, name))
+		synctest.Wait()
+	}
+}
+
+func (f *fixture) expect(t *testing.T, what, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got, _ := f.sink.take(); got != want {
+		t.Errorf("%s: told\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+func TestANameIsAnsweredAtOnceWhetherItIsThereOrNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
+		f.expect(t, "before anybody is interested", "")
+		f.start(scopes[1], clusterType, "foo", "bar")
+		f.start(scopes[1], endpointType, "foo")
+		f.expect(t, "after", "onprem/a Cluster: foo=1 -bar\nonprem/a ClusterLoadAssignment: -foo")
+	})
+}
+
+func TestInterestBeforeTheFirstReadingIsAnsweredAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &recorder{}
+		m := &memory{files: fstest.MapFS{"a.yaml": {Data: []byte(cluster("foo", "1"))}}}
+		reading := make(chan struct{})
+		m.onOpen = func(string) { <-reading }
+		s := NewFS(m, "onprem", sink, slog.New(slog.DiscardHandler))
+		defer s.Close()
+		s.Start(key(scopes[0], clusterType, "bar"))
+		s.Start(key(scopes[0], clusterType, "foo"))
+		synctest.Wait()
+		if got, _ := sink.take(); got != "" {
+			t.Errorf("told before anything was read: %s", got)
+		}
+		close(reading)
+		synctest.Wait()
+		if got, updates := sink.take(); got != "onprem Cluster: -bar foo=1" || updates != 1 {
+			t.Errorf("told %q in %d updates", got, updates)
+		}
+	})
+}
+
+func TestEveryScopeGetsTheSameContentInOneUpdatePerType(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("bar", "1")})
+		for _, s := range scopes {
+			f.Start(key(s, clusterType, "foo"))
+			f.Start(key(s, clusterType, "bar"))
+			f.Start(key(s, clusterType, cache.Wildcard))
+		}
+		f.Start(key(scopes[0], endpointType, "foo"))
+		synctest.Wait()
+		f.sink.take()
+		f.write(map[string]string{
+			"a.yaml": cluster("foo", "2"),
+			"b.yaml": cluster("bar", "2") + "---\n'@type': " + endpointType + "\ncluster_name: foo\n",
+		})
+		told, updates := f.sink.take()
+		if told != `onprem Cluster: bar=2 foo=2 *[bar=2 foo=2]
+onprem ClusterLoadAssignment: foo=o
+onprem/a Cluster: bar=2 foo=2 *[bar=2 foo=2]
+onprem/b Cluster: bar=2 foo=2 *[bar=2 foo=2]` {
+			t.Errorf("told\n%s", told)
+		}
+		if updates != 4 {
+			t.Errorf("in %d updates, want one per type and scope", updates)
+		}
+	})
+}
+
+func TestOnlyWhatChangedIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		files := map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1"), "b.yaml": cluster("baz", "1")}
+		f.write(files)
+		f.start(scopes[1], clusterType, "foo", "bar", "baz", "none", cache.Wildcard)
+		f.expect(t, "at first", "onprem/a Cluster: foo=1 bar=1 baz=1 -none *=[bar=1 baz=1 foo=1]")
+		f.write(files)
+		f.expect(t, "when all is as it was", "")
+		files["a.yaml"] = cluster("bar", "1") + cluster("foo", "2")
+		f.write(files)
+		f.expect(t, "a change", "onprem/a Cluster: foo=2 *[foo=2]")
+		files["a.yaml"] = cluster("bar", "1")
+		f.write(files)
+		f.expect(t, "a removal from a file", "onprem/a Cluster: -foo *[-foo]")
+		files["c.yaml"] = files["a.yaml"]
+		delete(files, "a.yaml")
+		f.write(files)
+		f.expect(t, "a file with another name", "")
+		delete(files, "b.yaml")
+		f.write(files)
+		f.expect(t, "a removed file", "onprem/a Cluster: -baz *[-baz]")
+	})
+}
+
+func TestAnotherVersionOfTheSameContentIsTold(t *testing.T) {
+	const file = "version: '%d'\nresource: {'@type': " + clusterType + ", name: foo}\n"
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 1)})
+		f.Start(key(scopes[1], clusterType, "foo"))
+		f.expect(t, "at first", "onprem/a Cluster: foo=o")
+		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 2)})
+		f.expect(t, "then", "onprem/a Cluster: foo=o")
+	})
+}
+
+// TP1: xdstp names are had by their names and through globs only.
+func TestWildcardHasTheOldStyleNamesOnly(t *testing.T) {
+	const name = "xdstp://onprem/envoy.config.cluster.v3.Cluster/foo"
+	inBubble(t, func(t *testing.T, f *fixture) {
+		files := map[string]string{"a.yaml": cluster("foo", "1") + cluster(name, "1")}
+		f.write(files)
+		f.Start(key(scopes[1], clusterType, cache.Wildcard))
+		f.Start(key(scopes[0], clusterType, name))
+		f.expect(t, "at first", "onprem Cluster: "+name+"=1\nonprem/a Cluster: *=[foo=1]")
+		f.write(map[string]string{"a.yaml": cluster("foo", "1") + cluster(name, "2")})
+		f.expect(t, "then", "onprem Cluster: "+name+"=2")
+	})
+}
+
+func TestSpellingsOfAnXdstpNameHaveOneKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("xdstp://onprem/envoy.config.cluster.v3.Cluster/a%3Ab?y=1&x=2", "1")})
+		f.Start(key(scopes[0], clusterType, "xdstp://onprem/envoy.config.cluster.v3.Cluster/a:b?x=2&y=1"))
+		f.expect(t, "under the canonical name", "onprem Cluster: xdstp://onprem/envoy.config.cluster.v3.Cluster/a:b?x=2&y=1=1")
+	})
+}
+
+func TestNothingIsToldAfterStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
+		foo, all := key(scopes[1], clusterType, "foo"), key(scopes[1], clusterType, cache.Wildcard)
+		f.Start(foo)
+		f.Start(all)
+		synctest.Wait()
+		f.sink.take()
+		f.Stop(foo)
+		f.Stop(all)
+		f.write(map[string]string{"a.yaml": cluster("foo", "2")})
+		f.expect(t, "after Stop", "")
+		f.Start(foo)
+		f.Stop(foo)
+		f.Start(foo)
+		synctest.Wait()
+		f.Start(all)
+		synctest.Wait()
+		if got, _ := f.sink.take(); !strings.HasSuffix(got, " foo=2 *=[foo=2]") {
+			t.Errorf("told after another Start: %s", got)
+		}
+		if n := len(f.interests); n != 1 {
+			t.Errorf("%d tables of interests, want 1", n)
+		}
+		f.Stop(foo)
+		f.Stop(all)
+		if n := len(f.interests); n != 0 {
+			t.Errorf("%d tables of interests after the last Stop", n)
+		}
+	})
+}
+
+func TestBadFileKeepsItsLastGoodState(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1"), "b.yaml": cluster("baz", "1")})
+		f.start(scopes[1], clusterType, cache.Wildcard, "foo")
+		f.sink.take()
+		bad := cluster("foo", "2") + "type: EDDS\n"
+		f.write(map[string]string{"a.yaml": bad, "b.yaml": cluster("baz", "2")})
+		f.expect(t, "with a bad file", "onprem/a Cluster: *[baz=2]")
+		want := `dir/a.yaml:5: invalid value for enum field type: "EDDS"`
+		if s := f.Status(); s.Errors.Error() != want || s.Files != 2 || s.Resources != 3 {
+			t.Errorf("status %+v, want the error %s", s, want)
+		}
+		f.Start(key(scopes[1], clusterType, "none"))
+		f.expect(t, "a name that is not there", "onprem/a Cluster: -none")
+		if got := strings.Count(f.log.String(), "level=ERROR"); got != 1 {
+			t.Errorf("%d errors in the log, want one:\n%s", got, f.log)
+		}
+		if want := `level=ERROR msg="bad resource file" authority=onprem directory=dir file=dir/a.yaml line=5 error="invalid`; !strings.Contains(f.log.String(), want) {
+			t.Errorf("log has no %s:\n%s", want, f.log)
+		}
+		f.write(map[string]string{"a.yaml": bad, "b.yaml": cluster("baz", "2"), "c.yaml": ""})
+		if got := strings.Count(f.log.String(), "level=ERROR"); got != 2 {
+			t.Errorf("%d errors in the log after another bad file, want two:\n%s", got, f.log)
+		}
+		f.write(map[string]string{"a.yaml": cluster("foo", "3")})
+		f.expect(t, "when it is good again", "onprem/a Cluster: -none foo=3 *[-bar -baz foo=3]")
+		if s := f.Status(); len(s.Errors) != 0 {
+			t.Errorf("errors %v", s.Errors)
+		}
+		f.write(map[string]string{"a.yaml": bad})
+		f.write(map[string]string{})
+		f.expect(t, "when a bad file is removed", "onprem/a Cluster: -foo *[-foo]")
+	})
+}
+
+// Invariant: absent is only said when the authority said it.
+func TestWhileAFileWasNeverGoodNothingIsSaidToBeAbsent(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": "bad"})
+		f.start(scopes[1], clusterType, "foo", "bar", cache.Wildcard)
+		f.expect(t, "with a bad file",
+			"onprem/a Cluster: foo=1 bar:Unavailable: the authority's file b.yaml could not be read yet *=[foo=1]")
+		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("baz", "1")})
+		f.expect(t, "when it is good", "onprem/a Cluster: -bar *[baz=1]")
+		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("baz", "1"), "c.yaml": "bad"})
+		f.expect(t, "with another bad file", "")
+	})
+}
+
+func TestMissingDirectoryKeepsTheLastGoodState(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(nil)
+		f.start(scopes[1], clusterType, "foo", cache.Wildcard)
+		f.expect(t, "before there is a directory", "onprem/a Cluster: foo:Unavailable: the authority's directory could not be read yet"+
+			" *:Unavailable: the authority's directory could not be read yet")
+		if got := f.Status().Errors.Error(); got != "dir: no such directory" {
+			t.Errorf("status: %s", got)
+		}
+		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
+		f.expect(t, "when there is", "onprem/a Cluster: foo=1 *=[foo=1]")
+		f.write(nil)
+		f.Start(key(scopes[1], clusterType, "bar"))
+		f.expect(t, "when it is gone", "onprem/a Cluster: -bar")
+		if s := f.Status(); s.Errors.Error() != "dir: no such directory" || s.Resources != 1 {
+			t.Errorf("status: %+v", s)
+		}
+		f.write(map[string]string{"a.yaml": cluster("foo", "2")})
+		f.expect(t, "when it is back", "onprem/a Cluster: foo=2 *[foo=2]")
+		if got := strings.Count(f.log.String(), "no such directory"); got != 2 {
+			t.Errorf("said %d times that there is no directory, want twice:\n%s", got, f.log)
+		}
+	})
+}
+
+func TestOfAResourceInTwoFilesTheFirstIsServed(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		files := map[string]string{"b.yaml": cluster("bar", "2") + cluster("foo", "2"), "a.yaml": cluster("foo", "1")}
+		f.write(files)
+		f.Start(key(scopes[1], clusterType, cache.Wildcard))
+		f.expect(t, "with both", "onprem/a Cluster: *=[bar=2 foo=1]")
+		want := `dir/b.yaml:6: Cluster "foo" is in dir/a.yaml:2 already, which is the one that is served`
+		if got := f.Status().Errors.Error(); got != want {
+			t.Errorf("errors %s, want %s", got, want)
+		}
+		delete(files, "a.yaml")
+		f.write(files)
+		f.expect(t, "without the first", "onprem/a Cluster: *[foo=2]")
+	})
+}
+
+func TestOtherFilesArePassedOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.memory.mu.Lock()
+		f.memory.onOpen = func(name string) {
+			if name != "." && name != "a.yaml" && name != "d.yaml" {
+				t.Errorf("%s was opened", name)
+			}
+		}
+		f.memory.files = fstest.MapFS{
+			"a.yaml":      {Data: []byte(cluster("foo", "1"))},
+			".a.yaml":     {Data: []byte("bad")},
+			"..data/b.pb": {Data: []byte("bad")},
+			"a.yaml~":     {Data: []byte("bad")},
+			"a.YAML.bak":  {Data: []byte("bad")},
+			"README":      {Data: []byte("bad")},
+			"sub/c.yaml":  {Data: []byte("bad")},
+			"d.yaml":      {Mode: fs.ModeDir},
+		}
+		f.memory.mu.Unlock()
+		f.read()
+		if s := f.Status(); s.Errors.Error() != "dir/d.yaml: not a regular file" || s.Resources != 1 {
+			t.Errorf("status: %+v", s)
+		}
+	})
+}
+
+func TestFilesAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.Start(key(scopes[1], clusterType, cache.Wildcard))
+		swapped := false
+		f.memory.set(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("bar", "1")})
+		f.memory.mu.Lock()
+		f.memory.onOpen = func(name string) {
+			if name == "b.yaml" && !swapped {
+				swapped = true
+				f.memory.set(map[string]string{"a.yaml": cluster("foo", "22"), "b.yaml": cluster("bar", "22")})
+			}
+		}
+		f.memory.mu.Unlock()
+		f.read()
+		f.expect(t, "after a swap in the middle", "onprem/a Cluster: *=[bar=2 foo=2]")
+	})
+}
+
+func TestDirectoryIsReadOnceItIsQuiet(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "0")})
+		f.memory.mu.Lock()
+		f.memory.reads = nil
+		f.memory.mu.Unlock()
+		begin := time.Now()
+		for range 5 {
+			f.changes <- struct{}{}
+			time.Sleep(quiet / 2)
+		}
+		time.Sleep(time.Second)
+		f.reads(t, begin, 2*quiet+quiet) // the last change was at 4*quiet/2
+	})
+}
+
+func TestDirectoryThatIsNeverQuietIsReadNevertheless(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "0")})
+		f.memory.mu.Lock()
+		f.memory.reads = nil
+		f.memory.mu.Unlock()
+		begin := time.Now()
+		for time.Since(begin) < patience+quiet/2 {
+			f.changes <- struct{}{}
+			time.Sleep(quiet / 3)
+		}
+		f.reads(t, begin, patience)
+	})
+}
+
+func TestDirectoryIsReadFromTimeToTimeWithoutNotice(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
+		f.Start(key(scopes[1], clusterType, "foo"))
+		f.expect(t, "at first", "onprem/a Cluster: foo=1")
+		f.memory.set(map[string]string{"a.yaml": cluster("foo", "2")})
+		time.Sleep(rescan - 2*quiet)
+		f.expect(t, "before it is time", "")
+		time.Sleep(2 * quiet)
+		f.expect(t, "after", "onprem/a Cluster: foo=2")
+	})
+}
+
+// reads checks when the directory was listed, once, after begin.
+func (f *fixture) reads(t *testing.T, begin time.Time, after time.Duration) {
+	t.Helper()
+	synctest.Wait()
+	f.memory.mu.Lock()
+	defer f.memory.mu.Unlock()
+	at := map[time.Duration]bool{}
+	for _, r := range f.memory.reads {
+		at[r.Sub(begin)] = true
+	}
+	if !maps.Equal(at, map[time.Duration]bool{after: true}) {
+		t.Errorf("read at %v, want %v", slices.Sorted(maps.Keys(at)), after)
+	}
+}
+
+func TestErrorToClientsNamesNoContent(t *testing.T) {
+	s := newState(&contents{read: true, files: []*file{{name: "a.yaml", errs: Errors{{Err: fs.ErrInvalid}}}}}, nil)
+	if s.missing == nil || s.missing.Code != codes.Unavailable || strings.Contains(s.missing.Message, fs.ErrInvalid.Error()) {
+		t.Errorf("told %v", s.missing)
+	}
+}
+
+// watcher is one who waits for an entry.
+type entryWatcher struct {
+	cache.Watch
+	changed chan struct{}
+}
+
+func (w *entryWatcher) Changed() cache.Waker { return w }
+
+func (w *entryWatcher) Wake() { w.changed <- struct{}{} }
+
+// lateSink is for a sink that itself needs the source.
+type lateSink struct{ *cache.Cache }
+
+func TestSourceFeedsACache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &lateSink{}
+		s := NewFS(fstest.MapFS{"a.yaml": {Data: []byte(cluster("foo", "1"))}}, "onprem", sink, slog.New(slog.DiscardHandler))
+		defer s.Close()
+		sink.Cache = cache.New(s, cache.Options{Linger: time.Minute, IdleEntries: 10})
+		defer sink.Close()
+		w := &entryWatcher{changed: make(chan struct{}, 10)}
+		foo := sink.Watch(key(scopes[1], clusterType, "foo"), w)
+		<-w.changed
+		if state := foo.State(); state.Status != cache.Present || state.Resource.Name() != "foo" {
+			t.Errorf("state %+v", state)
+		}
+		sink.Unwatch(w)
+		time.Sleep(2 * time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.interests) > 0 {
+			t.Errorf("interests after the linger time: %v", s.interests)
+		}
+	})
+}

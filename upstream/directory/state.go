@@ -1,0 +1,100 @@
+package directory
+
+// What the authority has: contents, looked up by name.
+
+import (
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// state is what the authority has at one moment. It is not changed after.
+type state struct {
+	resources map[string]map[string]*cache.Resource // by type URL and key
+	// missing is what to say of a name that is not there: nil if that means that
+	// it does not exist.
+	missing *cache.Error
+	// unread is set if the directory never could be read: then a set, too, is
+	// not known to be empty.
+	unread bool
+}
+
+func newState(c *contents, items []item) *state {
+	s := &state{resources: map[string]map[string]*cache.Resource{}}
+	for _, it := range items {
+		t := s.resources[it.typeURL]
+		if t == nil {
+			t = map[string]*cache.Resource{}
+			s.resources[it.typeURL] = t
+		}
+		t[it.key] = it.resource
+	}
+	if !c.read {
+		s.unread = true
+		s.missing = &cache.Error{Code: codes.Unavailable, Message: "the authority's directory could not be read yet"}
+		return s
+	}
+	for _, f := range c.files {
+		if !f.good {
+			s.missing = &cache.Error{Code: codes.Unavailable, Message: "the authority's file " + f.name + " could not be read yet"}
+			break
+		}
+	}
+	return s
+}
+
+// change says what became of one name.
+func (s *state) change(typeURL, key string) cache.Change {
+	c := cache.Change{Name: key, Resource: s.resources[typeURL][key]}
+	if c.Resource == nil {
+		c.Err = s.missing
+	}
+	return c
+}
+
+// wildcard is the whole set of the resources with old-style names.
+// xDS: "How the client specifies what resources to return".
+func (s *state) wildcard(typeURL string) cache.SetUpdate {
+	u := cache.SetUpdate{Name: cache.Wildcard, Full: true}
+	if s.unread {
+		u.Err = s.missing
+		return u
+	}
+	for key, r := range s.resources[typeURL] {
+		if inWildcard(key) {
+			u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
+		}
+	}
+	return u
+}
+
+// inWildcard reports whether a resource is in the wildcard set of its type.
+// TP1: xdstp names are only had by their name or through a glob.
+func inWildcard(key string) bool { return !urn.IsName(key) }
+
+// difference returns the names, by type URL, under which there is something else
+// than before.
+func (s *state) difference(before *state) map[string][]string {
+	changed := map[string][]string{}
+	for typeURL, t := range s.resources {
+		for key, r := range t {
+			if !same(before.resources[typeURL][key], r) {
+				changed[typeURL] = append(changed[typeURL], key)
+			}
+		}
+	}
+	for typeURL, t := range before.resources {
+		for key := range t {
+			if s.resources[typeURL][key] == nil {
+				changed[typeURL] = append(changed[typeURL], key)
+			}
+		}
+	}
+	return changed
+}
+
+func same(a, b *cache.Resource) bool {
+	return a == b || a != nil && b != nil &&
+		a.Hash() == b.Hash() && a.Version() == b.Version() && a.Name() == b.Name()
+}

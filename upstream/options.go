@@ -1,0 +1,87 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+)
+
+// Protocol is the form of the protocol that a stream speaks.
+type Protocol string
+
+// The protocols.
+const (
+	// Auto is delta, or SotW if the control plane does not implement delta.
+	Auto Protocol = "auto"
+	// Delta is the incremental form.
+	Delta Protocol = "delta"
+	// SotW is the state-of-the-world form.
+	SotW Protocol = "sotw"
+)
+
+// ParseProtocol returns the protocol of that name.
+func ParseProtocol(name string) (Protocol, error) {
+	switch p := Protocol(name); p {
+	case Auto, Delta, SotW:
+		return p, nil
+	}
+	return "", fmt.Errorf("protocol %q is unknown (want %s, %s or %s)", name, Auto, Delta, SotW)
+}
+
+// Options are the settings of a Stream. The zero value of each means its default.
+type Options struct {
+	// Protocol is Auto by default.
+	Protocol Protocol
+	// BackoffBase and BackoffMax are the shortest and the longest time between
+	// attempts to open the stream: 500 ms and 30 s by default.
+	BackoffBase, BackoffMax time.Duration
+	// ResponseTimeout is how long a name waits for an answer: 15 s by default, as
+	// recommended. xDS: "Knowing When a Requested Resource Does Not Exist".
+	ResponseTimeout time.Duration
+	// MaxRequestBytes is the length of the longest request. The default is just
+	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
+	MaxRequestBytes int
+}
+
+const (
+	defaultBackoffBase     = 500 * time.Millisecond
+	defaultBackoffMax      = 30 * time.Second
+	defaultResponseTimeout = 15 * time.Second
+	defaultMaxRequestBytes = 4<<20 - 64<<10
+)
+
+func (o Options) withDefaults() Options {
+	o.Protocol = or(o.Protocol, Auto)
+	o.BackoffBase = or(o.BackoffBase, defaultBackoffBase)
+	o.BackoffMax = or(o.BackoffMax, max(o.BackoffBase, defaultBackoffMax))
+	o.ResponseTimeout = or(o.ResponseTimeout, defaultResponseTimeout)
+	o.MaxRequestBytes = or(o.MaxRequestBytes, defaultMaxRequestBytes)
+	return o
+}
+
+// form is how one protocol is spoken.
+type form struct {
+	name    Protocol
+	method  string
+	session func(*subscriptions) session
+	parse   func([]byte) (*response, error)
+}
+
+var (
+	deltaForm = &form{
+		name:    Delta,
+		method:  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+		session: func(s *subscriptions) session { return newDeltaSession(s) },
+		parse:   parseDelta,
+	}
+	sotwForm = &form{
+		name:    SotW,
+		method:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
+		session: func(s *subscriptions) session { return newSotWSession(s) },
+		parse:   parseSotW,
+	}
+)
+
+var streamDesc = &grpc.StreamDesc{StreamName: "ADS", ClientStreams: true, ServerStreams: true}

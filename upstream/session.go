@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// session is the protocol of one type on one stream: of what is wanted, what
+// the control plane has been told, and what it is still to be told.
+type session interface {
+	// requests returns what is to be sent now: first the answers to responses,
+	// then what has changed about the subscriptions. None is longer than limit, if
+	// that can be had. It counts as sent.
+	requests(now time.Time, limit int) []proto.Message
+	// begun says whether the first request was sent.
+	begun() bool
+	// response takes a response and queues the answer to it. It returns what the
+	// cache is to be told, and why if the response was not accepted as a whole.
+	response(r *response) (u cache.Update, nack string)
+	// overdue tells those who have been waiting for an answer for the timeout.
+	overdue(now time.Time, timeout time.Duration) cache.Update
+	// pending returns the memory that unsent answers take, in bytes, about.
+	pending() int
+	// unfit says what did not fit into requests of the limit's length since it
+	// was last called, empty if everything did.
+	unfit() string
+	// spoilt says that the stream cannot carry what is wanted, and a new one can.
+	spoilt() bool
+}
+
+// answer is an ACK or NACK to be sent.
+type answer struct {
+	nonce   string
+	version string // SotW: the last accepted, this one's if this is an ACK
+	nack    string // why not; empty in an ACK
+}
+
+// size is the memory that an answer takes, about.
+func (a *answer) size() int {
+	const overhead = 64
+	return overhead + len(a.nonce) + len(a.version) + len(a.nack)
+}
+
+// errorDetail returns what makes a request a NACK. xDS: "NACK".
+func (a *answer) errorDetail() *status.Status {
+	if a.nack == "" {
+		return nil
+	}
+	return &status.Status{Code: int32(codes.InvalidArgument), Message: a.nack}
+}
+
+// sizeString is the length of a string in a request, whose field numbers are all
+// below 16.
+func sizeString(s string) int {
+	const tag = 1
+	n := 1
+	for l := len(s); l >= 1<<7; l >>= 7 {
+		n++
+	}
+	return tag + n + len(s)
+}

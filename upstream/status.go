@@ -1,0 +1,40 @@
+package upstream
+
+import "time"
+
+// Status is a snapshot of a Stream, for operators.
+type Status struct {
+	// Connected says whether a stream to the control plane is open.
+	Connected bool
+	// Since is when that became so.
+	Since time.Time
+	// Protocol is what is spoken, or will be: Delta or SotW.
+	Protocol Protocol
+	// LastError is why the stream was lost last, empty if it never was.
+	LastError string
+	// Subscriptions is the number of names and wildcards that are wanted.
+	Subscriptions int
+	// Responses is the number of responses received, and Nacks that of those which
+	// were not accepted as a whole, over all streams.
+	Responses, Nacks uint64
+}
+
+// Status returns a snapshot. It must not be called with the cache locked.
+func (s *Stream) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.status
+	st.Protocol = s.form.name
+	for _, f := range s.feeds {
+		st.Subscriptions += f.subs.wanted
+	}
+	return st
+}
+
+// setConnected takes note of the beginning or end of a stream. The caller holds
+// mu.
+func (s *Stream) setConnected(connected bool) {
+	if s.status.Connected != connected {
+		s.status.Connected, s.status.Since = connected, time.Now()
+	}
+}

@@ -1,0 +1,314 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Sink takes what has become known. It is a [cache.Cache].
+type Sink interface {
+	Apply(cache.Update)
+}
+
+// Stream feeds the topics of one scope from a control plane, over one aggregated
+// stream, which is open while there is something to subscribe to. It is the
+// [cache.Feeder] of that scope.
+type Stream struct {
+	// Read only.
+	scope  cache.Scope
+	conn   grpc.ClientConnInterface
+	node   *corev3.Node
+	opts   Options
+	limit  int // of a request without its node, in bytes
+	sink   Sink
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	// wake tells the goroutine that there are notes, or answers to be sent.
+	wake chan struct{}
+
+	// inbox is what Start and Stop have noted. It is taken with the cache locked,
+	// and nothing is locked while it is held.
+	inbox struct {
+		sync.Mutex
+		notes []note
+	}
+
+	// mu is held while the sink takes an update, so that updates are taken in the
+	// order in which they came about. The cache's locks come after it: Start and
+	// Stop, which are called with those, leave it alone.
+	mu    sync.Mutex
+	form  *form
+	feeds map[string]*feed // by type URL
+	live  bool             // a gRPC stream is open, and feeds have sessions
+	// down is why nothing can be had, from a failure until a stream is open again.
+	down   *cache.Error
+	status Status
+
+	// Of the goroutine.
+	backoff backoff
+	retryAt time.Time
+	logged  string // the last reason that was logged since a response came
+}
+
+// note is one call of Start or Stop.
+type note struct {
+	key  cache.Key
+	stop bool
+}
+
+// feed is one type.
+type feed struct {
+	subs     *subscriptions
+	session  session // nil without a stream
+	lastNack string  // that was logged
+}
+
+// NewStream begins to feed a scope. The connection belongs to the caller, who may
+// share it; node is how the stream announces itself and must not be changed any
+// more. Close ends it.
+func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+	const header = 64
+	o = o.withDefaults()
+	s := &Stream{
+		scope: scope,
+		conn:  conn,
+		node:  node,
+		opts:  o,
+		limit: o.MaxRequestBytes - proto.Size(node) - header,
+		sink:  sink,
+		log:   log.With("authority", scope.Authority, "partition", scope.Partition),
+		done:  make(chan struct{}),
+		wake:  make(chan struct{}, 1),
+		form:  deltaForm,
+		feeds: map[string]*feed{},
+	}
+	if o.Protocol == SotW {
+		s.form = sotwForm
+	}
+	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
+	s.status.Since = time.Now()
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	go s.run()
+	return s
+}
+
+// Start begins to feed a topic. It neither blocks nor calls the cache.
+func (s *Stream) Start(k cache.Key) { s.note(note{key: k}) }
+
+// Stop ends the feeding of a topic. It neither blocks nor calls the cache.
+func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
+
+// Close ends the stream. It does not wait, and so may be called with the cache
+// locked; once Done is closed nothing comes to the sink any more.
+func (s *Stream) Close() { s.cancel() }
+
+// Done is closed when the stream has ended, after Close.
+func (s *Stream) Done() <-chan struct{} { return s.done }
+
+func (s *Stream) note(n note) {
+	s.inbox.Lock()
+	s.inbox.notes = append(s.inbox.notes, n)
+	s.inbox.Unlock()
+	s.poke()
+}
+
+func (s *Stream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run opens the stream whenever there is something to subscribe to.
+func (s *Stream) run() {
+	defer close(s.done)
+	for s.await() {
+		s.ended(s.serve())
+	}
+}
+
+// await returns when a stream is to be opened, or false if none is any more.
+func (s *Stream) await() bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if s.takeNotes() {
+			wait := time.Until(s.retryAt)
+			if wait <= 0 {
+				return s.ctx.Err() == nil
+			}
+			timer.Reset(wait)
+		}
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// takeNotes takes the notes of Start and Stop, and says whether anything is
+// wanted. All that came in a burst is taken together.
+func (s *Stream) takeNotes() (wanted bool) {
+	s.inbox.Lock()
+	notes := s.inbox.notes
+	s.inbox.notes = nil
+	s.inbox.Unlock()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.wanted() && !time.Now().Before(s.retryAt) {
+		s.down = nil // long ago
+	}
+	updates := map[string]*cache.Update{}
+	for _, n := range notes {
+		f := s.feed(n.key.TypeURL)
+		if n.stop {
+			f.subs.stop(n.key.Name)
+			continue
+		}
+		u := updates[n.key.TypeURL]
+		if u == nil {
+			u = new(f.subs.newUpdate())
+			updates[n.key.TypeURL] = u
+		}
+		f.subs.start(n.key.Name, s.down, u)
+	}
+	for _, u := range updates {
+		s.apply(*u)
+	}
+	return s.wanted()
+}
+
+// feed returns that of a type, new if there is none. The caller holds mu.
+func (s *Stream) feed(typeURL string) *feed {
+	f := s.feeds[typeURL]
+	if f == nil {
+		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
+		if s.live {
+			f.session = s.form.session(f.subs)
+		}
+		s.feeds[typeURL] = f
+	}
+	return f
+}
+
+// sorted returns the feeds by their types. That happens to be the order in which
+// clients need them: clusters, endpoints, listeners, routes. The caller holds mu.
+func (s *Stream) sorted() []*feed {
+	feeds := make([]*feed, 0, len(s.feeds))
+	for _, typeURL := range slices.Sorted(maps.Keys(s.feeds)) {
+		feeds = append(feeds, s.feeds[typeURL])
+	}
+	return feeds
+}
+
+// wanted says whether there is anything to subscribe to. The caller holds mu.
+func (s *Stream) wanted() bool {
+	for _, f := range s.feeds {
+		if f.subs.wanted > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// apply tells the cache. The caller holds mu.
+func (s *Stream) apply(u cache.Update) {
+	if len(u.Changes)+len(u.Sets) > 0 {
+		s.sink.Apply(u)
+	}
+}
+
+// ended takes note of the end of a stream, and decides what comes next.
+func (s *Stream) ended(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = false
+	s.setConnected(false)
+	for typeURL, f := range s.feeds {
+		f.session = nil
+		if f.subs.lost(); f.subs.wanted == 0 {
+			delete(s.feeds, typeURL)
+		}
+	}
+	if c.responded {
+		s.backoff.reset()
+		s.logged = ""
+	}
+	switch err := c.err; {
+	case err == nil, errors.Is(err, errSpoilt), s.ctx.Err() != nil:
+		return
+	case s.opts.Protocol == Auto && !c.responded && status.Code(err) == codes.Unimplemented:
+		s.status.LastError = reason(err)
+		if c.form == deltaForm {
+			s.form = sotwForm
+			s.log.Info("control plane does not implement delta, using SotW", "reason", reason(err))
+			return
+		}
+		s.form = deltaForm // neither: perhaps it is something on the way that answers
+		fallthrough
+	default:
+		wait := s.backoff.delay()
+		s.retryAt = time.Now().Add(wait)
+		s.lost(c, reason(err), wait)
+	}
+}
+
+// lost says that the stream was lost, and why, to the operator and to those who
+// wait. The caller holds mu.
+func (s *Stream) lost(c *call, reason string, wait time.Duration) {
+	s.status.LastError = reason
+	level := slog.LevelWarn
+	switch {
+	case s.logged == reason:
+		level = slog.LevelDebug
+	case c.responded:
+		level = slog.LevelInfo
+	}
+	s.log.Log(s.ctx, level, "control plane lost", "reason", reason, "retry_in", wait)
+	if c.responded {
+		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
+		// then, and nobody has to know.
+		return
+	}
+	s.logged = reason
+	s.down = &cache.Error{
+		Code:    codes.Unavailable,
+		Message: clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
+	}
+	for _, f := range s.sorted() {
+		u := f.subs.newUpdate()
+		f.subs.failed(s.down, &u)
+		s.apply(u)
+	}
+}
+
+// reason puts an error in words.
+func reason(err error) string {
+	if errors.Is(err, io.EOF) {
+		return "the control plane has ended the stream"
+	}
+	if st, ok := status.FromError(err); ok {
+		return fmt.Sprintf("%s: %s", st.Code(), st.Message())
+	}
+	return err.Error()
+}

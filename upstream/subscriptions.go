@@ -1,0 +1,290 @@
+package upstream
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What is wanted of one type, and what is known of it, whichever protocol and
+// stream it came over.
+
+// subscription is the interest in one name, or in the wildcard.
+type subscription struct {
+	name string
+	// wanted is false once it was given up; then it is kept only until the
+	// control plane has been told.
+	wanted bool
+
+	// Of the present stream:
+	sent  bool // asked for
+	first bool // in the first request of its type
+	heard bool // wildcard: there was a response that may not know of it yet
+	// failure is why there is no answer, if that was told.
+	failure *cache.Error
+
+	// answered says that answer holds. It does not end with the stream.
+	answered bool
+	answer   cache.Change // of a name, not of the wildcard
+	seen     uint64       // the last response that had it
+	// reported says that answer.Err is the control plane's own. It says so once,
+	// and means it until it sends the resource (resource_errors).
+	reported bool
+}
+
+// subscriptions are those of one type, and what is held of them.
+type subscriptions struct {
+	scope   cache.Scope
+	typeURL string
+
+	names    map[string]*subscription
+	wildcard *subscription // nil if there is none
+	wanted   int           // names and wildcard that have not been given up
+
+	// members is what the wildcard has given, under the keys of the entries.
+	members map[string]*cache.Resource
+	// setVersion is the version_info under which members came, if they are
+	// exactly what came.
+	setVersion string
+
+	// version is the version_info of the last response accepted, for SotW.
+	version string
+	// hidden: the last response had something bad whose name is not known.
+	hidden bool
+	// responses counts the responses, for subscription.seen.
+	responses uint64
+
+	// Of the present stream:
+	live    bool
+	changed []*subscription // wanted or given up since the last request
+	waiting []waiting       // in the order of their time
+}
+
+// waiting are names that were asked for at one time.
+type waiting struct {
+	since time.Time
+	subs  []*subscription
+}
+
+func newSubscriptions(scope cache.Scope, typeURL string) *subscriptions {
+	return &subscriptions{scope: scope, typeURL: typeURL, names: map[string]*subscription{}}
+}
+
+// newUpdate returns an update in which nothing has happened yet.
+func (s *subscriptions) newUpdate() cache.Update {
+	return cache.Update{Scope: s.scope, TypeURL: s.typeURL}
+}
+
+func (s *subscriptions) get(name string) *subscription {
+	if name == cache.Wildcard {
+		return s.wildcard
+	}
+	return s.names[name]
+}
+
+// start notes that a name is wanted, and adds to the update what is known of it
+// already: what is held of it, or that it cannot be had for the reason down.
+func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
+	sub := s.get(name)
+	if sub == nil {
+		sub = &subscription{name: name}
+		if name == cache.Wildcard {
+			s.wildcard = sub
+		} else {
+			s.names[name] = sub
+			// The control plane must send it again now that it is asked for by name
+			// too, but go-control-plane does not, having sent it already.
+			if r := s.members[name]; r != nil {
+				sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
+			}
+		}
+	}
+	if !sub.wanted {
+		sub.wanted = true
+		s.wanted++
+		s.touch(sub)
+	}
+	switch {
+	case sub.answered && sub == s.wildcard:
+		u.Sets = append(u.Sets, s.restate())
+	case sub.answered:
+		u.Changes = append(u.Changes, sub.answer)
+	case down != nil:
+		s.fail(sub, down, u)
+	case sub.failure != nil:
+		s.fail(sub, sub.failure, u)
+	}
+}
+
+// stop notes that a name is not wanted any more.
+func (s *subscriptions) stop(name string) {
+	sub := s.get(name)
+	if sub == nil || !sub.wanted {
+		return
+	}
+	sub.wanted = false
+	s.wanted--
+	if sub.sent {
+		s.touch(sub)
+	} else {
+		s.forget(sub)
+	}
+}
+
+func (s *subscriptions) touch(sub *subscription) {
+	if s.live {
+		s.changed = append(s.changed, sub)
+	}
+}
+
+// forget drops what was given up.
+func (s *subscriptions) forget(sub *subscription) {
+	if sub == s.wildcard {
+		s.wildcard, s.members, s.setVersion = nil, nil, ""
+		return
+	}
+	delete(s.names, sub.name)
+}
+
+// restate tells a new set what is held.
+func (s *subscriptions) restate() cache.SetUpdate {
+	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Version: s.setVersion}
+	for _, key := range slices.Sorted(maps.Keys(s.members)) {
+		set.Changes = append(set.Changes, cache.Change{Name: key, Resource: s.members[key]})
+	}
+	return set
+}
+
+// sorted returns the names that have not been given up, in order.
+func (s *subscriptions) sorted() []string {
+	names := make([]string, 0, len(s.names))
+	for name, sub := range s.names {
+		if sub.wanted {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// opened begins a new stream: everything is to be asked for anew.
+func (s *subscriptions) opened() {
+	s.live = true
+	if s.wildcard != nil {
+		s.changed = append(s.changed, s.wildcard)
+	}
+	for _, name := range s.sorted() {
+		s.changed = append(s.changed, s.names[name])
+	}
+}
+
+// lost ends the stream. Nothing that is known is lost with it.
+func (s *subscriptions) lost() {
+	s.live, s.changed, s.waiting = false, nil, nil
+	for sub := range s.all() {
+		sub.sent, sub.first, sub.heard = false, false, false
+		if !sub.wanted {
+			s.forget(sub)
+		}
+	}
+}
+
+// all yields the wildcard and all names.
+func (s *subscriptions) all() func(yield func(*subscription) bool) {
+	return func(yield func(*subscription) bool) {
+		if s.wildcard != nil && !yield(s.wildcard) {
+			return
+		}
+		for _, sub := range s.names {
+			if !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
+// failed tells those that are still without an answer why.
+func (s *subscriptions) failed(err *cache.Error, u *cache.Update) {
+	if w := s.wildcard; w != nil && !w.answered {
+		s.fail(w, err, u)
+	}
+	for _, name := range s.sorted() {
+		if sub := s.names[name]; !sub.answered {
+			s.fail(sub, err, u)
+		}
+	}
+}
+
+func (s *subscriptions) fail(sub *subscription, err *cache.Error, u *cache.Update) {
+	sub.failure = err
+	if sub == s.wildcard {
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: cache.Wildcard, Err: err})
+		return
+	}
+	u.Changes = append(u.Changes, cache.Change{Name: sub.name, Err: err})
+}
+
+// ask notes that subscriptions went out in a request. A subscription that has
+// an answer from a stream before does not wait for one: if nothing has changed,
+// there may be none.
+func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
+	var w waiting
+	for _, sub := range subs {
+		sub.sent, sub.first, sub.failure = true, first, nil
+		if !sub.answered {
+			w.subs = append(w.subs, sub)
+		}
+	}
+	if len(w.subs) > 0 {
+		w.since = now
+		s.waiting = append(s.waiting, w)
+	}
+}
+
+// overdue returns those that have been waiting since then or longer, and
+// forgets that they wait.
+func (s *subscriptions) overdue(then time.Time) []*subscription {
+	var subs []*subscription
+	for len(s.waiting) > 0 && !s.waiting[0].since.After(then) {
+		for _, sub := range s.waiting[0].subs {
+			if sub.wanted && sub.sent && !sub.answered {
+				subs = append(subs, sub)
+			}
+		}
+		s.waiting = s.waiting[1:]
+	}
+	return subs
+}
+
+// oldest returns since when the first of those that wait has been waiting.
+func (s *subscriptions) oldest() (time.Time, bool) {
+	if len(s.waiting) == 0 {
+		return time.Time{}, false
+	}
+	return s.waiting[0].since, true
+}
+
+// settle ends the wait of a wildcard of which it could not be told whether the
+// responses knew of it: by now they did, so what is held by name is all there is.
+func (s *subscriptions) settle(u *cache.Update) {
+	s.wildcard.answered = true
+	s.members = map[string]*cache.Resource{}
+	for name, sub := range s.names {
+		if sub.answer.Resource != nil {
+			s.members[name] = sub.answer.Resource
+		}
+	}
+	u.Sets = append(u.Sets, s.restate())
+}
+
+// noAnswer is what a name is told that the control plane does not answer.
+func noAnswer(timeout time.Duration) *cache.Error {
+	return &cache.Error{
+		Code:    codes.DeadlineExceeded,
+		Message: "the control plane has given no answer for " + timeout.String(),
+	}
+}

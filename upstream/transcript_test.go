@@ -1,0 +1,462 @@
+package upstream
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
+//
+//	client form=delta|sotw type=cds [limit=BYTES]   a client, with a stream open
+//	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
+//	                                                sends nothing yet
+//	send                                            what is to be sent
+//	response [nonce=N] [version=V] [type=T] [quietly]
+//	    one line per resource, NAME followed by any of
+//	        v1         its version
+//	        "text"     something in it
+//	        ttl        that it has a TTL
+//	        alias=NAME another name
+//	        bodiless   no resource in it
+//	        wrapped    SotW: in a Resource
+//	        type=T     of another type
+//	        garbage    its value is no message
+//	        misfit     its value is a message, but not of its type
+//	        undecodable, unspeakable   its Any is no message, its name not UTF-8
+//	    or `removed NAME`, `error NAME CODE MESSAGE`
+//	after DURATION                                  time passes
+//	lost                                            the stream ends
+//	unreachable REASON                              and there is no other
+//	open [form=delta|sotw]                          a new stream
+//
+// What is sent to the control plane is printed as `send`, what is told to the
+// cache as `tell`.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, ".txt") {
+			return
+		}
+		p := &player{}
+		datadriven.RunTest(t, path, p.play)
+	})
+}
+
+var typeURLs = map[string]string{
+	"cds":   "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	"eds":   "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+	"lds":   "type.googleapis.com/envoy.config.listener.v3.Listener",
+	"rds":   "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+	"other": "type.googleapis.com/example.Unheard",
+}
+
+type player struct {
+	form    *form
+	typ     string
+	limit   int
+	subs    *subscriptions
+	session session
+	now     time.Time
+	down    *cache.Error
+	out     strings.Builder
+}
+
+func (p *player) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p.out.Reset()
+	quiet := d.HasArg("quietly")
+	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
+	u := cache.Update{}
+	switch d.Cmd {
+	case "client":
+		*p = player{now: time.Unix(0, 0), limit: 1 << 20}
+		d.ScanArgs(t, "type", &p.typ)
+		d.MaybeScanArgs(t, "limit", &p.limit)
+		p.subs = newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[p.typ])
+		p.open(t, d)
+	case "subscribe":
+		u = p.subs.newUpdate()
+		for _, name := range names(d) {
+			p.subs.start(name, p.down, &u)
+		}
+	case "unsubscribe":
+		for _, name := range names(d) {
+			p.subs.stop(name)
+		}
+	case "send":
+	case "response":
+		var nack string
+		r, err := p.form.parse(p.response(t, d))
+		if err != nil {
+			return "the stream ends: " + err.Error()
+		}
+		if r.typeURL != p.subs.typeURL || !p.session.begun() {
+			return "ignored: not asked for"
+		}
+		if u, nack = p.session.response(r); nack != "" && quiet {
+			fmt.Fprintln(&p.out, "rejected")
+		}
+	case "after":
+		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.now = p.now.Add(wait)
+		if p.session != nil {
+			u = p.session.overdue(p.now, defaultResponseTimeout)
+		}
+	case "lost", "unreachable":
+		p.session = nil
+		p.subs.lost()
+		if d.Cmd == "unreachable" {
+			p.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[0].Key}
+			u = p.subs.newUpdate()
+			p.subs.failed(p.down, &u)
+		}
+	case "open":
+		p.open(t, d)
+	default:
+		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
+	}
+	p.tell(u)
+	if p.session != nil && !quiet {
+		if p.session.spoilt() {
+			return p.out.String() + "a new stream is needed"
+		}
+		for _, m := range p.session.requests(p.now, p.limit) {
+			if n := proto.Size(m); n > p.limit {
+				fmt.Fprintf(&p.out, "%d bytes: ", n)
+			}
+			p.send(m)
+		}
+		if what := p.session.unfit(); what != "" {
+			fmt.Fprintf(&p.out, "unfit: %s\n", what)
+		}
+	}
+	return p.out.String()
+}
+
+func (p *player) open(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	if d.HasArg("form") {
+		var name string
+		d.ScanArgs(t, "form", &name)
+		p.form = map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
+	}
+	p.down = nil
+	p.session = p.form.session(p.subs)
+}
+
+// names are those of a directive, and of its input, where any spelling can be.
+func names(d *datadriven.TestData) []string {
+	var names []string
+	for _, a := range d.CmdArgs {
+		names = append(names, a.Key)
+	}
+	names = append(names, strings.Fields(d.Input)...)
+	for i, name := range names {
+		if name == "wildcard" {
+			names[i] = cache.Wildcard
+		}
+	}
+	return names
+}
+
+func (p *player) response(t *testing.T, d *datadriven.TestData) []byte {
+	t.Helper()
+	var version, nonce string
+	typ := p.typ
+	d.MaybeScanArgs(t, "version", &version)
+	d.MaybeScanArgs(t, "nonce", &nonce)
+	d.MaybeScanArgs(t, "type", &typ)
+	delta := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs[typ], Nonce: nonce, SystemVersionInfo: version}
+	sotw := &discoveryv3.DiscoveryResponse{TypeUrl: typeURLs[typ], Nonce: nonce, VersionInfo: version}
+	var tail []byte // elements that cannot be in a message
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "malformed": // the response itself
+			tail = append(tail, 0xff)
+		case "removed":
+			delta.RemovedResources = append(delta.RemovedResources, words[1])
+		case "error":
+			e := &discoveryv3.ResourceError{
+				ResourceName: &discoveryv3.ResourceName{Name: strings.Trim(words[1], `"`)},
+				ErrorDetail:  &status.Status{Code: int32(code(words[2])), Message: strings.Join(words[3:], " ")},
+			}
+			delta.ResourceErrors = append(delta.ResourceErrors, e)
+			sotw.ResourceErrors = append(sotw.ResourceErrors, e)
+		default:
+			r, wrap, broken := p.resource(t, typ, words)
+			switch {
+			case broken != nil:
+				tail = protowire.AppendTag(tail, responseResources, protowire.BytesType)
+				tail = protowire.AppendBytes(tail, broken(p.form == deltaForm))
+			case p.form == deltaForm:
+				delta.Resources = append(delta.Resources, r)
+			case wrap:
+				sotw.Resources = append(sotw.Resources, wrapAny(t, r))
+			default:
+				sotw.Resources = append(sotw.Resources, r.Resource)
+			}
+		}
+	}
+	var m proto.Message = delta
+	if p.form == sotwForm {
+		m = sotw
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(b, tail...)
+}
+
+func wrapAny(t *testing.T, r *discoveryv3.Resource) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func code(name string) codes.Code {
+	var c codes.Code
+	if err := c.UnmarshalJSON([]byte(strconv.Quote(name))); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// resource makes one of a line, or bytes that are none.
+func (p *player) resource(t *testing.T, typ string, words []string) (r *discoveryv3.Resource, wrap bool, broken func(delta bool) []byte) {
+	t.Helper()
+	name := strings.Trim(words[0], `"`)
+	if name == "nameless" {
+		name = ""
+	}
+	if name == "wildcard" {
+		name = cache.Wildcard
+	}
+	r = &discoveryv3.Resource{Name: name, Resource: &anypb.Any{TypeUrl: typeURLs[typ]}}
+	text := ""
+	for _, word := range words[1:] {
+		switch key, val, _ := strings.Cut(word, "="); {
+		case strings.HasPrefix(word, `"`):
+			text = strings.Trim(word, `"`)
+		case word == "ttl":
+			r.Ttl = durationpb.New(time.Minute)
+		case key == "alias":
+			r.Aliases = append(r.Aliases, val)
+		case word == "bodiless":
+			r.Resource = nil
+		case word == "wrapped":
+			wrap = true
+		case key == "type":
+			r.Resource.TypeUrl = typeURLs[val]
+			typ = val
+		case word == "garbage":
+			r.Resource.Value = []byte{0xff}
+		case word == "misfit":
+			// A name, and a field 2 that is bytes where no type here has bytes.
+			r.Resource.Value = appendText(appendText(nil, 1, name), 1, "\xff")
+		case word == "undecodable":
+			broken = func(delta bool) []byte {
+				if !delta {
+					return []byte{0xff}
+				}
+				b := appendText(nil, resourceName, name)
+				return appendText(b, resourceAny, "\xff")
+			}
+		case word == "unspeakable":
+			broken = func(delta bool) []byte {
+				if delta {
+					return appendText(nil, resourceName, "\xff")
+				}
+				b := appendText(nil, anyTypeURL, typeURLs["other"])
+				return appendText(b, anyValue, string(appendText(nil, 1, "\xff")))
+			}
+		default:
+			r.Version = word
+		}
+	}
+	if r.Resource != nil && r.Resource.Value == nil {
+		r.Resource.Value = value(t, typ, name, text)
+	}
+	return r, wrap, broken
+}
+
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+// value encodes a resource that has the text somewhere.
+func value(t *testing.T, typ, name, text string) []byte {
+	t.Helper()
+	var m proto.Message
+	switch typ {
+	case "cds":
+		m = &clusterv3.Cluster{Name: name, AltStatName: text}
+	case "lds":
+		m = &listenerv3.Listener{Name: name, StatPrefix: text}
+	case "rds":
+		m = &routev3.RouteConfiguration{Name: name}
+		if text != "" {
+			m.(*routev3.RouteConfiguration).InternalOnlyHeaders = []string{text}
+		}
+	case "eds":
+		m = &endpointv3.ClusterLoadAssignment{ClusterName: name}
+		if text != "" {
+			m.(*endpointv3.ClusterLoadAssignment).NamedEndpoints = map[string]*endpointv3.Endpoint{text: {}}
+		}
+	default:
+		return appendText(appendText(nil, 1, name), 2, text)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// text is the text in a resource.
+func text(r *cache.Resource) string {
+	f := field{rest: r.Value()}
+	text := ""
+	for f.next() {
+		if f.num == nameName {
+			continue
+		}
+		inner := field{rest: f.bytes}
+		if strings.HasSuffix(r.TypeURL(), "LoadAssignment") && inner.next() {
+			return string(inner.bytes)
+		}
+		text = string(f.bytes)
+	}
+	return text
+}
+
+func (p *player) send(m proto.Message) {
+	var parts []string
+	add := func(what string, list []string) {
+		for i, name := range list {
+			list[i] = shorten(name)
+		}
+		parts = append(parts, fmt.Sprintf("%s=[%s]", what, strings.Join(list, " ")))
+	}
+	var detail *status.Status
+	switch m := m.(type) {
+	case *discoveryv3.DeltaDiscoveryRequest:
+		if m.GetTypeUrl() != p.subs.typeURL {
+			parts = append(parts, "type="+m.GetTypeUrl())
+		}
+		if len(m.GetResourceNamesSubscribe()) > 0 {
+			add("subscribe", slices.Clone(m.GetResourceNamesSubscribe()))
+		}
+		if len(m.GetResourceNamesUnsubscribe()) > 0 {
+			add("unsubscribe", slices.Clone(m.GetResourceNamesUnsubscribe()))
+		}
+		if v := m.GetInitialResourceVersions(); len(v) > 0 {
+			var known []string
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				known = append(known, name+"="+v[name])
+			}
+			add("known", known)
+		}
+		detail = m.GetErrorDetail()
+		if m.GetResponseNonce() != "" {
+			parts = append(parts, map[bool]string{true: "ACK ", false: "NACK "}[detail == nil]+m.GetResponseNonce())
+		}
+		if len(parts) == 0 {
+			parts = append(parts, "nothing (the wildcard)")
+		}
+	case *discoveryv3.DiscoveryRequest:
+		add("names", slices.Clone(m.GetResourceNames()))
+		parts = append(parts, fmt.Sprintf("version=%s nonce=%s", m.GetVersionInfo(), m.GetResponseNonce()))
+		if detail = m.GetErrorDetail(); detail != nil {
+			parts = append(parts, "NACK")
+		}
+	}
+	fmt.Fprintf(&p.out, "send %s\n", strings.Join(parts, " "))
+	if detail != nil {
+		for line := range strings.Lines(detail.GetMessage()) {
+			fmt.Fprintf(&p.out, "       %s\n", shorten(strings.TrimSpace(line)))
+		}
+	}
+}
+
+// shorten makes long ones readable.
+func shorten(s string) string {
+	const long = 240
+	if len(s) > long {
+		return fmt.Sprintf("%s...(%d bytes)", s[:20], len(s))
+	}
+	return s
+}
+
+func (p *player) tell(u cache.Update) {
+	for _, c := range u.Changes {
+		fmt.Fprintf(&p.out, "tell %s: %s\n", shorten(c.Name), change(c))
+	}
+	for _, set := range u.Sets {
+		if set.Err != nil {
+			fmt.Fprintf(&p.out, "tell set %s: failed: %s\n", set.Name, set.Err)
+			continue
+		}
+		fmt.Fprintf(&p.out, "tell set %s:", set.Name)
+		if set.Full {
+			fmt.Fprintf(&p.out, " full, version=%s", set.Version)
+		}
+		fmt.Fprintln(&p.out)
+		for _, c := range set.Changes {
+			fmt.Fprintf(&p.out, "       %s: %s\n", shorten(c.Name), change(c))
+		}
+	}
+}
+
+func change(c cache.Change) string {
+	var parts []string
+	switch {
+	case c.Resource != nil:
+		r := c.Resource
+		if len(r.Version()) == 16 {
+			parts = append(parts, "(hash)")
+		} else {
+			parts = append(parts, r.Version())
+		}
+		if s := text(r); s != "" {
+			parts = append(parts, strconv.Quote(s))
+		}
+		if r.Name() != c.Name {
+			parts = append(parts, "named "+r.Name())
+		}
+	case c.Err != nil && !c.Gone:
+		parts = append(parts, "failed:")
+	default:
+		parts = append(parts, "absent")
+	}
+	if c.Err != nil {
+		parts = append(parts, c.Err.Error())
+	}
+	return strings.Join(parts, " ")
+}
