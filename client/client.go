@@ -74,7 +74,7 @@ const (
 	Added        Kind = iota + 1 // Resource is new
 	Changed                      // Resource has other content than before
 	Removed                      // Resource was there, as it was last, and is gone
-	Missing                      // the server says that Name does not exist
+	Missing                      // the server says that Name does not exist; Err is why, if it says that
 	Failed                       // the server says that it cannot give Name, Err says why
 	Rejected                     // the server sent something for Name that was not accepted, Err says why
 	Unasked                      // the server sent resources that were not asked for, Name is one of them

@@ -80,7 +80,7 @@ func TestGetTellsMissingFromUnanswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if namesOf(answer.Resources) != "a" || !slices.Equal(answer.Missing, []string{"z"}) {
+	if namesOf(answer.Resources) != "a" || !slices.Equal(answer.Missing, []NameError{{"z", nil}}) {
 		t.Errorf("got %q, missing %q", namesOf(answer.Resources), answer.Missing)
 	}
 

@@ -56,16 +56,17 @@ func (s deltaSession) receive(resp *discoveryv3.DeltaDiscoveryResponse) (*discov
 		case r.GetTtl() == nil:
 			// Old servers say so that there is no such resource. With a TTL it
 			// is a heartbeat: still there, still the same.
-			events = append(events, s.remove(r.GetName())...)
+			events = append(events, s.remove(r.GetName(), nil)...)
 		}
 	}
+	// First, because they say why a name is removed.
+	events = append(events, s.fail(resp.GetResourceErrors())...)
 	for _, name := range resp.GetRemovedResources() {
-		events = append(events, s.remove(name)...)
+		events = append(events, s.remove(name, nil)...)
 	}
 	for _, name := range resp.GetRemovedResourceNames() {
-		events = append(events, s.remove(name.GetName())...)
+		events = append(events, s.remove(name.GetName(), nil)...)
 	}
-	events = append(events, s.fail(resp.GetResourceErrors())...)
 	reply.ErrorDetail = nack(bad)
 	return reply, events
 }

@@ -19,7 +19,7 @@ const settle = 250 * time.Millisecond
 // Answer is what a server had to say about a query.
 type Answer struct {
 	Resources  []*discoveryv3.Resource // in the order of the query's names, those of a wildcard by name
-	Missing    []string                // the server says that they do not exist
+	Missing    []NameError             // the server says that they do not exist; why, or nil
 	Failed     []NameError             // the server says, or sent, something wrong
 	Unanswered []string                // nothing was heard of them in time
 	Answered   bool                    // whether there was any response
@@ -76,8 +76,8 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 	answer.Unanswered = a.state.unanswered()
 	answer.Answered = a.state.heard
 	for _, name := range a.state.names.list {
-		if a.state.missing[name] {
-			answer.Missing = append(answer.Missing, name)
+		if why, ok := a.state.missing[name]; ok {
+			answer.Missing = append(answer.Missing, NameError{name, why})
 		}
 		if err := a.state.failed[name]; err != nil {
 			answer.Failed = append(answer.Failed, NameError{name, err})

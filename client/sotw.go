@@ -65,20 +65,26 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 			bad = append(bad, err)
 		}
 	}
+	// First, because what is in error is not left out, and what does not exist is
+	// told why.
+	events = append(events, s.fail(resp.GetResourceErrors())...)
+	for _, e := range resp.GetResourceErrors() {
+		present[canonical(e.GetResourceName().GetName())] = true
+	}
 	// A nameless resource could be any of those that are not there.
 	if s.full() && !present[""] {
 		for _, r := range s.resources() {
 			if !present[canonical(r.GetName())] {
-				events = append(events, s.remove(r.GetName())...)
+				events = append(events, s.remove(r.GetName(), nil)...)
 			}
 		}
 		for _, name := range s.names.list {
 			if !present[canonical(name)] && name != wildcard {
-				events = append(events, s.remove(name)...)
+				events = append(events, s.remove(name, nil)...)
 			}
 		}
 	}
-	return append(events, s.fail(resp.GetResourceErrors())...), bad
+	return events, bad
 }
 
 // full says that a response has all there is, so that what it leaves out does

@@ -24,7 +24,7 @@ type state struct {
 	names names
 
 	held     map[string]*discoveryv3.Resource // by canonical name: a server may change its spelling
-	missing  map[string]bool                  // asked, and told that it does not exist
+	missing  map[string]error                 // asked, and told that it does not exist; why, or nil
 	failed   map[string]error                 // asked, and told an error or sent something bad
 	answered map[string]bool                  // asked, and anything was heard of it
 	heard    bool                             // any response came
@@ -36,7 +36,7 @@ func newState(q Query) *state {
 		query:    q,
 		names:    newNames(q.Names),
 		held:     make(map[string]*discoveryv3.Resource),
-		missing:  make(map[string]bool),
+		missing:  make(map[string]error),
 		failed:   make(map[string]error),
 		answered: make(map[string]bool),
 	}
@@ -120,13 +120,15 @@ func (s *state) check(r *discoveryv3.Resource) error {
 	return nil
 }
 
-// remove takes that a name does not exist, or no longer.
-func (s *state) remove(name string) []Event {
+// remove takes that a name does not exist, or no longer. why is what the server
+// said about that, or nil.
+func (s *state) remove(name string, why error) []Event {
 	asked, _ := s.hear(name)
 	known := true
 	for _, n := range asked {
-		known = known && s.missing[n]
-		s.missing[n] = true
+		before, told := s.missing[n]
+		known = known && told
+		s.missing[n] = cmp.Or(why, before)
 		delete(s.failed, n)
 	}
 	if old := s.held[canonical(name)]; old != nil {
@@ -136,7 +138,7 @@ func (s *state) remove(name string) []Event {
 	if known {
 		return nil
 	}
-	return []Event{{Kind: Missing, Name: name}}
+	return []Event{{Kind: Missing, Name: name, Err: why}}
 }
 
 // fail takes the server's errors for single resources. What is held stays held.
@@ -144,11 +146,14 @@ func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 	var events []Event
 	for _, e := range errs {
 		name, status := e.GetResourceName().GetName(), e.GetErrorDetail()
+		err := statusError(status)
 		if status.GetCode() == int32(codes.NotFound) {
-			events = append(events, s.remove(name)...)
+			if status.GetMessage() == "" {
+				err = nil // that is no reason
+			}
+			events = append(events, s.remove(name, err)...)
 			continue
 		}
-		err := statusError(status)
 		asked, _ := s.hear(name)
 		for _, n := range asked {
 			s.failed[n] = err

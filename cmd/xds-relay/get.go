@@ -70,8 +70,8 @@ Exit status:
 func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeout time.Duration) bool {
 	say := func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	word := client.TypeWord(asked.TypeURL)
-	for _, name := range answer.Missing {
-		say("%s %q does not exist", word, name)
+	for _, missing := range answer.Missing {
+		say("%s", doesNotExist(word, missing))
 	}
 	for _, failed := range answer.Failed {
 		say("%s %q: %v", word, failed.Name, failed.Err)
@@ -92,4 +92,12 @@ func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeou
 		return false
 	}
 	return wrong == 0
+}
+
+// doesNotExist says so, and why if the server said that.
+func doesNotExist(word string, missing client.NameError) string {
+	if missing.Err == nil {
+		return fmt.Sprintf("%s %q does not exist", word, missing.Name)
+	}
+	return fmt.Sprintf("%s %q does not exist: %v", word, missing.Name, missing.Err)
 }

@@ -75,7 +75,7 @@ func describe(e client.Event, server client.Server, asked client.Query) string {
 	case client.Disconnected:
 		return fmt.Sprintf("%v; trying again in %v", e.Err, e.Retry.Round(100*time.Millisecond))
 	case client.Missing:
-		return fmt.Sprintf("%s %q does not exist", word, e.Name)
+		return doesNotExist(word, client.NameError{Name: e.Name, Err: e.Err})
 	case client.Failed:
 		return fmt.Sprintf("%s %q: %v", word, e.Name, e.Err)
 	case client.Rejected:
