@@ -262,7 +262,7 @@ func (k *checker) ruleAuthority(path, name string, as []Authority) {
 	hint := didYouMean(name, names)
 	if hint == "" {
 		slices.Sort(names)
-		hint = fmt.Sprintf(" (want one of %q)", names)
+		hint = fmt.Sprintf(" (want one of %q)", slices.Compact(names))
 	}
 	k.fail(path, "%q is not in authorities%s", name, hint)
 }

@@ -1,16 +1,16 @@
 package configs
 
-// This file is the check of the files and folders that a configuration names.
+// This file is the check of the files that a configuration names.
 
 import (
 	"errors"
 	"fmt"
-	"os"
 )
 
-// CheckFiles looks at the files and folders that c names, which Load and Parse
-// do not do: a configuration can be checked on another machine than its own.
-// The error is an Errors with all that cannot be used.
+// CheckFiles looks at the files that c names, which Load and Parse do not do: a
+// configuration can be checked on another machine than its own. The error is an
+// Errors with all that cannot be used. Directories of resources are not looked
+// at: one that is not there today may be tomorrow, and its source says so.
 func (c *Config) CheckFiles() error {
 	var errs Errors
 	addTLS := func(path string, err error) {
@@ -28,11 +28,6 @@ func (c *Config) CheckFiles() error {
 	}
 	for i, a := range c.Authorities {
 		path := fmt.Sprintf("authorities[%d]", i)
-		if a.Directory != "" {
-			if _, err := os.ReadDir(a.Directory); err != nil {
-				errs = append(errs, c.source.errorf(path+".directory", "%w (want a folder of resources)", err))
-			}
-		}
 		for j, s := range a.Servers {
 			if s.TLS != nil {
 				_, err := s.TLS.Load()

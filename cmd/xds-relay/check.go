@@ -74,20 +74,24 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	wrong := cfg.CheckFiles()
+	fine := true
+	if err := cfg.CheckFiles(); err != nil {
+		fine = false
+		fmt.Fprintln(stderr, err)
+	}
 	for i, a := range cfg.Authorities {
 		if a.Directory == "" {
 			continue
 		}
 		resources, err := directory.Load(a.Directory, a.Name)
 		if err != nil {
-			wrong = errors.Join(wrong, err)
-		} else {
-			fmt.Fprintf(stdout, "authorities[%d].directory: %s has %d resources\n", i, a.Directory, len(resources))
+			fine = false
+			fmt.Fprintf(stderr, "authorities[%d].directory:\n%v\n", i, err)
+			continue
 		}
+		fmt.Fprintf(stdout, "authorities[%d].directory: %s has %d resources\n", i, a.Directory, len(resources))
 	}
-	if wrong != nil {
-		fmt.Fprintln(stderr, wrong)
+	if !fine {
 		return &exitError{status: statusNotAll}
 	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// startDemo runs the built-in demo on ports of its own, until stop.
+func startDemo(t *testing.T) (server, operator string, stop func() (stderr string, status int)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	reader, writer := io.Pipe()
+	var stderr bytes.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, writer, &stderr)
+		writer.Close()
+	}()
+	hint := bufio.NewScanner(reader)
+	for operator == "" && hint.Scan() {
+		if m := regexp.MustCompile(`--server (\S+)`).FindStringSubmatch(hint.Text()); m != nil {
+			server = m[1]
+		}
+		if m := regexp.MustCompile(`curl http://(\S+)/clients`).FindStringSubmatch(hint.Text()); m != nil {
+			operator = m[1]
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, reader) }()
+	return server, operator, func() (string, int) {
+		cancel()
+		code := <-status
+		return stderr.String(), code
+	}
+}
+
+// page fetches a page of the admin listener.
+func page(t *testing.T, operator, path string) (body string, status int) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+operator+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), response.StatusCode
+}
+
+func TestTheDemoServesAndEndsCleanly(t *testing.T) {
+	server, _, stop := startDemo(t)
+	for _, test := range []struct {
+		rule           string
+		args           string
+		status         int
+		stdout, stderr string // a part of it
+	}{
+		{"a wildcard, delta", "--type listener -o name", 0, "ingress\n", ""},
+		{"a wildcard, SotW", "--type listener -o name --protocol sotw", 0, "ingress\n", ""},
+		{"names", "--type cluster cart catalogue -o name", 0, "cart\ncatalogue\n", ""},
+		{"an xdstp name", "xdstp://demo.example.com/envoy.config.cluster.v3.Cluster/payments -o name", 0,
+			"xdstp://demo.example.com/envoy.config.cluster.v3.Cluster/payments\n", ""},
+		{"a name that does not exist", "--type cluster nosuch", statusNotAll, "", `cluster "nosuch" does not exist`},
+		{"a name that does not exist, SotW", "--type endpoint nosuch --protocol sotw", statusNotAll, "", `endpoint "nosuch" does not exist`},
+		{"an authority that is not configured, delta", "xdstp://nowhere/envoy.config.cluster.v3.Cluster/x", statusNotAll, "",
+			`does not exist: NOT_FOUND: xdstp name "xdstp://nowhere/envoy.config.cluster.v3.Cluster/x": authority "nowhere" is not configured at this relay`},
+		{"an authority that is not configured, SotW", "xdstp://nowhere/envoy.config.endpoint.v3.ClusterLoadAssignment/x --protocol sotw", statusNotAll, "",
+			`authority "nowhere" is not configured at this relay`},
+	} {
+		t.Run(test.rule, func(t *testing.T) {
+			args := append([]string{"get", "--server", server}, strings.Fields(test.args)...)
+			stdout, stderr, status := runCommand(t, args...)
+			if status != test.status || stdout != test.stdout || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("status %d (want %d), stdout %q (want %q), stderr %q (want in it %q)", status, test.status, stdout, test.stdout, stderr, test.stderr)
+			}
+		})
+	}
+	stderr, status := stop()
+	if status != 0 || strings.Contains(stderr, "level=ERROR") || !strings.Contains(stderr, "msg=ending") {
+		t.Errorf("status %d, log\n%s", status, stderr)
+	}
+}
+
+func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
+	server, operator, stop := startDemo(t)
+	w := startWatch(t, "--server", server, "--node-id", "n1", "--node-cluster", "edge", "--type", "cluster", "-o", "name")
+	for range 2 { // cart and catalogue
+		w.line()
+	}
+
+	body, status := page(t, operator, "/clients")
+	var clients []clientView
+	if err := json.Unmarshal([]byte(body), &clients); err != nil || status != http.StatusOK {
+		t.Fatalf("status %d: %v in %s", status, err, body)
+	}
+	if len(clients) != 1 || clients[0].Node != "n1" || clients[0].Cluster != "edge" || clients[0].Form != "delta" ||
+		len(clients[0].Types) != 1 || clients[0].Types[0] != (typeView{Type: "cluster", Subscriptions: 1}) {
+		t.Errorf("clients: %s", body)
+	}
+
+	body, _ = page(t, operator, "/authorities")
+	var authorities []authorityView
+	if err := json.Unmarshal([]byte(body), &authorities); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	if len(authorities) != 1 || authorities[0].Authority != "demo.example.com" || authorities[0].Directory.Resources != 7 {
+		t.Errorf("authorities: %s", body)
+	}
+
+	body, _ = page(t, operator, "/metrics")
+	for _, line := range []string{
+		"xds_relay_downstream_streams 1\n",
+		"xds_relay_downstream_responses_total 1\n",
+		"xds_relay_cache_sets 1\n",
+		"xds_relay_directory_errors{authority=\"demo.example.com\"} 0\n",
+	} {
+		if !strings.Contains(body, line) {
+			t.Errorf("no %q in\n%s", line, body)
+		}
+	}
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/": http.StatusOK, "/none": http.StatusNotFound} {
+		if _, status := page(t, operator, path); status != want {
+			t.Errorf("%s: status %d, want %d", path, status, want)
+		}
+	}
+	w.stop()
+	if stderr, status := stop(); status != 0 {
+		t.Errorf("status %d, log\n%s", status, stderr)
+	}
+}
+
+func TestServeSaysWhichPortIsTaken(t *testing.T) {
+	server, _, stop := startDemo(t)
+	_, stderr, status := runCommand(t, "serve", "--listen", server, "--admin", "127.0.0.1:0")
+	if want := "listeners[0].address: listen tcp " + server + ": bind: address already in use"; status != statusFailed || !strings.Contains(stderr, want) {
+		t.Errorf("status %d, stderr %q (want in it %q)", status, stderr, want)
+	}
+	stop()
+}
+
+func TestServeRefusesBadFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--log-level loud": `--log-level: "loud" is none of debug, info, warn, error`,
+		"--log-format xml": `--log-format: "xml" is neither text nor json`,
+		"extra":            `unknown command "extra"`,
+	} {
+		_, stderr, status := runCommand(t, append([]string{"serve"}, strings.Fields(args)...)...)
+		if status != statusUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, stderr %q (want in it %q)", args, status, stderr, want)
+		}
+	}
+}
