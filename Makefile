@@ -26,6 +26,10 @@ test: ## run all tests with the race detector
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run ./...
+	@bad=$$(grep -rl --include='*_test.go' 'time\.Sleep' . | xargs -r grep -L '"testing/synctest"'); \
+	if [ -n "$$bad" ]; then \
+		echo "$$bad: time.Sleep outside of testing/synctest; wait for the event itself"; exit 1; \
+	fi
 
 fmt: ## format all Go files
 	$(LINT) fmt ./...

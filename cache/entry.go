@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
@@ -52,6 +53,8 @@ type State struct {
 	Status Status
 	// Resource is the last good one: set when Present.
 	Resource *Resource
+	// Was is, when Absent, the resource that was there before, if one was.
+	Was *Resource
 	// Err is set when Failed. When Present, it says that a newer state could not
 	// be had; when Absent, what the authority said about that.
 	Err *Error
@@ -84,7 +87,10 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	old := e.state.Load()
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// What could not be had anew is served as it was last known.
-		next.Status, next.Resource = old.Status, old.Resource
+		next.Status, next.Resource, next.Was = old.Status, old.Resource, old.Was
+	}
+	if next.Status == Absent && next.Was == nil {
+		next.Was = cmp.Or(old.Resource, old.Was)
 	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {

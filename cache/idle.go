@@ -39,6 +39,11 @@ func (i *idle) add(tp *topic, since time.Time) {
 		i.mu.Unlock()
 		return
 	}
+	if later, ok := i.topics.Peek(tp); ok && later.After(since) {
+		// Somebody has come and left since, and was quicker to get here.
+		i.mu.Unlock()
+		return
+	}
 	i.topics.Add(tp, since)
 	var old *topic
 	var oldSince time.Time

@@ -1,11 +1,6 @@
 package cache
 
-import (
-	"slices"
-
-	"github.com/cespare/xxhash/v2"
-	"google.golang.org/grpc/mem"
-)
+import "google.golang.org/grpc/mem"
 
 // Set is a topic of many resources: all that a wildcard gives.
 //
@@ -20,10 +15,10 @@ type Set struct {
 	err     *Error
 	members map[string]*member // by Change.Name; removed ones too, see sweep
 	order   order
-	present int    // members that are there
+	present int    // members that have not been removed
 	seq     uint64 // of the newest change
 	sweepAt int    // the number of removed members at which to sweep
-	sum     uint64 // over the members that are there, see digest
+	sum     uint64 // over the members that are present, see digest
 	// originVersion is the SotW version_info under which the origin gave exactly
 	// this state, empty if no single one did.
 	originVersion string
@@ -33,10 +28,10 @@ type Set struct {
 // member is one resource of a set, or the memory of one.
 type member struct {
 	key      string    // in Set.members
-	name     string    // in the origin's spelling
-	resource *Resource // nil: removed
-	born     uint64    // seq of its coming; coming back while its removal is remembered is no new coming
-	seq      uint64    // of its last change; 0 once forgotten
+	resource *Resource // what it is; what it was, if it is removed
+	removed  bool
+	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
+	seq      uint64 // of its last change; 0 once forgotten
 
 	prev, next *member
 }
@@ -48,13 +43,23 @@ type SetWatch struct {
 	// Guarded by topic.mu.
 	seq uint64  // of the newest change that the watcher has taken
 	at  *member // a hint: the member with that seq, if it has not changed since
+	// ahead is seq, or more: then the watcher has taken everything up to it but
+	// removals (see Extended), or is to take everything up to it again (see
+	// Restart).
+	ahead uint64
 }
 
-func (w *SetWatch) position() uint64 { return w.seq }
+func (w *SetWatch) positions() (uint64, uint64) { return w.seq, w.ahead }
+
+// knew says whether a watcher of full states was told of a removed member before
+// it was removed, and not of its removal.
+func (w *SetWatch) knew(m *member) bool {
+	return m.born <= w.seq && m.seq > w.seq || m.born <= w.ahead && m.seq > w.ahead
+}
 
 // minSweep is how many removed members a set remembers without looking whether
 // anybody needs them.
-const minSweep = 1024
+const minSweep = 128
 
 func newSet(k Key) *Set {
 	return &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
@@ -83,7 +88,7 @@ func (s *Set) Len() int {
 func (s *Set) Member(key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members[key]; m != nil {
+	if m := s.members[key]; m != nil && !m.removed {
 		return m.resource
 	}
 	return nil
@@ -97,16 +102,31 @@ func (s *Set) Member(key string) *Resource {
 func (s *Set) Since(w *SetWatch, yield func(name string, r *Resource) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	told := w.ahead
 	for m := s.after(w); m != nil; m = m.next {
-		// A member that came and went since then was never known.
-		known := m.resource != nil || m.born <= w.seq
-		if known && !yield(m.name, m.resource) {
-			return false
+		switch {
+		case !m.removed:
+			if !yield(m.resource.name, m.resource) {
+				return false
+			}
+		// One that came and went since was never known.
+		case m.born <= told && m.seq > told:
+			if !yield(m.resource.name, nil) {
+				return false
+			}
 		}
-		w.seq, w.at = m.seq, m
+		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)
 	}
-	w.seq = s.seq
+	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
 	return true
+}
+
+// Restart has w's watcher told of every member again. Of what it was told before
+// and is removed, it is still told the removal.
+func (s *Set) Restart(w *SetWatch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.seq, w.at = 0, nil
 }
 
 // after returns the first member in the order behind w's position.
@@ -130,27 +150,75 @@ func (s *Set) after(w *SetWatch) *member {
 	return m
 }
 
+// Due says what w's watcher, one of full states, is yet to be told: of members
+// that are new or changed, and of members that were removed.
+func (s *Set) Due(w *SetWatch) (changes, removals bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for m := s.after(w); m != nil && !(changes && removals); m = m.next {
+		if m.removed {
+			removals = removals || w.knew(m)
+		} else {
+			changes = changes || m.seq > w.ahead
+		}
+	}
+	return changes, removals
+}
+
 // Full is the whole state of a set, for SotW.
 type Full struct {
 	// Version is the version_info: the origin's where that decides the state,
 	// otherwise a hash over the set.
 	Version string
-	// Resources is a DiscoveryResponse with nothing but the set's resources,
-	// built once per state and shared by all.
+	// Resources is a DiscoveryResponse with nothing but the set's resources.
 	Resources mem.Buffer
 	// Len is the number of resources.
 	Len int
 }
 
-// Full returns the set's state as a whole, and moves w past it.
-func (s *Set) Full(w *SetWatch) Full {
+// Full returns the set's state as a whole, and moves w past it. It is built once
+// per state, and shared by all. changed is called for each member that is new or
+// changed to the watcher, as yield is in Since.
+func (s *Set) Full(w *SetWatch, changed func(*Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.at = s.seq, s.order.back
+	s.changes(w, changed)
+	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
 	if s.body == nil {
-		s.body = s.encode()
+		s.body = s.encode(func(*member) bool { return false })
 	}
 	return Full{Version: s.version(), Resources: s.body, Len: s.present}
+}
+
+// Extended is Full with the removed members that the watcher knows still in it,
+// as they were last: it is told of everything but removals. w is moved so that
+// they are still due.
+func (s *Set) Extended(w *SetWatch, changed func(*Resource)) Full {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes(w, changed)
+	f := Full{Len: s.present}
+	sum := s.sum
+	f.Resources = s.encode(func(m *member) bool {
+		if !w.knew(m) {
+			return false
+		}
+		f.Len++
+		sum += digest(m.resource)
+		return true
+	})
+	f.Version = formatHash(sum)
+	w.ahead = s.seq
+	return f
+}
+
+// changes calls changed for each member that is new or changed to the watcher.
+func (s *Set) changes(w *SetWatch, changed func(*Resource)) {
+	for m := s.after(w); m != nil; m = m.next {
+		if !m.removed && m.seq > w.ahead {
+			changed(m.resource)
+		}
+	}
 }
 
 // Version returns what Full would give as the version, without encoding
@@ -168,179 +236,16 @@ func (s *Set) version() string {
 	return formatHash(s.sum)
 }
 
-func (s *Set) encode() mem.Buffer {
+// encode puts all members in a body that have not been removed, or that keep
+// wants nevertheless.
+func (s *Set) encode(keep func(*member) bool) mem.Buffer {
 	var parts mem.BufferSlice
 	for m := s.order.front; m != nil; m = m.next {
-		if m.resource != nil {
-			parts = m.resource.AppendSotW(parts, m.name)
+		if !m.removed || keep(m) {
+			parts = m.resource.AppendSotW(parts, m.resource.name)
 		}
 	}
 	body := make([]byte, parts.Len())
 	parts.CopyTo(body)
 	return mem.SliceBuffer(body)
-}
-
-// put takes a member's new state, and says whether clients would notice.
-func (s *Set) put(key string, r *Resource) bool {
-	m := s.members[key]
-	if m == nil {
-		if r == nil {
-			return false
-		}
-		m = &member{key: key, born: s.seq + 1}
-		s.members[key] = m
-	} else {
-		switch old := m.resource; {
-		case old == nil && r == nil:
-			return false
-		case old != nil && r != nil && old.hash == r.hash:
-			m.resource = r // of another version, perhaps
-			return false
-		}
-		s.order.remove(m)
-		if m.resource != nil {
-			s.present--
-			s.sum -= digest(m.resource)
-		}
-	}
-	s.seq++
-	m.seq, m.resource = s.seq, r
-	s.order.pushBack(m)
-	if r != nil {
-		m.name = r.name
-		s.present++
-		s.sum += digest(r)
-	}
-	s.body = nil
-	return true
-}
-
-// apply takes an update, and tells the watchers if clients would notice.
-func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if u.Err != nil {
-		return s.fail(u.Err, wakers)
-	}
-	changed := s.status != Present
-	s.status, s.err = Present, nil
-	if u.Full {
-		changed = s.removeAllBut(u.Changes) || changed
-	}
-	for _, c := range u.Changes {
-		if c.Err == nil {
-			changed = s.put(c.Name, c.Resource) || changed
-		}
-	}
-	switch {
-	case u.Version != "" && u.Full:
-		s.originVersion = u.Version
-	case changed:
-		s.originVersion = ""
-	}
-	if len(s.members)-s.present > s.sweepAt {
-		s.sweep()
-	}
-	if changed {
-		wakers = s.tell(wakers)
-	}
-	return wakers
-}
-
-// fail notes that the set could not be had; what is held stays.
-func (s *Set) fail(err *Error, wakers []Waker) []Waker {
-	if s.status == Present {
-		return wakers
-	}
-	same := s.err != nil && *s.err == *err
-	s.status, s.err = Failed, err
-	if same {
-		return wakers
-	}
-	return s.tell(wakers)
-}
-
-func (s *Set) removeAllBut(changes []Change) (changed bool) {
-	keep := make(map[string]struct{}, len(changes))
-	for _, c := range changes {
-		// What could not be had anew is not gone.
-		if c.Resource != nil || c.Err != nil {
-			keep[c.Name] = struct{}{}
-		}
-	}
-	before := s.seq
-	for m := s.order.front; m != nil; {
-		next := m.next // put moves m to the back
-		if _, ok := keep[m.key]; !ok && m.resource != nil {
-			s.put(m.key, nil)
-			changed = true
-		}
-		if next == nil || next.seq > before {
-			break
-		}
-		m = next
-	}
-	return changed
-}
-
-// sweep forgets the removed members that nobody needs to be told of any more:
-// a watcher needs it who has taken the member's coming, but not its going. So
-// what is remembered for one who does not read is at most the members that it
-// knows, however many have come and gone since.
-func (s *Set) sweep() {
-	positions := make([]uint64, 0, len(s.watchers))
-	for _, w := range s.watchers {
-		positions = append(positions, w.(interface{ position() uint64 }).position())
-	}
-	slices.Sort(positions)
-	positions = slices.Compact(positions)
-	for m := s.order.front; m != nil; {
-		next := m.next
-		if m.resource == nil {
-			i, _ := slices.BinarySearch(positions, m.born)
-			if i == len(positions) || positions[i] >= m.seq {
-				s.order.remove(m)
-				delete(s.members, m.key)
-				m.seq = 0
-			}
-		}
-		m = next
-	}
-	s.sweepAt = max(minSweep, 2*(len(s.members)-s.present))
-}
-
-// digest is a resource's part in the hash over a set: the sum over all members
-// is the same in whatever order they came, and follows a change at the cost of
-// what changed.
-func digest(r *Resource) uint64 {
-	h := xxhash.NewWithSeed(r.hash)
-	_, _ = h.WriteString(r.name)
-	return h.Sum64()
-}
-
-// order is a doubly linked list of members by their last change, oldest first.
-type order struct{ front, back *member }
-
-func (o *order) pushBack(m *member) {
-	m.prev, m.next = o.back, nil
-	if o.back == nil {
-		o.front = m
-	} else {
-		o.back.next = m
-	}
-	o.back = m
-}
-
-func (o *order) remove(m *member) {
-	if m.prev == nil {
-		o.front = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		o.back = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
 }

@@ -116,7 +116,7 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 }
 
 func TestUnknownTypeIsTakenAndUndecodableIsNACKed(t *testing.T) {
-	const unknownType = TypePrefix + "example.Unheard"
+	const unknownType = typePrefix + "example.Unheard"
 	garbage := []byte{0xff}
 	for _, test := range []struct {
 		typeURL string
@@ -162,7 +162,9 @@ func TestUnimplementedSaysWhatToTry(t *testing.T) {
 	if !errors.As(err, &unimplemented) || !strings.Contains(err.Error(), "try --protocol delta") {
 		t.Errorf("get: %v", err)
 	}
-	err = Watch(t.Context(), Server{Address: address}, query, func(Event) {})
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	err = Watch(ctx, Server{Address: address}, query, func(Event) {})
 	if !errors.As(err, &unimplemented) {
 		t.Errorf("watch: %v", err)
 	}

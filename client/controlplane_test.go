@@ -68,8 +68,8 @@ func (c controlPlane) set(t *testing.T, version string, resources map[resourcev3
 	}
 }
 
-// puppet is a delta server that sends the given responses after the first
-// request, and hands all requests to the test.
+// puppet is a delta server that answers each request with the next of the given
+// responses, as long as it has any, and hands the requests to the test.
 type puppet struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	responses []*discoveryv3.DeltaDiscoveryResponse
@@ -78,7 +78,7 @@ type puppet struct {
 
 // DeltaAggregatedResources serves one stream.
 func (p *puppet) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	for first := true; ; first = false {
+	for i := 0; ; i++ {
 		request, err := stream.Recv()
 		if err != nil {
 			return err
@@ -87,11 +87,8 @@ func (p *puppet) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 		case p.requests <- request:
 		default:
 		}
-		if !first {
-			continue
-		}
-		for _, response := range p.responses {
-			if err := stream.Send(response); err != nil {
+		if i < len(p.responses) {
+			if err := stream.Send(p.responses[i]); err != nil {
 				return err
 			}
 		}

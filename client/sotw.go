@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-const wrappedType = TypePrefix + "envoy.service.discovery.v3.Resource"
+const wrappedType = typePrefix + "envoy.service.discovery.v3.Resource"
 
 type sotwSession struct {
 	*state

@@ -10,13 +10,13 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// TypePrefix begins every type URL.
-const TypePrefix = "type.googleapis.com/"
+// typePrefix begins every type URL.
+const typePrefix = "type.googleapis.com/"
 
 const (
-	listenerType = TypePrefix + "envoy.config.listener.v3.Listener"
-	clusterType  = TypePrefix + "envoy.config.cluster.v3.Cluster"
-	redirectType = TypePrefix + "xds.core.v3.ResourceLocator"
+	listenerType = typePrefix + "envoy.config.listener.v3.Listener"
+	clusterType  = typePrefix + "envoy.config.cluster.v3.Cluster"
+	redirectType = typePrefix + "xds.core.v3.ResourceLocator"
 )
 
 // shortTypes has the words for each type, the one that people are told first.
@@ -25,14 +25,14 @@ var shortTypes = []struct {
 	names []string
 }{
 	{listenerType, []string{"listener", "lds"}},
-	{TypePrefix + "envoy.config.route.v3.RouteConfiguration", []string{"route", "rds"}},
-	{TypePrefix + "envoy.config.route.v3.ScopedRouteConfiguration", []string{"scoped-route", "srds"}},
-	{TypePrefix + "envoy.config.route.v3.VirtualHost", []string{"virtual-host", "vhds"}},
+	{typePrefix + "envoy.config.route.v3.RouteConfiguration", []string{"route", "rds"}},
+	{typePrefix + "envoy.config.route.v3.ScopedRouteConfiguration", []string{"scoped-route", "srds"}},
+	{typePrefix + "envoy.config.route.v3.VirtualHost", []string{"virtual-host", "vhds"}},
 	{clusterType, []string{"cluster", "cds"}},
-	{TypePrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment", []string{"endpoint", "eds"}},
-	{TypePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", []string{"secret", "sds"}},
-	{TypePrefix + "envoy.service.runtime.v3.Runtime", []string{"runtime", "rtds"}},
-	{TypePrefix + "envoy.config.core.v3.TypedExtensionConfig", []string{"extension", "ecds"}},
+	{typePrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment", []string{"endpoint", "eds"}},
+	{typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", []string{"secret", "sds"}},
+	{typePrefix + "envoy.service.runtime.v3.Runtime", []string{"runtime", "rtds"}},
+	{typePrefix + "envoy.config.core.v3.TypedExtensionConfig", []string{"extension", "ecds"}},
 }
 
 // ShortTypes lists the words that ParseType knows, for help and errors.
@@ -56,7 +56,7 @@ func ParseType(s string) (string, error) {
 	case strings.Contains(s, "/"):
 		return s, nil
 	case strings.Contains(s, "."):
-		return TypePrefix + s, nil
+		return typePrefix + s, nil
 	}
 	return "", fmt.Errorf("unknown type %q (want one of %s, or a type URL)", s, ShortTypes())
 }
@@ -82,5 +82,5 @@ func TypeOfName(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return TypePrefix + url.Key().Type, nil
+	return typePrefix + url.Key().Type, nil
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -17,6 +16,13 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 )
+
+// tb is what testing.T and rapid.T have in common.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
 
 // testClient is the client's end of one stream, driven without goroutines and
 // without gRPC: requests go in, and responses are fetched.
@@ -89,7 +95,7 @@ func (c *testClient) accepted(answer bool) {
 
 // read returns the next response, nil if there is none: what send does, one step
 // at a time. It checks what holds for each response, whatever the transcript.
-func (c *testClient) read(t testing.TB) *received {
+func (c *testClient) read(t tb) *received {
 	t.Helper()
 	for {
 		r := c.st.next()
@@ -110,7 +116,7 @@ func (c *testClient) read(t testing.TB) *received {
 	}
 }
 
-func (c *testClient) readAll(t testing.TB) []*received {
+func (c *testClient) readAll(t tb) []*received {
 	t.Helper()
 	var all []*received
 	for r := c.read(t); r != nil; r = c.read(t) {
@@ -149,7 +155,7 @@ type receivedError struct {
 	message string
 }
 
-func decode(t testing.TB, form string, r *response) *received {
+func decode(t tb, form string, r *response) *received {
 	t.Helper()
 	b := r.encode().Materialize()
 	got := &received{form: form, size: len(b)}
@@ -185,7 +191,7 @@ func decode(t testing.TB, form string, r *response) *received {
 	return got
 }
 
-func openAny(t testing.TB, typeURL string, a *anypb.Any) receivedResource {
+func openAny(t tb, typeURL string, a *anypb.Any) receivedResource {
 	t.Helper()
 	if a.GetTypeUrl() != typeURL {
 		t.Errorf("a response of %q holds a resource of %q", typeURL, a.GetTypeUrl())
@@ -195,7 +201,7 @@ func openAny(t testing.TB, typeURL string, a *anypb.Any) receivedResource {
 }
 
 // check holds what the protocol says of every response.
-func (r *received) check(t testing.TB, limit int) {
+func (r *received) check(t tb, limit int) {
 	t.Helper()
 	if r.nonce == "" {
 		t.Errorf("response without a nonce:\n%s", r)
@@ -246,7 +252,7 @@ func (r *received) String() string {
 		fmt.Fprintf(&b, "\n  removed %s", name)
 	}
 	for _, e := range r.errors {
-		fmt.Fprintf(&b, "\n  error %s: %s: %s", e.name, e.code, e.message)
+		fmt.Fprintf(&b, "\n  error %s: %s", e.name, strings.TrimSuffix(fmt.Sprintf("%s: %s", e.code, e.message), ": "))
 	}
 	return b.String()
 }

@@ -86,8 +86,7 @@ func (d *deltaSession) forgetInitial() {
 
 func (d *deltaSession) unsubscribeOne(name string) {
 	if name == cache.Wildcard {
-		d.unsubscribeWildcard()
-		clear(d.uncovered)
+		d.endWildcard()
 		return
 	}
 	if !d.unsubscribe(name) {
@@ -100,10 +99,23 @@ func (d *deltaSession) unsubscribeOne(name string) {
 	}
 }
 
-// idle says that there is nothing to tell.
-func (d *deltaSession) idle() bool {
-	return len(d.pending) == 0 && (d.wild == nil || !d.wild.pending) && len(d.gone) == 0 && len(d.uncovered) == 0
+// endWildcard ends the wildcard: what the client has only by it, it drops.
+func (d *deltaSession) endWildcard() {
+	if d.wild == nil {
+		return
+	}
+	d.unsubscribeWildcard()
+	clear(d.uncovered)
+	maps.DeleteFunc(d.gone, func(name string, _ *cache.Error) bool { return d.named[name] == nil })
+	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named[name] == nil })
+	d.resumed = len(d.initial) > 0
 }
+
+func (d *deltaSession) adding() bool {
+	return len(d.pending) > 0 || d.wild != nil && d.wild.pending || len(d.uncovered) > 0
+}
+
+func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
 
 // additions returns the next response of what is new or changed, nil if there is
 // none. With all, the response may carry the removals too, if it is the last.
@@ -154,6 +166,7 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 			return false
 		}
 		r.addDelta(sub.name, st.Resource)
+		r.noteChanged(st.Resource)
 		d.knows(sub, st.Resource)
 	case cache.Absent:
 		_, waiting := d.gone[sub.name]
@@ -165,12 +178,20 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		if sub.told == toldFailed {
 			return true
 		}
-		if !r.fits(sizeError(sub.name, st.Err), d.limit) {
+		if !d.tellError(r, sub.name, st.Err) {
 			return false
 		}
-		r.addError(fieldDeltaErrors, sub.name, st.Err)
 		sub.told = toldFailed
 	}
+	return true
+}
+
+// tellError adds to r why a name cannot be given, and says whether it fitted.
+func (d *deltaSession) tellError(r *response, name string, err *cache.Error) bool {
+	if !r.fits(sizeError(name, err), d.limit) {
+		return false
+	}
+	r.addError(fieldDeltaErrors, name, err)
 	return true
 }
 
@@ -199,11 +220,8 @@ func (d *deltaSession) tellWildcard(r *response) {
 		w.pending = false
 		return
 	case cache.Failed:
-		w.pending = false
-		if !w.errTold {
-			w.errTold = true
-			r.addError(fieldDeltaErrors, cache.Wildcard, err)
-		}
+		w.errTold = w.errTold || d.tellError(r, cache.Wildcard, err)
+		w.pending = !w.errTold
 		return
 	}
 	all := w.set.Since(&w.SetWatch, func(name string, res *cache.Resource) bool {
@@ -246,6 +264,7 @@ func (d *deltaSession) tellMember(r *response, name string, res *cache.Resource)
 		return false
 	}
 	r.addDelta(name, res)
+	r.noteChanged(res)
 	delete(d.gone, name)
 	delete(d.initial, name)
 	delete(d.uncovered, name)
@@ -279,6 +298,9 @@ func (d *deltaSession) tellUncovered(r *response) {
 }
 
 func (d *deltaSession) tellGone(r *response) {
+	if len(d.gone) == 0 {
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.gone)) {
 		size, err := len(name)+5, d.gone[name]
 		if err != nil {
@@ -302,3 +324,11 @@ func (d *deltaSession) tellGone(r *response) {
 
 // sent notes that r goes to the client as its newest response.
 func (d *deltaSession) sent(r *response) { d.last.note(r) }
+
+// resend has a name's resource sent again, though the client was told it.
+func (d *deltaSession) resend(name string) {
+	if sub := d.named[name]; sub != nil && sub.told == toldResource {
+		sub.told = toldNothing
+		sub.moveToPending()
+	}
+}

@@ -115,21 +115,23 @@ func encodeContent(name, content string) []byte {
 func decodeContent(b []byte) (name, content string) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 || typ != protowire.BytesType {
-			return "", "undecodable"
-		}
-		b = b[n:]
-		v, n := protowire.ConsumeString(b)
 		if n < 0 {
 			return "", "undecodable"
 		}
-		b = b[n:]
-		switch num {
-		case 1:
-			name = v
-		case 2:
-			content = v
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return "", "undecodable"
 		}
+		if typ == protowire.BytesType {
+			v, _ := protowire.ConsumeString(b[n:])
+			switch num {
+			case 1:
+				name = v
+			case 2:
+				content = v
+			}
+		}
+		b = b[n+m:]
 	}
 	return name, content
 }

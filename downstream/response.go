@@ -42,6 +42,16 @@ type response struct {
 	private   []byte          // encoded removals and errors
 
 	names nameList // of what it carries, to explain a NACK
+	// changed are the Clusters in it that are new or changed to the client.
+	changed []*cache.Resource
+}
+
+// noteChanged notes that a resource in the response is new or changed to the
+// client.
+func (r *response) noteChanged(res *cache.Resource) {
+	if r.typeURL == clusterType {
+		r.changed = append(r.changed, res)
+	}
 }
 
 // nameList remembers the first names of a response, and how many there are.

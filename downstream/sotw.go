@@ -30,6 +30,11 @@ type sotwSession struct {
 	held int
 	sum  uint64
 
+	// withheld: the client is yet to be told of removals, which have to wait for
+	// what other types have to say. xDS: "Eventual consistency considerations".
+	withheld bool
+	absent   []*nameSub // withheld, unless responses are full states
+
 	last     sentResponse
 	answered bool // the client has answered last
 	// waiting: a request came that was stale, and its successors would be if
@@ -55,6 +60,7 @@ func (s *sotwSession) request(req *discoveryv3.DiscoveryRequest) (rejection *nac
 		// this type on this stream.
 	case nonce != s.last.nonce:
 		s.waiting = !s.answered
+		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames()) == 0
 		return nil
 	default:
 		s.answered, s.waiting = true, false
@@ -97,37 +103,53 @@ func (s *sotwSession) setNames(names []string) {
 		s.subscribeWildcard()
 	case !wild && s.wild != nil:
 		s.unsubscribeWildcard()
+		s.resumed = "" // it drops what it held by that
 	}
 }
 
-func (s *sotwSession) idle() bool {
-	return s.waiting || len(s.pending) == 0 && (s.wild == nil || !s.wild.pending)
+func (s *sotwSession) adding() bool {
+	return len(s.pending) > 0 || s.wild != nil && s.wild.pending
 }
 
-// additions returns the next response, nil if there is none to send now.
-func (s *sotwSession) additions(bool) *response {
+func (s *sotwSession) removing() bool { return s.withheld }
+
+// additions returns the next response, nil if there is none to send now. Unless
+// it may carry removals too, those are withheld.
+func (s *sotwSession) additions(all bool) *response {
 	if s.waiting {
 		return nil
 	}
 	if s.full() {
-		return s.fullState()
+		return s.fullState(all)
 	}
-	return s.changes()
+	return s.changes(all)
+}
+
+// removals returns the response with the removals that were withheld.
+func (s *sotwSession) removals() *response {
+	if s.waiting {
+		return nil
+	}
+	for _, sub := range s.absent {
+		sub.moveToPending()
+	}
+	s.absent = nil
+	return s.additions(true)
 }
 
 // full says that a response is the full state of what is subscribed to.
 func (s *sotwSession) full() bool { return s.wild != nil || s.fullType }
 
-// removals returns nil: in this form what is gone is missing in a full state, or
-// told together with what is new.
-func (s *sotwSession) removals() *response { return nil }
-
 // changes returns a response with what is new or changed among the names: for
 // types of which a response need not be the full state.
-func (s *sotwSession) changes() *response {
+func (s *sotwSession) changes(all bool) *response {
 	r := &response{typeURL: s.typeURL}
 	s.takePending(func(sub *nameSub) bool {
 		st := sub.state()
+		if !all && removed(sub, st) {
+			s.absent = append(s.absent, sub)
+			return true
+		}
 		if st.Status == cache.Present {
 			if sub.told == toldResource && sub.hash == st.Resource.Hash() {
 				return true
@@ -136,6 +158,7 @@ func (s *sotwSession) changes() *response {
 				return false
 			}
 			r.addSotW(sub.name, st.Resource)
+			r.noteChanged(st.Resource)
 			s.knows(sub, toldResource, st.Resource.Hash())
 			return true
 		}
@@ -144,6 +167,7 @@ func (s *sotwSession) changes() *response {
 		}
 		return s.tellMissing(r, sub, st)
 	})
+	s.withheld = len(s.absent) > 0
 	if r.empty() {
 		return nil
 	}
@@ -151,7 +175,7 @@ func (s *sotwSession) changes() *response {
 	return r
 }
 
-var notFound = &cache.Error{Code: codes.NotFound, Message: "the resource does not exist"}
+var notFound = &cache.Error{Code: codes.NotFound}
 
 // tellMissing notes that a name has no resource, and adds to r why, if that is
 // not clear from its missing. It says whether that fitted.
@@ -196,24 +220,27 @@ func digest(sub *nameSub) uint64 {
 	return h.Sum64()
 }
 
+// removed says that the client holds a resource that does not exist any more.
+func removed(sub *nameSub, st cache.State) bool {
+	return !sub.ended && sub.told == toldResource && st.Status == cache.Absent
+}
+
 // fullState returns a response with all that is subscribed to, if that is not
-// what the client was sent last and all of it is known.
-func (s *sotwSession) fullState() *response {
+// what the client was sent last and all of it is known. Unless all, what was
+// removed is still in it, as it was last, and the removal withheld.
+func (s *sotwSession) fullState(all bool) *response {
 	if !s.known() {
 		return nil
 	}
-	due := s.wildcardDue()
-	s.takePending(func(sub *nameSub) bool {
-		due = due || differs(sub, sub.state())
-		return true
-	})
-	if !due {
+	changes, removals := s.due()
+	s.withheld = removals && !all
+	if !changes && (!removals || s.withheld) {
 		return nil
 	}
 	r := &response{typeURL: s.typeURL}
 	var version string
 	if s.wild != nil {
-		full := s.wild.set.Full(&s.wild.SetWatch)
+		full := s.wildcardState(r)
 		version = full.Version
 		// xDS: "ACK/NACK and resource type instance version": the version that a
 		// client gives on a new stream is what it has.
@@ -234,30 +261,60 @@ func (s *sotwSession) fullState() *response {
 	return r
 }
 
-// wildcardDue says whether the wildcard is new, or has changed since its state
-// was sent.
-func (s *sotwSession) wildcardDue() bool {
-	w := s.wild
-	if w == nil || !w.pending {
-		return false
+// due says what of a full state the client has not been sent.
+func (s *sotwSession) due() (changes, removals bool) {
+	if w := s.wild; w != nil {
+		changes, removals = w.set.Due(&w.SetWatch)
+		changes = changes || w.fresh
+		w.pending = false
 	}
-	w.pending = false
-	return w.fresh || !w.set.Since(&w.SetWatch, func(string, *cache.Resource) bool { return false })
+	if s.withheld {
+		for _, sub := range s.named {
+			removals = removals || removed(sub, sub.state())
+		}
+	}
+	s.takePending(func(sub *nameSub) bool {
+		st := sub.state()
+		if removed(sub, st) {
+			removals = true
+		} else {
+			changes = changes || differs(sub, st)
+		}
+		return true
+	})
+	return changes, removals
+}
+
+// wildcardState returns the wildcard's part of a full state.
+func (s *sotwSession) wildcardState(r *response) cache.Full {
+	w := s.wild
+	if s.withheld {
+		return w.set.Extended(&w.SetWatch, r.noteChanged)
+	}
+	return w.set.Full(&w.SetWatch, r.noteChanged)
 }
 
 // tellInFull adds to r what there is to tell of a name in a full state.
 func (s *sotwSession) tellInFull(r *response, sub *nameSub) {
 	st := sub.state()
-	if st.Status != cache.Present {
+	res := st.Resource
+	switch {
+	case st.Status == cache.Present:
+	case s.withheld && removed(sub, st):
+		res = st.Was
+	default:
 		s.tellMissing(r, sub, st)
 		return
 	}
-	s.knows(sub, toldResource, st.Resource.Hash())
+	if sub.told != toldResource || sub.hash != res.Hash() {
+		r.noteChanged(res)
+	}
+	s.knows(sub, toldResource, res.Hash())
 	sub.mayHold = false
 	if s.wild != nil && s.wild.set.Member(sub.entry.Key().Name) != nil {
 		return // in the wildcard's part
 	}
-	r.addSotW(sub.name, st.Resource)
+	r.addSotW(sub.name, res)
 }
 
 // differs says whether the client would notice a name's state.
@@ -312,4 +369,12 @@ func (s *sotwSession) namedVersion(wildcard string) string {
 func (s *sotwSession) sent(r *response) {
 	s.last.note(r)
 	s.answered = false
+}
+
+// resend has a name's resource sent again, though the client was told it.
+func (s *sotwSession) resend(name string) {
+	if sub := s.named[name]; sub != nil && sub.told == toldResource {
+		s.knows(sub, toldNothing, 0)
+		sub.moveToPending()
+	}
 }

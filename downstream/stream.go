@@ -18,9 +18,19 @@ import (
 
 // session is the protocol state of one type URL on a stream, in either form.
 type session interface {
-	idle() bool
+	// adding says that there may be something new or changed to tell, though
+	// perhaps not now; removing, that there are removals to tell which were not
+	// told with it.
+	adding() bool
+	removing() bool
+	// additions returns the next response, nil if there is none. With all, it may
+	// carry removals too.
 	additions(all bool) *response
+	// removals returns a response of what is gone, nil if nothing is.
 	removals() *response
+	// resend has a name's resource sent again, if the client was told it.
+	resend(name string)
+	// sent notes that a response goes to the client as the newest.
 	sent(*response)
 	close()
 	describe() TypeStatus
@@ -117,7 +127,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
-	return !sess.idle(), nil
+	return sess.adding() || sess.removing(), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request
@@ -187,21 +197,21 @@ func (st *stream) next() *response {
 		return nil
 	}
 	st.inbox.drain()
-	busy := 0
 	for _, s := range st.sessions {
-		if !s.idle() {
-			busy++
-		}
-	}
-	for _, s := range st.sessions {
-		if s.idle() {
+		if !s.adding() {
 			continue
 		}
-		if r := s.additions(busy == 1); r != nil {
+		if r := s.additions(st.alone(s)); r != nil {
 			return st.number(s, r)
 		}
 	}
+	if slices.ContainsFunc(st.sessions, session.adding) {
+		return nil // removals wait for what cannot be sent now
+	}
 	for _, s := range slices.Backward(st.sessions) {
+		if !s.removing() {
+			continue
+		}
 		if r := s.removals(); r != nil {
 			return st.number(s, r)
 		}
@@ -209,10 +219,21 @@ func (st *stream) next() *response {
 	return nil
 }
 
+// alone says that no other session has anything to tell.
+func (st *stream) alone(s session) bool {
+	return !slices.ContainsFunc(st.sessions, func(o session) bool { return o != s && (o.adding() || o.removing()) })
+}
+
 func (st *stream) number(s session, r *response) *response {
 	st.nonces++
 	r.nonce = strconv.FormatUint(st.nonces, 10)
 	s.sent(r)
+	if eds := st.byType[endpointType]; eds != nil {
+		for _, cluster := range r.changed {
+			eds.resend(endpointsOf(cluster))
+		}
+	}
+	r.changed = nil
 	return r
 }
 

@@ -171,7 +171,11 @@ func (s *subscriptions) end(sub *nameSub) {
 
 // subscribeWildcard begins the wildcard, or begins it anew.
 func (s *subscriptions) subscribeWildcard() {
-	s.unsubscribeWildcard()
+	if w := s.wild; w != nil && w.set != nil {
+		w.set.Restart(&w.SetWatch)
+		w.fresh, w.pending, w.errTold = true, true, false
+		return
+	}
 	s.wild = &setSub{subs: s, fresh: true, pending: true}
 	if key, err := s.names.Key(s.typeURL, cache.Wildcard); err != nil {
 		s.wild.err = asError(err)

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ import (
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
-//	  It prints which clients there is now something to send to.
+//	  It prints which of the clients that were at rest have now something to read.
 //
 //	connect CLIENT delta|sotw [cluster=C]
 //
@@ -60,15 +61,17 @@ import (
 //	clients
 //	  The open streams as an operator sees them.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
-		t.Cleanup(func() {
-			if tr.cache != nil {
-				tr.cache.Close()
-			}
+	for _, dir := range []string{"delta", "sotw", "both"} {
+		datadriven.Walk(t, filepath.Join("testdata", dir), func(t *testing.T, path string) {
+			tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
+			t.Cleanup(func() {
+				if tr.cache != nil {
+					tr.cache.Close()
+				}
+			})
+			datadriven.RunTest(t, path, tr.run)
 		})
-		datadriven.RunTest(t, path, tr.run)
-	})
+	}
 }
 
 type transcript struct {

@@ -150,10 +150,12 @@ func checkValue(typeURL string, value []byte) error {
 	} else {
 		_, err = cache.InnerName(value)
 	}
-	if err != nil {
-		return fmt.Errorf("is no %s: %w", typeURL[strings.LastIndexByte(typeURL, '/')+1:], err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// Without the prefix of the protobuf package, whose space is not always one.
+	why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+	return fmt.Errorf("is no %s: %s", typeURL[strings.LastIndexByte(typeURL, '/')+1:], why)
 }
 
 // canonical returns what a name is kept under (cache.Key.Name). A bad xdstp name

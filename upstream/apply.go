@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -23,11 +25,16 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 	s.responses++
 	s.hidden = v.hidden
 	u := s.newUpdate()
-	set := s.knowsWildcard(v)
+	set := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	full := sotw && !v.hidden && (set || fullState[s.typeURL])
 	held := s.members
-	if set && (full || held == nil) {
+	begins := set && held == nil
+	if begins || set && full {
 		s.members = make(map[string]*cache.Resource, len(v.list))
+	}
+	if begins && !sotw {
+		maps.Copy(s.members, s.listed)
+		s.listed = nil
 	}
 
 	u.Changes = make([]cache.Change, 0, len(v.list))
@@ -39,10 +46,20 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 	members := u.Changes[:len(u.Changes):len(u.Changes)]
 	u.Changes = s.takeAliases(v, u.Changes)
 	if full {
-		u.Changes = s.takeMissing(u.Changes)
+		u.Changes = s.takeMissing(u.Changes, set)
 	}
 
 	switch {
+	case begins && len(s.members) == 0 && v.nack != "":
+		// That nothing could be stored does not make the set an empty one.
+		s.members = nil
+		s.fail(s.wildcard, &cache.Error{
+			Code:    codes.InvalidArgument,
+			Message: "the control plane has sent nothing that can be stored: " + v.nack,
+		}, &u)
+	case begins && !sotw:
+		s.wildcard.answered = true
+		u.Sets = append(u.Sets, s.restate())
 	case set:
 		s.wildcard.answered = true
 		if v.nack != "" {
@@ -55,68 +72,35 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 			Name: cache.Wildcard, Changes: members, Full: full, Version: version,
 		})
 	case s.wildcard != nil && v.wildcard != nil:
-		s.wildcard.answered = true
-		u.Sets = append(u.Sets, cache.SetUpdate{Name: cache.Wildcard, Err: v.wildcard})
+		s.fail(s.wildcard, v.wildcard, &u)
 	}
 	return u
 }
 
-// knowsWildcard says whether a response may be taken for the wildcard's too.
-// One that was added later on a stream may have crossed with a response that
-// knows only the names: that would make the set look smaller than it is.
-func (s *subscriptions) knowsWildcard(v *verdicts) bool {
-	w := s.wildcard
-	if w == nil || !w.sent || v.wildcard != nil {
-		return false
-	}
-	if s.members != nil || w.first {
-		return true
-	}
-	for i := range v.list {
-		if s.names[v.list[i].key] == nil {
-			return true
-		}
-	}
-	w.heard = true
-	return false
-}
-
 // take takes what was said of one name, and returns what to tell. set says that
-// it is the wildcard's as well; held is what it gave before.
-func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resource) (cache.Change, bool) {
+// it is the wildcard's as well; held is what that gave before.
+func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resource) (c cache.Change, tell bool) {
 	sub := s.names[v.key]
 	if sub == nil && !set {
-		return cache.Change{}, false // nobody asked
+		return c, false // nobody asked
 	}
-	c := cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
+	c = cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
+	last := held[v.key]
 	if sub != nil {
 		c.Name = sub.name
-	}
-	last := held[v.key]
-	if sub != nil && sub.answer.Resource != nil {
-		last = sub.answer.Resource
-	}
-	switch {
-	case v.heartbeat:
-		if last == nil {
-			return cache.Change{}, false
+		if sub.answer.Resource != nil {
+			last = sub.answer.Resource
 		}
-		c.Resource = last
-	case v.resource != nil:
-		c.Resource = s.encode(v.resource, c.Name)
 	}
-	if sub != nil {
-		sub.seen = s.responses
-		sub.answered, sub.answer = true, c
-		sub.reported = v.err != nil && !v.bad
+	if v.heartbeat {
+		return s.keepAlive(sub, c.Name, last, set)
+	}
+	if v.resource != nil {
+		c.Resource = s.encode(v.resource, c.Name)
 	}
 	keep := c.Resource
 	if keep == nil && c.Err != nil && !c.Gone {
-		// The last good one stays, here as in the cache.
-		keep = last
-	}
-	if sub != nil {
-		sub.answer.Resource = keep
+		keep = last // here as in the cache
 	}
 	if set {
 		if keep != nil {
@@ -125,7 +109,29 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 			delete(s.members, v.key)
 		}
 	}
-	return c, true
+	if sub == nil {
+		return c, true
+	}
+	sub.seen, sub.reported = s.responses, v.err != nil && !v.bad
+	sub.answered, sub.answer = true, c
+	sub.answer.Resource = keep
+	return c, set || sub.wanted
+}
+
+// keepAlive takes a heartbeat: there is nothing new about the resource, but it is
+// not missing from the response.
+func (s *subscriptions) keepAlive(sub *subscription, key string, held *cache.Resource, set bool) (cache.Change, bool) {
+	if held == nil {
+		return cache.Change{}, false
+	}
+	if set {
+		s.members[key] = held
+	}
+	if sub == nil {
+		return cache.Change{Name: key, Resource: held}, true
+	}
+	sub.seen = s.responses
+	return sub.answer, true
 }
 
 // takeAliases tells those who asked for a resource by another of its names.
@@ -151,18 +157,20 @@ func (s *subscriptions) takeAliases(v *verdicts, changes []cache.Change) []cache
 
 // takeMissing tells the names absent that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
-func (s *subscriptions) takeMissing(changes []cache.Change) []cache.Change {
+func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		sub := s.names[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
 		// A name that was added on this stream may be missing because the response
-		// was sent before the request had come.
-		known := sub.first || sub.answer.Resource != nil
-		if sub.seen == s.responses || !sub.sent || !known || absent || sub.reported {
+		// was sent before the request had come; but the wildcard came first.
+		known := set || sub.first || sub.answer.Resource != nil
+		if sub.seen == s.responses || !known || absent || sub.reported {
 			continue
 		}
 		sub.answered, sub.answer = true, cache.Change{Name: name}
-		changes = append(changes, sub.answer)
+		if sub.wanted {
+			changes = append(changes, sub.answer)
+		}
 	}
 	return changes
 }

@@ -44,7 +44,7 @@ const maxUnsent = 8 << 20
 const parting = time.Second
 
 var (
-	errSpoilt = errors.New("the wildcard was given up on this stream and is wanted again")
+	errRenew  = errors.New("a wildcard needs a new stream")
 	errUnsent = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
 	errStuck  = errors.New("the control plane does not read: a request could not be sent for too long")
 )
@@ -135,10 +135,10 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		if f.session == nil {
 			continue // the stream has ended
 		}
-		if f.session.spoilt() {
-			return nil, 0, errSpoilt
+		if f.subs.needStream(f.session.begun()) {
+			return nil, 0, errRenew
 		}
-		s.apply(f.session.overdue(now, s.opts.ResponseTimeout))
+		s.apply(f.session.conclude(now, s.opts.ResponseTimeout))
 		out = append(out, f.session.requests(now, s.limit)...)
 		if what := f.session.unfit(); what != "" {
 			s.log.Warn("request is too long", "type_url", f.subs.typeURL,
@@ -228,7 +228,9 @@ func (s *Stream) receive(c *call) {
 	for c.err == nil {
 		var f frame
 		if c.err = stream.RecvMsg(&f); c.err == nil {
-			c.err = s.response(c, f.buf.ReadOnlyData())
+			if c.err = s.response(c, f.buf.ReadOnlyData()); c.err != nil {
+				c.cancel(c.err) // the sender may be waiting for the control plane
+			}
 			f.free()
 		}
 	}

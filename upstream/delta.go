@@ -23,8 +23,6 @@ type deltaSession struct {
 	// explicit says that a name was subscribed to on this stream. As long as none
 	// was, the wildcard is subscribed to in the old form, and cannot be given up.
 	explicit bool
-	// dropped says that a wildcard was given up on this stream.
-	dropped bool
 	// unlisted is the number of resources that are held and did not fit into
 	// initial_resource_versions.
 	unlisted int
@@ -57,6 +55,7 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	if first {
 		d.unlisted = p.list(d.subs.members)
 	}
+	listed := map[string]*cache.Resource{}
 	for _, sub := range add {
 		switch {
 		case legacy:
@@ -65,7 +64,12 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
 			d.unlisted++
+		case d.subs.members == nil && d.subs.wildcard != nil:
+			listed[sub.name] = sub.answer.Resource
 		}
+	}
+	if first {
+		d.subs.listed = listed
 	}
 	d.subs.ask(add, first, now)
 	d.asked = d.asked || len(add) > 0
@@ -73,7 +77,6 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 
 	wildcard := slices.IndexFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
 	if wildcard >= 0 {
-		d.dropped = true
 		if !d.explicit {
 			// xDS: "How the client specifies what resources to return": it is there
 			// as long as nothing was subscribed to.
@@ -115,17 +118,13 @@ func (d *deltaSession) response(r *response) (cache.Update, string) {
 	return d.subs.apply(&v, false, ""), v.nack
 }
 
-// overdue tells what the control plane has not answered, which says nothing
+// conclude tells what the control plane has not answered, which says nothing
 // about its existence: it says that itself.
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaSession) overdue(now time.Time, timeout time.Duration) cache.Update {
+func (d *deltaSession) conclude(now time.Time, timeout time.Duration) cache.Update {
 	u := d.subs.newUpdate()
 	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
-		if sub.heard {
-			d.subs.settle(&u)
-		} else {
-			d.subs.fail(sub, noAnswer(timeout), &u)
-		}
+		d.subs.fail(sub, noAnswer(timeout), &u)
 	}
 	return u
 }
@@ -133,13 +132,6 @@ func (d *deltaSession) overdue(now time.Time, timeout time.Duration) cache.Updat
 func (d *deltaSession) begun() bool { return d.asked }
 
 func (d *deltaSession) pending() int { return d.size }
-
-// spoilt: go-control-plane does not send again to a second wildcard on a stream
-// what it has sent to the first.
-func (d *deltaSession) spoilt() bool {
-	w := d.subs.wildcard
-	return d.dropped && w != nil && w.wanted && !w.sent
-}
 
 func (d *deltaSession) unfit() string {
 	if d.unlisted == 0 {
@@ -157,7 +149,7 @@ type deltaPacker struct {
 	limit   int
 	out     []proto.Message
 
-	req  *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
+	req    *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
 	size   int
 	filled bool // there is something in it
 	// flushed: the first request is complete.

@@ -19,26 +19,37 @@
 //   - A response of a type that was not asked for on the stream is logged and not
 //     answered. An answer would be the first request of its type, and that, having
 //     no names, subscribes to everything.
+//   - A resource that is named twice is taken if it is the same both times. If it
+//     is not, neither is. Both are a NACK.
+//   - A wildcard is in the first request of its type on a stream, or there is a new
+//     stream for it. Otherwise a response that was on its way would make its set
+//     look smaller than it is, and go-control-plane would not send again what it
+//     has sent by name or to a wildcard before.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
 //     So does a name that a wildcard has already given.
+//   - A stream that has brought a response may end without anybody being told. Only
+//     if the next one brings none are those who wait told why. gRFC A57: "Handling
+//     ADS Stream Termination".
 //   - Delta: an ACK changes no subscriptions. The documents allow it; Istio
 //     reports it as an error.
 //   - Delta: the versions that do not fit into the first request are left out, of
-//     names first, of members of a wildcard last. What is left out comes again;
-//     what is left out and gone is told gone if it was subscribed by name.
+//     names first, of members of a wildcard last. What is left out comes again; if
+//     it is gone, the control plane says so of a name, but not of a member. That is
+//     logged.
 //   - Delta: a resource that came without a version is listed under the hash that
 //     stands in for it. No control plane knows that version, so it sends the
 //     resource again, but many (Istio) look at the names, to tell what is gone.
-//   - Delta: a wildcard that is given up while the stream stays, and wanted again,
-//     gets a new stream. go-control-plane takes what it sent for the first for
-//     known to the second, and would call the set empty.
+//   - SotW: as long as a wildcard is wanted, it alone is asked for, in the old form,
+//     and names are answered from its set. `*` together with names is in the
+//     document, but the snapshots of go-control-plane take it for one more name,
+//     and send the names as if they were everything.
 //   - SotW: the version of an old stream is only shown if all that is wanted was
 //     known on it. Otherwise the control plane might take what is new for known.
-//   - SotW: a name or wildcard that was added later on a stream may be missing
-//     from a response because that was on its way. Only the first request's names,
-//     and those that were there, are taken for absent at once; the others when
-//     15 s have passed.
+//   - SotW: a name that was added later on a stream may be missing from a full
+//     response because that was on its way. Only the first request's names, and
+//     those that were there, are taken for absent at once; the others when 15 s
+//     have passed.
 //   - SotW: names cannot be split over requests. If they exceed the limit they are
 //     sent all the same: the limit is the usual one, not necessarily the server's.
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long

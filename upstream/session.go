@@ -22,15 +22,14 @@ type session interface {
 	// response takes a response and queues the answer to it. It returns what the
 	// cache is to be told, and why if the response was not accepted as a whole.
 	response(r *response) (u cache.Update, nack string)
-	// overdue tells those who have been waiting for an answer for the timeout.
-	overdue(now time.Time, timeout time.Duration) cache.Update
+	// conclude tells what follows from the control plane's silence. It is called
+	// before requests.
+	conclude(now time.Time, timeout time.Duration) cache.Update
 	// pending returns the memory that unsent answers take, in bytes, about.
 	pending() int
 	// unfit says what did not fit into requests of the limit's length since it
 	// was last called, empty if everything did.
 	unfit() string
-	// spoilt says that the stream cannot carry what is wanted, and a new one can.
-	spoilt() bool
 }
 
 // answer is an ACK or NACK to be sent.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -12,67 +13,75 @@ import (
 )
 
 // sotwSession is the client's side of one type on a SotW stream.
+//
+// As long as the wildcard is wanted it is asked for alone, in the old form, and
+// names are answered from its set: a response to it is the whole state. By the
+// document `*` could be asked for together with names, but control planes that
+// take it for a name among others (go-control-plane's snapshots) would answer
+// with the names alone, and that would be taken for the whole state.
 type sotwSession struct {
 	subs    *subscriptions
 	answers []answer
 	size    int // of answers
 
-	nonce   string // the latest
-	version string // the last accepted
-	asked   bool   // the first request was sent
+	nonce   string   // the latest
+	version string   // the last accepted
+	asked   bool     // the first request was sent
+	names   []string // of the last request
 	// explicit says that a name was subscribed to on this stream. As long as none
 	// was, no names mean the wildcard.
 	explicit bool
-	names    []string // of the last request
-	tooLong  int      // bytes of a request that is longer than the limit
+	// leaving are the names that were given up not long ago.
+	leaving []leaving
+	// complete says that the last response was the wildcard's whole state.
+	complete bool
+	tooLong  int // bytes of a request that is longer than the limit
+}
+
+// leaving is a name that was given up. The control plane ignores the request in
+// which it was missing if a response was on its way, and if the name is wanted
+// again then, it will not send it again: so what is held of it is kept, and kept
+// up to date, until that is over. xDS: "Resource updates".
+type leaving struct {
+	sub   *subscription
+	since time.Time
 }
 
 func newSotWSession(subs *subscriptions) *sotwSession {
 	subs.opened()
-	s := &sotwSession{subs: subs, version: subs.version}
-	for sub := range subs.all() {
-		if !sub.answered {
-			// xDS: "ACK/NACK and resource type instance version". What is shown here
-			// the control plane may leave out, but this was never had.
-			s.version = ""
-		}
-	}
-	return s
+	return &sotwSession{subs: subs}
 }
 
 func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
-	changed := s.change(now)
+	changed, dropped := s.change(now)
 	var out []proto.Message
 	for i := range s.answers {
 		out = append(out, s.request(&s.answers[i], limit))
 	}
+	current := answer{nonce: s.nonce, version: s.version}
 	if changed && len(s.answers) == 0 {
-		out = append(out, s.request(&answer{nonce: s.nonce, version: s.version}, limit))
+		out = append(out, s.request(&current, limit))
 	}
 	s.answers, s.size = nil, 0
 
-	if w := s.subs.wildcard; w != nil && !w.wanted {
-		s.subs.forget(w)
-		if !s.explicit && s.asked {
-			// xDS: "How the client specifies what resources to return". No names
-			// still mean the wildcard, until there have been some.
-			s.names = []string{cache.Wildcard}
-			out = append(out, s.request(&answer{nonce: s.nonce, version: s.version}, limit))
-			s.names = nil
-			out = append(out, s.request(&answer{nonce: s.nonce, version: s.version}, limit))
-		}
+	if false {
+		// xDS: "How the client specifies what resources to return". No names still
+		// mean the wildcard, until there have been some.
+		s.names = []string{cache.Wildcard}
+		out = append(out, s.request(&current, limit))
+		s.names = nil
+		out = append(out, s.request(&current, limit))
 	}
 	return out
 }
 
-// change takes over what has changed about the subscriptions, and says whether
-// a request is due because of it.
-func (s *sotwSession) change(now time.Time) bool {
+// change takes over what has changed about the subscriptions. It says whether a
+// request is due because of it, and whether the wildcard was given up.
+func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 	if len(s.subs.changed) == 0 {
-		return false
+		return false, false
 	}
 	var add []*subscription
-	dropped := false
 	for _, sub := range s.subs.changed {
 		switch {
 		case s.subs.get(sub.name) != sub:
@@ -82,26 +91,40 @@ func (s *sotwSession) change(now time.Time) bool {
 			add = append(add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
-			dropped = true
-			if sub != s.subs.wildcard {
+			if sub == s.subs.wildcard {
+				dropped = true
 				s.subs.forget(sub)
+			} else {
+				s.leaving = append(s.leaving, leaving{sub, now})
 			}
 		}
 	}
 	s.subs.changed = nil
-	if len(add) == 0 && !dropped {
-		return false
+	if !s.asked {
+		s.version = s.resume()
 	}
 	s.subs.ask(add, !s.asked, now)
 
-	s.names = s.subs.sorted()
-	w := s.subs.wildcard
-	if w != nil && w.wanted && (len(s.names) > 0 || s.explicit) {
-		s.names = append([]string{cache.Wildcard}, s.names...)
+	var names []string
+	if s.subs.wildcard == nil {
+		names = s.subs.sorted()
 	}
-	// Having had nothing but the wildcard in the old form, giving that up takes
-	// more than a request without names.
-	return len(s.names) > 0 || s.explicit || len(add) > 0
+	changed = !s.asked && len(add) > 0 || !slices.Equal(names, s.names)
+	s.names = names
+	return changed, dropped
+}
+
+// resume returns the version to be shown in the first request of a stream. What
+// that version has, the control plane may leave out: so there is none to be shown
+// if something was never had.
+// xDS: "ACK/NACK and resource type instance version".
+func (s *sotwSession) resume() string {
+	for sub := range s.subs.all() {
+		if !sub.answered {
+			return ""
+		}
+	}
+	return s.subs.version
 }
 
 // request makes a request, with all names: a later one takes the place of an
@@ -125,6 +148,7 @@ func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryReques
 func (s *sotwSession) response(r *response) (cache.Update, string) {
 	v := accept(r)
 	s.nonce = r.nonce
+	s.subs.version = ""
 	if v.nack == "" {
 		s.version, s.subs.version = r.version, r.version
 	}
@@ -137,27 +161,43 @@ func (s *sotwSession) response(r *response) (cache.Update, string) {
 	}
 	s.answers = append(s.answers, a)
 	s.size += a.size()
-	return s.subs.apply(&v, true, r.version), v.nack
+	u := s.subs.apply(&v, true, r.version)
+	s.complete = s.subs.members != nil && !v.hidden
+	return u, v.nack
 }
 
-// overdue tells absent what has not been answered: there is no other sign.
+// conclude tells absent what has not been answered: there is no other sign.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
-func (s *sotwSession) overdue(now time.Time, timeout time.Duration) cache.Update {
+func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Update {
+	for len(s.leaving) > 0 && !s.leaving[0].since.Add(timeout).After(now) {
+		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && s.subs.get(sub.name) == sub {
+			s.subs.forget(sub)
+		}
+		s.leaving = s.leaving[1:]
+	}
 	u := s.subs.newUpdate()
+	absent := func(sub *subscription) {
+		sub.answered, sub.answer = true, cache.Change{Name: sub.name}
+		u.Changes = append(u.Changes, sub.answer)
+	}
+	if w := s.subs.wildcard; w != nil && w.wanted && s.complete {
+		for _, sub := range s.subs.changed {
+			if sub.wanted && !sub.answered && sub != s.subs.wildcard {
+				absent(sub) // from the whole state, which is known
+			}
+		}
+	}
 	for _, sub := range s.subs.overdue(now.Add(-timeout)) {
 		switch {
-		case sub.heard:
-			s.subs.settle(&u)
-		case sub == s.subs.wildcard:
-			s.subs.fail(sub, noAnswer(timeout), &u)
 		case s.subs.hidden:
 			s.subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
 			}, &u)
+		case s.subs.wildcard != nil && s.subs.members == nil:
+			s.subs.fail(sub, noAnswer(timeout), &u)
 		default:
-			sub.answered, sub.answer = true, cache.Change{Name: sub.name}
-			u.Changes = append(u.Changes, sub.answer)
+			absent(sub)
 		}
 	}
 	return u
@@ -166,8 +206,6 @@ func (s *sotwSession) overdue(now time.Time, timeout time.Duration) cache.Update
 func (s *sotwSession) begun() bool { return s.asked }
 
 func (s *sotwSession) pending() int { return s.size }
-
-func (s *sotwSession) spoilt() bool { return false }
 
 func (s *sotwSession) unfit() string {
 	if s.tooLong == 0 {

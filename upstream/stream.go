@@ -43,8 +43,7 @@ type Stream struct {
 	// wake tells the goroutine that there are notes, or answers to be sent.
 	wake chan struct{}
 
-	// inbox is what Start and Stop have noted. It is taken with the cache locked,
-	// and nothing is locked while it is held.
+	// inbox is what Start and Stop have noted. It comes last in the order of locks.
 	inbox struct {
 		sync.Mutex
 		notes []note
@@ -168,13 +167,12 @@ func (s *Stream) await() bool {
 // takeNotes takes the notes of Start and Stop, and says whether anything is
 // wanted. All that came in a burst is taken together.
 func (s *Stream) takeNotes() (wanted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.inbox.Lock()
 	notes := s.inbox.notes
 	s.inbox.notes = nil
 	s.inbox.Unlock()
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.wanted() && !time.Now().Before(s.retryAt) {
 		s.down = nil // long ago
 	}
@@ -255,7 +253,7 @@ func (s *Stream) ended(c *call) {
 		s.logged = ""
 	}
 	switch err := c.err; {
-	case err == nil, errors.Is(err, errSpoilt), s.ctx.Err() != nil:
+	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
 		return
 	case s.opts.Protocol == Auto && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.status.LastError = reason(err)

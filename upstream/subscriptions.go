@@ -23,7 +23,6 @@ type subscription struct {
 	// Of the present stream:
 	sent  bool // asked for
 	first bool // in the first request of its type
-	heard bool // wildcard: there was a response that may not know of it yet
 	// failure is why there is no answer, if that was told.
 	failure *cache.Error
 
@@ -45,13 +44,15 @@ type subscriptions struct {
 	wildcard *subscription // nil if there is none
 	wanted   int           // names and wildcard that have not been given up
 
-	// members is what the wildcard has given, under the keys of the entries.
+	// members is what the wildcard has given, under the keys of the entries. It is
+	// nil as long as there is no answer for the wildcard.
 	members map[string]*cache.Resource
 	// setVersion is the version_info under which members came, if they are
 	// exactly what came.
 	setVersion string
 
-	// version is the version_info of the last response accepted, for SotW.
+	// version is the version_info under which what is held came, for SotW. Empty
+	// if the last response was not accepted, or something came without one.
 	version string
 	// hidden: the last response had something bad whose name is not known.
 	hidden bool
@@ -62,6 +63,11 @@ type subscriptions struct {
 	live    bool
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
+	// listed, in delta, is what was listed in initial_resource_versions by name
+	// while the wildcard had no answer. It is not sent again because of the
+	// wildcard, so it counts as a member; that it belongs to the name only could
+	// not be told from a response either.
+	listed map[string]*cache.Resource
 }
 
 // waiting are names that were asked for at one time.
@@ -184,9 +190,9 @@ func (s *subscriptions) opened() {
 
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
-	s.live, s.changed, s.waiting = false, nil, nil
+	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
 	for sub := range s.all() {
-		sub.sent, sub.first, sub.heard = false, false, false
+		sub.sent, sub.first = false, false
 		if !sub.wanted {
 			s.forget(sub)
 		}
@@ -251,7 +257,7 @@ func (s *subscriptions) overdue(then time.Time) []*subscription {
 	var subs []*subscription
 	for len(s.waiting) > 0 && !s.waiting[0].since.After(then) {
 		for _, sub := range s.waiting[0].subs {
-			if sub.wanted && sub.sent && !sub.answered {
+			if sub.wanted && sub.sent && !sub.answered && sub.failure == nil {
 				subs = append(subs, sub)
 			}
 		}
@@ -268,17 +274,13 @@ func (s *subscriptions) oldest() (time.Time, bool) {
 	return s.waiting[0].since, true
 }
 
-// settle ends the wait of a wildcard of which it could not be told whether the
-// responses knew of it: by now they did, so what is held by name is all there is.
-func (s *subscriptions) settle(u *cache.Update) {
-	s.wildcard.answered = true
-	s.members = map[string]*cache.Resource{}
-	for name, sub := range s.names {
-		if sub.answer.Resource != nil {
-			s.members[name] = sub.answer.Resource
-		}
-	}
-	u.Sets = append(u.Sets, s.restate())
+// needStream says that a wildcard is wanted that was not in the first request of
+// the stream, and so needs a new one. A response that was on its way would make
+// its set look smaller than it is, go-control-plane does not send to a second
+// wildcard what it has sent to the first, and in SotW no names do not mean the
+// wildcard once there have been some.
+func (s *subscriptions) needStream(begun bool) bool {
+	return begun && s.wildcard != nil && s.wildcard.wanted && !s.wildcard.sent
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

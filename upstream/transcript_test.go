@@ -121,9 +121,6 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		p.now = p.now.Add(wait)
-		if p.session != nil {
-			u = p.session.overdue(p.now, defaultResponseTimeout)
-		}
 	case "lost", "unreachable":
 		p.session = nil
 		p.subs.lost()
@@ -139,9 +136,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	p.tell(u)
 	if p.session != nil && !quiet {
-		if p.session.spoilt() {
+		if p.subs.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
+		p.tell(p.session.conclude(p.now, defaultResponseTimeout))
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
@@ -278,8 +276,12 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		case word == "garbage":
 			r.Resource.Value = []byte{0xff}
 		case word == "misfit":
-			// A name, and a field 2 that is bytes where no type here has bytes.
-			r.Resource.Value = appendText(appendText(nil, 1, name), 1, "\xff")
+			// A name, and a field that should be a message and is none.
+			num := protowire.Number(2)
+			if typ == "cds" {
+				num = 4
+			}
+			r.Resource.Value = appendText(appendText(nil, 1, name), num, "\xff")
 		case word == "undecodable":
 			broken = func(delta bool) []byte {
 				if !delta {

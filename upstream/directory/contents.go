@@ -182,7 +182,6 @@ func (c *contents) merge() ([]item, Errors) {
 			all = append(all, it)
 		}
 	}
-	errs.sort()
 	return all, errs
 }
 

@@ -16,8 +16,8 @@
 // told by:
 //
 //   - YAML and JSON, which are proto3 JSON: a bare resource has "@type"; without
-//     it, what has "resource" is a Resource, and what has "resources" or
-//     "version_info" a DiscoveryResponse.
+//     it, what has "resources" or "version_info" is a DiscoveryResponse, and what
+//     has "resource" a Resource.
 //   - Text: by a comment `# proto-message: envoy.config.cluster.v3.Cluster` before
 //     everything else, which may name any message. Without it, it is the first of
 //     DiscoveryResponse, Resource and Any that the text fits.

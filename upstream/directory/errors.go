@@ -5,7 +5,6 @@ package directory
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,7 +28,7 @@ func (e Error) Error() string {
 // Unwrap returns e.Err.
 func (e Error) Unwrap() error { return e.Err }
 
-// Errors is all that is wrong with a directory, by file and line.
+// Errors is all that is wrong with a directory, file by file.
 type Errors []Error
 
 // Error returns one line per mistake.
@@ -56,15 +55,6 @@ func (es Errors) orNil() error {
 		return nil
 	}
 	return es
-}
-
-func (es Errors) sort() {
-	slices.SortStableFunc(es, func(a, b Error) int {
-		if c := strings.Compare(a.File, b.File); c != 0 {
-			return c
-		}
-		return a.Line - b.Line
-	})
 }
 
 var (

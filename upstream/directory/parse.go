@@ -74,7 +74,6 @@ func parse(authority, name string, data []byte) ([]item, Errors) {
 	} else {
 		formats[path.Ext(name)](r, data)
 	}
-	r.errs.sort()
 	return r.items, r.errs
 }
 
@@ -114,7 +113,7 @@ func (r *reader) document(v *value) {
 
 func (r *reader) thing(v *value) {
 	t := v.typeURL()
-	if t == responseType || t == "" && v.field("resource") == nil && v.field("resources", "version_info", "versionInfo") != nil {
+	if t == responseType || t == "" && v.field("resources", "version_info", "versionInfo") != nil {
 		r.response(v.without("@type"))
 		return
 	}

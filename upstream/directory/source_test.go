@@ -185,7 +185,7 @@ func (f *fixture) read() {
 		close(f.begin)
 	} else {
 		f.changes <- struct{}{}
-		time.Sleep(2 * quiet) // of the bubble's clock
+		<-time.After(2 * quiet) // of the bubble's clock
 	}
 	synctest.Wait()
 }
@@ -235,6 +235,22 @@ func TestInterestBeforeTheFirstReadingIsAnsweredAfterIt(t *testing.T) {
 		if got, updates := sink.take(); got != "onprem Cluster: -bar foo=1" || updates != 1 {
 			t.Errorf("told %q in %d updates", got, updates)
 		}
+	})
+}
+
+func TestInterestThatIsLostBeforeItIsAnsweredIsNotAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		for _, name := range []string{"foo", "bar", "baz"} {
+			f.Start(key(scopes[1], clusterType, name))
+			f.Stop(key(scopes[1], clusterType, name))
+		}
+		f.Start(key(scopes[1], clusterType, "bar"))
+		f.Stop(key(scopes[1], clusterType, "bar"))
+		f.Start(key(scopes[1], clusterType, "bar"))
+		f.write(map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1")})
+		f.expect(t, "at first", "onprem/a Cluster: bar=1")
+		f.write(map[string]string{"a.yaml": cluster("foo", "2") + cluster("bar", "2")})
+		f.expect(t, "then", "onprem/a Cluster: bar=2")
 	})
 }
 
@@ -290,14 +306,16 @@ func TestOnlyWhatChangedIsTold(t *testing.T) {
 	})
 }
 
-func TestAnotherVersionOfTheSameContentIsTold(t *testing.T) {
-	const file = "version: '%d'\nresource: {'@type': " + clusterType + ", name: foo}\n"
+func TestAnotherVersionIsTold(t *testing.T) {
+	const file = "version: '%d'\nresource: {'@type': " + clusterType + ", name: foo, alt_stat_name: '%d'}\n"
 	inBubble(t, func(t *testing.T, f *fixture) {
-		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 1)})
+		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 1, 1)})
 		f.Start(key(scopes[1], clusterType, "foo"))
-		f.expect(t, "at first", "onprem/a Cluster: foo=o")
-		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 2)})
-		f.expect(t, "then", "onprem/a Cluster: foo=o")
+		f.expect(t, "at first", "onprem/a Cluster: foo=1")
+		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 2, 1)})
+		f.expect(t, "of the same content", "onprem/a Cluster: foo=1")
+		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 2, 2)})
+		f.expect(t, "not another version, but other content", "onprem/a Cluster: foo=2")
 	})
 }
 
@@ -343,6 +361,9 @@ func TestNothingIsToldAfterStop(t *testing.T) {
 		synctest.Wait()
 		if got, _ := f.sink.take(); !strings.HasSuffix(got, " foo=2 *=[foo=2]") {
 			t.Errorf("told after another Start: %s", got)
+		}
+		if n := len(f.fresh); n != 0 {
+			t.Errorf("%d topics are still noted as new", n)
 		}
 		if n := len(f.interests); n != 1 {
 			t.Errorf("%d tables of interests, want 1", n)
@@ -397,6 +418,8 @@ func TestWhileAFileWasNeverGoodNothingIsSaidToBeAbsent(t *testing.T) {
 		f.start(scopes[1], clusterType, "foo", "bar", cache.Wildcard)
 		f.expect(t, "with a bad file",
 			"onprem/a Cluster: foo=1 bar:Unavailable: the authority's file b.yaml could not be read yet *=[foo=1]")
+		f.read()
+		f.expect(t, "when nothing has changed", "")
 		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("baz", "1")})
 		f.expect(t, "when it is good", "onprem/a Cluster: -bar *[baz=1]")
 		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("baz", "1"), "c.yaml": "bad"})
@@ -474,11 +497,14 @@ func TestOtherFilesArePassedOver(t *testing.T) {
 func TestFilesAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.Start(key(scopes[1], clusterType, cache.Wildcard))
-		swapped := false
+		swapped, opened := false, 0
 		f.memory.set(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": cluster("bar", "1")})
 		f.memory.mu.Lock()
 		f.memory.onOpen = func(name string) {
-			if name == "b.yaml" && !swapped {
+			if name == "b.yaml" {
+				opened++
+			}
+			if opened == 2 && !swapped { // the first time it was only looked at
 				swapped = true
 				f.memory.set(map[string]string{"a.yaml": cluster("foo", "22"), "b.yaml": cluster("bar", "22")})
 			}
@@ -498,9 +524,9 @@ func TestDirectoryIsReadOnceItIsQuiet(t *testing.T) {
 		begin := time.Now()
 		for range 5 {
 			f.changes <- struct{}{}
-			time.Sleep(quiet / 2)
+			<-time.After(quiet / 2)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		f.reads(t, begin, 2*quiet+quiet) // the last change was at 4*quiet/2
 	})
 }
@@ -514,7 +540,7 @@ func TestDirectoryThatIsNeverQuietIsReadNevertheless(t *testing.T) {
 		begin := time.Now()
 		for time.Since(begin) < patience+quiet/2 {
 			f.changes <- struct{}{}
-			time.Sleep(quiet / 3)
+			<-time.After(quiet / 3)
 		}
 		f.reads(t, begin, patience)
 	})
@@ -526,9 +552,9 @@ func TestDirectoryIsReadFromTimeToTimeWithoutNotice(t *testing.T) {
 		f.Start(key(scopes[1], clusterType, "foo"))
 		f.expect(t, "at first", "onprem/a Cluster: foo=1")
 		f.memory.set(map[string]string{"a.yaml": cluster("foo", "2")})
-		time.Sleep(rescan - 2*quiet)
+		<-time.After(rescan - 2*quiet)
 		f.expect(t, "before it is time", "")
-		time.Sleep(2 * quiet)
+		<-time.After(2 * quiet)
 		f.expect(t, "after", "onprem/a Cluster: foo=2")
 	})
 }
@@ -582,11 +608,56 @@ func TestSourceFeedsACache(t *testing.T) {
 			t.Errorf("state %+v", state)
 		}
 		sink.Unwatch(w)
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.interests) > 0 {
 			t.Errorf("interests after the linger time: %v", s.interests)
 		}
+	})
+}
+
+// What is as it was is not parsed again.
+func TestUnchangedFilesAreKept(t *testing.T) {
+	fsys := fstest.MapFS{"a.yaml": {Data: []byte(cluster("foo", "1"))}, "b.yaml": {Data: []byte("bad")}}
+	f := folder{fsys: fsys, authority: "onprem"}
+	first := f.read(&contents{})
+	fsys["c.yaml"] = &fstest.MapFile{Data: []byte(cluster("bar", "1"))}
+	second := f.read(first)
+	if len(second.files) != 3 || first.files[0] != second.files[0] || first.files[1] != second.files[1] {
+		t.Errorf("files %v and then %v", first.files, second.files)
+	}
+}
+
+// blocked is a sink that takes its time.
+type blocked struct{ entered, leave chan struct{} }
+
+func (b blocked) Apply(cache.Update) {
+	close(b.entered)
+	<-b.leave
+}
+
+func TestNothingIsToldAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := blocked{make(chan struct{}), make(chan struct{})}
+		s := NewFS(fstest.MapFS{}, "onprem", sink, slog.New(slog.DiscardHandler))
+		s.Start(key(scopes[1], clusterType, "foo"))
+		<-sink.entered
+		closed := false
+		go func() {
+			s.Close()
+			closed = true
+		}()
+		synctest.Wait()
+		if closed {
+			t.Error("closed while the sink was told something")
+		}
+		close(sink.leave)
+		synctest.Wait()
+		if !closed {
+			t.Error("not closed")
+		}
+		s.Start(key(scopes[1], clusterType, "bar"))
+		synctest.Wait() // a second Apply would panic
 	})
 }

@@ -44,7 +44,7 @@ func yamlError(err error) *Error {
 	text, line := err.Error(), 1 // the library names no line for the first
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
-		if false {
+		if m[1] != "" {
 			line, _ = strconv.Atoi(m[1])
 		}
 	}

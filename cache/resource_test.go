@@ -1,0 +1,231 @@
+package cache
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	"pgregory.net/rapid"
+)
+
+// Field 1 is the name in every xDS resource: BytesValue is one that has it and
+// whatever else as unknown fields.
+func nameOf(t *rapid.T, value []byte) string {
+	t.Helper()
+	var m wrapperspb.BytesValue
+	if err := proto.Unmarshal(value, &m); err != nil {
+		t.Fatal(err)
+	}
+	return string(m.Value)
+}
+
+func spec() *rapid.Generator[Spec] {
+	return rapid.Custom(func(t *rapid.T) Spec {
+		s := Spec{
+			Name:    rapid.StringN(1, 40, 300).Draw(t, "name"),
+			Version: rapid.StringN(0, 10, 20).Draw(t, "version"),
+			TypeURL: "type.googleapis.com/" + rapid.StringMatching(`[a-z]{1,20}(\.[A-Za-z]{1,150})?`).Draw(t, "type"),
+		}
+		if rapid.Bool().Draw(t, "has a name inside") {
+			inner := s.Name
+			if rapid.Bool().Draw(t, "another one") {
+				inner = rapid.StringN(1, 10, -1).Draw(t, "inner")
+			}
+			s.Value = appendString(s.Value, 1, inner)
+		}
+		content := rapid.SliceOfN(rapid.Byte(), 0, 400).Draw(t, "content")
+		s.Value = appendString(s.Value, 2, string(content))
+		if rapid.Bool().Draw(t, "has extra fields") {
+			extra, err := proto.Marshal(&discoveryv3.Resource{Aliases: []string{"other"}, Ttl: durationpb.New(5)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Extra = extra
+		}
+		return s
+	})
+}
+
+// What is appended is a message that says what the resource is, and the same
+// bytes for everybody.
+func TestEncodingsSayTheResource(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := spec().Draw(t, "spec")
+		r := NewResource(s)
+		name := s.Name
+		switch rapid.IntRange(0, 2).Draw(t, "renamed") {
+		case 0:
+			name = rapid.StringN(1, 200, -1).Draw(t, "new name")
+		case 1:
+			name = cmp.Or(r.inner, s.Name)
+		}
+		before := mem.BufferSlice{mem.SliceBuffer("\x0a\x01x")} // system_version_info, version_info
+
+		version := s.Version
+		if version == "" {
+			version = fmt.Sprintf("%016x", r.Hash())
+		}
+		if r.Version() != version || r.Name() != s.Name || r.TypeURL() != s.TypeURL || !bytes.Equal(r.Value(), s.Value) {
+			t.Fatalf("%q %q %q %x", r.Name(), r.Version(), r.TypeURL(), r.Value())
+		}
+
+		var delta discoveryv3.DeltaDiscoveryResponse
+		encoded := r.AppendDelta(before, name)
+		if err := proto.Unmarshal(encoded.Materialize(), &delta); err != nil {
+			t.Fatal(err)
+		}
+		if len(delta.Resources) != 1 || delta.SystemVersionInfo != "x" {
+			t.Fatalf("delta response: %v", &delta)
+		}
+		got := delta.Resources[0]
+		checkAny(t, s, name, got.Resource)
+		want := &discoveryv3.Resource{Name: name, Version: version, Resource: got.Resource}
+		if s.Extra != nil {
+			want.Aliases, want.Ttl = []string{"other"}, durationpb.New(5)
+		}
+		if !proto.Equal(got, want) {
+			t.Fatalf("delta: %v, want %v", got, want)
+		}
+		if name == s.Name && r.Size() != encoded.Len()-before.Len() {
+			t.Fatalf("size %d, is %d", r.Size(), encoded.Len()-before.Len())
+		}
+
+		var sotw discoveryv3.DiscoveryResponse
+		if err := proto.Unmarshal(r.AppendSotW(before, name).Materialize(), &sotw); err != nil {
+			t.Fatal(err)
+		}
+		if len(sotw.Resources) != 1 || sotw.VersionInfo != "x" {
+			t.Fatalf("SotW response: %v", &sotw)
+		}
+		if inner := nameOf(t, sotw.Resources[0].Value); inner != name && inner != "" {
+			t.Fatalf("SotW: the name inside is %q, want %q", inner, name)
+		}
+		if !bytes.HasPrefix(sotw.Resources[0].Value, s.Value) || sotw.Resources[0].TypeUrl != s.TypeURL {
+			t.Fatalf("SotW: %v", sotw.Resources[0])
+		}
+	})
+}
+
+// checkAny checks the Any that a delta client gets under that name: the origin's
+// own under its own name, and with the name in it otherwise.
+func checkAny(t *rapid.T, s Spec, name string, got *anypb.Any) {
+	t.Helper()
+	want := s.Value
+	if inner, err := InnerName(s.Value); err != nil {
+		t.Fatal(err)
+	} else if name != s.Name && inner != "" && inner != name {
+		want = appendString(bytes.Clone(want), 1, name)
+	}
+	if got.TypeUrl != s.TypeURL || !bytes.Equal(got.Value, want) {
+		t.Fatalf("Any: %v, want value %x", got, want)
+	}
+}
+
+// Invariant: what many clients receive shares the same bytes.
+func TestEncodingsShareTheValue(t *testing.T) {
+	value := message("foo", strings.Repeat("x", 1<<20))
+	r := NewResource(Spec{Name: "foo", TypeURL: testType, Value: value})
+	nameless := NewResource(Spec{Name: "foo", TypeURL: testType, Value: appendString(nil, 2, "x")})
+	own, other := unsafe.SliceData(r.delta.ReadOnlyData()), unsafe.SliceData(value)
+	if own == other {
+		t.Error("the value is not copied: whoever gave it may change it")
+	}
+	for _, c := range []struct {
+		what    string
+		msg     mem.BufferSlice
+		pieces  int
+		private int // bytes
+	}{
+		{"delta", r.AppendDelta(nil, "foo"), 1, 0},
+		{"SotW", r.AppendSotW(nil, "foo"), 1, 0},
+		{"SotW without a name inside", nameless.AppendSotW(nil, "a/b"), 1, 1 << 21},
+		{"renamed delta", r.AppendDelta(nil, "a/b"), 3, 150},
+		{"renamed SotW", r.AppendSotW(nil, "a/b"), 3, 100},
+	} {
+		if len(c.msg) != c.pieces {
+			t.Errorf("%s: %d pieces, want %d", c.what, len(c.msg), c.pieces)
+		}
+		private, shared := 0, 0
+		all := r.delta.ReadOnlyData()
+		for _, p := range c.msg {
+			b := p.ReadOnlyData()
+			at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(all)))
+			if at < uintptr(len(all)) {
+				shared += len(b)
+			} else {
+				private += len(b)
+			}
+		}
+		if shared < len(value) && c.private < len(value) || private > c.private {
+			t.Errorf("%s: %d bytes shared and %d private, of a value of %d", c.what, shared, private, len(value))
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		var msg [2]mem.Buffer
+		r.AppendSotW(r.AppendDelta(msg[:0], "foo"), "foo")
+	}); n > 1 {
+		t.Errorf("%v allocations under the own name", n)
+	}
+}
+
+func TestHashIsThatOfTheContent(t *testing.T) {
+	base := Spec{Name: "foo", Version: "1", TypeURL: testType, Value: message("foo", "x")}
+	renamed, again := base, base
+	renamed.Name, again.Version = "bar", "2"
+	if h := NewResource(base).Hash(); h != NewResource(renamed).Hash() || h != NewResource(again).Hash() {
+		t.Error("name or version are in the hash")
+	}
+	for what, change := range map[string]func(*Spec){
+		"type":  func(s *Spec) { s.TypeURL += "x" },
+		"value": func(s *Spec) { s.Value = message("foo", "y") },
+		"extra": func(s *Spec) { s.Extra = appendString(nil, 4, "alias") },
+	} {
+		s := base
+		change(&s)
+		if NewResource(s).Hash() == NewResource(base).Hash() {
+			t.Errorf("%s is not in the hash", what)
+		}
+	}
+}
+
+func TestVersionsOfTheContentHaveTheSameLength(t *testing.T) {
+	for _, h := range []uint64{0, 1, 1 << 60, 1<<64 - 1} {
+		if got, want := formatHash(h), fmt.Sprintf("%016x", h); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func FuzzInnerName(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add(message("foo", "bar"))
+	f.Add(append(message("foo", "bar"), message("baz", "")...))
+	f.Add([]byte("\x08\x01\x0a\x03foo"))
+	f.Add([]byte("\x0b\x0a\x03foo\x0c"))
+	f.Add([]byte("\x0a\x04foo"))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		name, err := InnerName(value)
+		var m wrapperspb.BytesValue
+		if protoErr := proto.Unmarshal(value, &m); (err == nil) != (protoErr == nil) {
+			t.Fatalf("error %v, protobuf's %v", err, protoErr)
+		}
+		if err == nil && name != string(m.Value) {
+			t.Fatalf("name %q, want %q", name, m.Value)
+		}
+		// Whatever the value is, the fields around it are right.
+		r := NewResource(Spec{Name: "n", TypeURL: testType, Value: value})
+		var delta discoveryv3.DeltaDiscoveryResponse
+		if err := proto.Unmarshal(r.AppendDelta(nil, "other").Materialize(), &delta); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

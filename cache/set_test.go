@@ -1,0 +1,516 @@
+package cache
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+)
+
+// newWatchedSet returns a set that is fed by the test and has one watcher.
+func newWatchedSet(t testing.TB) (*Cache, *Set, *setCounter) {
+	t.Helper()
+	c := New(newFeeds(), Options{Linger: time.Hour})
+	t.Cleanup(c.Close)
+	w := &setCounter{}
+	return c, c.WatchSet(testKey(Wildcard), w), w
+}
+
+// put and gone are changes of a member.
+func put(name, content string) Change {
+	return Change{Name: name, Resource: res(name, "", content)}
+}
+
+func gone(name string) Change { return Change{Name: name} }
+
+// delta and full apply changes to the wildcard set.
+func delta(c *Cache, changes ...Change) { c.Apply(setUpdate(SetUpdate{Changes: changes})) }
+
+func full(c *Cache, version string, changes ...Change) {
+	c.Apply(setUpdate(SetUpdate{Changes: changes, Full: true, Version: version}))
+}
+
+// since reads at most n changes, all if n is negative, printed.
+func since(s *Set, w *SetWatch, n int) (changes []string, all bool) {
+	all = s.Since(w, func(name string, r *Resource) bool {
+		if n == 0 {
+			return false
+		}
+		n--
+		if r == nil {
+			changes = append(changes, "-"+name)
+		} else {
+			changes = append(changes, "+"+name)
+		}
+		return true
+	})
+	return changes, all
+}
+
+func expectSince(t *testing.T, s *Set, w *SetWatch, want ...string) {
+	t.Helper()
+	if got, all := since(s, w, -1); !all || !slices.Equal(got, want) {
+		t.Errorf("since then %v (all: %v), want %v", got, all, want)
+	}
+}
+
+func TestSetIsPresentOnceItsMembersAreKnown(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	expect := func(what string, status Status, err *Error, told int) {
+		t.Helper()
+		if gotStatus, gotErr := s.Status(); gotStatus != status || (gotErr == nil) != (err == nil) || err != nil && *gotErr != *err {
+			t.Errorf("%s: %v %v, want %v %v", what, gotStatus, gotErr, status, err)
+		}
+		if w.told != told || w.woken != told {
+			t.Errorf("%s: told %d times and woken %d times, want %d", what, w.told, w.woken, told)
+		}
+	}
+	expect("at first", Requested, nil, 0)
+	fail := func(e Error) { c.Apply(setUpdate(SetUpdate{Err: &e})) }
+	fail(*unavailable)
+	expect("failed", Failed, unavailable, 1)
+	fail(*unavailable)
+	expect("failed in the same way", Failed, unavailable, 1)
+	fail(*notFound)
+	expect("failed in another way", Failed, notFound, 2)
+	full(c, "1")
+	expect("empty", Present, nil, 3)
+	full(c, "2")
+	expect("empty again", Present, nil, 3)
+	fail(*unavailable)
+	expect("failed after it was known", Present, nil, 3)
+}
+
+func TestSetIsWhatTheUpdatesSay(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "1", put("a", "1"), put("b", "1"), put("c", "1"))
+	expectSince(t, s, &w.SetWatch, "+a", "+b", "+c")
+	full(c, "2", put("c", "1"), put("b", "2"))
+	expectSince(t, s, &w.SetWatch, "-a", "+b")
+	delta(c, put("d", "1"), gone("c"), gone("never there"))
+	expectSince(t, s, &w.SetWatch, "+d", "-c")
+	if s.Len() != 2 || s.Member("b") == nil || s.Member("c") != nil || s.Member("none") != nil {
+		t.Errorf("%d members", s.Len())
+	}
+	w.told = 0
+	full(c, "3", put("d", "1"), Change{Name: "b", Resource: res("b", "another", "2")})
+	if got := s.Member("b").Version(); got != "another" {
+		t.Errorf("version %s of a member that came under another one", got)
+	}
+	delta(c, put("d", "1"), gone("a"))
+	if w.told > 0 {
+		t.Errorf("told %d times of nothing", w.told)
+	}
+	expectSince(t, s, &w.SetWatch)
+}
+
+// Invariant: clients never lose what they had because it could not be had anew.
+func TestMemberThatCouldNotBeHadStays(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "1", put("a", "1"), put("b", "1"))
+	expectSince(t, s, &w.SetWatch, "+a", "+b")
+	full(c, "2", Change{Name: "a", Err: unavailable}, put("b", "1"))
+	delta(c, Change{Name: "b", Err: unavailable})
+	expectSince(t, s, &w.SetWatch)
+}
+
+// What the authority said of it changes nothing about a member being gone.
+func TestMemberThatIsGoneWithAnErrorIsGone(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "1", put("a", "1"), put("b", "1"))
+	expectSince(t, s, &w.SetWatch, "+a", "+b")
+	delta(c, Change{Name: "a", Err: notFound, Gone: true})
+	expectSince(t, s, &w.SetWatch, "-a")
+	full(c, "2", Change{Name: "b", Err: notFound, Gone: true})
+	expectSince(t, s, &w.SetWatch, "-b")
+}
+
+func TestWatcherIsNotToldOfWhatCameAndWent(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	delta(c, put("a", "1"))
+	expectSince(t, s, &w.SetWatch, "+a")
+	delta(c, put("b", "1"))
+	delta(c, put("c", "1"))
+	delta(c, gone("b"))
+	expectSince(t, s, &w.SetWatch, "+c")
+}
+
+func TestNewWatcherBeginsWithAllThatIsThere(t *testing.T) {
+	c, s, _ := newWatchedSet(t)
+	delta(c, put("a", "1"), put("b", "1"), gone("a"), put("c", "1"), put("b", "2"))
+	w := &setCounter{}
+	c.WatchSet(testKey(Wildcard), w)
+	expectSince(t, s, &w.SetWatch, "+c", "+b")
+}
+
+func TestCutReadingGoesOnWhereItEnded(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	delta(c, put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"))
+	if got, all := since(s, &w.SetWatch, 2); all || !slices.Equal(got, []string{"+a", "+b"}) {
+		t.Fatalf("%v %v", got, all)
+	}
+	delta(c, put("a", "2"), put("c", "2"), gone("b"), put("b", "3"))
+	if got, all := since(s, &w.SetWatch, 0); all || got != nil {
+		t.Fatalf("%v %v", got, all)
+	}
+	expectSince(t, s, &w.SetWatch, "+d", "+a", "+c", "+b")
+}
+
+// The place at which a watcher stands in the order may be forgotten, and all that
+// has changed since too.
+func TestForgottenPlaceIsFoundAgain(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	sweep := func() {
+		s.sweepAt = 0 // as if many had come and gone
+		delta(c, put("short-lived", "1"), gone("short-lived"))
+	}
+	delta(c, put("a", "1"), put("b", "1"), put("c", "1"))
+	expectSince(t, s, &w.SetWatch, "+a", "+b", "+c")
+	delta(c, gone("c"))
+	expectSince(t, s, &w.SetWatch, "-c")
+	sweep()
+	if len(s.members) != 2 {
+		t.Fatalf("%d members are kept, want 2", len(s.members))
+	}
+	expectSince(t, s, &w.SetWatch)
+	sweep()
+	delta(c, put("d", "1"), put("a", "2"))
+	expectSince(t, s, &w.SetWatch, "+d", "+a")
+}
+
+func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	delta(c, put("a", "1"), put("b", "1"), gone("a"), put("c", "2"))
+	f := s.Full(&w.SetWatch, func(*Resource) {})
+	var response discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &response); err != nil {
+		t.Fatal(err)
+	}
+	if len(response.Resources) != 2 || f.Len != 2 {
+		t.Fatalf("%d resources, said to be %d", len(response.Resources), f.Len)
+	}
+	for i, name := range []string{"b", "c"} {
+		if a := response.Resources[i]; a.TypeUrl != testType || string(a.Value) != string(s.Member(name).Value()) {
+			t.Errorf("resource %d is %v", i, a)
+		}
+	}
+	expectSince(t, s, &w.SetWatch)
+	if other := s.Full(&SetWatch{}, func(*Resource) {}); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+		t.Error("the same state was encoded twice")
+	}
+	delta(c, put("c", "2"))
+	if other := s.Full(&SetWatch{}, func(*Resource) {}); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+		t.Error("the unchanged state was encoded again")
+	}
+	delta(c, gone("b"), gone("c"))
+	if f := s.Full(&w.SetWatch, func(*Resource) {}); f.Len != 0 || f.Resources.Len() != 0 {
+		t.Errorf("of an empty set: %d resources, %d bytes", f.Len, f.Resources.Len())
+	}
+	delta(c, put("d", "1"))
+	expectSince(t, s, &w.SetWatch, "+d")
+}
+
+// Invariant: versions mean the same everywhere.
+func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
+	c, s, _ := newWatchedSet(t)
+	a, b := put("a", "1"), put("b", "1")
+	expect := func(what, want string) {
+		t.Helper()
+		if got := s.Version(); got != want {
+			t.Errorf("%s: version %s, want %s", what, got, want)
+		}
+		if got := s.Full(&SetWatch{}, func(*Resource) {}).Version; got != want {
+			t.Errorf("%s: full version %s, want %s", what, got, want)
+		}
+	}
+	hashOf := func(changes ...Change) string {
+		c, s, _ := newWatchedSet(t)
+		delta(c, changes...)
+		return s.Version()
+	}
+	full(c, "7", a, b)
+	expect("the origin's state", "7")
+	full(c, "8", b, a)
+	expect("the same under another version", "8")
+	delta(c, a)
+	expect("nothing changed", "8")
+	delta(c, put("b", "2"))
+	expect("a part changed", hashOf(put("b", "2"), a))
+	delta(c, b)
+	expect("as before, but not as the origin gave it", hashOf(a, b))
+	c.Apply(setUpdate(SetUpdate{Version: "8.1", Changes: []Change{a}}))
+	expect("a version of a part", hashOf(a, b))
+	full(c, "9", a)
+	expect("the origin's state again", "9")
+	full(c, "", a, b)
+	expect("an origin without a version", hashOf(a, b))
+	full(c, "", a, put("b", "2"))
+	expect("an origin without a version, changed", hashOf(a, put("b", "2")))
+	nameless := func(name, content string) Change {
+		return Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: appendString(nil, 2, content)})}
+	}
+	if hashOf(nameless("a", "1"), nameless("b", "2")) == hashOf(nameless("a", "2"), nameless("b", "1")) {
+		t.Error("sets in which the names are changed round have the same version")
+	}
+	if hashOf(a) == hashOf(b) || hashOf(a) == hashOf(a, b) || hashOf(a) == hashOf() || hashOf(a) == hashOf(put("a", "2")) {
+		t.Error("different sets have the same version")
+	}
+}
+
+// A replica that was there before and one that has just started say the same.
+func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c, s, _ := newWatchedSet(t)
+		key := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		changes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Change {
+			k := key.Draw(t, "key")
+			if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
+				return gone(k)
+			}
+			// The same content may come under another spelling of the name.
+			r := NewResource(Spec{
+				Name:    rapid.SampledFrom([]string{k, "xdstp:" + k}).Draw(t, "spelling"),
+				TypeURL: testType, Value: message("inside", rapid.StringMatching("[xy]").Draw(t, "content")),
+			})
+			return Change{Name: k, Resource: r}
+		}), 0, 20).Draw(rt, "changes")
+		for _, change := range changes {
+			delta(c, change)
+		}
+		fresh, freshSet, _ := newWatchedSet(t)
+		var now []Change
+		s.Since(&SetWatch{}, func(name string, r *Resource) bool {
+			// What is served: the member under the name that it came with.
+			now = append(now, Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: r.Value()})})
+			return true
+		})
+		slices.SortFunc(now, func(a, b Change) int { return rapid.IntRange(-1, 1).Draw(rt, "order") })
+		delta(fresh, now...)
+		if got, want := s.Version(), freshSet.Version(); got != want {
+			rt.Fatalf("version %s, of a new set with the same members %s", got, want)
+		}
+	})
+}
+
+// One who does not read costs at most what it knows: members that come and go
+// after are forgotten.
+func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
+	for known, churn := range map[int]int{10: 100_000, 3000: 10_000} {
+		c, s, w := newWatchedSet(t)
+		for i := range known {
+			delta(c, put(fmt.Sprint("known ", i), "x"))
+		}
+		since(s, &w.SetWatch, -1)
+		reader := &setCounter{}
+		c.WatchSet(testKey(Wildcard), reader)
+		most := 0
+		for i := range churn {
+			delta(c, put(fmt.Sprint(i), "x"))
+			if i%1000 == 0 {
+				since(s, &reader.SetWatch, -1)
+			}
+			delta(c, gone(fmt.Sprint(i)))
+			if i < known {
+				delta(c, gone(fmt.Sprint("known ", i)))
+			}
+			most = max(most, len(s.members))
+		}
+		if limit := 2*(known+1) + minSweep + 2; most > limit {
+			t.Errorf("knowing %d: up to %d members are kept, want at most %d", known, most, limit)
+		}
+		removals := map[string]bool{}
+		s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+			if r == nil {
+				removals[name] = true
+			}
+			return true
+		})
+		for i := range known {
+			if !removals[fmt.Sprint("known ", i)] {
+				t.Fatalf("knowing %d: not told that %d was removed", known, i)
+			}
+		}
+		if len(removals) > known+1 {
+			t.Errorf("knowing %d: told of %d removals", known, len(removals))
+		}
+	}
+}
+
+// modelSet is what a set should be, and what its watchers have seen of it.
+type modelSet struct {
+	c        *Cache
+	s        *Set
+	members  map[string]uint64 // hash of the content
+	changed  map[string]int    // how often the member has changed
+	watchers []*modelWatcher
+}
+
+type modelWatcher struct {
+	setCounter
+	have  map[string]uint64
+	taken map[string]int // as modelSet.changed was
+	fresh bool           // nothing has been told since all was read
+}
+
+func (m *modelSet) set(name string, hash uint64, there bool) (changed bool) {
+	old, was := m.members[name]
+	if was == there && old == hash {
+		return false
+	}
+	if there {
+		m.members[name] = hash
+	} else {
+		delete(m.members, name)
+	}
+	m.changed[name]++
+	return true
+}
+
+func (m *modelSet) tell(t *rapid.T, changed bool) {
+	for _, w := range m.watchers {
+		if (w.told > 0) != changed || w.told > 1 || w.woken != w.told {
+			t.Fatalf("told %d times and woken %d times of a change: %v", w.told, w.woken, changed)
+		}
+		if w.told > 0 {
+			w.fresh = false
+		}
+		w.told, w.woken = 0, 0
+	}
+}
+
+func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
+	all := m.s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+		if n == 0 {
+			return false
+		}
+		n--
+		if r == nil {
+			if _, there := m.members[name]; there {
+				t.Fatalf("%s was told to be removed", name)
+			}
+			delete(w.have, name)
+		} else {
+			if m.changed[name] == w.taken[name] {
+				t.Fatalf("%s was told again without a change", name)
+			}
+			w.have[name] = r.Hash()
+		}
+		w.taken[name] = m.changed[name]
+		return true
+	})
+	if all && !maps.Equal(w.have, m.members) {
+		t.Fatalf("having read all: %v, want %v", w.have, m.members)
+	}
+	w.fresh = all
+}
+
+// After any row of changes and readings, in pieces or whole, each watcher has
+// what the set has, and was told whenever it has not.
+func TestWatchersHaveWhatTheSetHas(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f", "g"}
+	rapid.Check(t, func(rt *rapid.T) {
+		c, s, _ := newWatchedSet(t)
+		full(c, "")
+		m := &modelSet{c: c, s: s, members: map[string]uint64{}, changed: map[string]int{}}
+		draw := func(t *rapid.T, what string) (Change, bool) {
+			name := rapid.SampledFrom(names).Draw(t, what)
+			switch rapid.IntRange(0, 5).Draw(t, "content") {
+			case 0, 1:
+				return gone(name), false
+			case 2:
+				return Change{Name: name, Err: unavailable}, false
+			default:
+				return put(name, rapid.StringMatching("[xyz]").Draw(t, "letter")), true
+			}
+		}
+		watcher := func(t *rapid.T) *modelWatcher {
+			if len(m.watchers) == 0 {
+				t.Skip("nobody watches")
+			}
+			return rapid.SampledFrom(m.watchers).Draw(t, "watcher")
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"delta": func(t *rapid.T) {
+				var changes []Change
+				changed := false
+				for range rapid.IntRange(0, 4).Draw(t, "changes") {
+					change, there := draw(t, "name")
+					if change.Err == nil {
+						var hash uint64
+						if there {
+							hash = change.Resource.Hash()
+						}
+						changed = m.set(change.Name, hash, there) || changed
+					}
+					changes = append(changes, change)
+				}
+				delta(c, changes...)
+				m.tell(t, changed)
+			},
+			"full": func(t *rapid.T) {
+				var changes []Change
+				changed := false
+				said := map[string]bool{}
+				for range rapid.IntRange(0, 7).Draw(t, "members") {
+					change, there := draw(t, "name")
+					if said[change.Name] || !there && change.Err == nil {
+						continue
+					}
+					said[change.Name] = true
+					changes = append(changes, change)
+					if there {
+						changed = m.set(change.Name, change.Resource.Hash(), true) || changed
+					}
+				}
+				for _, name := range names {
+					if !said[name] {
+						changed = m.set(name, 0, false) || changed
+					}
+				}
+				full(c, rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "version"), changes...)
+				m.tell(t, changed)
+			},
+			"sweep": func(t *rapid.T) {
+				s.sweepAt = 0 // as if many had come and gone
+				delta(c, put("short-lived", "x"))
+				delta(c, gone("short-lived"))
+				for _, w := range m.watchers {
+					w.told, w.woken, w.fresh = 0, 0, false
+				}
+			},
+			"watch": func(t *rapid.T) {
+				w := &modelWatcher{have: map[string]uint64{}, taken: map[string]int{}}
+				c.WatchSet(testKey(Wildcard), w)
+				m.watchers = append(m.watchers, w)
+			},
+			"unwatch": func(t *rapid.T) {
+				w := watcher(t)
+				c.Unwatch(w)
+				m.watchers = slices.DeleteFunc(m.watchers, func(o *modelWatcher) bool { return o == w })
+			},
+			"read": func(t *rapid.T) {
+				m.read(t, watcher(t), rapid.IntRange(-1, 5).Draw(t, "changes"))
+			},
+			"read full": func(t *rapid.T) {
+				w := watcher(t)
+				s.Full(&w.SetWatch, func(*Resource) {})
+				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
+			},
+			"": func(t *rapid.T) {
+				if s.Len() != len(m.members) {
+					t.Fatalf("%d members, want %d", s.Len(), len(m.members))
+				}
+				for _, w := range m.watchers {
+					if w.fresh && !maps.Equal(w.have, m.members) {
+						t.Fatalf("not told: has %v, want %v", w.have, m.members)
+					}
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,57 @@
+package downstream
+
+import (
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// A request, or a change, that comes between the sender's last look and its end
+// is still answered: by the same sender.
+func TestNothingIsMissedWhileTheSenderEnds(t *testing.T) {
+	ch := newTestCache(&recordingFeeder{}, 1000)
+	defer ch.Close()
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	scope := oldStyleScope("")
+	put := func(name, content string) {
+		ch.Apply(cache.Update{Scope: scope, TypeURL: endpointType, Changes: []cache.Change{
+			{Name: name, Resource: newTestResource(endpointType, name, "", content)},
+		}})
+	}
+	subscribe := func(c *testClient, name string) {
+		t.Helper()
+		if err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, happens := range map[string]func(*testClient){
+		"a request": func(c *testClient) { subscribe(c, "a") },
+		"a change":  func(*testClient) { put("a", "changed") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := newTestClient(server, deltaForm.name, &corev3.Node{})
+			defer c.close()
+			subscribe(c, "a")
+			put("a", what)
+			if r := c.st.next(); r == nil {
+				t.Fatal("no response to the subscription")
+			}
+			if r := c.st.next(); r != nil {
+				t.Fatalf("a second response: %v", decode(t, c.st.form, r))
+			}
+			happens(c)
+			if c.st.inbox.sleep() {
+				t.Fatal("the sender ended, and nobody is woken in its place")
+			}
+			if r := c.st.next(); r == nil {
+				t.Fatal("nothing to send after all")
+			}
+			if r := c.st.next(); r != nil || !c.st.inbox.sleep() {
+				t.Fatal("the sender does not end")
+			}
+		})
+	}
+}

@@ -1,0 +1,656 @@
+package downstream
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestClientsConverge holds, for any interleaving of what an origin does and of
+// what clients of both forms do:
+//
+//   - when all has been read, a client has exactly what the origin has of what it
+//     subscribed to;
+//   - it is not sent what it has, unless it asked anew, or the form demands a full
+//     state;
+//   - it is not told that something is gone that it neither has nor asked for.
+func TestClientsConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.SampledFrom([]int{DefaultMaxResponseBytes, 500, 300}).Draw(t, "limit")
+		o := newModelOrigin(rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "idle topics"))
+		defer o.cache.Close()
+		server, _ := newTestServer(o.cache, limit)
+		var clients []*modelClient
+		for i, form := range []string{deltaForm.name, sotwForm.name, deltaForm.name, sotwForm.name} {
+			c := &modelClient{server: server, origin: o, form: form, id: form + strconv.Itoa(i)}
+			c.connect()
+			clients = append(clients, c)
+		}
+		client := rapid.SampledFrom(clients)
+		t.Repeat(map[string]func(*rapid.T){
+			"origin changes": func(t *rapid.T) { o.change(t) },
+			"origin answers": func(t *rapid.T) { o.answer(t) },
+			"request":        func(t *rapid.T) { client.Draw(t, "client").request(t) },
+			"request again":  func(t *rapid.T) { client.Draw(t, "client").request(t) },
+			"send":           func(t *rapid.T) { client.Draw(t, "client").fetch(t) },
+			"receive":        func(t *rapid.T) { client.Draw(t, "client").receive(t) },
+			"reconnect":      func(t *rapid.T) { client.Draw(t, "client").reconnect(t) },
+		})
+		for busy := true; busy; {
+			busy = o.answerAll(t)
+			for _, c := range clients {
+				for c.fetch(t) || c.receive(t) {
+					busy = true
+				}
+			}
+		}
+		for _, c := range clients {
+			c.compare(t)
+		}
+	})
+}
+
+var (
+	modelTypes = []string{"cds", "eds", "lds", "rds"}
+	modelNames = []string{"a", "b", "c", "d", "e", "f"}
+)
+
+// inWildcard says which names a wildcard gives.
+func inWildcard(name string) bool { return name < "d" }
+
+// modelOrigin knows what is so, and tells the cache of what it was asked for.
+type modelOrigin struct {
+	cache    *cache.Cache
+	facts    map[string]map[string]*fact // by type URL and name
+	asked    []cache.Key                 // and not answered yet
+	answered map[cache.Key]bool
+	counter  int
+}
+
+// fact is what is so of one name.
+type fact struct {
+	exists  bool
+	content string
+	version string
+	changes int // of exists and content
+}
+
+func newModelOrigin(idleTopics int) *modelOrigin {
+	o := &modelOrigin{facts: map[string]map[string]*fact{}, answered: map[cache.Key]bool{}}
+	for _, short := range modelTypes {
+		facts := map[string]*fact{}
+		for _, name := range modelNames {
+			facts[name] = &fact{}
+		}
+		o.facts[typesByShortName[short]] = facts
+	}
+	o.cache = newTestCache(o, idleTopics)
+	return o
+}
+
+// Start implements cache.Feeder.
+func (o *modelOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
+
+// Stop implements cache.Feeder.
+func (o *modelOrigin) Stop(k cache.Key) {
+	delete(o.answered, k)
+	o.asked = slices.DeleteFunc(o.asked, func(a cache.Key) bool { return a == k })
+}
+
+// change makes a few things of one type so, and tells them in one update.
+func (o *modelOrigin) change(t *rapid.T) {
+	typeURL := drawType(t)
+	scope := oldStyleScope("")
+	u := cache.Update{Scope: scope, TypeURL: typeURL}
+	set := cache.SetUpdate{Name: cache.Wildcard}
+	for _, name := range drawNames(t, "changed", 3) {
+		f := o.facts[typeURL][name]
+		o.counter++
+		f.version = "v" + strconv.Itoa(o.counter)
+		content := rapid.SampledFrom([]string{"", "one", "two", "large"}).Draw(t, "content")
+		if content == "large" {
+			content = strings.Repeat("x", 200)
+		}
+		if exists := content != ""; exists != f.exists || content != f.content {
+			f.exists, f.content = exists, content
+			f.changes++
+		}
+		if o.answered[cache.Key{Scope: scope, TypeURL: typeURL, Name: name}] {
+			u.Changes = append(u.Changes, o.told(typeURL, name))
+		}
+		if inWildcard(name) {
+			set.Changes = append(set.Changes, o.told(typeURL, name))
+		}
+	}
+	if o.answered[cache.Key{Scope: scope, TypeURL: typeURL, Name: cache.Wildcard}] {
+		if rapid.Bool().Draw(t, "full") {
+			set = o.everything(typeURL)
+		}
+		u.Sets = append(u.Sets, set)
+	}
+	o.apply(t, u)
+}
+
+// answer tells of something that the cache asked for, or that it cannot be had.
+func (o *modelOrigin) answer(t *rapid.T) {
+	if len(o.asked) == 0 {
+		t.Skip("nothing was asked")
+	}
+	i := rapid.IntRange(0, len(o.asked)-1).Draw(t, "question")
+	if k := o.asked[i]; rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
+		err := &cache.Error{Code: codes.Unavailable, Message: "not now"}
+		u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+		if k.Name == cache.Wildcard {
+			u.Sets = []cache.SetUpdate{{Name: k.Name, Err: err}}
+		} else {
+			u.Changes = []cache.Change{{Name: k.Name, Err: err}}
+		}
+		o.apply(t, u)
+		return
+	}
+	o.answerOne(t, i)
+}
+
+func (o *modelOrigin) answerOne(t *rapid.T, i int) {
+	k := o.asked[i]
+	o.asked = slices.Delete(o.asked, i, i+1)
+	o.answered[k] = true
+	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+	if k.Name == cache.Wildcard {
+		u.Sets = []cache.SetUpdate{o.everything(k.TypeURL)}
+	} else {
+		u.Changes = []cache.Change{o.told(k.TypeURL, k.Name)}
+	}
+	o.apply(t, u)
+}
+
+func (o *modelOrigin) answerAll(t *rapid.T) (any bool) {
+	for len(o.asked) > 0 {
+		o.answerOne(t, 0)
+		any = true
+	}
+	return any
+}
+
+func (o *modelOrigin) apply(t *rapid.T, u cache.Update) {
+	show := func(changes []cache.Change) (s string) {
+		for _, c := range changes {
+			if c.Resource == nil {
+				s += fmt.Sprintf(" -%s", c.Name)
+			} else {
+				_, content := decodeContent(c.Resource.Value())
+				s += fmt.Sprintf(" %s@%s=%s", c.Name, c.Resource.Version(), abbreviate(content))
+			}
+		}
+		return s
+	}
+	t.Logf("origin says of %s names:%s", shortName(u.TypeURL), show(u.Changes))
+	for _, set := range u.Sets {
+		t.Logf("origin says of %s wildcard (full: %v, error: %v):%s", shortName(u.TypeURL), set.Full, set.Err, show(set.Changes))
+	}
+	o.cache.Apply(u)
+}
+
+func (o *modelOrigin) told(typeURL, name string) cache.Change {
+	f := o.facts[typeURL][name]
+	if !f.exists {
+		return cache.Change{Name: name}
+	}
+	return cache.Change{Name: name, Resource: newTestResource(typeURL, name, f.version, f.content)}
+}
+
+func (o *modelOrigin) everything(typeURL string) cache.SetUpdate {
+	o.counter++
+	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Version: "all" + strconv.Itoa(o.counter)}
+	for _, name := range modelNames {
+		if inWildcard(name) && o.facts[typeURL][name].exists {
+			set.Changes = append(set.Changes, o.told(typeURL, name))
+		}
+	}
+	return set
+}
+
+// modelClient is a client as it sees itself.
+type modelClient struct {
+	server *Server
+	origin *modelOrigin
+	form   string
+	id     string
+
+	conn     *testClient
+	inFlight []*sentToModel // sent by the relay, not yet received
+	nonces   int            // of the newest response that the relay has sent
+	types    map[string]*modelType
+}
+
+// sentToModel is a response on its way.
+type sentToModel struct {
+	*received
+	full  bool           // what is missing in it is gone
+	twice bool           // made for names and a wildcard, and both are to be answered
+	at    map[string]int // changes of the resources, when it was made
+	// changes of all that a wildcard gives: it is sent again if one of them came
+	// and went.
+	changes int
+	seq     int
+}
+
+// modelType is what a client wants and has of one type.
+type modelType struct {
+	begun    bool // on this stream
+	nameless bool // it has named nothing on this stream
+	named    map[string]bool
+	wild     bool
+	// wildSince is the nonce after which the wildcard began. What was on its way
+	// from before, of an earlier one, is not of this: a client that mixes them up
+	// keeps what has vanished in between, and the protocol has no remedy.
+	wildSince int
+	held      map[string]heldByModel
+	gone      map[string]bool // what it was told that it is gone
+	failed    map[string]bool // what it was told that it cannot be had
+	asked     map[string]int  // what it may be sent unchanged, by the newest nonce when it asked
+	resumed   map[string]bool // what it holds from an earlier stream
+	nonce     string          // of what it received last
+	version   string          // SotW
+	pruned    bool            // it has dropped some of what it was sent with that version
+	unnoticed bool            // the relay has ignored its newest request
+	// left are names that it has dropped while having a wildcard: in SotW nobody
+	// says whether that includes them, before the next full state.
+	left    map[string]bool
+	changes int // of the newest full state, see sentToModel
+}
+
+type heldByModel struct {
+	content string
+	version string
+	changes int
+}
+
+// GoString keeps rapid's reports short.
+func (c *modelClient) GoString() string { return c.id }
+
+func (c *modelClient) connect() {
+	c.conn = newTestClient(c.server, c.form, &corev3.Node{Id: c.id})
+	c.inFlight, c.nonces = nil, 0
+	if c.types == nil {
+		c.types = map[string]*modelType{}
+	}
+	for _, short := range modelTypes {
+		typeURL := typesByShortName[short]
+		m := c.types[typeURL]
+		if m == nil {
+			m = &modelType{named: map[string]bool{}, held: map[string]heldByModel{}}
+			c.types[typeURL] = m
+		}
+		m.begun, m.nonce, m.wildSince = false, "", 0
+		m.gone, m.failed, m.asked = map[string]bool{}, map[string]bool{}, map[string]int{}
+		m.resumed, m.left = map[string]bool{}, map[string]bool{}
+		for name := range m.held {
+			m.resumed[name] = true
+		}
+	}
+}
+
+// reconnect breaks the stream and asks on a new one for what the client wants.
+func (c *modelClient) reconnect(t *rapid.T) {
+	c.conn.close()
+	c.connect()
+	for _, short := range modelTypes {
+		typeURL := typesByShortName[short]
+		m := c.types[typeURL]
+		if !m.wild && len(m.named) == 0 {
+			continue
+		}
+		names := slices.Sorted(maps.Keys(m.named))
+		if m.wild && (len(names) > 0 || rapid.Bool().Draw(t, "explicit")) {
+			names = append(names, cache.Wildcard)
+		}
+		if c.form == deltaForm.name {
+			req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, InitialResourceVersions: map[string]string{}}
+			for name, h := range m.held {
+				req.InitialResourceVersions[name] = h.version
+			}
+			c.sendDelta(t, req)
+		} else {
+			c.sendSotW(t, typeURL, names, false)
+		}
+	}
+}
+
+// request changes what the client wants.
+func (c *modelClient) request(t *rapid.T) {
+	typeURL := drawType(t)
+	names := drawNames(t, "names", 3)
+	if rapid.IntRange(0, 2).Draw(t, "wildcard") == 0 {
+		names = append(names, cache.Wildcard)
+	}
+	if c.form == sotwForm.name {
+		c.sendSotW(t, typeURL, names, false)
+		return
+	}
+	drop := drawNames(t, "unsubscribed", 3)
+	if rapid.IntRange(0, 4).Draw(t, "no wildcard") == 0 {
+		drop = append(drop, cache.Wildcard)
+	}
+	c.sendDelta(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: drop})
+}
+
+func (c *modelClient) sendDelta(t *rapid.T, req *discoveryv3.DeltaDiscoveryRequest) {
+	t.Logf("%s requests %s subscribe=%v unsubscribe=%v initial=%v", c.id, shortName(req.GetTypeUrl()),
+		req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), req.GetInitialResourceVersions())
+	m := c.types[req.GetTypeUrl()]
+	for _, name := range req.GetResourceNamesUnsubscribe() {
+		switch {
+		case name == cache.Wildcard:
+			m.wild = false
+			for held := range m.held {
+				if !m.named[held] {
+					delete(m.held, held)
+				}
+			}
+		case m.named[name]:
+			delete(m.named, name)
+			delete(m.gone, name)
+			delete(m.failed, name)
+			if m.wild {
+				m.ask(c.nonces, name) // what the wildcard has of it
+			} else {
+				delete(m.held, name)
+			}
+		}
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		if name == cache.Wildcard {
+			if m.begun {
+				m.ask(c.nonces, modelNames...)
+			}
+			if !m.wild {
+				m.wild, m.wildSince = true, c.nonces
+			}
+			continue
+		}
+		if m.begun {
+			m.ask(c.nonces, name)
+		}
+		m.named[name] = true
+	}
+	if !m.begun && len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe()) == 0 {
+		m.wild = true
+	}
+	m.begun = true
+	if err := c.conn.delta(req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sendSotW sends what the client wants, or repeats it with the newest nonce.
+func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejects bool) {
+	m := c.types[typeURL]
+	req := &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names, ResponseNonce: m.nonce, VersionInfo: m.version}
+	if m.pruned && !m.begun {
+		req.VersionInfo = ""
+	}
+	t.Logf("%s requests %s names=%v nonce=%s version=%s", c.id, shortName(typeURL), names, req.ResponseNonce, req.VersionInfo)
+	if rejects {
+		req.ErrorDetail = &statuspb.Status{Message: "no"}
+	}
+	m.nameless = len(names) == 0 && (!m.begun || m.nameless)
+	m.begun = true
+	before := map[string]bool{}
+	var wild bool
+	if s, ok := c.conn.st.byType[typeURL].(*sotwSession); ok {
+		for name := range s.named {
+			before[name] = true
+		}
+		wild = s.wild != nil
+	}
+	m.named, m.wild = map[string]bool{}, m.nameless
+	for _, name := range names {
+		if name == cache.Wildcard {
+			m.wild = true
+			continue
+		}
+		m.named[name] = true
+		if !before[name] {
+			m.ask(c.nonces, name)
+		}
+	}
+	if m.wild && !wild {
+		m.ask(c.nonces, modelNames...)
+	}
+	if err := c.conn.sotw(req); err != nil {
+		t.Fatal(err)
+	}
+	// What the client no longer wants it drops, but not before the relay knows:
+	// a stale request is ignored, and the next may want it again.
+	s := c.conn.st.byType[typeURL].(*sotwSession)
+	m.unnoticed = len(s.named) != len(m.named) || (s.wild != nil) != m.wild
+	for name := range m.named {
+		m.unnoticed = m.unnoticed || s.named[name] == nil
+	}
+	if m.unnoticed {
+		return
+	}
+	for name := range m.held {
+		if !m.named[name] && m.wild {
+			m.left[name] = true
+		}
+		if !m.named[name] && !m.wild {
+			delete(m.held, name)
+			m.pruned = true
+		}
+	}
+	for name := range m.gone {
+		if !m.named[name] {
+			delete(m.gone, name)
+		}
+	}
+}
+
+func (m *modelType) ask(nonce int, names ...string) {
+	for _, name := range names {
+		m.asked[name] = nonce
+	}
+}
+
+// wants says whether the client takes what a response says of a name.
+func (m *modelType) wants(name string, nonce int) bool {
+	return m.named[name] || m.wild && nonce > m.wildSince
+}
+
+// mayGet says whether the client asked for a name anew, and takes that as
+// answered if the response was made after it asked.
+func (m *modelType) mayGet(name string, nonce int) bool {
+	at, ok := m.asked[name]
+	if ok && nonce > at {
+		delete(m.asked, name)
+	}
+	return ok
+}
+
+// fetch sends the client's next response on its way.
+func (c *modelClient) fetch(t *rapid.T) bool {
+	r := c.conn.read(t)
+	if r == nil {
+		return false
+	}
+	c.nonces++
+	s := &sentToModel{received: r, seq: c.nonces, at: map[string]int{}}
+	if got := strconv.Itoa(c.nonces); r.nonce != got {
+		t.Fatalf("nonce %s, want %s", r.nonce, got)
+	}
+	for _, res := range r.resources {
+		s.at[res.name] = c.origin.facts[r.typeURL][res.name].changes
+	}
+	if session, ok := c.conn.st.byType[r.typeURL].(*sotwSession); ok {
+		s.full = session.full()
+		if session.wild != nil {
+			for name, f := range c.origin.facts[r.typeURL] {
+				if inWildcard(name) {
+					s.changes += f.changes
+				}
+			}
+		}
+		s.twice = session.wild != nil && len(session.named) > 0
+	}
+	c.inFlight = append(c.inFlight, s)
+	return true
+}
+
+// receive takes the next response that is on its way, and answers it.
+func (c *modelClient) receive(t *rapid.T) bool {
+	if len(c.inFlight) == 0 {
+		return false
+	}
+	r := c.inFlight[0]
+	c.inFlight = c.inFlight[1:]
+	m := c.types[r.typeURL]
+	m.nonce = r.nonce
+	t.Logf("%s receives %s", c.id, r)
+	if r.full {
+		c.takeFull(t, m, r)
+	} else {
+		c.takeChanges(t, m, r)
+	}
+	rejects := rapid.IntRange(0, 5).Draw(t, "rejects") == 0
+	if c.form == sotwForm.name {
+		m.version, m.pruned = r.version, r.full && len(m.held) != len(r.resources)
+		names := slices.Sorted(maps.Keys(m.named))
+		if m.wild && !m.nameless {
+			names = append(names, cache.Wildcard)
+		}
+		c.sendSotW(t, r.typeURL, names, rejects)
+		return true
+	}
+	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.typeURL, ResponseNonce: r.nonce}
+	if rejects {
+		req.ErrorDetail = &statuspb.Status{Message: "no"}
+	}
+	c.sendDelta(t, req)
+	return true
+}
+
+func (c *modelClient) takeChanges(t *rapid.T, m *modelType, r *sentToModel) {
+	for _, res := range r.resources {
+		mayGet := m.mayGet(res.name, r.seq)
+		if !m.wants(res.name, r.seq) {
+			continue // no longer
+		}
+		h, held := m.held[res.name]
+		if held && h.content == res.content && !mayGet {
+			switch {
+			case m.wild && h.changes != r.at[res.name]: // changed, and back again
+			case m.failed[res.name]: // which ends its error
+			case m.resumed[res.name] && h.version != res.version:
+			default:
+				t.Fatalf("%s has %s and did not ask for it again:\n%s", c.id, res.name, r)
+			}
+		}
+		delete(m.resumed, res.name)
+		delete(m.gone, res.name)
+		delete(m.failed, res.name)
+		m.held[res.name] = heldByModel{res.content, res.version, r.at[res.name]}
+	}
+	removed := slices.Clone(r.removed)
+	for _, e := range r.errors {
+		if c.form == sotwForm.name && e.code == codes.NotFound {
+			removed = append(removed, e.name)
+		} else {
+			m.mayGet(e.name, r.seq)
+			m.failed[e.name] = true
+			delete(m.gone, e.name)
+		}
+	}
+	for _, name := range removed {
+		mayGet := m.mayGet(name, r.seq)
+		_, held := m.held[name]
+		switch {
+		case !m.wants(name, r.seq):
+			continue
+		case held, mayGet, m.named[name] && !m.gone[name]:
+		case m.wild:
+			// A set remembers what went, but not who had heard of what had gone
+			// and come before that.
+		default:
+			t.Fatalf("%s does not have %s, and was told so:\n%s", c.id, name, r)
+		}
+		delete(m.held, name)
+		delete(m.resumed, name)
+		m.gone[name] = true
+	}
+}
+
+func (c *modelClient) takeFull(t *rapid.T, m *modelType, r *sentToModel) {
+	asked := false
+	for name := range m.asked {
+		asked = m.mayGet(name, r.seq) || asked
+	}
+	changed := len(r.errors) > 0 || r.changes != m.changes
+	m.changes = r.changes
+	held := map[string]heldByModel{}
+	for _, res := range r.resources {
+		if m.named[res.name] || m.wild || m.unnoticed {
+			held[res.name] = heldByModel{res.content, res.version, r.at[res.name]}
+		}
+	}
+	for name, h := range held {
+		old, ok := m.held[name]
+		changed = changed || !ok || old.content != h.content || old.changes != h.changes
+	}
+	allWanted := len(held) == len(r.resources) && (m.wild || len(m.named) > 0)
+	if len(held) == len(m.held) && !changed && !asked && !r.twice && allWanted {
+		if len(m.failed) > 0 {
+			return // of one of those it is known by now that it does not exist
+		}
+		t.Fatalf("%s has all of that and did not ask for it again:\n%s", c.id, r)
+	}
+	m.held = held
+	for _, e := range r.errors {
+		m.failed[e.name] = true
+	}
+	clear(m.left)
+	clear(m.resumed)
+}
+
+// compare holds the client's state against the origin's.
+func (c *modelClient) compare(t *rapid.T) {
+	for _, short := range modelTypes {
+		typeURL := typesByShortName[short]
+		m := c.types[typeURL]
+		if !m.begun {
+			continue
+		}
+		for _, name := range modelNames {
+			f := c.origin.facts[typeURL][name]
+			want := f.exists && (m.named[name] || m.wild && inWildcard(name))
+			h, got := m.held[name]
+			switch {
+			case got && !want && !m.left[name]:
+				t.Fatalf("%s has %s %s, which it should not (it exists: %v)", c.id, short, name, f.exists)
+			case want && !got:
+				t.Fatalf("%s does not have %s %s", c.id, short, name)
+			case want && h.content != f.content:
+				t.Fatalf("%s has %s %s = %s, want %s", c.id, short, name, abbreviate(h.content), abbreviate(f.content))
+			}
+		}
+	}
+}
+
+func drawType(t *rapid.T) string {
+	return typesByShortName[rapid.SampledFrom(modelTypes).Draw(t, "type")]
+}
+
+func drawNames(t *rapid.T, label string, most int) []string {
+	return rapid.SliceOfN(rapid.SampledFrom(modelNames), 0, most).Draw(t, label)
+}

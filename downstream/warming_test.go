@@ -1,0 +1,96 @@
+package downstream
+
+import (
+	"slices"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// xDS: "Resource warming": when a Cluster changes, Envoy waits for a response with
+// its ClusterLoadAssignment, changed or not, without asking for one.
+func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
+	eds := func(name, service string) *clusterv3.Cluster {
+		return &clusterv3.Cluster{
+			Name:                 name,
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{
+				ServiceName: service,
+				EdsConfig:   &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}},
+			},
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		cluster *clusterv3.Cluster
+		want    string // the endpoints' name
+	}{
+		{"of the cluster's name", eds("c", ""), "c"},
+		{"of the service's name", eds("c", "s"), "s"},
+	} {
+		for _, form := range []string{deltaForm.name, sotwForm.name} {
+			t.Run(test.name+" "+form, func(t *testing.T) {
+				ch := newTestCache(&recordingFeeder{}, 1000)
+				defer ch.Close()
+				server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+				c := newTestClient(server, form, &corev3.Node{})
+				defer c.close()
+				request := func(typeURL string, names ...string) {
+					t.Helper()
+					var err error
+					m := c.memory(typeURL)
+					if form == deltaForm.name {
+						if m.nonce != "" {
+							names = nil // an ACK
+						}
+						err = c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, ResourceNamesSubscribe: names})
+					} else {
+						err = c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version, ResourceNames: names})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				put := func(cluster *clusterv3.Cluster) {
+					t.Helper()
+					value, err := proto.Marshal(cluster)
+					if err != nil {
+						t.Fatal(err)
+					}
+					res := cache.NewResource(cache.Spec{Name: cluster.GetName(), TypeURL: clusterType, Value: value})
+					ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType,
+						Sets: []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: res}}}}})
+				}
+				request(clusterType, "*")
+				request(endpointType, test.want, "other")
+				put(test.cluster)
+				ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType, Changes: []cache.Change{
+					{Name: test.want, Resource: newTestResource(endpointType, test.want, "", "endpoints")},
+					{Name: "other", Resource: newTestResource(endpointType, "other", "", "endpoints")},
+				}})
+				c.readAll(t)
+				request(clusterType, "*")
+				request(endpointType, test.want, "other")
+
+				changed := proto.Clone(test.cluster).(*clusterv3.Cluster)
+				changed.ConnectTimeout = durationpb.New(1)
+				put(changed)
+				var got []string
+				for _, r := range c.readAll(t) {
+					for _, res := range r.resources {
+						got = append(got, shortName(r.typeURL)+" "+res.name)
+					}
+				}
+				if want := []string{"cds c", "eds " + test.want}; !slices.Equal(got, want) {
+					t.Errorf("the client gets %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// The generated messages decide what a response means: the shallow parser must
+// accept what they accept, and read the same in it.
+
+func checkDelta(t interface{ Fatalf(string, ...any) }, b []byte) {
+	got, err := parseDelta(b)
+	want := &discoveryv3.DeltaDiscoveryResponse{}
+	if proto.Unmarshal(b, want) != nil {
+		return // the parser may be less strict: it does not look at everything
+	}
+	if err != nil {
+		t.Fatalf("parseDelta: %v, of what is a DeltaDiscoveryResponse", err)
+	}
+	head := [3]string{want.GetSystemVersionInfo(), want.GetTypeUrl(), want.GetNonce()}
+	if got := [3]string{got.version, got.typeURL, got.nonce}; got != head {
+		t.Fatalf("version, type, nonce: %q, want %q", got, head)
+	}
+	var removed, gotRemoved []string
+	removed = append(removed, want.GetRemovedResources()...)
+	for _, name := range want.GetRemovedResourceNames() {
+		removed = append(removed, name.GetName())
+	}
+	// The two lists are one here, in the order of the message.
+	gotRemoved = slices.Sorted(slices.Values(got.removed))
+	if slices.Sort(removed); !slices.Equal(gotRemoved, removed) {
+		t.Fatalf("removed: %q, want %q", gotRemoved, removed)
+	}
+	checkErrors(t, got.errors, want.GetResourceErrors())
+	if len(got.resources) != len(want.GetResources()) {
+		t.Fatalf("%d resources, want %d", len(got.resources), len(want.GetResources()))
+	}
+	for i, r := range want.GetResources() {
+		checkResource(t, &got.resources[i], r)
+	}
+}
+
+func checkSotW(t interface{ Fatalf(string, ...any) }, b []byte) {
+	got, err := parseSotW(b)
+	want := &discoveryv3.DiscoveryResponse{}
+	if proto.Unmarshal(b, want) != nil {
+		return
+	}
+	if err != nil {
+		t.Fatalf("parseSotW: %v, of what is a DiscoveryResponse", err)
+	}
+	head := [3]string{want.GetVersionInfo(), want.GetTypeUrl(), want.GetNonce()}
+	if got := [3]string{got.version, got.typeURL, got.nonce}; got != head {
+		t.Fatalf("version, type, nonce: %q, want %q", got, head)
+	}
+	checkErrors(t, got.errors, want.GetResourceErrors())
+	if len(got.resources) != len(want.GetResources()) {
+		t.Fatalf("%d resources, want %d", len(got.resources), len(want.GetResources()))
+	}
+	for i, a := range want.GetResources() {
+		r := &got.resources[i]
+		if a.GetTypeUrl() == wrapped {
+			inner := &discoveryv3.Resource{}
+			if proto.Unmarshal(a.GetValue(), inner) == nil && (inner.GetName() != "" || inner.GetResourceName().GetName() != "") {
+				checkResource(t, r, inner)
+			}
+			continue
+		}
+		if r.typeURL != a.GetTypeUrl() || !bytes.Equal(r.value, a.GetValue()) || !r.present {
+			t.Fatalf("resources[%d]: %q %x, want %q %x", i, r.typeURL, r.value, a.GetTypeUrl(), a.GetValue())
+		}
+		if name, err := cache.InnerName(a.GetValue()); err == nil && r.err == nil && r.name != name {
+			t.Fatalf("resources[%d]: name %q, want %q", i, r.name, name)
+		}
+	}
+}
+
+func checkErrors(t interface{ Fatalf(string, ...any) }, got []resourceError, want []*discoveryv3.ResourceError) {
+	if len(got) != len(want) {
+		t.Fatalf("%d errors, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		g := got[i]
+		if g.name != w.GetResourceName().GetName() || g.err.Message != w.GetErrorDetail().GetMessage() ||
+			int32(g.err.Code) != w.GetErrorDetail().GetCode() {
+			t.Fatalf("error %+v, want %v", g, w)
+		}
+	}
+}
+
+func checkResource(t interface{ Fatalf(string, ...any) }, got *resource, want *discoveryv3.Resource) {
+	if got.err != nil {
+		t.Fatalf("resource: %v, of what is %v", got.err, want)
+	}
+	name := want.GetName()
+	if name == "" {
+		name = want.GetResourceName().GetName()
+	}
+	if got.name != name || got.version != want.GetVersion() || !slices.Equal(got.aliases, want.GetAliases()) ||
+		got.ttl != (want.GetTtl() != nil) || got.present != (want.GetResource() != nil) ||
+		got.typeURL != want.GetResource().GetTypeUrl() || !bytes.Equal(got.value, want.GetResource().GetValue()) {
+		t.Fatalf("resource %+v, want %v", got, want)
+	}
+	// Extra is the rest, word for word.
+	rest := &discoveryv3.Resource{}
+	if err := proto.Unmarshal(got.extra, rest); err != nil {
+		t.Fatalf("extra: %v", err)
+	}
+	wantRest := proto.Clone(want).(*discoveryv3.Resource)
+	wantRest.Name, wantRest.Version, wantRest.Resource = "", "", nil
+	if !proto.Equal(rest, wantRest) {
+		t.Fatalf("extra %v, want %v", rest, wantRest)
+	}
+}
+
+func genResource(t *rapid.T) *discoveryv3.Resource {
+	text := rapid.StringN(0, 6, 24)
+	r := &discoveryv3.Resource{Name: text.Draw(t, "name"), Version: text.Draw(t, "version")}
+	if rapid.Bool().Draw(t, "present") {
+		r.Resource = genAny(t)
+	}
+	if rapid.Bool().Draw(t, "ttl") {
+		r.Ttl = durationpb.New(time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "duration")))
+	}
+	r.Aliases = rapid.SliceOfN(text, 0, 2).Draw(t, "aliases")
+	if rapid.Bool().Draw(t, "names") {
+		r.ResourceName = &discoveryv3.ResourceName{Name: text.Draw(t, "resource_name")}
+	}
+	if rapid.Bool().Draw(t, "cache_control") {
+		r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: rapid.Bool().Draw(t, "do_not_cache")}
+	}
+	if rapid.Bool().Draw(t, "unknown") {
+		r.ProtoReflect().SetUnknown(appendText(nil, 1000, text.Draw(t, "unknown_text")))
+	}
+	return r
+}
+
+func genAny(t *rapid.T) *anypb.Any {
+	return &anypb.Any{
+		TypeUrl: rapid.SampledFrom([]string{"", "type.googleapis.com/x.Y", wrapped}).Draw(t, "type"),
+		Value:   rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "value"),
+	}
+}
+
+func genErrors(t *rapid.T) []*discoveryv3.ResourceError {
+	var errs []*discoveryv3.ResourceError
+	for range rapid.IntRange(0, 2).Draw(t, "errors") {
+		errs = append(errs, &discoveryv3.ResourceError{
+			ResourceName: &discoveryv3.ResourceName{Name: rapid.String().Draw(t, "name")},
+			ErrorDetail:  &status.Status{Code: rapid.Int32().Draw(t, "code"), Message: rapid.String().Draw(t, "message")},
+		})
+	}
+	return errs
+}
+
+func TestParserReadsWhatTheMessagesRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 6, 24)
+		delta := &discoveryv3.DeltaDiscoveryResponse{
+			SystemVersionInfo: text.Draw(t, "version"), TypeUrl: text.Draw(t, "type"), Nonce: text.Draw(t, "nonce"),
+			RemovedResources: rapid.SliceOfN(text, 0, 3).Draw(t, "removed"),
+			ControlPlane:     &corev3.ControlPlane{Identifier: text.Draw(t, "identifier")},
+			ResourceErrors:   genErrors(t),
+		}
+		sotw := &discoveryv3.DiscoveryResponse{
+			VersionInfo: text.Draw(t, "version"), TypeUrl: text.Draw(t, "type"), Nonce: text.Draw(t, "nonce"),
+			Canary: rapid.Bool().Draw(t, "canary"), ResourceErrors: genErrors(t),
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "resources") {
+			r := genResource(t)
+			delta.Resources = append(delta.Resources, r)
+			if rapid.Bool().Draw(t, "wrapped") {
+				a, err := anypb.New(r)
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				sotw.Resources = append(sotw.Resources, a)
+			} else {
+				sotw.Resources = append(sotw.Resources, genAny(t))
+			}
+		}
+		for _, name := range rapid.SliceOfN(text, 0, 2).Draw(t, "removed_names") {
+			delta.RemovedResourceNames = append(delta.RemovedResourceNames, &discoveryv3.ResourceName{Name: name})
+		}
+		b, err := proto.Marshal(delta)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		checkDelta(t, b)
+		if b, err = proto.Marshal(sotw); err != nil {
+			t.Fatalf("%v", err)
+		}
+		checkSotW(t, b)
+	})
+}
+
+func seeds(f *testing.F) {
+	f.Helper()
+	body, _ := proto.Marshal(&anypb.Any{TypeUrl: "t/x", Value: appendText(nil, 1, "a")})
+	var res []byte
+	res = appendText(res, resourceVersion, "v")
+	res = appendText(res, resourceAny, string(body))
+	res = appendText(res, resourceName, "a")
+	res = appendText(res, resourceAliases, "b")
+	res = appendText(res, resourceTTL, "\x08\x05")
+	res = appendText(res, resourceNameMessage, string(appendText(nil, nameName, "c")))
+	// A message that comes in two parts is both.
+	res = appendText(res, resourceAny, string(appendText(nil, anyValue, "\x0a\x01z")))
+	wrap := appendText(appendText(nil, anyTypeURL, wrapped), anyValue, string(res))
+	// Wire types other than a field's, and groups.
+	odd := protowire.AppendVarint(protowire.AppendTag(nil, responseResources, protowire.VarintType), 7)
+	odd = protowire.AppendTag(odd, 99, protowire.StartGroupType)
+	odd = appendText(odd, 1, "x")
+	odd = protowire.AppendTag(odd, 99, protowire.EndGroupType)
+	odd = protowire.AppendFixed64(protowire.AppendTag(odd, 100, protowire.Fixed64Type), 1)
+
+	resErr := appendText(nil, errorName, string(appendText(nil, nameName, "e")))
+	resErr = appendText(resErr, errorDetail, "\x08\x05")
+	resErr = appendText(resErr, errorDetail, string(appendText(nil, statusMessage, "m")))
+
+	for _, elements := range [][]byte{res, wrap, body, {}, {0xff}} {
+		b := appendText(nil, responseVersion, "1")
+		b = appendText(b, responseResources, string(elements))
+		b = appendText(b, responseTypeURL, "t/x")
+		b = appendText(b, responseNonce, "n")
+		b = append(b, odd...)
+		f.Add(b)
+		f.Add(appendText(appendText(b, deltaRemoved, "r"), deltaErrors, string(resErr)))
+		f.Add(appendText(appendText(b, deltaRemovedNames, string(appendText(nil, nameName, "r"))), sotwErrors, string(resErr)))
+		f.Add(b[:len(b)-1])
+	}
+	f.Add([]byte{})
+}
+
+func FuzzParseDelta(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		checkDelta(t, b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the parser has written to the response")
+		}
+	})
+}
+
+func FuzzParseSotW(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		checkSotW(t, b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the parser has written to the response")
+		}
+	})
+}
+
+// FuzzAccept: whatever a response has, a session takes it, and every bad resource
+// is in the NACK or behind its "and N more".
+func FuzzAccept(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, form := range []*form{deltaForm, sotwForm} {
+			r, err := form.parse(b)
+			if err != nil {
+				continue
+			}
+			subs := newSubscriptions(cache.Scope{}, r.typeURL)
+			u := subs.newUpdate()
+			for _, name := range []string{cache.Wildcard, "a", "b", "r"} {
+				subs.start(name, nil, &u)
+			}
+			s := form.session(subs)
+			s.requests(t0, 1<<20)
+			_, nack := s.response(r)
+			for i := range r.resources {
+				if r.resources[i].err != nil && !strings.Contains(nack, fmt.Sprintf("resources[%d]", i)) &&
+					!strings.Contains(nack, "more") {
+					t.Fatalf("resources[%d] (%v) is not in the NACK: %s", i, r.resources[i].err, nack)
+				}
+			}
+			if len(nack) > 4*maxMessage {
+				t.Fatalf("a NACK of %d bytes", len(nack))
+			}
+			s.requests(t0, 1<<20)
+		}
+	})
+}
+
+func TestNackIsBounded(t *testing.T) {
+	r := &response{typeURL: "t/x"}
+	for range 10_000 {
+		r.resources = append(r.resources, resource{})
+	}
+	v := accept(r)
+	if len(v.nack) > 2*maxMessage || !strings.HasSuffix(v.nack, "more") {
+		t.Fatalf("%d bytes, ending in %q", len(v.nack), v.nack[len(v.nack)-20:])
+	}
+	r = &response{typeURL: "t/x", resources: []resource{{name: strings.Repeat("x", 1<<20)}, {}}}
+	r.resources[0].present = true
+	if v := accept(r); len(v.nack) > 3*maxMessage {
+		t.Fatalf("%d bytes", len(v.nack))
+	}
+}
+
+func TestResourcesDoNotKeepTheResponse(t *testing.T) {
+	b := appendText(nil, responseTypeURL, "t/x")
+	body := appendText(appendText(nil, anyTypeURL, "t/x"), anyValue, string(appendText(nil, 1, "name")))
+	res := appendText(appendText(nil, resourceName, "name"), resourceAny, string(body))
+	b = appendText(b, responseResources, string(appendText(res, resourceAliases, "alias")))
+	r, err := parseDelta(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subs := newSubscriptions(cache.Scope{}, "t/x")
+	u := subs.newUpdate()
+	subs.start("name", nil, &u)
+	s := newDeltaSession(subs)
+	s.requests(t0, 1<<20)
+	u, nack := s.response(r)
+	if nack != "" {
+		t.Fatal(nack)
+	}
+	clear(b) // as when the buffer is used again
+	got := u.Changes[0].Resource
+	if got.Name() != "name" || !bytes.Equal(got.Value(), appendText(nil, 1, "name")) {
+		t.Fatalf("%q %q", got.Name(), got.Value())
+	}
+}
