@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
@@ -75,16 +76,16 @@ func NewResource(s Spec) *Resource {
 	fields := sizeString(s.Name) + sizeString(r.version) + len(s.Extra) +
 		protowire.SizeTag(resourceAny) + protowire.SizeBytes(anyLen)
 	b := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(fields))
-	b = appendHeader(b, responseResources, fields)
+	b = appendHeader(b, fields)
 	b = appendString(b, resourceName, s.Name)
 	b = appendString(b, resourceVersion, r.version)
 	extraAt := len(b)
 	b = append(b, s.Extra...)
 	r.extra = b[extraAt:len(b):len(b)]
 	sotwAt := len(b)
-	b = appendHeader(b, resourceAny, anyLen)
+	b = appendHeader(b, anyLen)
 	b = appendString(b, anyTypeURL, s.TypeURL)
-	b = appendHeader(b, anyValue, len(s.Value))
+	b = appendHeader(b, len(s.Value))
 	valueAt := len(b)
 	b = append(b, s.Value...)
 	r.value = b[valueAt:]
@@ -123,7 +124,7 @@ func (r *Resource) AppendDelta(msg mem.BufferSlice, name string) mem.BufferSlice
 	anyHead, anyTail := r.renamedAny(name)
 	fields := sizeString(name) + sizeString(r.version) + len(r.extra) + len(anyHead) + len(r.value) + len(anyTail)
 	head := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeVarint(uint64(fields))+fields-len(r.value)-len(anyTail))
-	head = appendHeader(head, responseResources, fields)
+	head = appendHeader(head, fields)
 	head = appendString(head, resourceName, name)
 	head = appendString(head, resourceVersion, r.version)
 	head = append(head, r.extra...)
@@ -151,11 +152,13 @@ func (r *Resource) renamedAny(name string) (head, tail []byte) {
 	}
 	valueLen := len(r.value) + len(tail)
 	anyLen := sizeString(r.typeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(valueLen)
-	head = appendHeader(nil, resourceAny, anyLen)
+	head = appendHeader(nil, anyLen)
 	head = appendString(head, anyTypeURL, r.typeURL)
-	head = appendHeader(head, anyValue, valueLen)
+	head = appendHeader(head, valueLen)
 	return head, tail
 }
+
+var errFieldNumber = errors.New("field number too large")
 
 // InnerName returns the name that an encoded resource carries in its field 1,
 // empty if it has none. The error says that the bytes are no protobuf message.
@@ -165,6 +168,9 @@ func InnerName(value []byte) (string, error) {
 		num, typ, n := protowire.ConsumeTag(value)
 		if n < 0 {
 			return "", protowire.ParseError(n)
+		}
+		if num > protowire.MaxValidNumber { // which protowire lets pass, and no message has
+			return "", errFieldNumber
 		}
 		value = value[n:]
 		if num == nameField && typ == protowire.BytesType {
@@ -189,8 +195,10 @@ func appendParts(msg mem.BufferSlice, parts ...[]byte) mem.BufferSlice {
 	return msg
 }
 
-func appendHeader(b []byte, num protowire.Number, length int) []byte {
-	b = protowire.AppendTag(b, num, protowire.BytesType)
+// appendHeader begins a field of that length with the number 2, which is that of
+// resources in both responses, of resource in a Resource, and of value in an Any.
+func appendHeader(b []byte, length int) []byte {
+	b = protowire.AppendTag(b, resourceAny, protowire.BytesType)
 	return protowire.AppendVarint(b, uint64(length))
 }
 

@@ -212,6 +212,7 @@ func FuzzInnerName(f *testing.F) {
 	f.Add([]byte("\x08\x01\x0a\x03foo"))
 	f.Add([]byte("\x0b\x0a\x03foo\x0c"))
 	f.Add([]byte("\x0a\x04foo"))
+	f.Add([]byte("\xc0\xd2\xd2\xd2\x30\xc0\x30")) // a field number that is too large
 	f.Fuzz(func(t *testing.T, value []byte) {
 		name, err := InnerName(value)
 		var m wrapperspb.BytesValue

@@ -4,6 +4,7 @@ package configs
 // refers to what.
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -92,8 +93,9 @@ func checkAddress(address string, listen bool) error {
 		return fmt.Errorf("%q has a scheme (want host:port)", address)
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		switch err.(*net.AddrError).Err {
+	var wrong *net.AddrError
+	if errors.As(err, &wrong) {
+		switch wrong.Err {
 		case "missing port in address":
 			return fmt.Errorf("%q has no port (want host:port)", address)
 		case "too many colons in address":

@@ -81,7 +81,6 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 	)
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.SharedWriteBuffer(true),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),

@@ -122,7 +122,7 @@ func parseResponse(b []byte, element func([]byte) resource, other func(*response
 	f := field{rest: b}
 	for f.next() {
 		var err error
-		switch f.only(protowire.BytesType); f.num {
+		switch f.onlyBytes(); f.num {
 		case responseVersion:
 			r.version, err = f.string()
 		case responseResources:
@@ -148,7 +148,7 @@ func parseResource(b []byte) resource {
 	f := field{rest: b}
 	var err error
 	for err == nil && f.next() {
-		switch f.only(protowire.BytesType); f.num {
+		switch f.onlyBytes(); f.num {
 		case resourceVersion:
 			r.version, err = f.string()
 			continue
@@ -216,7 +216,7 @@ func (r *resource) parseAny(b []byte) {
 	f := field{rest: b}
 	var err error
 	for err == nil && f.next() {
-		switch f.only(protowire.BytesType); f.num {
+		switch f.onlyBytes(); f.num {
 		case anyTypeURL:
 			r.typeURL, err = f.string()
 		case anyValue:
@@ -235,7 +235,7 @@ func (r *resource) parseAny(b []byte) {
 func parseName(b []byte) (name string, err error) {
 	f := field{rest: b}
 	for err == nil && f.next() {
-		if f.only(protowire.BytesType); f.num == nameName {
+		if f.onlyBytes(); f.num == nameName {
 			name, err = f.string()
 		}
 	}
@@ -249,7 +249,7 @@ func appendError(to []resourceError, b []byte) ([]resourceError, error) {
 	var name, detail []byte
 	f := field{rest: b}
 	for f.next() {
-		switch f.only(protowire.BytesType); f.num {
+		switch f.onlyBytes(); f.num {
 		case errorName:
 			name = merge(name, f.bytes)
 		case errorDetail:
@@ -329,9 +329,10 @@ func (f *field) next() bool {
 	return true
 }
 
-// only makes a field of another wire type an unknown one, as protobuf has it.
-func (f *field) only(typ protowire.Type) {
-	if f.typ != typ {
+// onlyBytes makes a field of a wire type without length an unknown one, as
+// protobuf has it.
+func (f *field) onlyBytes() {
+	if f.typ != protowire.BytesType {
 		f.num = 0
 	}
 }

@@ -64,7 +64,7 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 	}
 	s.answers, s.size = nil, 0
 
-	if false {
+	if dropped && !s.explicit {
 		// xDS: "How the client specifies what resources to return". No names still
 		// mean the wildcard, until there have been some.
 		s.names = []string{cache.Wildcard}

@@ -33,7 +33,7 @@ func read(name string) (*components, error) {
 	component := func(s string) string {
 		d, e := url.PathUnescape(s)
 		if e != nil || !utf8.ValidString(d) || strings.ContainsFunc(d, unicode.IsControl) {
-			err = errors.Join(err, fmt.Errorf("component %q: %v", s, e))
+			err = errors.Join(err, fmt.Errorf("component %q is not text", s), e)
 		}
 		return d
 	}
