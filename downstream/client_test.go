@@ -52,7 +52,7 @@ type notGRPC struct{ grpc.ServerStream }
 func (notGRPC) Context() context.Context { return context.Background() }
 
 func newTestClient(s *Server, form string, node *corev3.Node) *testClient {
-	c := &testClient{st: s.open(notGRPC{}, form), node: node, byType: map[string]*typeMemory{}}
+	c := &testClient{st: s.open(notGRPC{}, form, ""), node: node, byType: map[string]*typeMemory{}}
 	c.st.inbox.waker = c
 	return c
 }

@@ -112,7 +112,16 @@ func (d *deltaSession) endWildcard() {
 }
 
 func (d *deltaSession) adding() bool {
-	return len(d.pending) > 0 || d.wild != nil && d.wild.pending || len(d.uncovered) > 0
+	return len(d.pending) > 0 || d.wild != nil && d.wild.pending || len(d.uncovered) > 0 && d.covers()
+}
+
+// covers says that there is a wildcard, and that it is known what it gives.
+func (d *deltaSession) covers() bool {
+	if d.wild == nil {
+		return false
+	}
+	status, _ := d.wild.status()
+	return status == cache.Present
 }
 
 func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
@@ -277,11 +286,8 @@ func (d *deltaSession) tellMember(r *response, name string, res *cache.Resource)
 // tellUncovered answers the names that ended while a wildcard goes on: with the
 // resource if the wildcard has it, otherwise with its removal.
 func (d *deltaSession) tellUncovered(r *response) {
-	if len(d.uncovered) == 0 {
+	if len(d.uncovered) == 0 || !d.covers() {
 		return
-	}
-	if status, _ := d.wild.status(); status != cache.Present {
-		return // not known yet
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.uncovered)) {
 		res := d.wild.set.Member(name)

@@ -492,6 +492,9 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 	}
 	for _, res := range r.resources {
 		s.at[res.name] = c.origin.facts[r.typeURL][res.name].changes
+		if r.typeURL == clusterType { // whose endpoints follow, changed or not
+			c.types[endpointType].ask(c.nonces, res.name)
+		}
 	}
 	if session, ok := c.conn.st.byType[r.typeURL].(*sotwSession); ok {
 		s.full = session.full()

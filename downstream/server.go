@@ -92,30 +92,8 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 	return options
 }
 
-// Register adds the xDS services to a gRPC server that was made with
-// ServerOptions.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	r.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
-		HandlerType: (*any)(nil),
-		Metadata:    "envoy/service/discovery/v3/ads.proto",
-		Streams: []grpc.StreamDesc{
-			{StreamName: "StreamAggregatedResources", ServerStreams: true, ClientStreams: true, Handler: handler(s, sotwForm)},
-			{StreamName: "DeltaAggregatedResources", ServerStreams: true, ClientStreams: true, Handler: handler(s, deltaForm)},
-		},
-	}, s)
-}
-
-func handler[R request, S session](s *Server, f form[R, S]) grpc.StreamHandler {
-	return func(_ any, g grpc.ServerStream) error {
-		st := s.open(g, f.name)
-		defer s.forget(st)
-		return serve(st, f)
-	}
-}
-
-func (s *Server) open(g grpc.ServerStream, form string) *stream {
-	st := &stream{server: s, grpc: g, form: form, since: time.Now(), byType: map[string]session{}}
+func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
+	st := &stream{server: s, grpc: g, form: form, implied: implied, since: time.Now(), byType: map[string]session{}}
 	if p, ok := peer.FromContext(g.Context()); ok {
 		st.peer = p.Addr.String()
 	}

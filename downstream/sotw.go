@@ -311,8 +311,10 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub) {
 	}
 	s.knows(sub, toldResource, res.Hash())
 	sub.mayHold = false
-	if s.wild != nil && s.wild.set.Member(sub.entry.Key().Name) != nil {
-		return // in the wildcard's part
+	// What the wildcard has, or had when the removal is withheld, is in its part.
+	had := s.withheld && sub.covered
+	if sub.covered = s.wild != nil && (had || s.wild.set.Member(sub.entry.Key().Name) != nil); sub.covered {
+		return
 	}
 	r.addSotW(sub.name, res)
 }

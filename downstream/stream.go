@@ -70,10 +70,12 @@ type stream struct {
 	grpc   grpc.ServerStream
 	id     uint64
 	form   string
-	peer   string
-	since  time.Time
-	log    *slog.Logger
-	inbox  inbox
+	// implied is the type URL of the service, empty on an aggregated stream.
+	implied string
+	peer    string
+	since   time.Time
+	log     *slog.Logger
+	inbox   inbox
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
@@ -109,9 +111,9 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 // something to answer.
 func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
-	typeURL := req.GetTypeUrl()
-	if typeURL == "" {
-		return false, status.Error(codes.InvalidArgument, "the request has no type_url, which is required on an aggregated stream")
+	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
+	if err != nil {
+		return false, err
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()

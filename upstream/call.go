@@ -280,7 +280,7 @@ func (s *Stream) response(c *call, b []byte) error {
 	for _, f := range s.feeds {
 		unsent += f.session.pending()
 	}
-	if false {
+	if unsent > maxUnsent {
 		return errUnsent
 	}
 	s.poke()

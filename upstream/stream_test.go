@@ -288,6 +288,9 @@ func TestStreamIsOpenWhileSomethingIsSubscribedTo(t *testing.T) {
 		if s := b.stream.Status(); s.Connected || s.Subscriptions != 0 || s.LastError != "" {
 			t.Errorf("status %+v", s)
 		}
+		if len(b.stream.feeds) > 0 {
+			t.Error("something is remembered of what is not needed")
+		}
 
 		b.watch("cds", "b")
 		if got := b.next().delta(t); got.GetNode().GetId() != "relay" || len(got.GetInitialResourceVersions()) != 0 {
@@ -573,12 +576,25 @@ func TestTimeoutCountsFromTheRequest(t *testing.T) {
 			b.want(e, "failed Unavailable")
 			b.refuse(nil)
 			b.next().request(t)
+			b.want(b.watch("eds", "b")["b"], "requested")
 			pass(15*time.Second - 1)
 			b.want(e, "failed Unavailable")
 			pass(1)
 			b.want(e, want)
 		})
 	}
+}
+
+func TestOldFailureIsNoNews(t *testing.T) {
+	run(t, Options{}, func(b *bench) {
+		b.refuse(errors.New("nobody there"))
+		w := &watcher{}
+		b.want(b.cache.Watch(key("eds", "a"), w), "failed Unavailable")
+		b.cache.Unwatch(w)
+		pass(time.Hour)
+		b.refuse(nil)
+		b.want(b.watch("eds", "b")["b"], "requested")
+	})
 }
 
 func TestUndecodableResponseEndsTheStream(t *testing.T) {
@@ -603,8 +619,13 @@ func TestResponseThatWasNotAskedForIsIgnored(t *testing.T) {
 		e := b.watch("eds", "a")["a"]
 		st := b.next()
 		st.delta(t)
+		b.stream.mu.Lock() // so that this comes and goes before anything is sent
+		b.stream.Start(key("lds", "x"))
+		b.stream.Stop(key("lds", "x"))
+		b.stream.mu.Unlock()
 		for i := range 3 {
 			b.respond(st, deltaResponse(t, "lds", fmt.Sprint("l", i), "x"))
+			b.respond(st, deltaResponse(t, "rds", fmt.Sprint("r", i), "x"))
 		}
 		b.respond(st, deltaResponse(t, "eds", "1", "a"))
 		if got := st.delta(t); got.GetResponseNonce() != "1" {

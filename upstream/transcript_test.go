@@ -39,6 +39,7 @@ import (
 //	        alias=NAME another name
 //	        bodiless   no resource in it
 //	        wrapped    SotW: in a Resource
+//	        unnamed    which leaves the name to what is in it
 //	        type=T     of another type
 //	        garbage    its value is no message
 //	        misfit     its value is a message, but not of its type
@@ -270,6 +271,8 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 			r.Resource = nil
 		case word == "wrapped":
 			wrap = true
+		case word == "unnamed":
+			r.Name = ""
 		case key == "type":
 			r.Resource.TypeUrl = typeURLs[val]
 			typ = val

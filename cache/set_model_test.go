@@ -1,0 +1,201 @@
+package cache
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// modelSet is what a set should be, and what its watchers have seen of it.
+type modelSet struct {
+	c        *Cache
+	s        *Set
+	members  map[string]uint64 // hash of the content
+	changed  map[string]int    // how often the member has changed
+	watchers []*modelWatcher
+}
+
+type modelWatcher struct {
+	setCounter
+	have  map[string]uint64
+	taken map[string]int  // as modelSet.changed was
+	fresh bool            // nothing has been told since all was read
+	again map[string]bool // told since the watcher began anew; nil if it has read all since
+}
+
+func (m *modelSet) set(name string, hash uint64, there bool) (changed bool) {
+	old, was := m.members[name]
+	if was == there && old == hash {
+		return false
+	}
+	if there {
+		m.members[name] = hash
+	} else {
+		delete(m.members, name)
+	}
+	m.changed[name]++
+	return true
+}
+
+func (m *modelSet) tell(t *rapid.T, changed bool) {
+	for _, w := range m.watchers {
+		if (w.told > 0) != changed || w.told > 1 || w.woken != w.told {
+			t.Fatalf("told %d times and woken %d times of a change: %v", w.told, w.woken, changed)
+		}
+		if w.told > 0 {
+			w.fresh = false
+		}
+		w.told, w.woken = 0, 0
+	}
+}
+
+func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
+	all := m.s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+		if n == 0 {
+			return false
+		}
+		n--
+		if r == nil {
+			if _, there := m.members[name]; there {
+				t.Fatalf("%s was told to be removed", name)
+			}
+			delete(w.have, name)
+		} else {
+			if m.changed[name] == w.taken[name] {
+				t.Fatalf("%s was told again without a change", name)
+			}
+			w.have[name] = r.Hash()
+			if w.again != nil {
+				w.again[name] = true
+			}
+		}
+		w.taken[name] = m.changed[name]
+		return true
+	})
+	if all && !maps.Equal(w.have, m.members) {
+		t.Fatalf("having read all: %v, want %v", w.have, m.members)
+	}
+	if all && w.again != nil {
+		for name := range m.members {
+			if !w.again[name] {
+				t.Fatalf("%s was not told again", name)
+			}
+		}
+		w.again = nil
+	}
+	w.fresh = all
+}
+
+// After any row of changes and readings, in pieces or whole, each watcher has
+// what the set has, and was told whenever it has not.
+func TestWatchersHaveWhatTheSetHas(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f", "g"}
+	rapid.Check(t, func(rt *rapid.T) {
+		c, s, _ := newWatchedSet(t)
+		full(c, "")
+		m := &modelSet{c: c, s: s, members: map[string]uint64{}, changed: map[string]int{}}
+		draw := func(t *rapid.T, what string) (Change, bool) {
+			name := rapid.SampledFrom(names).Draw(t, what)
+			switch rapid.IntRange(0, 5).Draw(t, "content") {
+			case 0, 1:
+				return gone(name), false
+			case 2:
+				return Change{Name: name, Err: unavailable}, false
+			default:
+				return put(name, rapid.StringMatching("[xyz]").Draw(t, "letter")), true
+			}
+		}
+		watcher := func(t *rapid.T) *modelWatcher {
+			if len(m.watchers) == 0 {
+				t.Skip("nobody watches")
+			}
+			return rapid.SampledFrom(m.watchers).Draw(t, "watcher")
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"delta": func(t *rapid.T) {
+				var changes []Change
+				changed := false
+				for range rapid.IntRange(0, 4).Draw(t, "changes") {
+					change, there := draw(t, "name")
+					if change.Err == nil {
+						var hash uint64
+						if there {
+							hash = change.Resource.Hash()
+						}
+						changed = m.set(change.Name, hash, there) || changed
+					}
+					changes = append(changes, change)
+				}
+				delta(c, changes...)
+				m.tell(t, changed)
+			},
+			"full": func(t *rapid.T) {
+				var changes []Change
+				changed := false
+				said := map[string]bool{}
+				for range rapid.IntRange(0, 7).Draw(t, "members") {
+					change, there := draw(t, "name")
+					if said[change.Name] || !there && change.Err == nil {
+						continue
+					}
+					said[change.Name] = true
+					changes = append(changes, change)
+					if there {
+						changed = m.set(change.Name, change.Resource.Hash(), true) || changed
+					}
+				}
+				for _, name := range names {
+					if !said[name] {
+						changed = m.set(name, 0, false) || changed
+					}
+				}
+				full(c, rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "version"), changes...)
+				m.tell(t, changed)
+			},
+			"sweep": func(t *rapid.T) {
+				s.sweepAt = 0 // as if many had come and gone
+				delta(c, put("short-lived", "x"))
+				delta(c, gone("short-lived"))
+				for _, w := range m.watchers {
+					w.told, w.woken, w.fresh = 0, 0, false
+				}
+			},
+			"watch": func(t *rapid.T) {
+				w := &modelWatcher{have: map[string]uint64{}, taken: map[string]int{}}
+				c.WatchSet(testKey(Wildcard), w)
+				m.watchers = append(m.watchers, w)
+			},
+			"unwatch": func(t *rapid.T) {
+				w := watcher(t)
+				c.Unwatch(w)
+				m.watchers = slices.DeleteFunc(m.watchers, func(o *modelWatcher) bool { return o == w })
+			},
+			"read": func(t *rapid.T) {
+				m.read(t, watcher(t), rapid.IntRange(-1, 5).Draw(t, "changes"))
+			},
+			"restart": func(t *rapid.T) {
+				w := watcher(t)
+				s.Restart(&w.SetWatch)
+				w.again, w.taken, w.fresh = map[string]bool{}, map[string]int{}, false
+			},
+			"read full": func(t *rapid.T) {
+				w := watcher(t)
+				s.Full(&w.SetWatch, func(*Resource) {})
+				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
+				w.again = nil
+			},
+			"": func(t *rapid.T) {
+				if s.Len() != len(m.members) {
+					t.Fatalf("%d members, want %d", s.Len(), len(m.members))
+				}
+				for _, w := range m.watchers {
+					if w.fresh && !maps.Equal(w.have, m.members) {
+						t.Fatalf("not told: has %v, want %v", w.have, m.members)
+					}
+				}
+			},
+		})
+	})
+}
