@@ -126,6 +126,8 @@ func (d *deltaSession) covers() bool {
 
 func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
 
+func (d *deltaSession) catchingUp() bool { return false }
+
 // additions returns the next response of what is new or changed, nil if there is
 // none. With all, the response may carry the removals too, if it is the last.
 func (d *deltaSession) additions(all bool) *response {

@@ -9,6 +9,24 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
+// A sender ends when its stream does, also with something left to send: it must
+// not look for it again and again.
+func TestSenderEndsWithItsStream(t *testing.T) {
+	ch := newTestCache(&recordingFeeder{}, 1000)
+	defer ch.Close()
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		c := newTestClient(server, form, &corev3.Node{})
+		subscribe(t, c, endpointType, "a", "*")
+		putEverywhere(ch, endpointType, "a", form)
+		c.st.inbox.rouse()
+		c.close()
+		if r := c.st.next(); r != nil || !c.st.inbox.sleep() {
+			t.Errorf("%s: the sender goes on after the end", form)
+		}
+	}
+}
+
 // A request, or a change, that comes between the sender's last look and its end
 // is still answered: by the same sender.
 func TestNothingIsMissedWhileTheSenderEnds(t *testing.T) {

@@ -113,6 +113,8 @@ func (s *sotwSession) adding() bool {
 
 func (s *sotwSession) removing() bool { return s.withheld }
 
+func (s *sotwSession) catchingUp() bool { return s.waiting && s.adding() }
+
 // additions returns the next response, nil if there is none to send now. Unless
 // it may carry removals too, those are withheld.
 func (s *sotwSession) additions(all bool) *response {

@@ -23,6 +23,10 @@ type session interface {
 	// told with it.
 	adding() bool
 	removing() bool
+	// catchingUp says that what is to be added can be sent once the client has
+	// answered, so that removals wait for it. They do not wait for what is not
+	// known or cannot be had: that may take for ever.
+	catchingUp() bool
 	// additions returns the next response, nil if there is none. With all, it may
 	// carry removals too.
 	additions(all bool) *response
@@ -195,10 +199,10 @@ func (st *stream) send() {
 func (st *stream) next() *response {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil
 	}
-	st.inbox.drain()
 	for _, s := range st.sessions {
 		if !s.adding() {
 			continue
@@ -207,8 +211,8 @@ func (st *stream) next() *response {
 			return st.number(s, r)
 		}
 	}
-	if slices.ContainsFunc(st.sessions, session.adding) {
-		return nil // removals wait for what cannot be sent now
+	if slices.ContainsFunc(st.sessions, session.catchingUp) {
+		return nil
 	}
 	for _, s := range slices.Backward(st.sessions) {
 		if !s.removing() {

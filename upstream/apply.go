@@ -32,18 +32,17 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 	if begins || set && full {
 		s.members = make(map[string]*cache.Resource, len(v.list))
 	}
-	if begins && !sotw {
-		maps.Copy(s.members, s.listed)
-		s.listed = nil
-	}
-
 	u.Changes = make([]cache.Change, 0, len(v.list))
+	if begins && !sotw {
+		u.Changes = s.takeListed(u.Changes)
+	}
+	listed := len(u.Changes)
 	for i := range v.list {
 		if c, ok := s.take(&v.list[i], set, held); ok {
 			u.Changes = append(u.Changes, c)
 		}
 	}
-	members := u.Changes[:len(u.Changes):len(u.Changes)]
+	members := u.Changes[listed:len(u.Changes):len(u.Changes)]
 	u.Changes = s.takeAliases(v, u.Changes)
 	if full {
 		u.Changes = s.takeMissing(u.Changes, set)
@@ -75,6 +74,21 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 		s.fail(s.wildcard, v.wildcard, &u)
 	}
 	return u
+}
+
+// takeListed makes members of a set that begins of what is held by name and was
+// listed. Who has asked for such a name anew in the meantime is told.
+func (s *subscriptions) takeListed(changes []cache.Change) []cache.Change {
+	for _, name := range slices.Sorted(maps.Keys(s.listed)) {
+		r := s.listed[name]
+		s.members[name] = r
+		if sub := s.names[name]; sub != nil && !sub.answered {
+			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
+			changes = append(changes, sub.answer)
+		}
+	}
+	s.listed = nil
+	return changes
 }
 
 // take takes what was said of one name, and returns what to tell. set says that
@@ -161,9 +175,9 @@ func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Ch
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		sub := s.names[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
-		// A name that was added on this stream may be missing because the response
-		// was sent before the request had come; but the wildcard came first.
-		known := set || sub.first || sub.answer.Resource != nil
+		// A name that was added on this stream, or again, may be missing because the
+		// response was sent before the request had come; but the wildcard came first.
+		known := set || !sub.left && (sub.first || sub.answer.Resource != nil)
 		if sub.seen == s.responses || !known || absent || sub.reported {
 			continue
 		}

@@ -273,7 +273,7 @@ func (s *Stream) response(c *call, b []byte) error {
 			level = slog.LevelDebug
 		}
 		s.log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-			"type_url", f.subs.typeURL, "version", r.version, "nonce", r.nonce, "reason", nack)
+			"type_url", f.subs.typeURL, "version", clip(r.version), "nonce", clip(r.nonce), "reason", nack)
 	}
 	f.lastNack = nack
 	unsent := 0

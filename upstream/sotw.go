@@ -91,11 +91,12 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 			add = append(add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
-			if sub == s.subs.wildcard {
-				dropped = true
-				s.subs.forget(sub)
-			} else {
+			dropped = dropped || sub == s.subs.wildcard
+			if s.explicit {
+				sub.left = true
 				s.leaving = append(s.leaving, leaving{sub, now})
+			} else {
+				s.subs.forget(sub) // no name was asked for
 			}
 		}
 	}
@@ -188,7 +189,10 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Updat
 		}
 	}
 	for _, sub := range s.subs.overdue(now.Add(-timeout)) {
+		inLast := sub.left && sub.seen == s.subs.responses
+		sub.left = false
 		switch {
+		case inLast:
 		case s.subs.hidden:
 			s.subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,

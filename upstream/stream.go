@@ -306,7 +306,7 @@ func reason(err error) string {
 		return "the control plane has ended the stream"
 	}
 	if st, ok := status.FromError(err); ok {
-		return fmt.Sprintf("%s: %s", st.Code(), st.Message())
+		return fmt.Sprintf("%s: %s", st.Code(), clip(st.Message()))
 	}
 	return err.Error()
 }

@@ -23,6 +23,10 @@ type subscription struct {
 	// Of the present stream:
 	sent  bool // asked for
 	first bool // in the first request of its type
+	ask   int  // the last waiting in which it is
+	// left, in SotW, says that it was given up not long ago. If it is wanted again,
+	// a response without it may be one that was sent in between.
+	left bool
 	// failure is why there is no answer, if that was told.
 	failure *cache.Error
 
@@ -63,6 +67,7 @@ type subscriptions struct {
 	live    bool
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
+	asks    int             // how many there have been
 	// listed, in delta, is what was listed in initial_resource_versions by name
 	// while the wildcard had no answer. It is not sent again because of the
 	// wildcard, so it counts as a member; that it belongs to the name only could
@@ -72,6 +77,7 @@ type subscriptions struct {
 
 // waiting are names that were asked for at one time.
 type waiting struct {
+	ask   int
 	since time.Time
 	subs  []*subscription
 }
@@ -192,7 +198,7 @@ func (s *subscriptions) opened() {
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
 	for sub := range s.all() {
-		sub.sent, sub.first = false, false
+		sub.sent, sub.first, sub.left = false, false, false
 		if !sub.wanted {
 			s.forget(sub)
 		}
@@ -238,15 +244,16 @@ func (s *subscriptions) fail(sub *subscription, err *cache.Error, u *cache.Updat
 // an answer from a stream before does not wait for one: if nothing has changed,
 // there may be none.
 func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
-	var w waiting
+	s.asks++
+	w := waiting{ask: s.asks, since: now}
 	for _, sub := range subs {
 		sub.sent, sub.first, sub.failure = true, first, nil
-		if !sub.answered {
+		if !sub.answered || sub.left && fullState[s.typeURL] {
+			sub.ask = w.ask
 			w.subs = append(w.subs, sub)
 		}
 	}
 	if len(w.subs) > 0 {
-		w.since = now
 		s.waiting = append(s.waiting, w)
 	}
 }
@@ -256,8 +263,9 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 func (s *subscriptions) overdue(then time.Time) []*subscription {
 	var subs []*subscription
 	for len(s.waiting) > 0 && !s.waiting[0].since.After(then) {
-		for _, sub := range s.waiting[0].subs {
-			if sub.wanted && sub.sent && !sub.answered && sub.failure == nil {
+		w := &s.waiting[0]
+		for _, sub := range w.subs {
+			if sub.ask == w.ask && sub.wanted && sub.sent && (!sub.answered || sub.left) && sub.failure == nil {
 				subs = append(subs, sub)
 			}
 		}

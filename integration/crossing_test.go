@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// crossings calls test for each form upstream with each form of client.
+func crossings(t *testing.T, test func(t *testing.T, upstream, downstream form)) {
+	t.Helper()
+	for _, upstream := range []form{delta, sotw} {
+		for _, downstream := range []form{delta, sotw} {
+			t.Run(fmt.Sprintf("%s client of %s upstream", downstream, upstream), func(t *testing.T) {
+				t.Parallel()
+				test(t, upstream, downstream)
+			})
+		}
+	}
+}
+
+// TestWildcardsCrossFromEachFormToEachForm holds that a client of either form
+// has all there is, and follows what is added, changed and removed, whichever
+// form the control plane speaks.
+func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
+	crossings(t, func(t *testing.T, upstream, downstream form) {
+		cp := startControlPlane(t, upstream)
+		cp.set(plainCluster("a", "1"), plainCluster("b", "1"), plainListener("a", "1"), plainListener("b", "1"))
+		r := startRelay(t, relayTo(cp.address, string(upstream)))
+		c := newClient(t, r, downstream, node("client", ""))
+		c.subscribe(clusterType)            // the old rule: no names
+		c.subscribe(listenerType, wildcard) // the new one
+		want := func(what string, names []string, resources ...proto.Message) {
+			t.Helper()
+			c.awaitHas(t, what, resources...)
+			c.await(t, fmt.Sprintf("the client has %v and no more", names), func(v *view) bool {
+				return slices.Equal(v.names(clusterType), names) && slices.Equal(v.names(listenerType), names)
+			})
+		}
+		want("what there is", []string{"a", "b"},
+			plainCluster("a", "1"), plainCluster("b", "1"), plainListener("a", "1"), plainListener("b", "1"))
+		cp.set(plainCluster("c", "1"), plainListener("c", "1"))
+		want("what was added", []string{"a", "b", "c"}, plainCluster("c", "1"), plainListener("c", "1"))
+		cp.set(plainCluster("a", "2"), plainListener("a", "2"))
+		want("what was changed", []string{"a", "b", "c"}, plainCluster("a", "2"), plainListener("a", "2"))
+		cp.remove(clusterType, "b")
+		cp.remove(listenerType, "b")
+		want("the rest after a removal", []string{"a", "c"}, plainCluster("a", "2"), plainCluster("c", "1"))
+		cp.remove(clusterType, "a", "c")
+		cp.remove(listenerType, "a", "c")
+		want("nothing", nil)
+		cp.set(plainCluster("b", "2"), plainListener("b", "2"))
+		want("what is back", []string{"b"}, plainCluster("b", "2"), plainListener("b", "2"))
+	})
+}
+
+// TestNamesCrossFromEachFormToEachForm holds the same for names: of a type whose
+// responses are full states, and of one whose responses are not.
+func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
+	crossings(t, func(t *testing.T, upstream, downstream form) {
+		cp := startControlPlane(t, upstream)
+		cp.set(plainCluster("a", "1"), plainCluster("b", "1"), plainCluster("c", "1"))
+		cp.set(plainEndpoints("a", 1), plainEndpoints("b", 1), plainEndpoints("c", 1))
+		r := startRelay(t, relayTo(cp.address, string(upstream)))
+		c := newClient(t, r, downstream, node("client", ""))
+		c.subscribe(clusterType, "a")
+		c.subscribe(endpointType, "a")
+		c.awaitHas(t, "the first names", plainCluster("a", "1"), plainEndpoints("a", 1))
+		c.subscribe(clusterType, "b")
+		c.subscribe(endpointType, "b")
+		c.awaitHas(t, "more names", plainCluster("b", "1"), plainEndpoints("b", 1))
+		cp.set(plainCluster("b", "2"), plainEndpoints("b", 2))
+		c.awaitHas(t, "a change", plainCluster("b", "2"), plainEndpoints("b", 2))
+
+		cp.remove(clusterType, "b")
+		c.await(t, "the client is told that its cluster is gone", func(v *view) bool { return v.gone[topic{clusterType, "b"}] })
+		if upstream == delta { // in SotW nothing says so
+			cp.remove(endpointType, "b")
+			c.await(t, "the client is told that its endpoints are gone", func(v *view) bool { return v.gone[topic{endpointType, "b"}] })
+		}
+
+		// What the client does not want any more it is not told of.
+		c.unsubscribe(clusterType, "a")
+		c.unsubscribe(endpointType, "a")
+		c.subscribe(clusterType, "c")
+		c.subscribe(endpointType, "c")
+		c.awaitHas(t, "the name that it changed to", plainCluster("c", "1"), plainEndpoints("c", 1))
+		mark := c.mark()
+		cp.set(plainCluster("a", "3"), plainEndpoints("a", 3))
+		cp.set(plainCluster("c", "3"), plainEndpoints("c", 3))
+		c.awaitHas(t, "its change", plainCluster("c", "3"), plainEndpoints("c", 3))
+		c.read(func(v *view) {
+			for _, typeURL := range []string{clusterType, endpointType} {
+				if told := v.told(typeURL, mark); slices.Contains(told, "a") {
+					t.Errorf("the client was told of %v, which it does not want any more", told)
+				}
+			}
+		})
+	})
+}
+
+// TestChangedClusterBringsItsEndpointsAgain holds the one exception from sending
+// only what has changed: Envoy warms a changed cluster until it gets endpoints,
+// for which it does not ask. xDS: "Resource warming".
+func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {
+	crossings(t, func(t *testing.T, upstream, downstream form) {
+		endpoints := []proto.Message{plainEndpoints("front", 1), plainEndpoints("back-service", 2)}
+		front, back := edsCluster("front", ""), edsCluster("back", "back-service")
+		cp := startControlPlane(t, upstream)
+		cp.set(append(endpoints, front, back)...)
+		r := startRelay(t, relayTo(cp.address, string(upstream)))
+		c := newClient(t, r, downstream, node("envoy", ""))
+		c.subscribe(clusterType, wildcard)
+		c.subscribe(endpointType, "front", "back-service")
+		c.awaitHas(t, "all", append(endpoints, front, back)...)
+
+		for _, change := range []struct {
+			cluster proto.Message
+			want    string
+		}{
+			{aliased(front), "front"},
+			{aliased(back), "back-service"},
+		} {
+			mark := c.mark()
+			cp.set(change.cluster)
+			c.awaitHas(t, "the changed cluster", change.cluster)
+			c.await(t, "the client is sent the endpoints again", func(v *view) bool {
+				return slices.Contains(v.told(endpointType, mark), change.want)
+			})
+			c.read(func(v *view) {
+				if told := v.told(endpointType, mark); !slices.Equal(told, []string{change.want}) {
+					t.Errorf("the client was sent the endpoints %v again, want those of the changed cluster, %s", told, change.want)
+				}
+				if last := v.log[len(v.log)-1]; last.typeURL != endpointType {
+					t.Errorf("the endpoints came before the cluster, want them after it: %v", v.log[mark:])
+				}
+			})
+		}
+	})
+}
+
+// aliased is a cluster with a change in it.
+func aliased(c *clusterv3.Cluster) *clusterv3.Cluster {
+	changed := proto.Clone(c).(*clusterv3.Cluster)
+	changed.AltStatName = "changed"
+	return changed
+}

@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestThousandClientsCostOneStreamAndOneSubscriptionPerName holds the relay's
+// reason to be: what the control plane sees does not grow with the clients.
+func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			const (
+				clients = 1000
+				alone   = 40 // clients with a connection of their own
+				shared  = 20 // connections of the others
+				linger  = time.Second
+			)
+			var names []string
+			var resources []proto.Message
+			for i := range 100 {
+				names = append(names, fmt.Sprintf("endpoints-%03d", i))
+				resources = append(resources, plainEndpoints(names[i], uint32(1000+i)))
+			}
+			cp := startControlPlane(t, upstream)
+			cp.set(append(resources, plainCluster("kept", ""))...)
+			r := startRelay(t, relayTo(cp.address, string(upstream))+fmt.Sprintf("cache: {linger: %v}\n", linger))
+
+			// One client of something else keeps the stream open to the end, so that
+			// the control plane can be told of unsubscriptions.
+			keeper := newClient(t, r, delta, node("keeper", ""))
+			keeper.subscribe(clusterType, "kept")
+			keeper.awaitHas(t, "its cluster", plainCluster("kept", ""))
+
+			var conns []*grpc.ClientConn
+			for range shared {
+				conns = append(conns, connect(t, r.address))
+			}
+			var all []*client
+			began := time.Now()
+			for i := range clients {
+				f := []form{delta, sotw}[i%2]
+				n := node(fmt.Sprintf("client-%d", i), "")
+				if i < alone {
+					all = append(all, newClient(t, r, f, n))
+				} else {
+					all = append(all, newClientOn(t, conns[i%shared], f, n))
+				}
+				all[i].subscribe(endpointType, names...)
+			}
+			everything := contents(resources...)
+			for _, c := range all {
+				c.awaitContents(t, "all resources", everything)
+			}
+			t.Logf("%d clients have %d resources each after %v", clients, len(names), time.Since(began).Round(time.Millisecond))
+			cp.read(func(s *seen) {
+				if s.opened != 1 {
+					t.Errorf("the control plane saw %d streams, want 1", s.opened)
+				}
+				if got := s.wanted(endpointType); !slices.Equal(got, names) {
+					t.Errorf("the control plane sees subscriptions to %d names, want %d: %v", len(got), len(names), got)
+				}
+				for _, name := range names {
+					if asked := s.asked[topic{endpointType, name}]; asked != 1 {
+						t.Errorf("the control plane was asked %d times for %s, want once", asked, name)
+					}
+				}
+				if got := s.sentOf(endpointType, 0); !slices.Equal(got, names) {
+					t.Errorf("the control plane had to send %d resources, want each of %d once: %v", len(got), len(names), got)
+				}
+			})
+
+			// One update reaches all, and brings nothing else: what comes next is
+			// the next update.
+			marks := make([]int, clients)
+			for i, c := range all {
+				marks[i] = c.mark()
+			}
+			began = time.Now()
+			for _, next := range []proto.Message{plainEndpoints(names[42], 42), plainEndpoints(names[43], 43)} {
+				cp.set(next)
+				for _, c := range all {
+					c.awaitHas(t, "the update", next)
+				}
+			}
+			t.Logf("two updates reached all after %v", time.Since(began).Round(time.Millisecond))
+			for i, c := range all {
+				c.read(func(v *view) {
+					if got, want := v.told(endpointType, marks[i]), names[42:44]; !slices.Equal(got, want) {
+						t.Fatalf("client %d (%s) was told of %v, want %v", i, c.form, got, want)
+					}
+				})
+			}
+
+			// The last one to leave ends the subscriptions, after the linger time.
+			for _, c := range all {
+				c.leave()
+			}
+			left := time.Now()
+			cp.await(t, "the control plane sees the unsubscriptions", func(s *seen) bool { return len(s.wanted(endpointType)) == 0 })
+			if after := time.Since(left); after < linger {
+				t.Errorf("the relay unsubscribed %v after the last client had gone, want %v or later", after, linger)
+			}
+			cp.read(func(s *seen) {
+				stream := s.only()
+				if stream == nil || s.opened != 1 || !stream.wanted[topic{clusterType, "kept"}] {
+					t.Errorf("want the first stream still, with the keeper's cluster; there is %s", s)
+				}
+			})
+			keeper.mustLive(t)
+			keeper.leave()
+			cp.await(t, "the control plane sees the end of the stream", func(s *seen) bool { return len(s.streams) == 0 })
+		})
+	}
+}

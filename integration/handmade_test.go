@@ -1,0 +1,196 @@
+package integration
+
+// A control plane by hand, for what go-control-plane would never send.
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// handmade is a control plane whose responses the test writes itself.
+type handmade struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	*port
+	streams chan *handmadeStream
+	end     func()
+}
+
+// handmadeStream is a stream of the relay's, in either form.
+type handmadeStream struct {
+	form     form
+	node     *corev3.Node // of the first request
+	requests watched[requests]
+	write    func(typeURL, nonce string, resources []*discoveryv3.Resource) error
+	end      func() // the control plane
+}
+
+// requests are all requests of a stream, in order.
+type requests []request
+
+// request is a request in either form.
+type request struct {
+	typeURL string
+	names   []string // delta: those that are new
+	nonce   string
+	nack    *statuspb.Status
+}
+
+// String describes the requests, for a failed test.
+func (r *requests) String() string {
+	var b strings.Builder
+	for _, req := range *r {
+		fmt.Fprintf(&b, "\n%s names %q nonce %q nack %v", req.typeURL, req.names, req.nonce, req.nack)
+	}
+	return b.String()
+}
+
+func startHandmade(t testing.TB) *handmade {
+	t.Helper()
+	h := &handmade{port: openPort(t), streams: make(chan *handmadeStream, 16)}
+	s := grpc.NewServer(grpc.WaitForHandlers(true))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, h)
+	h.end = s.Stop
+	serve(s, h.listen())
+	t.Cleanup(h.end)
+	return h
+}
+
+// stream returns the next stream that the relay opens.
+func (h *handmade) stream(t testing.TB) *handmadeStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case s := <-h.streams:
+		return s
+	case <-ctx.Done():
+		t.Fatal("waited in vain for a stream of the relay")
+		return nil
+	}
+}
+
+// DeltaAggregatedResources implements the service in delta.
+func (h *handmade) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s := &handmadeStream{form: delta, end: h.end}
+	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource) error {
+		return stream.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, Resources: resources})
+	}
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		h.take(s, req.GetNode(), request{
+			req.GetTypeUrl(), req.GetResourceNamesSubscribe(), req.GetResponseNonce(), req.GetErrorDetail(),
+		})
+	}
+}
+
+// StreamAggregatedResources implements the service in SotW.
+func (h *handmade) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s := &handmadeStream{form: sotw, end: h.end}
+	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource) error {
+		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, VersionInfo: "version " + nonce}
+		for _, r := range resources {
+			resp.Resources = append(resp.Resources, r.GetResource())
+		}
+		return stream.Send(resp)
+	}
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		h.take(s, req.GetNode(), request{
+			req.GetTypeUrl(), req.GetResourceNames(), req.GetResponseNonce(), req.GetErrorDetail(),
+		})
+	}
+}
+
+func (h *handmade) take(s *handmadeStream, node *corev3.Node, req request) {
+	if len(req.names) == 0 && req.nonce == "" {
+		req.names = []string{wildcard} // the old rule
+	}
+	var first bool
+	s.requests.update(func(all *requests) {
+		first = len(*all) == 0
+		*all = append(*all, req)
+	})
+	if first {
+		s.node = node
+		h.streams <- s
+	}
+}
+
+// awaitAsked waits until the relay has asked for a name.
+func (s *handmadeStream) awaitAsked(t testing.TB, typeURL, name string) {
+	t.Helper()
+	s.requests.await(t, fmt.Sprintf("the relay asks for %s", name), func(all *requests) bool {
+		for _, req := range *all {
+			for _, n := range req.names {
+				if req.typeURL == typeURL && n == name {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// send sends a response. A relay that does not read ends the test.
+func (s *handmadeStream) send(t testing.TB, typeURL, nonce string, resources ...*discoveryv3.Resource) {
+	t.Helper()
+	stuck := time.AfterFunc(patience, s.end)
+	defer stuck.Stop()
+	if err := s.write(typeURL, nonce, resources); err != nil {
+		t.Fatalf("sending response %s to the relay: %v", nonce, err)
+	}
+}
+
+// respond sends a response, and returns the relay's answer: the words of its
+// NACK, empty for an ACK.
+func (s *handmadeStream) respond(t testing.TB, typeURL, nonce string, resources ...*discoveryv3.Resource) (nack string) {
+	t.Helper()
+	s.send(t, typeURL, nonce, resources...)
+	s.requests.await(t, fmt.Sprintf("the relay answers response %s", nonce), func(all *requests) bool {
+		for _, req := range *all {
+			if req.typeURL == typeURL && req.nonce == nonce {
+				if nack = req.nack.GetMessage(); req.nack != nil && nack == "" {
+					nack = "(no words)"
+				}
+				return true
+			}
+		}
+		return false
+	})
+	return nack
+}
+
+// undecodable is a resource whose bytes are no protobuf message.
+func undecodable(name, typeURL string) *discoveryv3.Resource {
+	return &discoveryv3.Resource{
+		Name: name, Version: "1",
+		Resource: &anypb.Any{TypeUrl: typeURL, Value: []byte("\xff\xff not protobuf")},
+	}
+}
+
+// nacks returns the words of all NACKs.
+func (s *handmadeStream) nacks() (words []string) {
+	s.requests.read(func(all *requests) {
+		for _, req := range *all {
+			if req.nack != nil {
+				words = append(words, req.nack.GetMessage())
+			}
+		}
+	})
+	return words
+}

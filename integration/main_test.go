@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// binary is the path of the relay that is tested.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "xds-relay-integration-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "xds-relay")
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		_ = os.RemoveAll(dir)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(status)
+	}))
+}
+
+// build builds the binary, with the race detector if the tests have it.
+func build() error {
+	args := []string{"build", "-o", binary}
+	if raceDetector() {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/xds-relay/xds-relay/cmd/xds-relay")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("building the relay: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func raceDetector() bool {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" {
+			return s.Value == "true"
+		}
+	}
+	return false
+}

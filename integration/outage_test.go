@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// TestControlPlaneMayGoAndComeBack holds that nothing is lost when the control
+// plane goes away, and that when it is back clients are told of what has changed
+// and of nothing else.
+func TestControlPlaneMayGoAndComeBack(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			cp := startControlPlane(t, upstream)
+			before := []proto.Message{
+				plainCluster("stays", "1"), plainCluster("changes", "1"), plainCluster("goes", "1"),
+				plainEndpoints("at-stays", 1), plainEndpoints("at-changes", 1), plainEndpoints("at-goes", 1), plainEndpoints("at-last", 1),
+			}
+			cp.set(before...)
+			r := startRelay(t, relayTo(cp.address, string(upstream)))
+			open := func(f form, id string) *client {
+				c := newClient(t, r, f, node(id, ""))
+				c.subscribe(clusterType, wildcard)
+				c.subscribe(endpointType, "at-stays", "at-changes", "at-goes", "at-last")
+				return c
+			}
+			clients := []*client{open(delta, "old-delta"), open(sotw, "old-sotw")}
+			for _, c := range clients {
+				c.awaitHas(t, "all resources", before...)
+			}
+
+			cp.stop()
+			cp.turnedAway.await(t, "the relay tries to connect again", func(n *int) bool { return *n > 0 })
+
+			// New clients are served from the cache; those that are here keep all.
+			clients = append(clients, open(delta, "new-delta"), open(sotw, "new-sotw"))
+			for _, c := range clients {
+				c.awaitHas(t, "all resources while the control plane is away", before...)
+				c.mustLive(t)
+			}
+			marks := make([]int, len(clients))
+			for i, c := range clients {
+				marks[i] = c.mark()
+			}
+
+			// Meanwhile things change.
+			cp.set(plainCluster("changes", "2"), plainEndpoints("at-changes", 2))
+			cp.remove(clusterType, "goes")
+			var goneEndpoints []string
+			if upstream == delta { // in SotW nothing says that endpoints are gone
+				cp.remove(endpointType, "at-goes")
+				goneEndpoints = []string{"-at-goes"}
+			}
+			sentBefore := look(cp.recorder, func(s *seen) int { return len(s.sent) })
+			cp.start()
+			after := []proto.Message{plainCluster("stays", "1"), plainCluster("changes", "2"), plainEndpoints("at-stays", 1), plainEndpoints("at-changes", 2)}
+			for _, c := range clients {
+				c.awaitHas(t, "what has changed", after...)
+				c.await(t, fmt.Sprintf("the %s client is told what is gone", c.form), func(v *view) bool {
+					return v.gone[topic{clusterType, "goes"}] && (upstream == sotw || v.gone[topic{endpointType, "at-goes"}])
+				})
+			}
+			// What comes next are the next changes, so nothing else was sent.
+			next := []proto.Message{plainCluster("comes", "1"), plainEndpoints("at-last", 2)}
+			cp.set(next...)
+			for i, c := range clients {
+				c.awaitHas(t, "the changes after that", next...)
+				c.mustLive(t)
+				c.read(func(v *view) {
+					got, wantClusters := v.told(clusterType, marks[i]), []string{"-goes", "changes", "comes"}
+					if c.form == sotw {
+						// Each response is the full set, and there may be one each for
+						// what has changed, what is gone, and what comes.
+						most := []string{"-goes", "changes", "changes", "changes", "comes", "goes", "stays", "stays", "stays"}
+						least := []string{"-goes", "changes", "changes", "comes", "stays", "stays"}
+						if wantClusters = most; len(got) == len(least) {
+							wantClusters = least
+						}
+					}
+					if !slices.Equal(got, wantClusters) {
+						t.Errorf("client %d (%s) was told of the clusters %v, want %v", i, c.form, got, wantClusters)
+					}
+					wantEndpoints := slices.Concat(goneEndpoints, []string{"at-changes", "at-last"})
+					if got := v.told(endpointType, marks[i]); !slices.Equal(got, wantEndpoints) {
+						t.Errorf("client %d (%s) was told of the endpoints %v, want %v", i, c.form, got, wantEndpoints)
+					}
+				})
+			}
+
+			cp.read(func(s *seen) {
+				stream := s.only()
+				if stream == nil || s.opened != 2 {
+					t.Fatalf("want a second stream; there is %s", s)
+				}
+				if upstream == sotw {
+					return
+				}
+				// The relay says what it has, so the control plane too sends only what
+				// has changed.
+				for _, want := range []topic{{clusterType, "stays"}, {clusterType, "goes"}, {endpointType, "at-stays"}, {endpointType, "at-goes"}} {
+					if stream.known[want] == "" {
+						t.Errorf("the relay did not say that it has %v", want)
+					}
+				}
+				for _, sent := range s.sent[sentBefore:] {
+					if sent.name == "stays" || sent.name == "at-stays" {
+						t.Errorf("the control plane sent %v again", sent)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package integration
+
+// The relay as a subprocess.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// relay is a running relay.
+type relay struct {
+	address string // for clients
+	admin   string // for the operator
+	stdout  output
+	stderr  output
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process has ended
+}
+
+// output is what a process writes.
+type output struct{ watched[bytes.Buffer] }
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (n int, err error) {
+	o.update(func(all *bytes.Buffer) { n, err = all.Write(b) })
+	return n, err
+}
+
+// String returns what was written so far.
+func (o *output) String() (s string) {
+	o.read(func(all *bytes.Buffer) { s = all.String() })
+	return s
+}
+
+// startRelay runs the relay with a configuration that has an admin listener, and
+// waits until it serves. When the test ends the relay is asked to end too, which
+// it has to do in order.
+func startRelay(t testing.TB, config string) *relay {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return runRelay(t, "serve", "--config", file)
+}
+
+// runRelay is startRelay with a command line.
+func runRelay(t testing.TB, args ...string) *relay {
+	t.Helper()
+	r := &relay{ended: make(chan struct{}), cmd: command(args...)}
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	r.cmd.WaitDelay = patience
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = r.cmd.Wait() // the status is in ProcessState
+		close(r.ended)
+		r.stderr.update(func(*bytes.Buffer) {}) // for those who wait for a line
+	}()
+	t.Cleanup(func() { r.check(t) })
+	r.address = r.awaitLog(t, `msg="serving clients" address=(\S+)`)
+	r.admin = r.awaitLog(t, `msg="serving the operator" address=(\S+)`)
+	return r
+}
+
+// command is the binary with a command line.
+func command(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	// The race detector makes a process wait for a second before it exits, for
+	// races that happen while it ends. A shorter while is enough for them.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
+	return cmd
+}
+
+// awaitLog waits for a line on standard error, and returns what the pattern's
+// group matches in it.
+func (r *relay) awaitLog(t testing.TB, pattern string) (group string) {
+	t.Helper()
+	line := regexp.MustCompile(pattern)
+	r.stderr.await(t, fmt.Sprintf("the relay logs %s", pattern), func(all *bytes.Buffer) bool {
+		if match := line.FindSubmatch(all.Bytes()); match != nil {
+			group = string(match[len(match)-1])
+			return true
+		}
+		return r.hasEnded()
+	})
+	if group == "" && r.hasEnded() {
+		t.Fatalf("the relay ended (%v) before it logged %s", r.cmd.ProcessState, pattern)
+	}
+	return group
+}
+
+func (r *relay) hasEnded() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// end sends a signal and waits until the process has ended.
+func (r *relay) end(t testing.TB, signal os.Signal) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("signalling the relay: %v", err)
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case <-r.ended:
+	case <-deadline.C:
+		t.Errorf("the relay did not end within %v of %v", patience, signal)
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+	}
+}
+
+// check ends the relay, and says what was wrong with it.
+func (r *relay) check(t testing.TB) {
+	t.Helper()
+	r.end(t, syscall.SIGTERM)
+	if status := r.cmd.ProcessState.ExitCode(); status != 0 {
+		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
+	}
+	logs := r.stderr.String()
+	if strings.Contains(logs, "DATA RACE") {
+		t.Error("the relay has a data race")
+	}
+	if t.Failed() {
+		const most = 32 << 10
+		if len(logs) > most {
+			logs = "..." + logs[len(logs)-most:]
+		}
+		t.Logf("the relay's logs:\n%s", logs)
+	}
+}

@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// TestClientThatDoesNotReadDelaysNobodyAndCostsNoMemory holds that clients are
+// sent state, and not a queue of what has happened: one that does not read is
+// owed the newest state, however much passes by.
+func TestClientThatDoesNotReadDelaysNobodyAndCostsNoMemory(t *testing.T) {
+	t.Parallel()
+	const (
+		names   = 16
+		size    = 16 << 10 // of a resource; a client's window takes four
+		updates = 10_000   // 160 MiB in all, and in full states 16 times that
+		round   = 500
+		allowed = 80 << 20 // of growth
+	)
+	padding := strings.Repeat("x", size)
+	cluster := func(i, version int) *clusterv3.Cluster {
+		return plainCluster(fmt.Sprintf("cluster-%02d", i), fmt.Sprintf("%d %s", version, padding))
+	}
+	h := startHandmade(t)
+	r := startRelay(t, relayTo(h.address, "delta"))
+
+	open := func(f form, id string) *client {
+		c := openClient(t, connect(t, r.address), f, node(id, ""))
+		c.subscribe(clusterType, wildcard)
+		return c
+	}
+	var readers, sleepers []*client
+	for _, f := range []form{delta, sotw} {
+		sleepers = append(sleepers, open(f, "sleeps in "+string(f)))
+		reader := open(f, "reads in "+string(f))
+		go reader.takeAll()
+		readers = append(readers, reader)
+	}
+
+	s := h.stream(t)
+	s.awaitAsked(t, clusterType, wildcard)
+	var state []*discoveryv3.Resource
+	for i := range names {
+		state = append(state, versioned(t, "0", cluster(i, 0)))
+	}
+	if nack := s.respond(t, clusterType, "0", state...); nack != "" {
+		t.Fatalf("the relay rejects the resources: %s", nack)
+	}
+	newest := make([]int, names) // versions
+	awaitNewest := func(c *client) {
+		t.Helper()
+		for i, version := range newest {
+			c.awaitHas(t, fmt.Sprintf("version %d of cluster %d", version, i), cluster(i, version))
+		}
+	}
+	for _, c := range readers {
+		awaitNewest(c)
+	}
+	before := memory(t, r)
+	for version := 1; version <= updates; version++ {
+		i := version % names
+		newest[i] = version
+		nonce := strconv.Itoa(version)
+		s.send(t, clusterType, nonce, versioned(t, nonce, cluster(i, version)))
+		if version%round != 0 {
+			continue
+		}
+		// Those who read are never far behind.
+		for _, c := range readers {
+			awaitNewest(c)
+		}
+		if now := memory(t, r); now > before+allowed {
+			t.Fatalf("after %d updates the relay has grown from %d to %d MiB, want %d more at most", version, before>>20, now>>20, allowed>>20)
+		}
+	}
+	t.Logf("%d updates of %d KiB: the relay has grown from %d to %d MiB", updates, size>>10, before>>20, memory(t, r)>>20)
+
+	// Whoever wakes up gets what was on its way, then the newest state.
+	for _, c := range sleepers {
+		go c.takeAll()
+		awaitNewest(c)
+		c.mustLive(t)
+		c.read(func(v *view) {
+			if most := 4 * names; len(v.log) > most {
+				t.Errorf("the %s client was sent %d resources after it had slept, want %d at most", c.form, len(v.log), most)
+			}
+			t.Logf("the %s client was sent %d resources in %d responses after it had slept", c.form, len(v.log), v.responses)
+		})
+	}
+	if nacks := s.nacks(); len(nacks) > 0 {
+		t.Errorf("the relay rejected %d updates: %s", len(nacks), nacks[0])
+	}
+}
+
+// memory returns how much memory the relay takes, in bytes.
+func memory(t testing.TB, r *relay) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	if err != nil {
+		t.Skipf("this system does not tell how much memory a process takes: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
+	line, _, _ := strings.Cut(rest, " kB")
+	kib, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("%v in %s", err, status)
+	}
+	return kib << 10
+}

@@ -1,0 +1,85 @@
+package integration
+
+import (
+	"slices"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Three spellings of one name: gRPC leaves colons as they are, Envoy encodes
+// them, and the order of the parameters means nothing.
+const (
+	nameBegins    = "xdstp://cp.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/"
+	grpcSpelling  = nameBegins + "team:shop/cart?env=live&zone=eu"
+	envoySpelling = nameBegins + "team%3Ashop/cart?env=live&zone=eu"
+	otherOrder    = nameBegins + "team:shop/cart?zone=eu&env=live"
+)
+
+// TestSpellingsOfOneNameShareASubscriptionAndAreAnsweredAsAsked holds that two
+// spellings of one URN are one resource, and that each client is answered in its
+// own. (TP1: "Normalization")
+func TestSpellingsOfOneNameShareASubscriptionAndAreAnsweredAsAsked(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			cp := startControlPlane(t, upstream)
+			cp.set(plainEndpoints(grpcSpelling, 1))
+			r := startRelay(t, relayTo(cp.address, string(upstream)))
+
+			type spelt struct {
+				*client
+				name string
+			}
+			var clients []spelt
+			for _, f := range []form{delta, sotw} {
+				for _, name := range []string{grpcSpelling, envoySpelling, otherOrder} {
+					c := newClient(t, r, f, node(string(f)+" client", ""))
+					c.subscribe(endpointType, name)
+					clients = append(clients, spelt{c, name})
+				}
+			}
+			check := func(content uint32) {
+				t.Helper()
+				want := plainEndpoints("", content)
+				for _, c := range clients {
+					c.await(t, "each client has its answer", func(v *view) bool {
+						return v.ended != nil || sameButName(v.held[topic{endpointType, c.name}].value, want)
+					})
+					c.mustLive(t)
+					c.read(func(v *view) {
+						if names := v.names(endpointType); !slices.Equal(names, []string{c.name}) {
+							t.Errorf("the %s client asked for %s and was answered with %q", c.form, c.name, names)
+						}
+						if inner := v.held[topic{endpointType, c.name}].inner; inner != c.name {
+							t.Errorf("the %s client asked for %s and got a resource that calls itself %s", c.form, c.name, inner)
+						}
+					})
+				}
+			}
+			check(1)
+			cp.set(plainEndpoints(grpcSpelling, 2))
+			check(2)
+
+			cp.read(func(s *seen) {
+				if got := s.wanted(endpointType); s.opened != 1 || !slices.Equal(got, []string{grpcSpelling}) || s.asked[topic{endpointType, grpcSpelling}] != 1 {
+					t.Errorf("want one stream with one subscription, to %s; there is %s", grpcSpelling, s)
+				}
+				if stream := s.only(); stream != nil && stream.node.GetId() != "the-relay" {
+					t.Errorf("the relay asks for xdstp names as %q, want its own Node", stream.node.GetId())
+				}
+			})
+		})
+	}
+}
+
+// sameButName says whether value is want but for its name.
+func sameButName(value string, want *endpointv3.ClusterLoadAssignment) bool {
+	var got endpointv3.ClusterLoadAssignment
+	if err := proto.Unmarshal([]byte(value), &got); err != nil {
+		return false
+	}
+	got.ClusterName = want.GetClusterName()
+	return proto.Equal(&got, want)
+}
