@@ -255,7 +255,7 @@ type bareServer struct {
 func (bareServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	for {
 		if _, err := s.Recv(); err != nil {
-			return nil
+			return err
 		}
 		if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{}); err != nil {
 			return err

@@ -333,7 +333,6 @@ func TestBurstIsOneRequest(t *testing.T) {
 type described struct {
 	typeURL, nonce string
 	names          []string
-	nack           *string
 	node           *corev3.Node
 }
 
