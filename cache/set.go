@@ -23,6 +23,18 @@ type Set struct {
 	// this state, empty if no single one did.
 	originVersion string
 	body          mem.Buffer // of this state, once somebody asked for it; else nil
+	extended      extended
+	// failed are names that could not be had and are not members: they may
+	// exist.
+	failed map[string]struct{}
+}
+
+// extended is the newest state that Extended built, and for which watchers: those
+// that stand where the first one stood.
+type extended struct {
+	state      uint64 // Set.seq
+	seq, ahead uint64 // of the watcher
+	full       Full
 }
 
 // member is one resource of a set, or the memory of one.
@@ -92,6 +104,14 @@ func (s *Set) Member(key string) *Resource {
 		return m.resource
 	}
 	return nil
+}
+
+// Failed says that the name is no member only because it could not be had.
+func (s *Set) Failed(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, failed := s.failed[key]
+	return failed
 }
 
 // Since calls yield for each member that has changed since w's position, in the
@@ -197,6 +217,14 @@ func (s *Set) Extended(w *SetWatch, changed func(*Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
+	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, full: s.extend(w)}
+	}
+	w.ahead = s.seq
+	return s.extended.full
+}
+
+func (s *Set) extend(w *SetWatch) Full {
 	f := Full{Len: s.present}
 	sum := s.sum
 	f.Resources = s.encode(func(m *member) bool {
@@ -208,7 +236,6 @@ func (s *Set) Extended(w *SetWatch, changed func(*Resource)) Full {
 		return true
 	})
 	f.Version = formatHash(sum)
-	w.ahead = s.seq
 	return f
 }
 

@@ -37,7 +37,7 @@ func (s *Set) put(key string, r *Resource) bool {
 		s.present++
 		s.sum += digest(r)
 	}
-	s.body = nil
+	s.body, s.extended = nil, extended{}
 	return true
 }
 
@@ -53,9 +53,18 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
 	}
+	if u.Full {
+		s.failed = nil
+	}
 	for _, c := range u.Changes {
 		if c.Err == nil || c.Gone {
+			delete(s.failed, c.Name)
 			changed = s.put(c.Name, c.Resource) || changed
+		} else if m := s.members[c.Name]; m == nil || m.removed {
+			if s.failed == nil {
+				s.failed = map[string]struct{}{}
+			}
+			s.failed[c.Name] = struct{}{}
 		}
 	}
 	switch {

@@ -5,9 +5,14 @@ import (
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
+
+// maxUnanswered bounds the responses of which a session remembers what they
+// carried, to explain a NACK.
+const maxUnanswered = 16
 
 // deltaSession is the state of one type URL on a delta stream.
 // xDS: "Incremental xDS".
@@ -24,7 +29,8 @@ type deltaSession struct {
 	// uncovered are names whose subscription ended while the wildcard may cover
 	// them, until that is answered. xDS: "Unsubscribing from Resources".
 	uncovered map[string]struct{}
-	last      sentResponse
+	// unanswered are the newest responses that the client has not answered.
+	unanswered []sentResponse
 }
 
 func newDeltaSession(s subscriptions) *deltaSession {
@@ -51,12 +57,25 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 		d.subscribeWildcard()
 	}
 	d.begun = true
-	// A stale nonce says nothing of what was sent last.
-	if !first && req.GetErrorDetail() != nil && d.last.is(req.GetResponseNonce()) {
-		d.rejection = req.GetErrorDetail().GetMessage()
-		return d.last.rejected(d.typeURL, req.GetErrorDetail())
+	if first {
+		return nil
 	}
-	return nil
+	return d.answer(req.GetResponseNonce(), req.GetErrorDetail())
+}
+
+// answer takes the client's answer to a response, and returns it if it is a NACK.
+// Several may be on their way; one that answers nothing of those is stale.
+func (d *deltaSession) answer(nonce string, detail *statuspb.Status) *nack {
+	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
+	if at < 0 {
+		return nil
+	}
+	r := d.unanswered[at]
+	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
+	if detail == nil {
+		return nil
+	}
+	return d.reject(&r, detail)
 }
 
 func (d *deltaSession) subscribeOne(name string) {
@@ -123,6 +142,8 @@ func (d *deltaSession) covers() bool {
 	status, _ := d.wild.status()
 	return status == cache.Present
 }
+
+func (d *deltaSession) untold() int { return len(d.pending) + len(d.gone) + len(d.uncovered) }
 
 func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
 
@@ -246,7 +267,7 @@ func (d *deltaSession) tellWildcard(r *response) {
 		w.fresh = false
 		// What the client holds and the wildcard does not have is gone.
 		for name := range d.initial {
-			if d.named[name] == nil && w.set.Member(name) == nil {
+			if d.named[name] == nil && w.set.Member(name) == nil && !w.set.Failed(name) {
 				d.gone[name] = nil
 				delete(d.initial, name)
 			}
@@ -331,7 +352,12 @@ func (d *deltaSession) tellGone(r *response) {
 }
 
 // sent notes that r goes to the client as its newest response.
-func (d *deltaSession) sent(r *response) { d.last.note(r) }
+func (d *deltaSession) sent(r *response) {
+	if len(d.unanswered) == maxUnanswered {
+		d.unanswered = slices.Delete(d.unanswered, 0, 1)
+	}
+	d.unanswered = append(d.unanswered, sentResponse{nonce: r.nonce, names: r.names})
+}
 
 // resend has a name's resource sent again, though the client was told it.
 func (d *deltaSession) resend(name string) {

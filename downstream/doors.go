@@ -29,7 +29,7 @@ var doors = []door{
 	{"envoy.service.cluster.v3.ClusterDiscoveryService", "envoy/service/cluster/v3/cds.proto", clusterType, "StreamClusters", "DeltaClusters"},
 	{"envoy.service.endpoint.v3.EndpointDiscoveryService", "envoy/service/endpoint/v3/eds.proto", endpointType, "StreamEndpoints", "DeltaEndpoints"},
 	{"envoy.service.endpoint.v3.LocalityEndpointDiscoveryService", "envoy/service/endpoint/v3/leds.proto", typePrefix + "envoy.config.endpoint.v3.LbEndpoint", "", "DeltaLocalityEndpoints"},
-	{"envoy.service.secret.v3.SecretDiscoveryService", "envoy/service/secret/v3/sds.proto", typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", "StreamSecrets", "DeltaSecrets"},
+	{"envoy.service.secret.v3.SecretDiscoveryService", "envoy/service/secret/v3/sds.proto", secretType, "StreamSecrets", "DeltaSecrets"},
 	{"envoy.service.runtime.v3.RuntimeDiscoveryService", "envoy/service/runtime/v3/rtds.proto", typePrefix + "envoy.service.runtime.v3.Runtime", "StreamRuntime", "DeltaRuntime"},
 	{"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "envoy/service/extension/v3/ecds.proto", typePrefix + "envoy.config.core.v3.TypedExtensionConfig", "StreamExtensionConfigs", "DeltaExtensionConfigs"},
 }

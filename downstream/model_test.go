@@ -237,9 +237,10 @@ type modelClient struct {
 // sentToModel is a response on its way.
 type sentToModel struct {
 	*received
-	full  bool           // what is missing in it is gone
-	twice bool           // made for names and a wildcard, and both are to be answered
-	at    map[string]int // changes of the resources, when it was made
+	full    bool           // what is missing in it is gone
+	follows bool           // follows one with something left in, that may have come back
+	twice   bool           // made for names and a wildcard, and both are to be answered
+	at      map[string]int // changes of the resources, when it was made
 	// changes of all that a wildcard gives: it is sent again if one of them came
 	// and went.
 	changes int
@@ -481,6 +482,12 @@ func (m *modelType) mayGet(name string, nonce int) bool {
 
 // fetch sends the client's next response on its way.
 func (c *modelClient) fetch(t *rapid.T) bool {
+	leftIn := map[string]bool{}
+	for typeURL, s := range c.conn.st.byType {
+		if s, ok := s.(*sotwSession); ok {
+			leftIn[typeURL] = s.leftIn
+		}
+	}
 	r := c.conn.read(t)
 	if r == nil {
 		return false
@@ -505,6 +512,7 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 				}
 			}
 		}
+		s.follows = leftIn[r.typeURL]
 		s.twice = session.wild != nil && len(session.named) > 0
 	}
 	c.inFlight = append(c.inFlight, s)
@@ -612,7 +620,7 @@ func (c *modelClient) takeFull(t *rapid.T, m *modelType, r *sentToModel) {
 		changed = changed || !ok || old.content != h.content || old.changes != h.changes
 	}
 	allWanted := len(held) == len(r.resources) && (m.wild || len(m.named) > 0)
-	if len(held) == len(m.held) && !changed && !asked && !r.twice && allWanted {
+	if len(held) == len(m.held) && !changed && !asked && !r.twice && !r.follows && allWanted {
 		if len(m.failed) > 0 {
 			return // of one of those it is known by now that it does not exist
 		}

@@ -1,18 +1,21 @@
 package downstream
 
 import (
+	"strings"
+
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 )
 
-// sentResponse is what a session remembers of its newest response.
+// maxReason bounds what is kept of a client's words, in bytes.
+const maxReason = 2048
+
+// sentResponse is what a session remembers of a response.
 type sentResponse struct {
-	nonce string
-	names nameList
+	nonce    string
+	names    nameList
+	rejected bool
 }
-
-func (s *sentResponse) note(r *response) { s.nonce, s.names = r.nonce, r.names }
-
-func (s *sentResponse) is(nonce string) bool { return s.nonce != "" && s.nonce == nonce }
 
 // nack is a client's rejection of a response, in its own words.
 // xDS: "ACK and NACK".
@@ -20,10 +23,29 @@ type nack struct {
 	typeURL string
 	nonce   string
 	names   nameList
-	code    int32
-	message string
+	code    codes.Code
+	reason  string
 }
 
-func (s *sentResponse) rejected(typeURL string, detail *statuspb.Status) *nack {
-	return &nack{typeURL: typeURL, nonce: s.nonce, names: s.names, code: detail.GetCode(), message: detail.GetMessage()}
+// reject takes a client's rejection of a response. It returns nil if it has
+// rejected that response before.
+func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *nack {
+	if r.rejected {
+		return nil
+	}
+	r.rejected = true
+	s.rejection = clip(detail.GetMessage())
+	if s.typeURL == secretType {
+		// A client may quote what it rejects.
+		s.rejection = "(the client's words are not shown, as they may hold a secret)"
+	}
+	return &nack{typeURL: s.typeURL, nonce: r.nonce, names: r.names, code: codes.Code(detail.GetCode()), reason: s.rejection}
+}
+
+// clip bounds a client's words.
+func clip(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxReason], "") + "..."
 }

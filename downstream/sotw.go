@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
@@ -34,6 +35,9 @@ type sotwSession struct {
 	// what other types have to say. xDS: "Eventual consistency considerations".
 	withheld bool
 	absent   []*nameSub // withheld, unless responses are full states
+	// leftIn: the last full state had members in it that were removed. One
+	// without them has to follow, whatever becomes of them until then.
+	leftIn bool
 
 	last     sentResponse
 	answered bool // the client has answered last
@@ -64,9 +68,8 @@ func (s *sotwSession) request(req *discoveryv3.DiscoveryRequest) (rejection *nac
 		return nil
 	default:
 		s.answered, s.waiting = true, false
-		if req.GetErrorDetail() != nil {
-			s.rejection = req.GetErrorDetail().GetMessage()
-			rejection = s.last.rejected(s.typeURL, req.GetErrorDetail())
+		if detail := req.GetErrorDetail(); detail != nil {
+			rejection = s.reject(&s.last, detail)
 		}
 	}
 	s.setNames(req.GetResourceNames())
@@ -103,13 +106,15 @@ func (s *sotwSession) setNames(names []string) {
 		s.subscribeWildcard()
 	case !wild && s.wild != nil:
 		s.unsubscribeWildcard()
-		s.resumed = "" // it drops what it held by that
+		s.resumed, s.leftIn = "", false // it drops what it held by that
 	}
 }
 
 func (s *sotwSession) adding() bool {
 	return len(s.pending) > 0 || s.wild != nil && s.wild.pending
 }
+
+func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) }
 
 func (s *sotwSession) removing() bool { return s.withheld }
 
@@ -149,7 +154,9 @@ func (s *sotwSession) changes(all bool) *response {
 	s.takePending(func(sub *nameSub) bool {
 		st := sub.state()
 		if !all && removed(sub, st) {
-			s.absent = append(s.absent, sub)
+			if !slices.Contains(s.absent, sub) {
+				s.absent = append(s.absent, sub)
+			}
 			return true
 		}
 		if st.Status == cache.Present {
@@ -235,10 +242,15 @@ func (s *sotwSession) fullState(all bool) *response {
 		return nil
 	}
 	changes, removals := s.due()
+	if s.wild == nil && len(s.named) == 0 {
+		s.withheld, s.leftIn = false, false
+		return nil // it wants nothing, and has dropped what it held
+	}
 	s.withheld = removals && !all
 	if !changes && (!removals || s.withheld) {
 		return nil
 	}
+	s.leftIn = s.withheld
 	r := &response{typeURL: s.typeURL}
 	var version string
 	if s.wild != nil {
@@ -270,6 +282,7 @@ func (s *sotwSession) due() (changes, removals bool) {
 		changes = changes || w.fresh
 		w.pending = false
 	}
+	removals = removals || s.leftIn
 	if s.withheld {
 		for _, sub := range s.named {
 			removals = removals || removed(sub, sub.state())
@@ -344,11 +357,13 @@ func (s *sotwSession) known() bool {
 		}
 	}
 	for _, sub := range s.named {
-		switch sub.state().Status {
+		switch st := sub.state(); st.Status {
 		case cache.Requested:
 			return false
 		case cache.Failed:
-			if sub.mayHold {
+			// What the authority itself says of a name is told, as an error, in the
+			// state without it.
+			if sub.mayHold && st.Err.Code == codes.Unavailable {
 				return false
 			}
 		case cache.Present, cache.Absent:
@@ -371,7 +386,7 @@ func (s *sotwSession) namedVersion(wildcard string) string {
 }
 
 func (s *sotwSession) sent(r *response) {
-	s.last.note(r)
+	s.last = sentResponse{nonce: r.nonce, names: r.names}
 	s.answered = false
 }
 

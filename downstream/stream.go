@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // session is the protocol state of one type URL on a stream, in either form.
@@ -32,6 +33,9 @@ type session interface {
 	additions(all bool) *response
 	// removals returns a response of what is gone, nil if nothing is.
 	removals() *response
+	// untold counts what is kept to be told: with a client that changes its mind
+	// and does not read it could grow.
+	untold() int
 	// resend has a name's resource sent again, if the client was told it.
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
@@ -90,6 +94,14 @@ type stream struct {
 	closed   bool
 }
 
+// What one client may cost. A Node stands for its whole partition upstream, and
+// so goes out in requests that have a limit of their own.
+const (
+	maxTypes     = 64
+	maxNodeBytes = 256 << 10
+	maxUntold    = 1 << 20
+)
+
 // serve takes a client's requests until it goes, and ends its subscriptions.
 func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
@@ -122,10 +134,16 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.names == nil {
+		if size := proto.Size(req.GetNode()); size > maxNodeBytes {
+			return false, status.Errorf(codes.ResourceExhausted, "the node has %d bytes, which is more than %d", size, maxNodeBytes)
+		}
 		st.identify(req.GetNode())
 	}
 	sess, ok := st.byType[typeURL].(S)
 	if !ok {
+		if len(st.byType) == maxTypes {
+			return false, status.Errorf(codes.ResourceExhausted, "more than %d types on one stream", maxTypes)
+		}
 		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes))
 		st.byType[typeURL] = sess
 		st.insert(typeURL, sess)
@@ -133,7 +151,11 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
-	return sess.adding() || sess.removing(), nil
+	if n := sess.untold(); n > maxUntold {
+		return false, status.Errorf(codes.ResourceExhausted, "more than %d names to be answered, which the client does not read", maxUntold)
+	}
+	// The others' removals may have waited for this one.
+	return sess.adding() || slices.ContainsFunc(st.sessions, session.removing), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request
@@ -167,7 +189,7 @@ func (st *stream) insert(typeURL string, s session) {
 func (st *stream) rejected(n *nack) {
 	st.server.stats.nacks.Add(1)
 	st.log.Warn("client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
-		"name", n.names.first, "resources", n.names.total, "code", codes.Code(n.code).String(), "reason", n.message)
+		"name", n.names.first, "resources", n.names.total, "code", n.code.String(), "reason", n.reason)
 }
 
 // Wake implements cache.Waker: it starts the sending. Whoever calls it has made

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"errors"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 
@@ -69,7 +70,10 @@ func (s *nameSub) moveToPending() {
 // state is what there is to tell of the name.
 func (s *nameSub) state() cache.State {
 	if s.entry == nil {
-		return cache.State{Status: cache.Absent, Err: s.err}
+		if s.err.Code == codes.NotFound {
+			return cache.State{Status: cache.Absent, Err: s.err}
+		}
+		return cache.State{Status: cache.Failed, Err: s.err}
 	}
 	return s.entry.State()
 }
@@ -161,8 +165,15 @@ func (s *subscriptions) unsubscribe(name string) bool {
 	}
 	delete(s.named, name)
 	s.end(sub)
+	if len(s.pending) > 2*len(s.named)+minCompact {
+		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.ended })
+	}
 	return true
 }
+
+// minCompact is how many subscriptions that have ended may be left in pending
+// without looking for them.
+const minCompact = 64
 
 func (s *subscriptions) end(sub *nameSub) {
 	sub.ended = true

@@ -7,6 +7,7 @@ const (
 	endpointType    = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	routeType       = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	scopedRouteType = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	secretType      = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	virtualHostType = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 

@@ -114,8 +114,9 @@ func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {
 		r := startRelay(t, relayTo(cp.address, string(upstream)))
 		c := newClient(t, r, downstream, node("envoy", ""))
 		c.subscribe(clusterType, wildcard)
+		c.awaitHas(t, "the clusters", front, back)
 		c.subscribe(endpointType, "front", "back-service")
-		c.awaitHas(t, "all", append(endpoints, front, back)...)
+		c.awaitHas(t, "their endpoints", endpoints...)
 
 		for _, change := range []struct {
 			cluster proto.Message

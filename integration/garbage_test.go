@@ -40,7 +40,7 @@ func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 				if s.form != upstream {
 					t.Fatalf("the relay speaks %s, want %s", s.form, upstream)
 				}
-				s.awaitAsked(t, endpointType, "bad")
+				s.awaitAsked(t, endpointType, "good-1", "bad", "good-2")
 
 				response := []*discoveryv3.Resource{versioned(t, "1", plainEndpoints("good-1", 1))}
 				response = append(response, garbage.bad...)

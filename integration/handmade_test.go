@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,18 +132,18 @@ func (h *handmade) take(s *handmadeStream, node *corev3.Node, req request) {
 	}
 }
 
-// awaitAsked waits until the relay has asked for a name.
-func (s *handmadeStream) awaitAsked(t testing.TB, typeURL, name string) {
+// awaitAsked waits until the relay has asked for all these names, in however
+// many requests.
+func (s *handmadeStream) awaitAsked(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
-	s.requests.await(t, fmt.Sprintf("the relay asks for %s", name), func(all *requests) bool {
+	s.requests.await(t, fmt.Sprintf("the relay asks for %q", names), func(all *requests) bool {
+		asked := map[string]bool{}
 		for _, req := range *all {
-			for _, n := range req.names {
-				if req.typeURL == typeURL && n == name {
-					return true
-				}
+			for _, name := range req.names {
+				asked[name] = asked[name] || req.typeURL == typeURL
 			}
 		}
-		return false
+		return !slices.ContainsFunc(names, func(name string) bool { return !asked[name] })
 	})
 }
 

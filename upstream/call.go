@@ -43,8 +43,12 @@ const maxUnsent = 8 << 20
 // more, before it is cancelled.
 const parting = time.Second
 
+// maxIdleFeeds bounds the types that a stream has been used for and is not any
+// more. With more, it is ended and opened again.
+const maxIdleFeeds = 256
+
 var (
-	errRenew  = errors.New("a wildcard needs a new stream")
+	errRenew  = errors.New("a new stream is needed")
 	errUnsent = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
 	errStuck  = errors.New("the control plane does not read: a request could not be sent for too long")
 )
@@ -131,6 +135,9 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.idleFeeds() > maxIdleFeeds {
+		return nil, 0, errRenew
+	}
 	for _, f := range s.sorted() {
 		if f.session == nil {
 			continue // the stream has ended
@@ -149,6 +156,18 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		}
 	}
 	return out, next, nil
+}
+
+// idleFeeds counts the types of which nothing is wanted any more. Their sessions
+// last as long as the stream, for the control plane may still speak of them. The
+// caller holds mu.
+func (s *Stream) idleFeeds() (n int) {
+	for _, f := range s.feeds {
+		if f.subs.wanted == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // send sends one request. One that the control plane does not read ends the
@@ -246,7 +265,11 @@ func (s *Stream) begin(c *call) {
 		f.session = c.form.session(f.subs)
 	}
 	s.setConnected(true)
-	s.log.Info("connected to control plane", "protocol", string(c.form.name))
+	level := slog.LevelInfo
+	if s.logged != "" {
+		level = slog.LevelDebug // it was lost without an answer, and may be again
+	}
+	s.log.Log(s.ctx, level, "connected to control plane", "protocol", string(c.form.name))
 }
 
 // response takes one response. It returns why the stream cannot go on.
@@ -257,6 +280,9 @@ func (s *Stream) response(c *call, b []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return errDone // closed: the scope may have a new stream already
+	}
 	c.responded = true
 	s.status.Responses++
 	f := s.feeds[r.typeURL]

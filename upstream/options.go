@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"fmt"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -20,15 +19,6 @@ const (
 	// SotW is the state-of-the-world form.
 	SotW Protocol = "sotw"
 )
-
-// ParseProtocol returns the protocol of that name.
-func ParseProtocol(name string) (Protocol, error) {
-	switch p := Protocol(name); p {
-	case Auto, Delta, SotW:
-		return p, nil
-	}
-	return "", fmt.Errorf("protocol %q is unknown (want %s, %s or %s)", name, Auto, Delta, SotW)
-}
 
 // Options are the settings of a Stream. The zero value of each means its default.
 type Options struct {

@@ -164,7 +164,10 @@ func parseResource(b []byte) resource {
 				r.aliases = append(r.aliases, alias)
 			}
 		case resourceTTL:
+			// Heartbeats are not passed on. A client that was told a TTL would
+			// drop a resource that lives.
 			r.ttl = true
+			continue
 		case resourceNameMessage:
 			name = merge(name, f.bytes)
 		}

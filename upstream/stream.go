@@ -40,6 +40,8 @@ type Stream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
+	// left has room for one, and gets it when a stream has ended.
+	left chan struct{}
 	// wake tells the goroutine that there are notes, or answers to be sent.
 	wake chan struct{}
 
@@ -94,6 +96,7 @@ func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.No
 		sink:  sink,
 		log:   log.With("authority", scope.Authority, "partition", scope.Partition),
 		done:  make(chan struct{}),
+		left:  make(chan struct{}, 1),
 		wake:  make(chan struct{}, 1),
 		form:  deltaForm,
 		feeds: map[string]*feed{},
@@ -120,6 +123,28 @@ func (s *Stream) Close() { s.cancel() }
 
 // Done is closed when the stream has ended, after Close.
 func (s *Stream) Done() <-chan struct{} { return s.done }
+
+// Leave waits until the control plane has been told that nothing is wanted any
+// more, but not for long. It is for the time between the last Stop and Close.
+func (s *Stream) Leave() {
+	patience := time.NewTimer(2 * parting)
+	defer patience.Stop()
+	for {
+		s.mu.Lock()
+		live := s.live
+		s.mu.Unlock()
+		if !live {
+			return
+		}
+		select {
+		case <-s.left:
+		case <-s.done:
+			return
+		case <-patience.C:
+			return
+		}
+	}
+}
 
 func (s *Stream) note(n note) {
 	s.inbox.Lock()
@@ -241,6 +266,10 @@ func (s *Stream) ended(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = false
+	select {
+	case s.left <- struct{}{}:
+	default:
+	}
 	s.setConnected(false)
 	for typeURL, f := range s.feeds {
 		f.session = nil

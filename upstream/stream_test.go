@@ -88,6 +88,7 @@ type bench struct {
 	conn   *grpc.ClientConn
 	cache  *cache.Cache
 	logs   *logBuffer
+	limit  int // DialOptions.MaxResponseBytes
 
 	mu     sync.Mutex
 	dial   error // what connecting fails with
@@ -130,7 +131,7 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(b.server, service)
 	go func() { _ = b.server.Serve(b.lis) }()
 	var err error
-	b.conn, err = Dial("passthrough:///control-plane", DialOptions{Extra: []grpc.DialOption{
+	b.conn, err = Dial("passthrough:///control-plane", DialOptions{MaxResponseBytes: b.limit, Extra: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			b.mu.Lock()
 			lis, err := b.lis, b.dial
@@ -579,6 +580,24 @@ func TestTimeoutCountsFromTheRequest(t *testing.T) {
 			pass(15*time.Second - 1)
 			b.want(e, "failed Unavailable")
 			pass(1)
+			b.want(e, want)
+		})
+	}
+}
+
+func TestResponseBeyondTheLimitIsNotReceived(t *testing.T) {
+	for limit, want := range map[int]string{100: "failed Unavailable", 0: "present v1"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &bench{T: t, script: &script{streams: make(chan *scripted, 100)}, logs: &logBuffer{}, limit: limit}
+			b.start(Options{Protocol: Delta}, b.script)
+			defer b.stop()
+			e := b.watch("eds", "a")["a"]
+			st := b.next()
+			st.delta(t)
+			// Beyond gRPC's own limit, too, where there is none.
+			r := deltaResponse(t, "eds", "1", "a")
+			r.SystemVersionInfo = strings.Repeat("x", 5<<20)
+			b.respond(st, r)
 			b.want(e, want)
 		})
 	}

@@ -198,6 +198,9 @@ func (s *subscriptions) opened() {
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
 	for sub := range s.all() {
+		if sub.left {
+			sub.answered = false // it was not certain, and is asked for as if new
+		}
 		sub.sent, sub.first, sub.left = false, false, false
 		if !sub.wanted {
 			s.forget(sub)

@@ -11,6 +11,9 @@ import (
 // feed feeds the topics of one scope. Start and Stop as in cache.Feeder.
 type feed interface {
 	cache.Feeder
+	// Leave waits, for a bounded time, until whoever gives the resources knows
+	// that nothing is wanted any more.
+	Leave()
 	// Close ends the feeding, and waits for that.
 	Close()
 }
@@ -32,6 +35,7 @@ type feeders struct {
 type scopeFeed struct {
 	feed
 	topics int
+	idle   int // how often the last topic has gone
 }
 
 // scopeNode is the Node that stands for a scope's clients upstream: the first
@@ -96,10 +100,25 @@ func (f *feeders) Stop(k cache.Key) {
 	}
 	fd.feed.Stop(k)
 	if fd.topics--; fd.topics == 0 {
-		delete(f.feeds, k.Scope)
-		// Closing waits for a goroutine that may be waiting for the cache.
-		f.closing.Go(fd.Close)
+		fd.idle++
+		idle := fd.idle
+		// This waits for a goroutine that may be waiting for the cache.
+		f.closing.Go(func() { f.retire(k.Scope, fd, idle) })
 	}
+}
+
+// retire closes a feed without topics, unless it has had some again by the time
+// that it has taken leave: a scope never has two.
+func (f *feeders) retire(scope cache.Scope, fd *scopeFeed, idle int) {
+	fd.Leave()
+	f.mu.Lock()
+	if fd.topics > 0 || fd.idle != idle || f.feeds[scope] != fd {
+		f.mu.Unlock()
+		return
+	}
+	delete(f.feeds, scope)
+	f.mu.Unlock()
+	fd.Close()
 }
 
 // Close closes all feeds, and waits for that.

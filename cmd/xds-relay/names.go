@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -22,6 +25,7 @@ type clientNames struct {
 	// oldStyle has the scope of old-style names by type URL: it depends on
 	// nothing else, and is worked out once.
 	oldStyle map[string]oldStyleScope
+	warned   bool // the operator was told that something cannot be served
 }
 
 type oldStyleScope struct {
@@ -39,6 +43,12 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
+	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; asked != route.Key.Type {
+		return cache.Key{}, &cache.Error{
+			Code:    codes.NotFound,
+			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, route.Key.Type, asked),
+		}
+	}
 	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
 }
 
@@ -48,8 +58,19 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 	}
 	var s oldStyleScope
 	if s.scope, s.err = n.router.OldStyle(n.node, typeURL); s.err != nil {
-		n.log.Warn("client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
-		s.err = &cache.Error{Code: codes.NotFound, Message: fmt.Sprintf("xds-relay: %v", s.err)}
+		// Whether the names exist is not known, so that is not what clients are
+		// told.
+		level := slog.LevelWarn
+		if n.warned {
+			level = slog.LevelDebug
+		}
+		n.warned = true
+		n.log.Log(context.Background(), level, "client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
+		var hidden *authority.PartitionError
+		if errors.As(s.err, &hidden) {
+			s.err = fmt.Errorf("the partition of node %q cannot be told: see the relay's log", n.node.GetId())
+		}
+		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: s.err.Error()}
 	} else {
 		n.feeders.join(s.scope, n.node)
 	}

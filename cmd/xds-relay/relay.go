@@ -171,5 +171,7 @@ func (r *relay) close() {
 	r.cache.Close()
 	r.feeders.Close()
 	r.sources.Close()
-	_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
+	if r.metrics != nil {
+		_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
+	}
 }

@@ -143,6 +143,76 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 	}
 }
 
+// startServe runs a configuration whose first listener has port 0, until stop.
+func startServe(t *testing.T, config string) (server string, stop func() (stderr string, status int)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	reader, writer := io.Pipe()
+	var log bytes.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- run(ctx, []string{"serve", "--config", config}, io.Discard, writer)
+		writer.Close()
+	}()
+	lines := bufio.NewScanner(io.TeeReader(reader, &log))
+	for server == "" && lines.Scan() {
+		if m := regexp.MustCompile(`msg="serving clients" address=(\S+)`).FindStringSubmatch(lines.Text()); m != nil {
+			server = m[1]
+		}
+	}
+	drained := make(chan struct{})
+	go func() {
+		for lines.Scan() { // into log
+		}
+		close(drained)
+	}()
+	return server, func() (string, int) {
+		cancel()
+		code := <-status
+		<-drained
+		return log.String(), code
+	}
+}
+
+// A client that the rules leave out is told so, and not that what it asks for
+// does not exist: nobody has said that.
+func TestClientsWithoutARuleAreToldWhyAndNotThatNothingExists(t *testing.T) {
+	const config = `listeners:
+  - address: 127.0.0.1:0
+authorities:
+  - name: onprem
+    directory: resources
+old_style_names:
+  - when: node.cluster == "edge"
+    authority: onprem
+    partition: node.metadata["secret-key"]
+`
+	inFolder(t, map[string]string{"relay.yaml": config, "resources/cart.yaml": cartYAML})
+	server, stop := startServe(t, "relay.yaml")
+	for _, test := range []struct{ rule, args, stderr string }{
+		{"no rule matches, delta", "--type cluster cart",
+			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`},
+		{"no rule matches, SotW", "--type cluster cart --protocol sotw",
+			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`},
+		{"the partition cannot be told", "--type cluster cart --node-cluster edge",
+			`FAILED_PRECONDITION: the partition of node "xds-relay-cli" cannot be told`},
+		{"a name of another type", "--type listener xdstp://onprem/envoy.config.cluster.v3.Cluster/x", "is of type cluster and not of listener"},
+	} {
+		t.Run(test.rule, func(t *testing.T) {
+			args := append([]string{"get", "--server", server}, strings.Fields(test.args)...)
+			_, stderr, status := runCommand(t, args...)
+			if status == 0 || !strings.Contains(stderr, test.stderr) || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "secret-key") {
+				t.Errorf("status %d, stderr %q (want in it %q)", status, stderr, test.stderr)
+			}
+		})
+	}
+	log, status := stop()
+	if status != 0 || !strings.Contains(log, "secret-key") {
+		t.Errorf("status %d; the log does not say what is wrong with the partition:\n%s", status, log)
+	}
+}
+
 func TestServeSaysWhichPortIsTaken(t *testing.T) {
 	server, _, stop := startDemo(t)
 	_, stderr, status := runCommand(t, "serve", "--listen", server, "--admin", "127.0.0.1:0")

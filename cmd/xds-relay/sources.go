@@ -141,6 +141,9 @@ func (f *streamFeed) Close() {
 // directoryFeed is a scope's part of a directory, which outlives it.
 type directoryFeed struct{ *directory.Source }
 
+// Leave implements feed.
+func (directoryFeed) Leave() {}
+
 // Close implements feed.
 func (directoryFeed) Close() {}
 

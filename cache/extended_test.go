@@ -1,0 +1,103 @@
+package cache
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// namesIn returns the names of the resources in a full state.
+func namesIn(t *testing.T, f Full) map[string]bool {
+	t.Helper()
+	var r discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &r); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, a := range r.GetResources() {
+		name, err := InnerName(a.GetValue())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[name] = true
+	}
+	if len(names) != f.Len {
+		t.Errorf("%d resources, and Len says %d", len(names), f.Len)
+	}
+	return names
+}
+
+func noChange(*Resource) {}
+
+// xDS: "Eventual consistency considerations": what was removed stays in the state
+// until its removal may be told.
+func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "", put("a", "1"), put("b", "1"))
+	before := s.Full(&w.SetWatch, noChange)
+	full(c, "", put("b", "1"), put("c", "1")) // a goes, c comes
+	if changes, removals := s.Due(&w.SetWatch); !changes || !removals {
+		t.Fatalf("due: changes %v, removals %v", changes, removals)
+	}
+	var changed []string
+	extended := s.Extended(&w.SetWatch, func(r *Resource) { changed = append(changed, r.Name()) })
+	if names := namesIn(t, extended); !names["a"] || !names["b"] || !names["c"] {
+		t.Errorf("the extended state has %v, want a, b and c", names)
+	}
+	if len(changed) != 1 || changed[0] != "c" {
+		t.Errorf("changed are %v, want c", changed)
+	}
+	if changes, removals := s.Due(&w.SetWatch); changes || !removals {
+		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
+	}
+	after := s.Full(&w.SetWatch, func(r *Resource) { t.Errorf("%s has changed again", r.Name()) })
+	if names := namesIn(t, after); names["a"] || !names["b"] || !names["c"] {
+		t.Errorf("the full state has %v, want b and c", names)
+	}
+	if before.Version == extended.Version || extended.Version == after.Version || before.Version == after.Version {
+		t.Errorf("three states have the versions %s, %s, %s", before.Version, extended.Version, after.Version)
+	}
+	if changes, removals := s.Due(&w.SetWatch); changes || removals {
+		t.Errorf("all told, and due: changes %v, removals %v", changes, removals)
+	}
+}
+
+// Watchers in step share the bytes, as they share those of a full state.
+func TestWatchersInStepShareTheExtendedState(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "", put("a", "1"), put("b", "1"))
+	var other SetWatch
+	s.Full(&w.SetWatch, noChange)
+	s.Full(&other, noChange)
+	full(c, "", put("b", "1"), put("c", "1"))
+	one, two := s.Extended(&w.SetWatch, noChange), s.Extended(&other, noChange)
+	if &one.Resources.ReadOnlyData()[0] != &two.Resources.ReadOnlyData()[0] {
+		t.Error("two watchers in step have two copies")
+	}
+	var late SetWatch
+	if three := s.Extended(&late, noChange); namesIn(t, three)["a"] {
+		t.Error("a watcher that was told nothing is given what was removed")
+	}
+}
+
+// That a name could not be had says nothing of its existence.
+func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
+	c, s, _ := newWatchedSet(t)
+	full(c, "", put("a", "1"), Change{Name: "bad", Err: unavailable})
+	if !s.Failed("bad") || s.Failed("a") || s.Failed("none") {
+		t.Errorf("failed: bad %v, a %v, none %v", s.Failed("bad"), s.Failed("a"), s.Failed("none"))
+	}
+	delta(c, put("bad", "1"))
+	if s.Failed("bad") || s.Member("bad") == nil {
+		t.Error("a member that has come has failed still")
+	}
+	delta(c, Change{Name: "bad", Err: unavailable})
+	if s.Failed("bad") || s.Member("bad") == nil {
+		t.Error("a member that could not be had anew is none any more")
+	}
+	full(c, "", put("a", "1"))
+	if s.Failed("bad") || s.Member("bad") != nil {
+		t.Error("a member that is gone is remembered")
+	}
+}
