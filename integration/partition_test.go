@@ -67,15 +67,16 @@ old_style_names:
 				})
 			}
 
-			// Whom no rule matches gets nothing, and is told why.
+			// Whom no rule matches gets nothing and is told why, but not that what it
+			// asks for does not exist: nobody has said that.
 			other := newClient(t, r, delta, node("green-1", "green"))
 			other.subscribe(endpointType, "backend")
 			other.await(t, "the client without a partition is told why it gets nothing", func(v *view) bool {
-				return v.gone[topic{endpointType, "backend"}]
+				return v.errors[topic{endpointType, "backend"}] != ""
 			})
 			other.read(func(v *view) {
-				if v.errors[topic{endpointType, "backend"}] == "" || len(v.held) > 0 {
-					t.Errorf("want an error and no resource; there is %s", v)
+				if v.gone[topic{endpointType, "backend"}] || len(v.held) > 0 {
+					t.Errorf("want an error alone; there is %s", v)
 				}
 			})
 		})
