@@ -25,6 +25,9 @@
 //     stream for it. Otherwise a response that was on its way would make its set
 //     look smaller than it is, and go-control-plane would not send again what it
 //     has sent by name or to a wildcard before.
+//   - Nothing marks the end of a wildcard's first answer in delta, which may come in
+//     several responses: the set counts as known after the first. A client that
+//     resumes in just that moment is told as removed what comes a moment later.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
 //     So does a name that a wildcard has already given.
