@@ -12,7 +12,8 @@
 // out. A [Stream] does the rest: the goroutines, the clock and the connection.
 //
 // Responses are not unmarshalled: what is stored is cut out of the received
-// bytes and copied once.
+// bytes and copied once. A value of a type that the program knows is decoded once
+// on the way, to see that clients will be able to.
 //
 // # Where the protocol leaves a choice
 //
