@@ -77,9 +77,6 @@ func newSet(k Key) *Set {
 	return &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
 }
 
-// Key returns what the set is kept under.
-func (s *Set) Key() Key { return s.key }
-
 // Status returns the set's status, and the error if it is Failed. A set is
 // Present once its members are known, also if there are none.
 func (s *Set) Status() (Status, *Error) {
@@ -248,14 +245,7 @@ func (s *Set) changes(w *SetWatch, changed func(*Resource)) {
 	}
 }
 
-// Version returns what Full would give as the version, without encoding
-// anything.
-func (s *Set) Version() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version()
-}
-
+// version is the version_info of the set's state. The caller holds mu.
 func (s *Set) version() string {
 	if s.originVersion != "" {
 		return s.originVersion

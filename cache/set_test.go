@@ -220,7 +220,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	a, b := put("a", "1"), put("b", "1")
 	expect := func(what, want string) {
 		t.Helper()
-		if got := s.Version(); got != want {
+		if got := s.version(); got != want {
 			t.Errorf("%s: version %s, want %s", what, got, want)
 		}
 		if got := s.Full(&SetWatch{}, func(*Resource) {}).Version; got != want {
@@ -230,7 +230,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	hashOf := func(changes ...Change) string {
 		c, s, _ := newWatchedSet(t)
 		delta(c, changes...)
-		return s.Version()
+		return s.version()
 	}
 	full(c, "7", a, b)
 	expect("the origin's state", "7")
@@ -290,7 +290,7 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 		})
 		slices.SortFunc(now, func(a, b Change) int { return rapid.IntRange(-1, 1).Draw(rt, "order") })
 		delta(fresh, now...)
-		if got, want := s.Version(), freshSet.Version(); got != want {
+		if got, want := s.version(), freshSet.version(); got != want {
 			rt.Fatalf("version %s, of a new set with the same members %s", got, want)
 		}
 	})
