@@ -179,7 +179,7 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 					sets[i] = o.c.WatchSet(testKey(Wildcard), setStreams[i])
 				}
 				setStreams[i].read(sets[i], r)
-				sets[i].Version()
+				sets[i].version()
 				sets[i].Len()
 			}
 		})
