@@ -191,6 +191,8 @@ type Full struct {
 	Resources mem.Buffer
 	// Len is the number of resources.
 	Len int
+	// Hash is the same for the same names and contents, whatever the version.
+	Hash uint64
 }
 
 // Full returns the set's state as a whole, and moves w past it. It is built once
@@ -204,7 +206,7 @@ func (s *Set) Full(w *SetWatch, changed func(*Resource)) Full {
 	if s.body == nil {
 		s.body = s.encode(func(*member) bool { return false })
 	}
-	return Full{Version: s.version(), Resources: s.body, Len: s.present}
+	return Full{Version: s.version(), Resources: s.body, Len: s.present, Hash: s.sum}
 }
 
 // Extended is Full with the removed members that the watcher knows still in it,
@@ -232,7 +234,7 @@ func (s *Set) extend(w *SetWatch) Full {
 		sum += digest(m.resource)
 		return true
 	})
-	f.Version = formatHash(sum)
+	f.Version, f.Hash = formatHash(sum), sum
 	return f
 }
 

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"strconv"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -8,6 +9,24 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 )
+
+// What waits for a client that does not read is bounded by what it has subscribed
+// to, however much changes.
+func TestInboxHoldsEachSubscriptionOnce(t *testing.T) {
+	ch := newTestCache(&recordingFeeder{}, 1000)
+	defer ch.Close()
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	c := newTestClient(server, deltaForm.name, &corev3.Node{})
+	defer c.close()
+	subscribe(t, c, endpointType, "a", "b", "*")
+	for i := range 1000 {
+		putEverywhere(ch, endpointType, "a", strconv.Itoa(i))
+		putEverywhere(ch, endpointType, "b", strconv.Itoa(i))
+	}
+	if n := len(c.st.inbox.dirty); n != 3 {
+		t.Errorf("3 subscriptions wait as %d", n)
+	}
+}
 
 // A sender ends when its stream does, also with something left to send: it must
 // not look for it again and again.

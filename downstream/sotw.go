@@ -38,6 +38,10 @@ type sotwSession struct {
 	// leftIn: the last full state had members in it that were removed. One
 	// without them has to follow, whatever becomes of them until then.
 	leftIn bool
+	// state is the hash of the last full state, if stated: if there was one, and
+	// it was the wildcard's alone.
+	state  uint64
+	stated bool
 
 	last     sentResponse
 	answered bool // the client has answered last
@@ -258,9 +262,13 @@ func (s *sotwSession) fullState(all bool) *response {
 		version = full.Version
 		// xDS: "ACK/NACK and resource type instance version": the version that a
 		// client gives on a new stream is what it has.
-		resumed := s.wild.fresh && s.last.nonce == "" && version == s.resumed
+		has := s.stated && full.Hash == s.state // it has changed, and back
+		if s.wild.fresh {
+			has = s.last.nonce == "" && version == s.resumed
+		}
 		s.wild.fresh = false
-		if resumed && len(s.named) == 0 {
+		s.state, s.stated = full.Hash, len(s.named) == 0
+		if has && s.stated {
 			return nil
 		}
 		r.addFull(full)
