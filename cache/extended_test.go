@@ -30,18 +30,20 @@ func namesIn(t *testing.T, f Full) map[string]bool {
 
 func noChange(*Resource) {}
 
+func noLook(func(string) bool) {}
+
 // xDS: "Eventual consistency considerations": what was removed stays in the state
 // until its removal may be told.
 func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"), put("b", "1"))
-	before := s.Full(&w.SetWatch, noChange)
+	before := s.Full(&w.SetWatch, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1")) // a goes, c comes
 	if changes, removals := s.Due(&w.SetWatch); !changes || !removals {
 		t.Fatalf("due: changes %v, removals %v", changes, removals)
 	}
 	var changed []string
-	extended := s.Extended(&w.SetWatch, func(r *Resource) { changed = append(changed, r.Name()) })
+	extended := s.Extended(&w.SetWatch, func(r *Resource) { changed = append(changed, r.Name()) }, noLook)
 	if names := namesIn(t, extended); !names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the extended state has %v, want a, b and c", names)
 	}
@@ -51,7 +53,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	if changes, removals := s.Due(&w.SetWatch); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
 	}
-	after := s.Full(&w.SetWatch, func(r *Resource) { t.Errorf("%s has changed again", r.Name()) })
+	after := s.Full(&w.SetWatch, func(r *Resource) { t.Errorf("%s has changed again", r.Name()) }, noLook)
 	if names := namesIn(t, after); names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the full state has %v, want b and c", names)
 	}
@@ -68,15 +70,15 @@ func TestWatchersInStepShareTheExtendedState(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"), put("b", "1"))
 	var other SetWatch
-	s.Full(&w.SetWatch, noChange)
-	s.Full(&other, noChange)
+	s.Full(&w.SetWatch, noChange, noLook)
+	s.Full(&other, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1"))
-	one, two := s.Extended(&w.SetWatch, noChange), s.Extended(&other, noChange)
+	one, two := s.Extended(&w.SetWatch, noChange, noLook), s.Extended(&other, noChange, noLook)
 	if &one.Resources.ReadOnlyData()[0] != &two.Resources.ReadOnlyData()[0] {
 		t.Error("two watchers in step have two copies")
 	}
 	var late SetWatch
-	if three := s.Extended(&late, noChange); namesIn(t, three)["a"] {
+	if three := s.Extended(&late, noChange, noLook); namesIn(t, three)["a"] {
 		t.Error("a watcher that was told nothing is given what was removed")
 	}
 }

@@ -197,11 +197,16 @@ type Full struct {
 
 // Full returns the set's state as a whole, and moves w past it. It is built once
 // per state, and shared by all. changed is called for each member that is new or
-// changed to the watcher, as yield is in Since.
-func (s *Set) Full(w *SetWatch, changed func(*Resource)) Full {
+// changed to the watcher, and look once, with what says whether a name (as
+// Key.Name is an entry's) is in the state; both as yield is in Since.
+func (s *Set) Full(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
+	look(func(key string) bool {
+		m := s.members[key]
+		return m != nil && !m.removed
+	})
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
 	if s.body == nil {
 		s.body = s.encode(func(*member) bool { return false })
@@ -212,10 +217,14 @@ func (s *Set) Full(w *SetWatch, changed func(*Resource)) Full {
 // Extended is Full with the removed members that the watcher knows still in it,
 // as they were last: it is told of everything but removals. w is moved so that
 // they are still due.
-func (s *Set) Extended(w *SetWatch, changed func(*Resource)) Full {
+func (s *Set) Extended(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
+	look(func(key string) bool {
+		m := s.members[key]
+		return m != nil && (!m.removed || w.knew(m))
+	})
 	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead {
 		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, full: s.extend(w)}
 	}

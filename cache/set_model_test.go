@@ -182,7 +182,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"read full": func(t *rapid.T) {
 				w := watcher(t)
-				s.Full(&w.SetWatch, func(*Resource) {})
+				s.Full(&w.SetWatch, func(*Resource) {}, noLook)
 				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
 				w.again = nil
 			},

@@ -311,10 +311,15 @@ func (s *sotwSession) due() (changes, removals bool) {
 // wildcardState returns the wildcard's part of a full state.
 func (s *sotwSession) wildcardState(r *response) cache.Full {
 	w := s.wild
-	if s.withheld {
-		return w.set.Extended(&w.SetWatch, r.noteChanged)
+	look := func(has func(string) bool) {
+		for _, sub := range s.named {
+			sub.covered = sub.entry != nil && has(sub.entry.Key().Name)
+		}
 	}
-	return w.set.Full(&w.SetWatch, r.noteChanged)
+	if s.withheld {
+		return w.set.Extended(&w.SetWatch, r.noteChanged, look)
+	}
+	return w.set.Full(&w.SetWatch, r.noteChanged, look)
 }
 
 // tellInFull adds to r what there is to tell of a name in a full state.
@@ -334,12 +339,9 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub) {
 	}
 	s.knows(sub, toldResource, res.Hash())
 	sub.mayHold = false
-	// What the wildcard has, or had when the removal is withheld, is in its part.
-	had := s.withheld && sub.covered
-	if sub.covered = s.wild != nil && (had || s.wild.set.Member(sub.entry.Key().Name) != nil); sub.covered {
-		return
+	if s.wild == nil || !sub.covered {
+		r.addSotW(sub.name, res)
 	}
-	r.addSotW(sub.name, res)
 }
 
 // differs says whether the client would notice a name's state.

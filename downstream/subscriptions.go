@@ -48,7 +48,7 @@ type nameSub struct {
 	told told
 	// mayHold: the client may hold the resource from an earlier stream.
 	mayHold bool
-	// covered: the wildcard's part of the last full state has it.
+	// covered: the wildcard's part of the full state has it.
 	covered bool
 	queued  bool // in subscriptions.pending
 	ended   bool
