@@ -59,7 +59,9 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 			switch {
 			case e.Kind == Unasked:
 				answer.Unasked = e.Name
-			case e.Kind == Rejected && len(a.state.names.spellings(e.Name)) == 0:
+			case (e.Kind == Rejected || e.Kind == Failed) && len(a.state.names.spellings(e.Name)) == 0:
+				// Of a name that was asked for the state knows it. This may be of the
+				// wildcard.
 				answer.Failed = append(answer.Failed, NameError{e.Name, e.Err})
 			}
 		}

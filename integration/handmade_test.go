@@ -90,7 +90,7 @@ func (h *handmade) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscove
 		if err != nil {
 			return err
 		}
-		h.take(s, req.GetNode(), request{
+		h.take(stream.Context(), s, req.GetNode(), request{
 			req.GetTypeUrl(), req.GetResourceNamesSubscribe(), req.GetResponseNonce(), req.GetErrorDetail(),
 		})
 	}
@@ -111,13 +111,13 @@ func (h *handmade) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 		if err != nil {
 			return err
 		}
-		h.take(s, req.GetNode(), request{
+		h.take(stream.Context(), s, req.GetNode(), request{
 			req.GetTypeUrl(), req.GetResourceNames(), req.GetResponseNonce(), req.GetErrorDetail(),
 		})
 	}
 }
 
-func (h *handmade) take(s *handmadeStream, node *corev3.Node, req request) {
+func (h *handmade) take(ctx context.Context, s *handmadeStream, node *corev3.Node, req request) {
 	if len(req.names) == 0 && req.nonce == "" {
 		req.names = []string{wildcard} // the old rule
 	}
@@ -128,7 +128,10 @@ func (h *handmade) take(s *handmadeStream, node *corev3.Node, req request) {
 	})
 	if first {
 		s.node = node
-		h.streams <- s
+		select {
+		case h.streams <- s:
+		case <-ctx.Done():
+		}
 	}
 }
 

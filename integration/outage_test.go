@@ -42,13 +42,26 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				c.awaitHas(t, "all resources while the control plane is away", before...)
 				c.mustLive(t)
 			}
+			// What nobody has asked for before cannot be had, which is said, and is not
+			// the same as that it does not exist.
+			late := newClient(t, r, delta, node("late", ""))
+			late.subscribe(endpointType, "at-late")
+			late.await(t, "the client is told that what it asks for cannot be had", func(v *view) bool {
+				return v.errors[topic{endpointType, "at-late"}] != ""
+			})
+			late.read(func(v *view) {
+				if v.gone[topic{endpointType, "at-late"}] {
+					t.Error("a client was told that something does not exist, because the control plane is away")
+				}
+			})
+
 			marks := make([]int, len(clients))
 			for i, c := range clients {
 				marks[i] = c.mark()
 			}
 
 			// Meanwhile things change.
-			cp.set(plainCluster("changes", "2"), plainEndpoints("at-changes", 2))
+			cp.set(plainCluster("changes", "2"), plainEndpoints("at-changes", 2), plainEndpoints("at-late", 1))
 			cp.remove(clusterType, "goes")
 			var goneEndpoints []string
 			if upstream == delta { // in SotW nothing says that endpoints are gone
@@ -64,6 +77,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 					return v.gone[topic{clusterType, "goes"}] && (upstream == sotw || v.gone[topic{endpointType, "at-goes"}])
 				})
 			}
+			late.awaitHas(t, "what could not be had before", plainEndpoints("at-late", 1))
 			// What comes next are the next changes, so nothing else was sent.
 			next := []proto.Message{plainCluster("comes", "1"), plainEndpoints("at-last", 2)}
 			cp.set(next...)

@@ -74,6 +74,29 @@ func TestSpellingsOfOneNameShareASubscriptionAndAreAnsweredAsAsked(t *testing.T)
 	}
 }
 
+// TestOriginMaySpellANameItsOwnWay holds that a resource is known by what its
+// name means, also if the control plane answers with another spelling than it
+// was asked in.
+func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			h := startHandmade(t)
+			r := startRelay(t, relayTo(h.address, string(upstream)))
+			c := newClient(t, r, delta, node("client", ""))
+			c.subscribe(endpointType, otherOrder)
+			s := h.stream(t)
+			s.awaitAsked(t, endpointType, grpcSpelling)
+			if nack := s.respond(t, endpointType, "first", versioned(t, "1", plainEndpoints(envoySpelling, 1))); nack != "" {
+				t.Errorf("the relay rejects a name in another spelling: %s", nack)
+			}
+			c.await(t, "the client has its answer", func(v *view) bool {
+				return sameButName(v.held[topic{endpointType, otherOrder}].value, plainEndpoints("", 1))
+			})
+		})
+	}
+}
+
 // sameButName says whether value is want but for its name.
 func sameButName(value string, want *endpointv3.ClusterLoadAssignment) bool {
 	var got endpointv3.ClusterLoadAssignment

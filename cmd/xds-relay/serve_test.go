@@ -213,6 +213,31 @@ old_style_names:
 	}
 }
 
+// What cannot be had is an error, and says nothing of what there is.
+func TestAControlPlaneThatCannotBeReachedIsToldAsSuch(t *testing.T) {
+	const config = `listeners:
+  - address: 127.0.0.1:0
+authorities:
+  - name: cp
+    servers:
+      - address: 127.0.0.1:1 # where nobody listens
+old_style_names:
+  - authority: cp
+`
+	inFolder(t, map[string]string{"relay.yaml": config})
+	server, stop := startServe(t, "relay.yaml")
+	for _, args := range []string{"--type cluster cart", "--type cluster cart --protocol sotw", "--type endpoint cart --protocol sotw", "--type cluster"} {
+		_, stderr, status := runCommand(t, append([]string{"get", "--server", server}, strings.Fields(args)...)...)
+		if status != statusNotAll || !strings.Contains(stderr, "UNAVAILABLE: control plane of cp cannot be reached") ||
+			strings.Contains(stderr, "there is no") || strings.Contains(stderr, "does not exist") {
+			t.Errorf("%s: status %d, stderr %q", args, status, stderr)
+		}
+	}
+	if log, status := stop(); status != 0 {
+		t.Errorf("status %d, log\n%s", status, log)
+	}
+}
+
 func TestServeSaysWhichPortIsTaken(t *testing.T) {
 	server, _, stop := startDemo(t)
 	_, stderr, status := runCommand(t, "serve", "--listen", server, "--admin", "127.0.0.1:0")
