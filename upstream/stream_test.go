@@ -190,8 +190,11 @@ type setWatcher struct{ cache.SetWatch }
 
 func (*setWatcher) Changed() cache.Waker { return nil }
 
-// watch watches entries of a type.
+// watch watches entries of a type. If there is no connection yet, none is made
+// before the last of them is noted, so that one request asks for all.
 func (b *bench) watch(typ string, names ...string) map[string]*cache.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	entries := map[string]*cache.Entry{}
 	for _, name := range names {
 		entries[name] = b.cache.Watch(key(typ, name), &watcher{})
