@@ -16,14 +16,19 @@ type Set struct {
 	members map[string]*member // by Change.Name; removed ones too, see sweep
 	order   order
 	present int    // members that have not been removed
-	seq     uint64 // of the newest change
+	seq     uint64 // of the newest change or heartbeat
+	content uint64 // of the newest change
 	sweepAt int    // the number of removed members at which to sweep
 	sum     uint64 // over the members that are present, see digest
 	// originVersion is the SotW version_info under which the origin gave exactly
 	// this state, empty if no single one did.
 	originVersion string
-	body          mem.Buffer // of this state, once somebody asked for it; else nil
-	extended      extended
+	// bodies are those of this state that somebody asked for.
+	bodies   map[Form]mem.Buffer
+	extended extended
+	// withTTL and withheld count the members that have a TTL, and those that are
+	// not for newcomers (Resource.DoNotCache).
+	withTTL, withheld int
 	// failed are names that could not be had and are not members: they may
 	// exist.
 	failed map[string]struct{}
@@ -34,6 +39,7 @@ type Set struct {
 type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
+	form       Form
 	full       Full
 }
 
@@ -43,7 +49,9 @@ type member struct {
 	resource *Resource // what it is; what it was, if it is removed
 	removed  bool
 	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
-	seq      uint64 // of its last change; 0 once forgotten
+	seq      uint64 // of its last change or heartbeat; 0 once forgotten
+	content  uint64 // of its last change
+	whole    uint64 // of its last coming to have a TTL, or to have none
 
 	prev, next *member
 }
@@ -59,9 +67,25 @@ type SetWatch struct {
 	// removals (see Extended), or is to take everything up to it again (see
 	// Restart).
 	ahead uint64
+	// joined is the newest change when the watch began: what is not for newcomers
+	// is theirs only if it has come since.
+	joined uint64
+}
+
+// Member is what a watcher is told of a member of a set.
+type Member struct {
+	// Resource is what the member is; what it was, if it is Removed.
+	Resource *Resource
+	Removed  bool
+	// Beat: there is nothing new but for those who know of TTLs. It lives on, or
+	// if Whole is set it came to have a TTL or to have none, for which they must be
+	// told all of it. xDS: "TTL".
+	Beat, Whole bool
 }
 
 func (w *SetWatch) positions() (uint64, uint64) { return w.seq, w.ahead }
+
+func (w *SetWatch) join(seq uint64) { w.joined = seq }
 
 // knew says whether a watcher of full states was told of a removed member before
 // it was removed, and not of its removal.
@@ -75,6 +99,15 @@ const minSweep = 128
 
 func newSet(k Key) *Set {
 	return &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
+}
+
+// join notes that a watcher comes, and says whether there is something that is
+// not for newcomers.
+func (s *Set) join(w SetWatcher) (withheld bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.join(s.seq)
+	return s.withheld > 0
 }
 
 // Status returns the set's status, and the error if it is Failed. A set is
@@ -112,23 +145,26 @@ func (s *Set) Failed(key string) bool {
 }
 
 // Since calls yield for each member that has changed since w's position, in the
-// order of the changes, with a nil resource for one that was removed. When
-// yield returns false, that member is not taken: the next call begins with it.
-// Since reports whether w has now taken everything. yield is called with the
-// set locked, so it must be short and must not call the cache.
-func (s *Set) Since(w *SetWatch, yield func(name string, r *Resource) bool) (all bool) {
+// order of the changes. When yield returns false, that member is not taken: the
+// next call begins with it. Since reports whether w has now taken everything.
+// yield is called with the set locked, so it must be short and must not call the
+// cache.
+func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := w.ahead
 	for m := s.after(w); m != nil; m = m.next {
 		switch {
 		case !m.removed:
-			if !yield(m.resource.name, m.resource) {
+			if s.kept(w, m) {
+				break
+			}
+			if !yield(Member{Resource: m.resource, Beat: m.content <= w.seq, Whole: m.whole > w.seq}) {
 				return false
 			}
 		// One that came and went since was never known.
 		case m.born <= told && m.seq > told:
-			if !yield(m.resource.name, nil) {
+			if !yield(Member{Resource: m.resource, Removed: true}) {
 				return false
 			}
 		}
@@ -136,6 +172,11 @@ func (s *Set) Since(w *SetWatch, yield func(name string, r *Resource) bool) (all
 	}
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
 	return true
+}
+
+// kept says that a member is kept from w's watcher, who came after it.
+func (s *Set) kept(w *SetWatch, m *member) bool {
+	return m.resource.doNotCache && m.content <= w.joined
 }
 
 // Restart has w's watcher told of every member again. Of what it was told before
@@ -168,18 +209,25 @@ func (s *Set) after(w *SetWatch) *member {
 }
 
 // Due says what w's watcher, one of full states, is yet to be told: of members
-// that are new or changed, and of members that were removed.
-func (s *Set) Due(w *SetWatch) (changes, removals bool) {
+// that are new or changed, of members that were removed, and of heartbeats. f is
+// its form.
+func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := s.after(w); m != nil && !(changes && removals); m = m.next {
-		if m.removed {
+		switch {
+		case m.removed:
 			removals = removals || w.knew(m)
-		} else {
-			changes = changes || m.seq > w.ahead
+		case m.content > w.ahead:
+			changes = changes || !s.kept(w, m)
+		case f&WithTTL == 0:
+		case m.whole > w.ahead:
+			changes = true
+		case m.seq > w.ahead:
+			beats = true
 		}
 	}
-	return changes, removals
+	return changes, removals, beats
 }
 
 // Full is the whole state of a set, for SotW.
@@ -195,11 +243,12 @@ type Full struct {
 	Hash uint64
 }
 
-// Full returns the set's state as a whole, and moves w past it. It is built once
-// per state, and shared by all. changed is called for each member that is new or
-// changed to the watcher, and look once, with what says whether a name (as
-// Key.Name is an entry's) is in the state; both as yield is in Since.
-func (s *Set) Full(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
+// Full returns the set's state as a whole in a form, and moves w past it. It is
+// built once per state and form, and shared by all. changed is called for each
+// member that is new or changed to the watcher, and look once, with what says
+// whether a name (as Key.Name is an entry's) is in the state; both as yield is in
+// Since.
+func (s *Set) Full(w *SetWatch, f Form, changed func(*Resource), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -208,16 +257,27 @@ func (s *Set) Full(w *SetWatch, changed func(*Resource), look func(has func(key 
 		return m != nil && !m.removed
 	})
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
-	if s.body == nil {
-		s.body = s.encode(func(*member) bool { return false })
+	if s.withheld > 0 && w.joined > 0 {
+		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
 	}
-	return Full{Version: s.version(), Resources: s.body, Len: s.present, Hash: s.sum}
+	if s.withTTL == 0 {
+		f &^= WithTTL | Heartbeat
+	}
+	body := s.bodies[f]
+	if body == nil {
+		body = s.encodeIf(f, func(m *member) bool { return !m.removed }).Resources
+		if s.bodies == nil {
+			s.bodies = map[Form]mem.Buffer{}
+		}
+		s.bodies[f] = body
+	}
+	return Full{Version: s.version(), Resources: body, Len: s.present, Hash: s.sum}
 }
 
 // Extended is Full with the removed members that the watcher knows still in it,
 // as they were last: it is told of everything but removals. w is moved so that
 // they are still due.
-func (s *Set) Extended(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
+func (s *Set) Extended(w *SetWatch, f Form, changed func(*Resource), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -225,32 +285,23 @@ func (s *Set) Extended(w *SetWatch, changed func(*Resource), look func(has func(
 		m := s.members[key]
 		return m != nil && (!m.removed || w.knew(m))
 	})
-	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead {
-		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, full: s.extend(w)}
+	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, form: f}
+		e.full = s.encodeIf(f, func(m *member) bool {
+			if m.removed {
+				return w.knew(m)
+			}
+			return !s.kept(w, m)
+		})
 	}
 	w.ahead = s.seq
 	return s.extended.full
 }
 
-func (s *Set) extend(w *SetWatch) Full {
-	f := Full{Len: s.present}
-	sum := s.sum
-	f.Resources = s.encode(func(m *member) bool {
-		if !w.knew(m) {
-			return false
-		}
-		f.Len++
-		sum += digest(m.resource)
-		return true
-	})
-	f.Version, f.Hash = formatHash(sum), sum
-	return f
-}
-
 // changes calls changed for each member that is new or changed to the watcher.
 func (s *Set) changes(w *SetWatch, changed func(*Resource)) {
 	for m := s.after(w); m != nil; m = m.next {
-		if !m.removed && m.seq > w.ahead {
+		if !m.removed && m.content > w.ahead && !s.kept(w, m) {
 			changed(m.resource)
 		}
 	}
@@ -264,16 +315,20 @@ func (s *Set) version() string {
 	return formatHash(s.sum)
 }
 
-// encode puts all members in a body that have not been removed, or that keep
-// wants nevertheless.
-func (s *Set) encode(keep func(*member) bool) mem.Buffer {
+// encodeIf makes a state of the members that keep wants, under a version that is
+// a hash over them.
+func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 	var parts mem.BufferSlice
+	var full Full
 	for m := s.order.front; m != nil; m = m.next {
-		if !m.removed || keep(m) {
-			parts = m.resource.AppendSotW(parts, m.resource.name)
+		if keep(m) {
+			parts = m.resource.AppendSotW(parts, m.resource.name, f)
+			full.Len++
+			full.Hash += digest(m.resource)
 		}
 	}
 	body := make([]byte, parts.Len())
 	parts.CopyTo(body)
-	return mem.SliceBuffer(body)
+	full.Version, full.Resources = formatHash(full.Hash), mem.SliceBuffer(body)
+	return full
 }

@@ -52,7 +52,8 @@ func (m *modelSet) tell(t *rapid.T, changed bool) {
 }
 
 func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
-	all := m.s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+	all := m.s.Since(&w.SetWatch, func(m2 Member) bool {
+		name, r := told(m2)
 		if n == 0 {
 			return false
 		}
@@ -182,7 +183,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"read full": func(t *rapid.T) {
 				w := watcher(t)
-				s.Full(&w.SetWatch, func(*Resource) {}, noLook)
+				s.Full(&w.SetWatch, 0, func(*Resource) {}, noLook)
 				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
 				w.again = nil
 			},

@@ -36,7 +36,8 @@ func full(c *Cache, version string, changes ...Change) {
 
 // since reads at most n changes, all if n is negative, printed.
 func since(s *Set, w *SetWatch, n int) (changes []string, all bool) {
-	all = s.Since(w, func(name string, r *Resource) bool {
+	all = s.Since(w, func(m Member) bool {
+		name, r := told(m)
 		if n == 0 {
 			return false
 		}
@@ -185,7 +186,7 @@ func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	delta(c, put("a", "1"), put("b", "1"), gone("a"), put("c", "2"))
-	f := s.Full(&w.SetWatch, func(*Resource) {}, noLook)
+	f := s.Full(&w.SetWatch, 0, func(*Resource) {}, noLook)
 	var response discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &response); err != nil {
 		t.Fatal(err)
@@ -199,15 +200,15 @@ func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 		}
 	}
 	expectSince(t, s, &w.SetWatch)
-	if other := s.Full(&SetWatch{}, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the same state was encoded twice")
 	}
 	delta(c, put("c", "2"))
-	if other := s.Full(&SetWatch{}, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the unchanged state was encoded again")
 	}
 	delta(c, gone("b"), gone("c"))
-	if f := s.Full(&w.SetWatch, func(*Resource) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
+	if f := s.Full(&w.SetWatch, 0, func(*Resource) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
 		t.Errorf("of an empty set: %d resources, %d bytes", f.Len, f.Resources.Len())
 	}
 	delta(c, put("d", "1"))
@@ -223,7 +224,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 		if got := s.version(); got != want {
 			t.Errorf("%s: version %s, want %s", what, got, want)
 		}
-		if got := s.Full(&SetWatch{}, func(*Resource) {}, noLook).Version; got != want {
+		if got := s.Full(&SetWatch{}, 0, func(*Resource) {}, noLook).Version; got != want {
 			t.Errorf("%s: full version %s, want %s", what, got, want)
 		}
 	}
@@ -283,7 +284,8 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 		}
 		fresh, freshSet, _ := newWatchedSet(t)
 		var now []Change
-		s.Since(&SetWatch{}, func(name string, r *Resource) bool {
+		s.Since(&SetWatch{}, func(m Member) bool {
+			name, r := told(m)
 			// What is served: the member under the name that it came with.
 			now = append(now, Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: r.Value()})})
 			return true
@@ -323,7 +325,8 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 			t.Errorf("knowing %d: up to %d members are kept, want at most %d", known, most, limit)
 		}
 		removals := map[string]bool{}
-		s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+		s.Since(&w.SetWatch, func(m Member) bool {
+			name, r := told(m)
 			if r == nil {
 				removals[name] = true
 			}

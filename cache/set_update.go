@@ -17,28 +17,65 @@ func (s *Set) put(key string, r *Resource) bool {
 	case m == nil:
 		m = &member{key: key, born: s.seq + 1}
 		s.members[key] = m
-	case !m.removed && r != nil && m.resource.hash == r.hash:
+	case m.removed || r == nil:
+		s.order.remove(m)
+	case m.resource.hash == r.hash && !r.doNotCache && m.resource.ttl+r.ttl > 0:
+		s.beat(m, r)
+		return true
+	case m.resource.hash == r.hash && !r.doNotCache:
 		if m.resource.name == r.name {
 			m.resource = r // of another version, perhaps
 		}
 		return false
 	default:
 		s.order.remove(m)
-		if !m.removed {
-			s.present--
-			s.sum -= digest(m.resource)
-		}
 	}
+	s.count(m, -1)
 	s.seq++
-	m.seq, m.removed = s.seq, r == nil
+	m.seq, m.content, m.removed = s.seq, s.seq, r == nil
+	s.content = s.seq
 	s.order.pushBack(m)
 	if r != nil {
 		m.resource = r
-		s.present++
-		s.sum += digest(r)
 	}
-	s.body, s.extended = nil, extended{}
+	s.count(m, 1)
+	s.bodies, s.extended = nil, extended{}
 	return true
+}
+
+// beat takes a heartbeat of a member, or what comes to the same, or a TTL where
+// there was none or the other way round.
+func (s *Set) beat(m *member, r *Resource) {
+	s.order.remove(m)
+	s.seq++
+	m.seq = s.seq
+	s.order.pushBack(m)
+	if m.resource.ttl != r.ttl {
+		s.bodies, s.extended = nil, extended{}
+	}
+	if m.resource.lives(r) {
+		m.resource = m.resource.beaten(r)
+		return
+	}
+	s.count(m, -1)
+	m.resource, m.whole = r, s.seq
+	s.count(m, 1)
+}
+
+// count adds a member to what is counted of those that are present, or takes it
+// away.
+func (s *Set) count(m *member, n int) {
+	if m.resource == nil || m.removed {
+		return
+	}
+	s.present += n
+	s.sum += uint64(n) * digest(m.resource)
+	if m.resource.ttl > 0 {
+		s.withTTL += n
+	}
+	if m.resource.doNotCache {
+		s.withheld += n
+	}
 }
 
 // apply takes an update, and tells the watchers if clients would notice.
@@ -48,7 +85,7 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
-	changed := s.status != Present
+	changed, before := s.status != Present, s.content
 	s.status, s.err = Present, nil
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
@@ -70,7 +107,7 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	switch {
 	case u.Version != "" && u.Full:
 		s.originVersion = u.Version
-	case changed:
+	case s.content != before:
 		s.originVersion = ""
 	}
 	if len(s.members)-s.present > s.sweepAt {

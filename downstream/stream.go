@@ -87,7 +87,8 @@ type stream struct {
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
-	names    Names     // from the first request on
+	names    Names // from the first request on
+	able     abilities
 	sessions []session // in the order of their types' ranks
 	byType   map[string]session
 	nonces   uint64
@@ -144,7 +145,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		if len(st.byType) == maxTypes {
 			return false, status.Errorf(codes.ResourceExhausted, "more than %d types on one stream", maxTypes)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes))
+		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes, st.able))
 		st.byType[typeURL] = sess
 		st.insert(typeURL, sess)
 	}
@@ -164,7 +165,7 @@ func (st *stream) identify(node *corev3.Node) {
 	if node == nil {
 		node = &corev3.Node{}
 	}
-	st.node = node
+	st.node, st.able = node, abilitiesOf(node)
 	st.names = st.server.names(node)
 	st.log = st.log.With("client", st.client())
 	st.log.Debug("client connected", "peer", st.peer, "form", st.form)

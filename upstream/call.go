@@ -47,6 +47,9 @@ const parting = time.Second
 // more. With more, it is ended and opened again.
 const maxIdleFeeds = 256
 
+// never is when a timer runs out that nobody waits for.
+const never = time.Hour
+
 var (
 	errRenew  = errors.New("a new stream is needed")
 	errUnsent = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
@@ -98,6 +101,7 @@ func (s *Stream) attend(c *call) error {
 			if !wanted {
 				return errDone
 			}
+			timer.Reset(s.untilExpiry())
 			continue
 		}
 		if !wanted {
@@ -130,7 +134,6 @@ func (s *Stream) write(c *call) (next time.Duration, err error) {
 
 // collect returns what is to be sent now.
 func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) {
-	const never = time.Hour
 	next = never
 	now := time.Now()
 	s.mu.Lock()
@@ -145,6 +148,7 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		if f.subs.needStream(f.session.begun()) {
 			return nil, 0, errRenew
 		}
+		s.apply(f.subs.expire(now))
 		s.apply(f.session.conclude(now, s.opts.ResponseTimeout))
 		out = append(out, f.session.requests(now, s.limit)...)
 		if what := f.session.unfit(); what != "" {
@@ -153,6 +157,9 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		}
 		if since, ok := f.subs.oldest(); ok {
 			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
+		}
+		if at, ok := f.subs.expiries.next(); ok {
+			next = min(next, at.Sub(now))
 		}
 	}
 	return out, next, nil
@@ -290,8 +297,12 @@ func (s *Stream) response(c *call, b []byte) error {
 		s.stray(c, r)
 		return nil
 	}
-	u, nack := f.session.response(r)
+	u, nack := f.session.response(time.Now(), r)
 	s.apply(u)
+	for _, name := range f.subs.takeWarnings() {
+		s.log.Warn("several variants of a resource match the same dynamic parameters",
+			"type_url", f.subs.typeURL, "name", clip(name), "parameters", s.scope.Params)
+	}
 	if nack != "" {
 		s.status.Nacks++
 		level := slog.LevelWarn

@@ -68,10 +68,10 @@ type Stream struct {
 	logged  string // the last reason that was logged since a response came
 }
 
-// note is one call of Start or Stop.
+// note is one call of Start, Refresh or Stop.
 type note struct {
-	key  cache.Key
-	stop bool
+	key         cache.Key
+	again, stop bool
 }
 
 // feed is one type.
@@ -113,6 +113,9 @@ func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.No
 
 // Start begins to feed a topic. It neither blocks nor calls the cache.
 func (s *Stream) Start(k cache.Key) { s.note(note{key: k}) }
+
+// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+func (s *Stream) Refresh(k cache.Key) { s.note(note{key: k, again: true}) }
 
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
@@ -178,7 +181,7 @@ func (s *Stream) await() bool {
 			if wait <= 0 {
 				return s.ctx.Err() == nil
 			}
-			timer.Reset(wait)
+			timer.Reset(min(wait, s.untilExpiry()))
 		}
 		select {
 		case <-timer.C:
@@ -213,12 +216,35 @@ func (s *Stream) takeNotes() (wanted bool) {
 			u = new(f.subs.newUpdate())
 			updates[n.key.TypeURL] = u
 		}
-		f.subs.start(n.key.Name, s.down, u)
+		if n.again {
+			f.subs.again(n.key.Name, s.down, u)
+		} else {
+			f.subs.start(n.key.Name, s.down, u)
+		}
 	}
 	for _, u := range updates {
 		s.apply(*u)
 	}
+	if !s.live {
+		for _, f := range s.sorted() {
+			s.apply(f.subs.expire(time.Now()))
+		}
+	}
 	return s.wanted()
+}
+
+// untilExpiry returns in what time something is gone that was not renewed, or a
+// long time.
+func (s *Stream) untilExpiry() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := never
+	for _, f := range s.feeds {
+		if at, ok := f.subs.expiries.next(); ok {
+			next = min(next, time.Until(at))
+		}
+	}
+	return next
 }
 
 // feed returns that of a type, new if there is none. The caller holds mu.
