@@ -292,6 +292,10 @@ func (s *Stream) response(c *call, b []byte) error {
 	}
 	c.responded = true
 	s.status.Responses++
+	s.status.ResourceErrors += uint64(len(r.errors))
+	if n := s.opts.ResourceErrors; n != nil {
+		n.Add(uint64(len(r.errors)))
+	}
 	f := s.feeds[r.typeURL]
 	if f == nil || f.session == nil || !f.session.begun() {
 		s.stray(c, r)

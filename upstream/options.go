@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -33,6 +34,9 @@ type Options struct {
 	// MaxRequestBytes is the length of the longest request. The default is just
 	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
 	MaxRequestBytes int
+	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
+	// shared.
+	ResourceErrors *atomic.Uint64
 }
 
 const (

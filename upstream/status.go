@@ -17,6 +17,8 @@ type Status struct {
 	// Responses is the number of responses received, and Nacks that of those which
 	// were not accepted as a whole, over all streams.
 	Responses, Nacks uint64
+	// ResourceErrors is the number of resource_errors that came.
+	ResourceErrors uint64
 }
 
 // Status returns a snapshot. It must not be called with the cache locked.

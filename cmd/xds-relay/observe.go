@@ -43,6 +43,7 @@ func (r *relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
 			one(func() int { return r.cache.Stats().Idle })},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
+		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.", r.resourceErrors},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {
@@ -71,6 +72,17 @@ func (r *relay) upstreamStreams() []admin.Sample {
 		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
 			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
 		}})
+	}
+	return samples
+}
+
+func (r *relay) resourceErrors() []admin.Sample {
+	var samples []admin.Sample
+	for a, n := range r.sources.errors {
+		samples = append(samples, admin.Sample{
+			Value:  int64(n.Load()),
+			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
 	}
 	return samples
 }
@@ -126,6 +138,7 @@ type authorityView struct {
 type streamView struct {
 	Authority     string    `json:"authority"` // the concrete one, of a pattern
 	Partition     string    `json:"partition"`
+	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
@@ -133,6 +146,7 @@ type streamView struct {
 	Subscriptions int       `json:"subscriptions"`
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
+	Errors        uint64    `json:"resource_errors"`
 	LastError     string    `json:"last_error,omitempty"`
 }
 
@@ -164,9 +178,9 @@ func (r *relay) authorities() []authorityView {
 		a, _ := r.sources.router.Source(scope)
 		v := &views[index[a]]
 		v.Streams = append(v.Streams, streamView{
-			Authority: scope.Authority, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
+			Authority: scope.Authority, Partition: scope.Partition, Parameters: scope.Params, OldStyleNames: scope.OldStyle,
 			Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
-			Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, LastError: st.LastError,
+			Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 		})
 	}
 	for _, v := range views {

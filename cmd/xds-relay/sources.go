@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -30,6 +31,8 @@ type sources struct {
 
 	conns       map[*configs.Authority]*grpc.ClientConn
 	directories map[*configs.Authority]*directory.Source
+	// errors counts what the servers say in resource_errors.
+	errors map[*configs.Authority]*atomic.Uint64
 
 	mu      sync.Mutex
 	streams map[cache.Scope]*upstream.Stream
@@ -42,6 +45,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		router: router, node: relayNode(cfg), sink: sink, log: log,
 		conns:       map[*configs.Authority]*grpc.ClientConn{},
 		directories: map[*configs.Authority]*directory.Source{},
+		errors:      map[*configs.Authority]*atomic.Uint64{},
 		streams:     map[cache.Scope]*upstream.Stream{},
 	}
 	for i := range cfg.Authorities {
@@ -57,7 +61,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 				s.Close()
 				return nil, err
 			}
-			s.conns[a] = conn
+			s.conns[a], s.errors[a] = conn, new(atomic.Uint64)
 		}
 	}
 	return s, nil
@@ -113,6 +117,8 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 		Protocol:    upstream.Protocol(server.Protocol),
 		BackoffBase: server.Backoff.Base,
 		BackoffMax:  server.Backoff.Max,
+
+		ResourceErrors: s.errors[a],
 	}, s.sink, s.log)
 	s.mu.Lock()
 	defer s.mu.Unlock()
