@@ -28,7 +28,7 @@ func namesIn(t *testing.T, f Full) map[string]bool {
 	return names
 }
 
-func noChange(*Resource) {}
+func noChange(Member) {}
 
 func noLook(func(string) bool) {}
 
@@ -43,7 +43,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 		t.Fatalf("due: changes %v, removals %v", changes, removals)
 	}
 	var changed []string
-	extended := s.Extended(&w.SetWatch, 0, func(r *Resource) { changed = append(changed, r.Name()) }, noLook)
+	extended := s.Extended(&w.SetWatch, 0, func(m Member) { changed = append(changed, m.Name) }, noLook)
 	if names := namesIn(t, extended); !names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the extended state has %v, want a, b and c", names)
 	}
@@ -53,7 +53,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
 	}
-	after := s.Full(&w.SetWatch, 0, func(r *Resource) { t.Errorf("%s has changed again", r.Name()) }, noLook)
+	after := s.Full(&w.SetWatch, 0, func(m Member) { t.Errorf("%s has changed again", m.Name) }, noLook)
 	if names := namesIn(t, after); names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the full state has %v, want b and c", names)
 	}

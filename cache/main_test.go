@@ -112,10 +112,10 @@ func (c *setCounter) Wake() { c.woken++ }
 
 // told returns what a member is called, and its resource if it was not removed.
 func told(m Member) (string, *Resource) {
-	if m.Removed {
-		return m.Resource.Name(), nil
+	if m.News == Removed {
+		return m.Name, nil
 	}
-	return m.Resource.Name(), m.Resource
+	return m.Name, m.Resource
 }
 
 // entryOf is the entry that a Watch returned.

@@ -15,9 +15,9 @@ type Set struct {
 	err     *Error
 	members map[string]*member // by Change.Name; removed ones too, see sweep
 	order   order
+	notes   notes  // what else is new
 	present int    // members that have not been removed
-	seq     uint64 // of the newest change or heartbeat
-	content uint64 // of the newest change
+	seq     uint64 // of the newest change, or of the newest note
 	sweepAt int    // the number of removed members at which to sweep
 	sum     uint64 // over the members that are present, see digest
 	// originVersion is the SotW version_info under which the origin gave exactly
@@ -29,9 +29,6 @@ type Set struct {
 	// withTTL and withheld count the members that have a TTL, and those that are
 	// not for newcomers (Resource.DoNotCache).
 	withTTL, withheld int
-	// failed are names that could not be had and are not members: they may
-	// exist.
-	failed map[string]struct{}
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -49,9 +46,7 @@ type member struct {
 	resource *Resource // what it is; what it was, if it is removed
 	removed  bool
 	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
-	seq      uint64 // of its last change or heartbeat; 0 once forgotten
-	content  uint64 // of its last change
-	whole    uint64 // of its last coming to have a TTL, or to have none
+	seq      uint64 // of its last change; 0 once forgotten
 
 	prev, next *member
 }
@@ -67,20 +62,41 @@ type SetWatch struct {
 	// removals (see Extended), or is to take everything up to it again (see
 	// Restart).
 	ahead uint64
+	// noted is the newest note that the watcher has taken.
+	noted uint64
 	// joined is the newest change when the watch began: what is not for newcomers
 	// is theirs only if it has come since.
 	joined uint64
 }
 
+// News is what is new about a member.
+type News uint8
+
+// What can be new about a member.
+const (
+	// Nothing: only that there is an error.
+	Nothing News = iota
+	// Changed: it has another content, or is new.
+	Changed
+	// Removed: it is gone.
+	Removed
+	// Alive: its time to live has begun anew. xDS: "TTL".
+	Alive
+	// TTLChanged: it came to have a time to live, or to have none. Who knows of
+	// that must be told all of the resource.
+	TTLChanged
+)
+
 // Member is what a watcher is told of a member of a set.
 type Member struct {
-	// Resource is what the member is; what it was, if it is Removed.
+	// Name is what the origin calls it.
+	Name string
+	News News
+	// Resource is what it is; what it was, if it was Removed; nil if there is
+	// nothing but Err.
 	Resource *Resource
-	Removed  bool
-	// Beat: there is nothing new but for those who know of TTLs. It lives on, or
-	// if Whole is set it came to have a TTL or to have none, for which they must be
-	// told all of it. xDS: "TTL".
-	Beat, Whole bool
+	// Err is why its newest state could not be had, if that is new.
+	Err *Error
 }
 
 func (w *SetWatch) positions() (uint64, uint64) { return w.seq, w.ahead }
@@ -140,43 +156,70 @@ func (s *Set) Member(key string) *Resource {
 func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, failed := s.failed[key]
-	return failed
+	m, n := s.members[key], s.notes.byKey[key]
+	return n != nil && n.err != nil && (m == nil || m.removed)
 }
 
 // Since calls yield for each member that has changed since w's position, in the
-// order of the changes. When yield returns false, that member is not taken: the
-// next call begins with it. Since reports whether w has now taken everything.
-// yield is called with the set locked, so it must be short and must not call the
-// cache.
+// order of the changes, and then for those of which something else is new. When
+// yield returns false, that member is not taken: the next call begins with it.
+// Since reports whether w has now taken everything. yield is called with the set
+// locked, so it must be short and must not call the cache.
 func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := w.ahead
+	told, begin := w.ahead, w.seq
 	for m := s.after(w); m != nil; m = m.next {
+		news := Changed
+		if m.removed {
+			news = Removed
+		}
 		switch {
-		case !m.removed:
-			if s.kept(w, m) {
-				break
-			}
-			if !yield(Member{Resource: m.resource, Beat: m.content <= w.seq, Whole: m.whole > w.seq}) {
-				return false
-			}
-		// One that came and went since was never known.
-		case m.born <= told && m.seq > told:
-			if !yield(Member{Resource: m.resource, Removed: true}) {
-				return false
-			}
+		case news == Changed && s.kept(w, m):
+		case news == Removed && (m.born > told || m.seq <= told):
+			// One that came and went since was never known.
+		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource}):
+			return false
 		}
 		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)
 	}
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
+	for n := range s.notes.after(w.noted) {
+		if t, ok := s.tellOf(w, n, begin); ok && !yield(t) {
+			return false
+		}
+		w.noted = n.seq
+	}
+	w.noted = s.seq
 	return true
+}
+
+// tellOf returns what a note tells w's watcher, who has the content of members
+// that had not changed since begin.
+func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
+	t = Member{Name: n.key}
+	if n.failed > w.noted {
+		t.Err = n.err
+	}
+	m := s.members[n.key]
+	if m == nil || m.removed {
+		return t, t.Err != nil
+	}
+	t.Name, t.Resource = m.resource.name, m.resource
+	switch {
+	case m.seq > begin || s.kept(w, m):
+		// It was told as a whole, or is not.
+	case n.whole > w.noted:
+		t.News = TTLChanged
+	case n.beat > w.noted:
+		t.News = Alive
+	}
+	return t, t.News != Nothing || t.Err != nil
 }
 
 // kept says that a member is kept from w's watcher, who came after it.
 func (s *Set) kept(w *SetWatch, m *member) bool {
-	return m.resource.doNotCache && m.content <= w.joined
+	return m.resource.doNotCache && m.seq <= w.joined
 }
 
 // Restart has w's watcher told of every member again. Of what it was told before
@@ -215,17 +258,18 @@ func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := s.after(w); m != nil && !(changes && removals); m = m.next {
-		switch {
-		case m.removed:
+		if m.removed {
 			removals = removals || w.knew(m)
-		case m.content > w.ahead:
-			changes = changes || !s.kept(w, m)
-		case f&WithTTL == 0:
-		case m.whole > w.ahead:
-			changes = true
-		case m.seq > w.ahead:
-			beats = true
+		} else {
+			changes = changes || m.seq > w.ahead && !s.kept(w, m)
 		}
+	}
+	for n := range s.notes.after(w.noted) {
+		changes = changes || n.err != nil && n.failed > w.noted || f&WithTTL != 0 && n.whole > w.noted
+		beats = beats || f&WithTTL != 0 && n.beat > w.noted
+	}
+	if !changes && !beats {
+		w.noted = s.seq
 	}
 	return changes, removals, beats
 }
@@ -245,10 +289,10 @@ type Full struct {
 
 // Full returns the set's state as a whole in a form, and moves w past it. It is
 // built once per state and form, and shared by all. changed is called for each
-// member that is new or changed to the watcher, and look once, with what says
-// whether a name (as Key.Name is an entry's) is in the state; both as yield is in
-// Since.
-func (s *Set) Full(w *SetWatch, f Form, changed func(*Resource), look func(has func(key string) bool)) Full {
+// member that is new or changed to the watcher, or with an error that is new, and
+// look once, with what says whether a name (as Key.Name is an entry's) is in the
+// state; both as yield is in Since.
+func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -256,7 +300,7 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(*Resource), look func(has f
 		m := s.members[key]
 		return m != nil && !m.removed
 	})
-	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
+	w.seq, w.at, w.ahead, w.noted = s.seq, s.order.back, s.seq, s.seq
 	if s.withheld > 0 && w.joined > 0 {
 		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
 	}
@@ -277,7 +321,7 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(*Resource), look func(has f
 // Extended is Full with the removed members that the watcher knows still in it,
 // as they were last: it is told of everything but removals. w is moved so that
 // they are still due.
-func (s *Set) Extended(w *SetWatch, f Form, changed func(*Resource), look func(has func(key string) bool)) Full {
+func (s *Set) Extended(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -294,15 +338,21 @@ func (s *Set) Extended(w *SetWatch, f Form, changed func(*Resource), look func(h
 			return !s.kept(w, m)
 		})
 	}
-	w.ahead = s.seq
+	w.ahead, w.noted = s.seq, s.seq
 	return s.extended.full
 }
 
-// changes calls changed for each member that is new or changed to the watcher.
-func (s *Set) changes(w *SetWatch, changed func(*Resource)) {
+// changes calls changed for each member that is new or changed to the watcher, and
+// for those with an error that is.
+func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := s.after(w); m != nil; m = m.next {
-		if !m.removed && m.content > w.ahead && !s.kept(w, m) {
-			changed(m.resource)
+		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
+			changed(Member{Name: m.resource.name, News: Changed, Resource: m.resource})
+		}
+	}
+	for n := range s.notes.after(w.noted) {
+		if n.err != nil && n.failed > w.noted {
+			changed(Member{Name: n.key, Err: n.err})
 		}
 	}
 }

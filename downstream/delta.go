@@ -134,13 +134,6 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 	}
 }
 
-// covering is the subscription to a name that the wildcard gives too.
-func (d *deltaSession) covering(name string) *nameSub {
-	a := d.wild.asked
-	a.name = name
-	return d.named[a.key()]
-}
-
 // endWildcard ends the wildcard: what the client has only by it, it drops.
 func (d *deltaSession) endWildcard() {
 	if d.wild == nil {
@@ -321,42 +314,63 @@ func (d *deltaSession) tellWildcard(r *response) {
 	}
 }
 
-// tellMember adds to r one change of the wildcard, and says whether it fitted.
+// tellMember adds to r what is new about a member of the wildcard, and says whether
+// it fitted.
 func (d *deltaSession) tellMember(r *response, m cache.Member) bool {
-	res, name, form := m.Resource, m.Resource.Name(), d.wildForm()
-	sub := d.covering(name)
+	sub := d.covering(m.Name)
+	if sub != nil {
+		m.Err = nil
+	}
+	form, size := d.wildForm(), 0
 	switch {
 	case sub != nil && sub.known():
 		return true // its own entry tells
-	case m.Removed:
-		d.gone[name] = removal{was: res}
+	case m.News == cache.Removed:
+		d.gone[m.Name] = removal{was: m.Resource}
 		return true
-	case m.Beat && form&cache.WithTTL == 0:
-		return true
-	case m.Beat && !m.Whole:
+	case m.News == cache.Alive:
 		form |= cache.Heartbeat
-	case sub != nil && sub.told == toldResource && sub.hash == d.mark(res):
-		return true
 	}
-	if version, ok := d.initial[name]; ok && d.wild.fresh && version == res.Version() {
-		delete(d.initial, name)
-		return true
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(sub, m) {
+		m.News = cache.Nothing
 	}
-	if !r.fits(res.Size(name, form), d.limit) {
+	if m.News != cache.Nothing {
+		size = m.Resource.Size(m.Name, form)
+	}
+	if m.Err != nil {
+		size += sizeError(m.Name, m.Err)
+	}
+	if !r.fits(size, d.limit) {
 		return false
 	}
-	r.addDelta(name, res, form)
-	if m.Beat {
-		return true
+	if m.News != cache.Nothing {
+		r.addDelta(m.Name, m.Resource, form)
 	}
-	r.noteChanged(res)
-	delete(d.gone, name)
-	delete(d.initial, name)
-	delete(d.uncovered, name)
-	if sub != nil {
-		d.knows(sub, &cache.State{Resource: res})
+	if m.Err != nil {
+		r.addError(fieldDeltaErrors, m.Name, m.Err)
 	}
+	if m.News == cache.Changed {
+		r.noteChanged(m.Resource)
+		delete(d.gone, m.Name)
+		delete(d.uncovered, m.Name)
+		if sub != nil {
+			d.knows(sub, &cache.State{Resource: m.Resource})
+		}
+	}
+	delete(d.initial, m.Name)
 	return true
+}
+
+// holds says whether the client has a member's content already.
+func (d *deltaSession) holds(sub *nameSub, m cache.Member) bool {
+	if m.News != cache.Changed {
+		return false
+	}
+	if sub != nil {
+		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+	}
+	version, ok := d.initial[m.Name]
+	return ok && d.wild.fresh && version == m.Resource.Version()
 }
 
 // tellUncovered answers the names that ended while a wildcard goes on: with the

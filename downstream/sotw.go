@@ -390,15 +390,24 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 // wildcardState returns the wildcard's part of a full state.
 func (s *sotwSession) wildcardState(r *response, form cache.Form) cache.Full {
 	w := s.wild
+	changed := func(m cache.Member) {
+		if m.Resource != nil {
+			r.noteChanged(m.Resource)
+		}
+		// What is asked for by name as well is told there.
+		if m.Err != nil && s.covering(m.Name) == nil {
+			r.addError(fieldSotWErrors, m.Name, m.Err)
+		}
+	}
 	look := func(has func(string) bool) {
 		for _, sub := range s.named {
 			sub.covered = sub.entry != nil && has(sub.entry.Key().Name)
 		}
 	}
 	if s.withheld {
-		return w.set.Extended(&w.SetWatch, form, r.noteChanged, look)
+		return w.set.Extended(&w.SetWatch, form, changed, look)
 	}
-	return w.set.Full(&w.SetWatch, form, r.noteChanged, look)
+	return w.set.Full(&w.SetWatch, form, changed, look)
 }
 
 // tellInFull adds to r what there is to tell of a name in a full state.

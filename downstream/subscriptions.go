@@ -346,6 +346,13 @@ func (s *subscriptions) describe() TypeStatus {
 	return t
 }
 
+// covering is the subscription to a name that the wildcard gives too.
+func (s *subscriptions) covering(name string) *nameSub {
+	a := s.wild.asked
+	a.name = name
+	return s.named[a.key()]
+}
+
 // mark stands for what a client is told of a resource: if it is the same again,
 // the client is not told.
 func (s *subscriptions) mark(r *cache.Resource) uint64 {
