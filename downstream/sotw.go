@@ -343,7 +343,7 @@ func (s *sotwSession) fullState(all bool) *response {
 		}
 		s.wild.fresh = false
 		s.state, s.stated = full.Hash, len(s.named) == 0
-		if has && s.stated && !onlyBeats {
+		if has && s.stated && !onlyBeats && r.empty() {
 			return nil
 		}
 		r.addFull(full)
