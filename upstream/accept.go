@@ -41,6 +41,7 @@ type verdicts struct {
 	// hidden says that the name of something bad cannot be known, so that a
 	// name's absence means nothing.
 	hidden bool
+	large  bool // see largeResponse
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
 }
@@ -50,7 +51,10 @@ var errNameless = errors.New("has no name")
 
 // accept judges a response of a type that was asked for.
 func accept(r *response) verdicts {
-	v := verdicts{list: make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors))}
+	v := verdicts{
+		list:  make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
+		large: r.size >= largeResponse,
+	}
 	index := make(map[name]int, cap(v.list)) // in v.list, by key
 	var nack reasons
 	for i := range r.resources {

@@ -55,6 +55,10 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		u.Changes = s.takeMissing(u.Changes, set)
 	}
 
+	settling := set && !sotw && !s.wildcard.answered
+	if settling && v.large {
+		s.settled = now.Add(settleTime)
+	}
 	switch {
 	case begins && len(s.members) == 0 && v.nack != "":
 		// That nothing could be stored does not make the set an empty one.
@@ -63,9 +67,10 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, &u)
-	case begins && !sotw:
-		s.wildcard.answered = true
-		u.Sets = append(u.Sets, s.restate())
+	case settling && v.large:
+		// More of it is to come.
+	case settling:
+		s.settle(&u)
 	case set:
 		s.wildcard.answered = true
 		if v.nack != "" {
@@ -81,6 +86,22 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		s.fail(s.wildcard, v.wildcard, &u)
 	}
 	return u
+}
+
+// A delta control plane that cuts its first answer to a wildcard into several
+// responses does not say which is the last. So one that is large enough to have
+// been cut is not taken for all of it until a smaller one comes, or nothing for a
+// while: clients that resume would be told that what comes later is gone.
+const (
+	largeResponse = 1 << 20 // bytes
+	settleTime    = time.Second
+)
+
+// settle makes what has come of a wildcard the whole of it.
+func (s *subscriptions) settle(u *cache.Update) {
+	s.settled = time.Time{}
+	s.wildcard.answered = true
+	u.Sets = append(u.Sets, s.restate())
 }
 
 // onlyBeats says that there is nothing but heartbeats.

@@ -101,7 +101,7 @@ func (s *Stream) attend(c *call) error {
 			if !wanted {
 				return errDone
 			}
-			timer.Reset(s.untilExpiry())
+			timer.Reset(s.untilDue())
 			continue
 		}
 		if !wanted {
@@ -158,7 +158,7 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		if since, ok := f.subs.oldest(); ok {
 			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
 		}
-		if at, ok := f.subs.expiries.next(); ok {
+		if at, ok := f.subs.nextDue(); ok {
 			next = min(next, at.Sub(now))
 		}
 	}

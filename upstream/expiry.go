@@ -82,7 +82,17 @@ func (q *expiryQueue) Pop() any {
 	return x
 }
 
-// expire tells what is gone because nobody has renewed it.
+// nextDue returns when expire will have something to tell.
+func (s *subscriptions) nextDue() (time.Time, bool) {
+	at, ok := s.expiries.next()
+	if !s.settled.IsZero() && (!ok || s.settled.Before(at)) {
+		return s.settled, true
+	}
+	return at, ok
+}
+
+// expire tells what has come about by time alone: what is gone because nobody has
+// renewed it, and that a wildcard has settled.
 func (s *subscriptions) expire(now time.Time) cache.Update {
 	u := s.newUpdate()
 	set := cache.SetUpdate{Name: cache.Wildcard}
@@ -99,7 +109,9 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 		u.Changes = s.takeAliases(&v, u.Changes)
 		s.version = "" // on a new stream it is to be sent again
 	}
-	if s.members != nil && len(set.Changes) > 0 {
+	if !s.settled.IsZero() && !now.Before(s.settled) {
+		s.settle(&u)
+	} else if s.members != nil && s.wildcard.answered && len(set.Changes) > 0 {
 		s.setVersion = "" // it is not what the control plane calls so
 		u.Sets = append(u.Sets, set)
 	}

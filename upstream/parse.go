@@ -24,6 +24,7 @@ type response struct {
 	resources []resource
 	removed   []name
 	errors    []resourceError
+	size      int // of the message, in bytes
 }
 
 // name is a resource's name, or a ResourceName.
@@ -133,7 +134,7 @@ func parseDelta(b []byte) (*response, error) {
 }
 
 func parseResponse(b []byte, element func([]byte) resource, other func(*response, *field) error) (*response, error) {
-	r := &response{}
+	r := &response{size: len(b)}
 	f := field{rest: b}
 	for f.next() {
 		var err error

@@ -181,7 +181,7 @@ func (s *Stream) await() bool {
 			if wait <= 0 {
 				return s.ctx.Err() == nil
 			}
-			timer.Reset(min(wait, s.untilExpiry()))
+			timer.Reset(min(wait, s.untilDue()))
 		}
 		select {
 		case <-timer.C:
@@ -233,14 +233,14 @@ func (s *Stream) takeNotes() (wanted bool) {
 	return s.wanted()
 }
 
-// untilExpiry returns in what time something is gone that was not renewed, or a
-// long time.
-func (s *Stream) untilExpiry() time.Duration {
+// untilDue returns in what time something comes about by time alone, or a long
+// time.
+func (s *Stream) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := never
 	for _, f := range s.feeds {
-		if at, ok := f.subs.expiries.next(); ok {
+		if at, ok := f.subs.nextDue(); ok {
 			next = min(next, time.Until(at))
 		}
 	}

@@ -91,6 +91,9 @@ type subscriptions struct {
 	// wildcard, so it counts as a member; that it belongs to the name only could
 	// not be told from a response either.
 	listed map[string]*cache.Resource
+	// settled is when what has come of the wildcard counts as all of it, zero if
+	// that is decided. See largeResponse.
+	settled time.Time
 }
 
 // waiting are names that were asked for at one time.
@@ -201,7 +204,7 @@ func (s *subscriptions) touch(sub *subscription) {
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
 	if sub == s.wildcard {
-		s.wildcard, s.members, s.setVersion = nil, nil, ""
+		s.wildcard, s.members, s.setVersion, s.settled = nil, nil, "", time.Time{}
 		return
 	}
 	delete(s.names, sub.name)
@@ -246,6 +249,9 @@ func (s *subscriptions) opened(sotw bool) {
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
+	if !s.settled.IsZero() {
+		s.members, s.settled = nil, time.Time{} // a part of it is nothing to resume with
+	}
 	for sub := range s.all() {
 		if sub.again {
 			s.version = "" // all of it is to come

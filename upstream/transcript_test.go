@@ -37,7 +37,7 @@ import (
 //	response [nonce=N] [version=V] [type=T] [quietly]
 //	    one line per resource, NAME followed by any of
 //	        v1         its version
-//	        "text"     something in it
+//	        "text"     something in it; fill=N that is so long
 //	        ttl        that it has a TTL of a minute; ttl=2m of two
 //	        nocache    that it is not to be cached
 //	        match=K:V  a variant for who asks with that parameter
@@ -284,6 +284,12 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		switch key, val, _ := strings.Cut(word, "="); {
 		case strings.HasPrefix(word, `"`):
 			text = strings.Trim(word, `"`)
+		case key == "fill":
+			n, err := strconv.Atoi(val)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = strings.Repeat("x", n)
 		case word == "ttl":
 			r.Ttl = durationpb.New(time.Minute)
 		case key == "ttl":
@@ -506,7 +512,7 @@ func change(c cache.Change) string {
 			parts = append(parts, r.Version())
 		}
 		if s := text(r); s != "" {
-			parts = append(parts, strconv.Quote(s))
+			parts = append(parts, strconv.Quote(shorten(s)))
 		}
 		if r.TTL() > 0 {
 			parts = append(parts, "ttl="+r.TTL().String())
