@@ -24,7 +24,7 @@ func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
 		}
 	}
 	err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type/more", ResourceNamesSubscribe: []string{"a"}})
-	if want := "more than 64 types on one stream"; status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
+	if want := "65 types on this stream, but the fixed limit types is 64"; status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED: %s", err, want)
 	}
 }
@@ -36,7 +36,7 @@ func TestANodeIsBounded(t *testing.T) {
 	c := newTestClient(server, sotwForm.name, &corev3.Node{Id: strings.Repeat("x", maxNodeBytes)})
 	defer c.close()
 	err := c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: clusterType})
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "the node has") {
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "a node of ") {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED of the node", err)
 	}
 }
