@@ -71,12 +71,10 @@ var limitNames = [numLimits]string{
 // String returns the limit's name in metrics and logs.
 func (l limit) String() string { return limitNames[l] }
 
-// place returns where an operator finds the limit: its key below the listener,
-// if it has one.
+// place returns where an operator finds the limit: its key below the listener, if
+// it has one. (Over max_request_bytes gRPC says the error.)
 func (l limit) place() string {
 	switch l {
-	case limitRequestBytes:
-		return l.String()
 	case limitTypes, limitNodeBytes, limitUntold:
 		return "the fixed limit " + l.String()
 	default:

@@ -215,19 +215,18 @@ func (st *stream) invalid(err error) error {
 	return err
 }
 
-// unreadable notes why a request cannot be read, and returns it as the error that
-// ends the stream.
+// unreadable notes why a request cannot be read, and returns it. gRPC has ended
+// the stream with it already.
 func (st *stream) unreadable(err error) error {
 	switch status.Code(err) {
 	case codes.ResourceExhausted:
 		st.server.stats.limits[limitRequestBytes].Add(1)
 		st.logger().Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
-		return status.Errorf(codes.ResourceExhausted, "a request is over %s: %s", limitRequestBytes.place(), status.Convert(err).Message())
 	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
 		return st.invalid(err)
-	default:
-		return err // the connection's end
+	default: // the connection's end
 	}
+	return err
 }
 
 func (st *stream) insert(typeURL string, s session) {
