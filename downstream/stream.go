@@ -28,8 +28,8 @@ type session interface {
 	adding() bool
 	removing() bool
 	// catchingUp says that what is to be added can be sent once the client has
-	// answered, so that removals wait for it. They do not wait for what is not
-	// known or cannot be had: that may take for ever.
+	// answered, so that what comes after it waits. That does not wait for what is
+	// not known or cannot be had, which may take for ever.
 	catchingUp() bool
 	// additions returns the next response, nil if there is none. With all, it may
 	// carry removals too.
@@ -168,14 +168,16 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		st.byType[typeURL] = sess
 		st.insert(typeURL, sess)
 	}
+	caughtUp := sess.catchingUp()
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
 	if e := st.checkUntold(); e != nil {
 		return false, st.refuse(e)
 	}
-	// The others' removals may have waited for this one.
-	return sess.adding() || slices.ContainsFunc(st.sessions, session.removing), nil
+	// The others may have waited for this one.
+	caughtUp = caughtUp && !sess.catchingUp()
+	return sess.adding() || slices.ContainsFunc(st.sessions, func(s session) bool { return s.removing() || caughtUp && s.adding() }), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request
@@ -289,9 +291,9 @@ func (st *stream) next() *response {
 		if r := s.additions(st.alone(s)); r != nil {
 			return st.number(s, r)
 		}
-	}
-	if slices.ContainsFunc(st.sessions, session.catchingUp) {
-		return nil
+		if s.catchingUp() {
+			return nil // what comes after may need it
+		}
 	}
 	for _, s := range slices.Backward(st.sessions) {
 		if !s.removing() {
