@@ -27,38 +27,56 @@ import (
 // configuration that it names, so that only what is taken from it counts; and as
 // removals go in reverse, the two may go together, the route configuration first.
 func TestMakeBeforeBreak(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		o := newOrderlyOrigin()
-		defer o.cache.Close()
-		server, _ := newTestServer(o.cache, rapid.SampledFrom([]int{DefaultMaxResponseBytes, 400, 250}).Draw(t, "limit"))
-		for range rapid.IntRange(0, 10).Draw(t, "steps before") {
-			o.step(t)
-		}
-		var clients []*orderlyClient
-		for _, form := range []string{deltaForm.name, sotwForm.name, deltaForm.name, sotwForm.name} {
-			c := &orderlyClient{server: server, origin: o, form: form, id: fmt.Sprint(form, len(clients)), held: map[string]map[string]string{}, asks: map[string][]string{}}
-			for _, typeURL := range o.types() {
-				c.held[typeURL] = map[string]string{}
-				c.asks[typeURL] = rapid.SampledFrom([][]string{{}, o.names(typeURL), append(o.names(typeURL), cache.Wildcard), {cache.Wildcard}}).Draw(t, c.id+" asks for")
+	for _, asks := range []struct {
+		name string
+		of   func(names []string) *rapid.Generator[[]string]
+	}{
+		{"wildcard", func([]string) *rapid.Generator[[]string] { return rapid.Just([]string{}) }},
+		{"names", func(names []string) *rapid.Generator[[]string] { return rapid.Just(names) }},
+		{"names and wildcard", func(names []string) *rapid.Generator[[]string] { return rapid.Just(append(names, cache.Wildcard)) }},
+		{"any of these for each type", func(names []string) *rapid.Generator[[]string] {
+			return rapid.SampledFrom([][]string{{}, names, append(names, cache.Wildcard), {cache.Wildcard}})
+		}},
+	} {
+		for _, form := range []string{deltaForm.name, sotwForm.name} {
+			for _, limit := range []int{DefaultMaxResponseBytes, 300} {
+				t.Run(fmt.Sprintf("%s/%s/%d", asks.name, form, limit), func(t *testing.T) {
+					rapid.Check(t, func(t *rapid.T) { makeBeforeBreak(t, form, limit, asks.of) })
+				})
 			}
-			c.connect(t)
-			clients = append(clients, c)
 		}
-		client := rapid.SampledFrom(clients)
-		t.Repeat(map[string]func(*rapid.T){
-			"step":      o.step,
-			"steps":     func(t *rapid.T) { o.step(t); o.step(t); o.step(t) },
-			"read":      func(t *rapid.T) { client.Draw(t, "client").read(t) },
-			"answer":    func(t *rapid.T) { client.Draw(t, "client").answer(t) },
-			"repeat":    func(t *rapid.T) { client.Draw(t, "client").repeat(t) },
-			"reconnect": func(t *rapid.T) { client.Draw(t, "client").reconnect(t) },
-		})
-		for _, c := range clients {
-			for c.read(t) || c.answer(t) {
-			}
-			c.compare(t)
+	}
+}
+
+func makeBeforeBreak(t *rapid.T, form string, limit int, asks func([]string) *rapid.Generator[[]string]) {
+	o := newOrderlyOrigin()
+	defer o.cache.Close()
+	server, _ := newTestServer(o.cache, limit)
+	o.steps(t)
+	var clients []*orderlyClient
+	for i := range 2 {
+		c := &orderlyClient{server: server, origin: o, form: form, id: fmt.Sprint(form, i), held: map[string]map[string]string{}, asks: map[string][]string{}}
+		for _, typeURL := range o.types() {
+			c.held[typeURL] = map[string]string{}
+			c.asks[typeURL] = asks(o.names(typeURL)).Draw(t, c.id+" asks for")
 		}
+		c.connect(t)
+		clients = append(clients, c)
+	}
+	client := rapid.SampledFrom(clients)
+	t.Repeat(map[string]func(*rapid.T){
+		"step":      o.step,
+		"steps":     o.steps,
+		"read":      func(t *rapid.T) { client.Draw(t, "client").read(t) },
+		"answer":    func(t *rapid.T) { client.Draw(t, "client").answer(t) },
+		"repeat":    func(t *rapid.T) { client.Draw(t, "client").repeat(t) },
+		"reconnect": func(t *rapid.T) { client.Draw(t, "client").reconnect(t) },
 	})
+	for _, c := range clients {
+		for c.read(t) || c.answer(t) {
+		}
+		c.compare(t)
+	}
 }
 
 // orderlyOrigin is an origin whose every state is consistent.
@@ -134,6 +152,12 @@ func (o *orderlyOrigin) step(t *rapid.T) {
 	}
 	u.Sets = []cache.SetUpdate{set}
 	o.cache.Apply(u)
+}
+
+func (o *orderlyOrigin) steps(t *rapid.T) {
+	for range rapid.IntRange(2, 8).Draw(t, "steps") {
+		o.step(t)
+	}
 }
 
 // next draws what may become of a resource, "" for its end, and says whether
