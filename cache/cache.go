@@ -104,7 +104,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 // SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
 type SetWatcher interface {
 	Watcher
-	positions() (seq, ahead uint64)
+	positions() []uint64
 	join(seq uint64)
 }
 

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"strconv"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -101,5 +102,65 @@ func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
 	full(c, "", put("a", "1"))
 	if s.Failed("bad") || s.Member("bad") != nil {
 		t.Error("a member that is gone is remembered")
+	}
+}
+
+// What was removed stays in every state until its removal may be told, also what
+// the watcher knows only from a state that had removed members in it already.
+func TestExtendedStatesFollowEachOther(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "", put("a", "1"))
+	s.Full(&w.SetWatch, 0, noChange, noLook)
+	has := func(step string, want ...string) {
+		t.Helper()
+		names := namesIn(t, s.Extended(&w.SetWatch, 0, noChange, noLook))
+		for _, name := range want {
+			if !names[name] {
+				t.Errorf("%s: the extended state has %v, want %v", step, names, want)
+			}
+		}
+		if len(names) != len(want) {
+			t.Errorf("%s: the extended state has %v, want %v", step, names, want)
+		}
+	}
+	full(c, "", put("b", "1")) // a goes, b comes
+	has("a was removed", "a", "b")
+	full(c, "", put("c", "1"), put("never told", "1"))
+	full(c, "", put("c", "1"))
+	has("b was removed", "a", "b", "c")
+	full(c, "", put("c", "1"), put("d", "1"))
+	has("a and b are still in", "a", "b", "c", "d")
+	full(c, "", put("b", "2"), put("d", "1"))
+	has("c was removed, b is back", "a", "b", "c", "d")
+	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
+		t.Errorf("then due: changes %v, removals %v, want removals alone", changes, removals)
+	}
+	if names := namesIn(t, s.Full(&w.SetWatch, 0, noChange, noLook)); len(names) != 2 || !names["b"] || !names["d"] {
+		t.Errorf("the full state has %v, want b and d", names)
+	}
+	if w.between != nil {
+		t.Errorf("all told, and %v is remembered", w.between)
+	}
+}
+
+// What a watcher knows is remembered for it, however much comes and goes.
+func TestExtendedStatesOutliveTheSweep(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	full(c, "", put("a", "1"))
+	s.Full(&w.SetWatch, 0, noChange, noLook)
+	delta(c, put("b", "1"))
+	s.Extended(&w.SetWatch, 0, noChange, noLook)
+	delta(c, Change{Name: "b", Gone: true})
+	s.Extended(&w.SetWatch, 0, noChange, noLook)
+	for i := range 10 * minSweep {
+		name := strconv.Itoa(i)
+		delta(c, put(name, "1"))
+		delta(c, Change{Name: name, Gone: true})
+	}
+	if n := len(s.members); n > 2*minSweep {
+		t.Errorf("%d members are remembered", n)
+	}
+	if names := namesIn(t, s.Extended(&w.SetWatch, 0, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {
+		t.Errorf("the extended state has %v, want a and b", names)
 	}
 }

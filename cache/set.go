@@ -1,6 +1,10 @@
 package cache
 
-import "google.golang.org/grpc/mem"
+import (
+	"slices"
+
+	"google.golang.org/grpc/mem"
+)
 
 // Set is a topic of many resources: all that a wildcard gives.
 //
@@ -36,6 +40,7 @@ type Set struct {
 type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
+	between    []uint64
 	form       Form
 	full       Full
 }
@@ -62,6 +67,9 @@ type SetWatch struct {
 	// removals (see Extended), or is to take everything up to it again (see
 	// Restart).
 	ahead uint64
+	// between are the positions of earlier states with removed members in them,
+	// as far as they alone say that the watcher knows one of those.
+	between []uint64
 	// noted is the newest note that the watcher has taken.
 	noted uint64
 	// joined is the newest change when the watch began: what is not for newcomers
@@ -99,14 +107,15 @@ type Member struct {
 	Err *Error
 }
 
-func (w *SetWatch) positions() (uint64, uint64) { return w.seq, w.ahead }
+func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.ahead) }
 
 func (w *SetWatch) join(seq uint64) { w.joined = seq }
 
 // knew says whether a watcher of full states was told of a removed member before
 // it was removed, and not of its removal.
 func (w *SetWatch) knew(m *member) bool {
-	return m.born <= w.seq && m.seq > w.seq || m.born <= w.ahead && m.seq > w.ahead
+	had := func(position uint64) bool { return m.born <= position && m.seq > position }
+	return had(w.seq) || had(w.ahead) || slices.ContainsFunc(w.between, had)
 }
 
 // minSweep is how many removed members a set remembers without looking whether
@@ -300,7 +309,7 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func
 		m := s.members[key]
 		return m != nil && !m.removed
 	})
-	w.seq, w.at, w.ahead, w.noted = s.seq, s.order.back, s.seq, s.seq
+	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
 	if s.withheld > 0 && w.joined > 0 {
 		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
 	}
@@ -329,8 +338,8 @@ func (s *Set) Extended(w *SetWatch, f Form, changed func(Member), look func(has 
 		m := s.members[key]
 		return m != nil && (!m.removed || w.knew(m))
 	})
-	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f {
-		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, form: f}
+	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
 		e.full = s.encodeIf(f, func(m *member) bool {
 			if m.removed {
 				return w.knew(m)
@@ -338,8 +347,32 @@ func (s *Set) Extended(w *SetWatch, f Form, changed func(Member), look func(has 
 			return !s.kept(w, m)
 		})
 	}
+	w.between = s.between(w)
 	w.ahead, w.noted = s.seq, s.seq
 	return s.extended.full
+}
+
+// between returns what w.between has to be once ahead has moved on: for each
+// removed member that the watcher knows, the position of the newest state that had
+// it while it was there.
+func (s *Set) between(w *SetWatch) []uint64 {
+	var between []uint64
+	for m := s.after(w); m != nil; m = m.next {
+		if !m.removed || !w.knew(m) {
+			continue
+		}
+		newest := w.seq
+		for _, position := range w.positions() {
+			if position < m.seq {
+				newest = max(newest, position)
+			}
+		}
+		if newest != w.seq {
+			between = append(between, newest)
+		}
+	}
+	slices.Sort(between)
+	return slices.Compact(between)
 }
 
 // changes calls changed for each member that is new or changed to the watcher, and

@@ -171,8 +171,7 @@ func (s *Set) removeAllBut(changes []Change) (changed bool) {
 func (s *Set) sweep() {
 	positions := make([]uint64, 0, 2*len(s.watchers))
 	for _, w := range s.watchers {
-		seq, ahead := w.(SetWatcher).positions()
-		positions = append(positions, seq, ahead)
+		positions = append(positions, w.(SetWatcher).positions()...)
 	}
 	slices.Sort(positions)
 	positions = slices.Compact(positions)

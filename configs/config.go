@@ -42,11 +42,31 @@ type Listener struct {
 	// MaxRequestBytes is the largest request that is read from a client. A
 	// larger one ends its stream.
 	MaxRequestBytes Bytes `mapstructure:"max_request_bytes"`
+	// Limits are what its clients may cost.
+	Limits Limits `mapstructure:"limits"`
 	// Keepalive finds clients that went away without a word, whose
 	// subscriptions would otherwise live on for as long as TCP lets them.
 	Keepalive Keepalive `mapstructure:"keepalive"`
 	// TLS is nil for plaintext.
 	TLS *ListenerTLS `mapstructure:"tls"`
+}
+
+// Limits are what the clients of a listener may cost. A stream that goes over
+// one of them ends, except for RequestsPerSecond, above which a stream is read
+// more slowly.
+type Limits struct {
+	// Subscriptions is how many names one stream may be subscribed to, of all
+	// types together.
+	Subscriptions int `mapstructure:"subscriptions"`
+	// NameBytes is the length of a name.
+	NameBytes Bytes `mapstructure:"name_bytes"`
+	// RequestsPerSecond is how fast the requests of one stream are read in the
+	// long run.
+	RequestsPerSecond int `mapstructure:"requests_per_second"`
+	// RequestBurst is how many of its requests are read at once.
+	RequestBurst int `mapstructure:"request_burst"`
+	// Streams is how many streams may be open on the listener.
+	Streams int `mapstructure:"streams"`
 }
 
 // Admin is the operator's listener.

@@ -35,6 +35,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		got, want any
 	}{
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
+		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
 		{"listener tls", l.TLS == nil, true},
 		{"admin", c.Admin, Admin{}},
@@ -58,6 +59,7 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 listeners:
   - address: "[::1]:0"
     max_request_bytes: 1024
+    limits: {subscriptions: 1, name_bytes: 2KiB, requests_per_second: 3, request_burst: 4, streams: 5}
     keepalive: {time: 1m30s, timeout: 500ms}
     tls: {cert_file: a.pem, key_file: b.pem, client_ca_file: c.pem}
 admin: {address: "localhost:19000"}
@@ -84,7 +86,7 @@ old_style_names:
 cache: {linger: 1ms, idle_entries: 1}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", MaxRequestBytes: 1024, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", MaxRequestBytes: 1024, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {

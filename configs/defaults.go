@@ -11,6 +11,17 @@ const (
 	// The size that gRPC servers accept unless told otherwise, and so the size
 	// that clients keep to.
 	defaultMaxRequestBytes = 4 << 20
+	// Far more than a proxy asks for by name, and less than fits into a few
+	// requests.
+	defaultSubscriptions = 100_000
+	defaultNameBytes     = 4 << 10
+	// A client sends a request for each response, and one for each name that it
+	// comes to need: many when it starts, few later.
+	defaultRequestsPerSecond = 1000
+	defaultRequestBurst      = 5000
+	// A few GiB of memory at most, as long as they are quiet.
+	defaultStreams = 100_000
+
 	// A SotW response holds every resource of its type at once: tens of
 	// thousands of clusters or endpoints are tens of megabytes.
 	defaultMaxResponseBytes = 64 << 20
@@ -39,6 +50,11 @@ func (c *Config) setDefaults() {
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
 		setDefault(&l.MaxRequestBytes, defaultMaxRequestBytes)
+		setDefault(&l.Limits.Subscriptions, defaultSubscriptions)
+		setDefault(&l.Limits.NameBytes, defaultNameBytes)
+		setDefault(&l.Limits.RequestsPerSecond, defaultRequestsPerSecond)
+		setDefault(&l.Limits.RequestBurst, defaultRequestBurst)
+		setDefault(&l.Limits.Streams, defaultStreams)
 		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
 	}

@@ -59,6 +59,9 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 
 	// Times, sizes, counts
 	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3: cache.idle_entries: 0 is out of range (want 1 or more)`},
+	{"zero subscriptions", "listeners: [{address: ':18000', limits: {subscriptions: 0, streams: all}}]\n" + authority, `
+relay.yaml:1: listeners[0].limits.subscriptions: 0 is out of range (want 1 or more)
+relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`},
 	{"too many entries", head + "cache: {idle_entries: 9223372036854775808}\n", `relay.yaml:3: cache.idle_entries: 9223372036854775808 is out of range (want 1 or more)`},
 	{"a time without a unit", head + "cache: {linger: 300}\n", `relay.yaml:3: cache.linger: 300 has no unit (want a duration such as 300s)`},
 	{"not a time", head + "cache: {linger: 5 minutes}\n", `relay.yaml:3: cache.linger: "5 minutes" is not a duration (want a number with ms, s, m or h, such as 30s)`},
@@ -172,7 +175,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, max_request_bytes, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, max_request_bytes, limits, keepalive, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

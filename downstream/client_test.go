@@ -74,14 +74,18 @@ func (c *testClient) takeNode() *corev3.Node {
 }
 
 func (c *testClient) delta(req *discoveryv3.DeltaDiscoveryRequest) error {
-	req.Node = c.takeNode()
+	if n := c.takeNode(); req.Node == nil {
+		req.Node = n
+	}
 	answer, err := accept(c.st, deltaForm, req)
 	c.accepted(answer)
 	return err
 }
 
 func (c *testClient) sotw(req *discoveryv3.DiscoveryRequest) error {
-	req.Node = c.takeNode()
+	if n := c.takeNode(); req.Node == nil {
+		req.Node = n
+	}
 	answer, err := accept(c.st, sotwForm, req)
 	c.accepted(answer)
 	return err

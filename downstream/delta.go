@@ -159,7 +159,9 @@ func (d *deltaSession) covers() bool {
 	return status == cache.Present
 }
 
-func (d *deltaSession) untold() int { return len(d.pending) + len(d.gone) + len(d.uncovered) }
+func (d *deltaSession) untold() int {
+	return len(d.pending) + len(d.gone) + len(d.uncovered) + len(d.initial)
+}
 
 func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
 

@@ -35,15 +35,16 @@ var doors = []door{
 }
 
 // Register adds the xDS services to a gRPC server that was made with
-// ServerOptions.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
+// ServerOptions. The limits are those of all streams that come through it.
+func (s *Server) Register(r grpc.ServiceRegistrar, l Limits) {
+	g := newGate(l)
 	for _, d := range doors {
 		desc := &grpc.ServiceDesc{ServiceName: d.service, HandlerType: (*any)(nil), Metadata: d.file}
 		if d.sotw != "" {
-			desc.Streams = append(desc.Streams, streamDesc(d.sotw, handler(s, sotwForm, d.typeURL)))
+			desc.Streams = append(desc.Streams, streamDesc(d.sotw, handler(s, g, sotwForm, d.typeURL)))
 		}
 		if d.delta != "" {
-			desc.Streams = append(desc.Streams, streamDesc(d.delta, handler(s, deltaForm, d.typeURL)))
+			desc.Streams = append(desc.Streams, streamDesc(d.delta, handler(s, g, deltaForm, d.typeURL)))
 		}
 		r.RegisterService(desc, s)
 	}
@@ -53,10 +54,15 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 	return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h}
 }
 
-func handler[R request, S session](s *Server, f form[R, S], implied string) grpc.StreamHandler {
-	return func(_ any, g grpc.ServerStream) error {
-		st := s.open(g, f.name, implied)
+func handler[R request, S session](s *Server, g *gate, f form[R, S], implied string) grpc.StreamHandler {
+	return func(_ any, stream grpc.ServerStream) error {
+		if e := g.enter(); e != nil {
+			return s.turnAway(g, stream, e)
+		}
+		defer g.leave()
+		st := s.open(stream, f.name, implied)
 		defer s.forget(st)
+		st.limits = g.limits
 		return serve(st, f)
 	}
 }

@@ -1,15 +1,20 @@
 package downstream
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"pgregory.net/rapid"
 )
 
 func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
@@ -24,7 +29,7 @@ func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
 		}
 	}
 	err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type/more", ResourceNamesSubscribe: []string{"a"}})
-	if want := "more than 64 types on one stream"; status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
+	if want := "65 types on this stream, but the fixed limit types is 64"; status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED: %s", err, want)
 	}
 }
@@ -36,7 +41,7 @@ func TestANodeIsBounded(t *testing.T) {
 	c := newTestClient(server, sotwForm.name, &corev3.Node{Id: strings.Repeat("x", maxNodeBytes)})
 	defer c.close()
 	err := c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: clusterType})
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "the node has") {
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "a node of ") {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED of the node", err)
 	}
 }
@@ -58,4 +63,143 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	if n := secrets.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.reason, "hush") || strings.Contains(secrets.rejection, "hush") {
 		t.Errorf("the secret is told: %q", n.reason)
 	}
+}
+
+// A client that sends faster than it may is read more slowly, and told nothing.
+func TestRequestsAreReadNoFasterThanAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const burst, perSecond, reads = 3, 10, 20
+		server, log := newTestServer(nil, 0)
+		// Its deadline is near, which must not end the wait before it is there.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		st := server.open(contextStream{ctx: ctx}, deltaForm.name, "")
+		st.limits = Limits{RequestsPerSecond: perSecond, RequestBurst: burst}
+		began := time.Now()
+		for i := range reads {
+			if !st.pace() {
+				t.Fatal("the client has not gone")
+			}
+			want := time.Duration(max(i+1-burst, 0)) * time.Second / perSecond
+			if got := time.Since(began).Round(time.Millisecond); got != want {
+				t.Fatalf("request %d is read after %v, want %v", i+1, got, want)
+			}
+		}
+		if got := server.Stats().Limits["requests_per_second"]; got != reads-burst {
+			t.Errorf("%d requests are said to have waited, want %d", got, reads-burst)
+		}
+		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "faster") {
+			t.Errorf("the operator is told %q, want one line", lines)
+		}
+
+		time.Sleep(time.Second) // the bucket is full again
+		began = time.Now()
+		for range burst {
+			st.pace()
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("after a pause it waits %v", waited)
+		}
+
+		cancel()
+		if st.pace() {
+			t.Error("a client that has gone is waited for")
+		}
+	})
+}
+
+// contextStream is a gRPC stream of which only the context is used.
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s contextStream) Context() context.Context { return s.ctx }
+
+// A client that rejects everything, for ever, fills no log.
+func TestLinesAboutRejectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, log := newTestServer(nil, 0)
+		st := server.open(notGRPC{}, deltaForm.name, "")
+		const total = 1000
+		for range total {
+			st.rejected(&nack{typeURL: clusterType, reason: "no"})
+		}
+		if lines := log.take(); len(lines) != nackLinesAtOnce {
+			t.Errorf("%d rejections are %d lines, want %d", total, len(lines), nackLinesAtOnce)
+		}
+		time.Sleep(nackLineEvery)
+		for range total {
+			st.rejected(&nack{typeURL: clusterType, reason: "no"})
+		}
+		want := fmt.Sprintf("skipped=%d", total-nackLinesAtOnce)
+		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], want) {
+			t.Errorf("a minute later the operator is told %d lines, the first is %q, want one with %s", len(lines), lines[0], want)
+		}
+		if n := server.Stats().NACKs; n != 2*total {
+			t.Errorf("%d rejections are counted, want %d", n, 2*total)
+		}
+	})
+}
+
+// What waits to be told is counted over all types: a client could spread it.
+func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
+	server, _ := newTestServer(nil, 0)
+	st := server.open(notGRPC{}, deltaForm.name, "")
+	for i := range 4 {
+		d := newDeltaSession(subscriptions{})
+		for n := range maxUntold / 4 {
+			d.gone[fmt.Sprint(n)] = removal{}
+		}
+		if e := st.checkUntold(); e != nil {
+			t.Fatalf("with %d types of 4: %v", i, e)
+		}
+		st.sessions = append(st.sessions, d)
+	}
+	if e := st.checkUntold(); e != nil {
+		t.Fatal(e)
+	}
+	st.sessions[0].(*deltaSession).initial = map[string]string{"held": "v1"}
+	if e := st.checkUntold(); e == nil || e.limit != limitUntold || e.asked != maxUntold+1 {
+		t.Errorf("got %v, want an excess of 1", e)
+	}
+}
+
+// How many names a client will have is what it has once the request was taken.
+func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "*"}), 0, 8)
+	rapid.Check(t, func(t *rapid.T) {
+		ch := newTestCache(&recordingFeeder{}, 1000)
+		defer ch.Close()
+		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+		delta, sotw := newTestClient(server, deltaForm.name, &corev3.Node{}), newTestClient(server, sotwForm.name, &corev3.Node{})
+		defer delta.close()
+		defer sotw.close()
+		for range 4 {
+			subscribe, unsubscribe := names.Draw(t, "subscribe"), names.Draw(t, "unsubscribe")
+			enough := rapid.IntRange(0, 8).Draw(t, "enough")
+			holds := func(what string, said, is int) {
+				if is > enough && said != is || is <= enough && said > enough {
+					t.Fatalf("%s: %d names were counted, it has %d (enough: %d)", what, said, is, enough)
+				}
+			}
+			d, _ := delta.st.byType[clusterType].(*deltaSession)
+			if d == nil {
+				d = newDeltaSession(subscriptions{})
+			}
+			dr := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe}
+			said := deltaSubscribed(d, dr, enough)
+			if err := delta.delta(dr); err != nil {
+				t.Fatal(err)
+			}
+			holds("delta", said, delta.st.byType[clusterType].subscribed())
+
+			sr := &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: subscribe}
+			said = sotwSubscribed(nil, sr, enough)
+			if err := sotw.sotw(sr); err != nil {
+				t.Fatal(err)
+			}
+			holds("SotW", said, sotw.st.byType[clusterType].subscribed())
+		}
+	})
 }

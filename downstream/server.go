@@ -40,13 +40,18 @@ type Server struct {
 	streams map[*stream]struct{}
 }
 
-type stats struct{ requests, responses, nacks atomic.Uint64 }
+type stats struct {
+	requests, responses, nacks atomic.Uint64
+	limits                     [numLimits]atomic.Uint64
+}
 
 // Stats are totals since the start.
 type Stats struct {
 	Requests  uint64 // from clients
 	Responses uint64 // to clients
 	NACKs     uint64 // from clients
+	// Limits is how often clients went over each limit, by its name.
+	Limits map[string]uint64
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
@@ -115,7 +120,11 @@ func (s *Server) forget(st *stream) {
 
 // Stats returns totals since the start.
 func (s *Server) Stats() Stats {
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load()}
+	limits := make(map[string]uint64, numLimits)
+	for l := range numLimits {
+		limits[l.String()] = s.stats.limits[l].Load()
+	}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Limits: limits}
 }
 
 // Clients returns the number of open streams.

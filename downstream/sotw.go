@@ -488,11 +488,12 @@ func (s *sotwSession) sent(r *response) {
 	s.answered = false
 }
 
-// resend has a name's resource sent again, though the client was told it.
+// resend has a name's resource sent again, though the client was told it: as if it
+// had changed, since the client still holds it.
 func (s *sotwSession) resend(name string) {
 	for sub := range s.subsOf(name) {
 		if sub.told == toldResource {
-			s.knows(sub, toldNothing, 0)
+			s.knows(sub, toldResource, ^sub.hash)
 			sub.moveToPending()
 		}
 	}

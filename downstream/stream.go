@@ -1,8 +1,10 @@
 package downstream
 
 import (
+	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,8 +28,8 @@ type session interface {
 	adding() bool
 	removing() bool
 	// catchingUp says that what is to be added can be sent once the client has
-	// answered, so that removals wait for it. They do not wait for what is not
-	// known or cannot be had: that may take for ever.
+	// answered, so that what comes after it waits. That does not wait for what is
+	// not known or cannot be had, which may take for ever.
 	catchingUp() bool
 	// additions returns the next response, nil if there is none. With all, it may
 	// carry removals too.
@@ -36,6 +39,8 @@ type session interface {
 	// untold counts what is kept to be told: with a client that changes its mind
 	// and does not read it could grow.
 	untold() int
+	// subscribed is the number of names that the client has subscribed to.
+	subscribed() int
 	// resend has a name's resource sent again, if the client was told it.
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
@@ -56,6 +61,10 @@ type form[R request, S session] struct {
 	newRequest func() R
 	newSession func(subscriptions) S
 	take       func(S, R) *nack
+	// names are all names in a request, and subscribed how many its session will
+	// have when it has taken it: see check.
+	names      func(R) iter.Seq[string]
+	subscribed func(S, R, int) int
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
@@ -63,6 +72,8 @@ var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
 	newRequest: func() *discoveryv3.DeltaDiscoveryRequest { return new(discoveryv3.DeltaDiscoveryRequest) },
 	newSession: newDeltaSession,
 	take:       (*deltaSession).request,
+	names:      deltaNames,
+	subscribed: deltaSubscribed,
 }
 
 var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
@@ -70,6 +81,8 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
 	newRequest: func() *discoveryv3.DiscoveryRequest { return new(discoveryv3.DiscoveryRequest) },
 	newSession: newSotWSession,
 	take:       (*sotwSession).request,
+	names:      sotwNames,
+	subscribed: sotwSubscribed,
 }
 
 // stream is one client's stream.
@@ -83,7 +96,12 @@ type stream struct {
 	peer    string
 	since   time.Time
 	log     *slog.Logger
+	limits  Limits
 	inbox   inbox
+
+	// Of the goroutine that receives.
+	requests *rate.Limiter // nil before the first
+	paced    bool          // the operator was told that it sends too fast
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
@@ -93,26 +111,20 @@ type stream struct {
 	byType   map[string]session
 	nonces   uint64
 	closed   bool
+	// nackLines bounds what is logged of its rejections.
+	nackLines nackLines
 }
-
-// What one client may cost. A Node stands for its whole partition upstream, and
-// so goes out in requests that have a limit of their own.
-const (
-	maxTypes     = 64
-	maxNodeBytes = 256 << 10
-	maxUntold    = 1 << 20
-)
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
 func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
-	for {
+	for st.pace() {
 		req := f.newRequest()
 		if err := st.grpc.RecvMsg(req); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				return nil
 			}
-			return err
+			return st.unreadable(err)
 		}
 		answer, err := accept(st, f, req)
 		if err != nil {
@@ -122,6 +134,7 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 			st.Wake()
 		}
 	}
+	return nil
 }
 
 // accept hands a request to its session, and says whether there may be
@@ -130,33 +143,42 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 	st.server.stats.requests.Add(1)
 	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
 	if err != nil {
-		return false, err
+		return false, st.invalid(err)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.names == nil {
-		if size := proto.Size(req.GetNode()); size > maxNodeBytes {
-			return false, status.Errorf(codes.ResourceExhausted, "the node has %d bytes, which is more than %d", size, maxNodeBytes)
+		if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
+			return false, st.refuse(e)
 		}
 		st.identify(req.GetNode())
+	} else if err := st.checkNode(req.GetNode()); err != nil {
+		return false, st.invalid(err)
 	}
 	sess, ok := st.byType[typeURL].(S)
 	if !ok {
-		if len(st.byType) == maxTypes {
-			return false, status.Errorf(codes.ResourceExhausted, "more than %d types on one stream", maxTypes)
+		if e := over(limitTypes, len(st.byType)+1, maxTypes, "%d types on this stream"); e != nil {
+			return false, st.refuse(e)
 		}
 		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes, st.able))
+	}
+	if e := check(st, f, typeURL, sess, req); e != nil {
+		return false, st.refuse(e)
+	}
+	if !ok {
 		st.byType[typeURL] = sess
 		st.insert(typeURL, sess)
 	}
+	caughtUp := sess.catchingUp()
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
-	if n := sess.untold(); n > maxUntold {
-		return false, status.Errorf(codes.ResourceExhausted, "more than %d names to be answered, which the client does not read", maxUntold)
+	if e := st.checkUntold(); e != nil {
+		return false, st.refuse(e)
 	}
-	// The others' removals may have waited for this one.
-	return sess.adding() || slices.ContainsFunc(st.sessions, session.removing), nil
+	// The others may have waited for this one.
+	caughtUp = caughtUp && !sess.catchingUp()
+	return sess.adding() || slices.ContainsFunc(st.sessions, func(s session) bool { return s.removing() || caughtUp && s.adding() }), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request
@@ -180,6 +202,36 @@ func (st *stream) client() string {
 	return st.peer
 }
 
+// logger is st.log with the client, also before the first request has been taken.
+// It is for the goroutine that receives.
+func (st *stream) logger() *slog.Logger {
+	if st.names == nil {
+		return st.log.With("client", st.peer)
+	}
+	return st.log
+}
+
+// invalid notes that a request breaks the protocol, and returns why as the error
+// that ends the stream.
+func (st *stream) invalid(err error) error {
+	st.logger().Warn("client's request is not valid, and ends its stream", "reason", status.Convert(err).Message())
+	return err
+}
+
+// unreadable notes why a request cannot be read, and returns it. gRPC has ended
+// the stream with it already.
+func (st *stream) unreadable(err error) error {
+	switch status.Code(err) {
+	case codes.ResourceExhausted:
+		st.server.stats.limits[limitRequestBytes].Add(1)
+		st.logger().Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
+		return st.invalid(err)
+	default: // the connection's end
+	}
+	return err
+}
+
 func (st *stream) insert(typeURL string, s session) {
 	at, _ := slices.BinarySearchFunc(st.sessions, rank(typeURL)+1, func(s session, r int) int {
 		return rank(s.describe().TypeURL) - r
@@ -189,7 +241,14 @@ func (st *stream) insert(typeURL string, s session) {
 
 func (st *stream) rejected(n *nack) {
 	st.server.stats.nacks.Add(1)
-	st.log.Warn("client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
+	log, level := st.log, slog.LevelDebug
+	if skipped, ok := st.nackLines.next(); ok {
+		level = slog.LevelWarn
+		if skipped > 0 {
+			log = log.With("skipped", skipped)
+		}
+	}
+	log.Log(context.Background(), level, "client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
 		"name", n.names.first, "resources", n.names.total, "code", n.code.String(), "reason", n.reason)
 }
 
@@ -233,9 +292,9 @@ func (st *stream) next() *response {
 		if r := s.additions(st.alone(s)); r != nil {
 			return st.number(s, r)
 		}
-	}
-	if slices.ContainsFunc(st.sessions, session.catchingUp) {
-		return nil
+		if s.catchingUp() {
+			return nil // what comes after may need it
+		}
 	}
 	for _, s := range slices.Backward(st.sessions) {
 		if !s.removing() {

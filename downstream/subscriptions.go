@@ -312,6 +312,8 @@ func (s *subscriptions) unsubscribeWildcard() {
 	s.wild = nil
 }
 
+func (s *subscriptions) subscribed() int { return len(s.named) }
+
 // close ends all subscriptions.
 func (s *subscriptions) close() {
 	for _, sub := range s.named {

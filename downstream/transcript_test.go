@@ -14,7 +14,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
@@ -23,9 +25,9 @@ import (
 // TestTranscripts plays the transcripts in testdata. Each of them is about one
 // rule, which its first lines name. The directives are:
 //
-//	relay [limit=BYTES] [idle=N]
-//	  First, if at all: the size at which responses are cut, and how many topics
-//	  are kept when nobody watches them.
+//	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N]
+//	  First, if at all: the size at which responses are cut, how many topics are
+//	  kept when nobody watches them, and what clients may cost.
 //
 //	origin [cluster=C] [authority=known] [params=K=V]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
@@ -84,6 +86,7 @@ type transcript struct {
 	cache   *cache.Cache
 	server  *Server
 	log     *logRecord
+	limits  Limits
 	clients map[string]*testClient
 }
 
@@ -94,6 +97,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		if d.Cmd == "relay" {
 			d.MaybeScanArgs(t, "limit", &limit)
 			d.MaybeScanArgs(t, "idle", &idle)
+			d.MaybeScanArgs(t, "subscriptions", &tr.limits.Subscriptions)
+			d.MaybeScanArgs(t, "name-bytes", &tr.limits.NameBytes)
 		}
 		tr.cache = newTestCache(tr.feeder, idle)
 		tr.server, tr.log = newTestServer(tr.cache, limit)
@@ -112,7 +117,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": featureTTL, "wrapped": featureWrapped, "grpc": featureWrappedGRPC}[f])
 			}
 		}
-		tr.clients[d.CmdArgs[0].Key] = newTestClient(tr.server, d.CmdArgs[1].Key, node)
+		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
+		c.st.limits = tr.limits
+		tr.clients[d.CmdArgs[0].Key] = c
 	case "request":
 		out = tr.request(t, d)
 	case "ack":
@@ -181,7 +188,7 @@ func (tr *transcript) typeURL(t *testing.T, short string) string {
 func (tr *transcript) result(err error) []string {
 	out := tr.log.take()
 	if err != nil {
-		out = append(out, err.Error())
+		out = append(out, status.Convert(err).Err().Error())
 	}
 	return out
 }
@@ -208,6 +215,9 @@ func (tr *transcript) request(t *testing.T, d *datadriven.TestData) []string {
 			}
 		case "names":
 			m.names = words[1:]
+		case "node":
+			delta.Node = transcriptNode(t, words[1:])
+			sotw.Node = delta.Node
 		case "version":
 			sotw.VersionInfo = rest
 		case "nonce":
@@ -240,6 +250,22 @@ func namesAndLocators(words []string) (names []string, locators []*discoveryv3.R
 		locators = append(locators, &discoveryv3.ResourceLocator{Name: name, DynamicParameters: cache.ParseParams(params)})
 	}
 	return names, locators
+}
+
+func transcriptNode(t *testing.T, words []string) *corev3.Node {
+	t.Helper()
+	node := &corev3.Node{}
+	for _, w := range words {
+		switch key, value, _ := strings.Cut(w, "="); key {
+		case "cluster":
+			node.Cluster = value
+		case "metadata":
+			node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"some": structpb.NewStringValue(value)}}
+		default:
+			node.Id = w
+		}
+	}
+	return node
 }
 
 // origin applies what the origin says, and shows who is woken by it.

@@ -36,6 +36,7 @@ func (r *relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Responses })},
 		{r.metrics.Counter, "xds_relay.downstream.nacks", "Responses that clients rejected.",
 			one(func() uint64 { return r.server.Stats().NACKs })},
+		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients went over a limit, by limit.", r.limitsExceeded},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Names in the cache.",
 			one(func() int { return r.cache.Stats().Entries })},
 		{r.metrics.Gauge, "xds_relay.cache.sets", "Wildcards in the cache.",
@@ -56,6 +57,14 @@ func (r *relay) observe() error {
 // one is an instrument with a single value.
 func one[N int | uint64](read func() N) func() []admin.Sample {
 	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
+}
+
+func (r *relay) limitsExceeded() []admin.Sample {
+	var samples []admin.Sample
+	for limit, n := range r.server.Stats().Limits {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("limit", limit)}})
+	}
+	return samples
 }
 
 func (r *relay) upstreamStreams() []admin.Sample {

@@ -99,7 +99,7 @@ func (r *relay) listen(ctx context.Context) error {
 			options = append(options, grpc.Creds(credentials.NewTLS(config)))
 		}
 		s := grpc.NewServer(options...)
-		r.server.Register(s)
+		r.server.Register(s, limitsOf(l))
 		healthpb.RegisterHealthServer(s, r.health)
 		reflection.Register(s)
 		r.listeners = append(r.listeners, listener{socket, s})
@@ -114,6 +114,17 @@ func (r *relay) listen(ctx context.Context) error {
 	}
 	r.adminSocket, r.adminAddress = socket, socket.Addr().String()
 	return nil
+}
+
+// limitsOf returns what the clients of a listener may cost.
+func limitsOf(l configs.Listener) downstream.Limits {
+	return downstream.Limits{
+		Subscriptions:     l.Limits.Subscriptions,
+		NameBytes:         int(l.Limits.NameBytes),
+		RequestsPerSecond: l.Limits.RequestsPerSecond,
+		RequestBurst:      l.Limits.RequestBurst,
+		Streams:           l.Limits.Streams,
+	}
 }
 
 // run serves until ctx ends, or a listener fails.

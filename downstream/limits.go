@@ -1,0 +1,299 @@
+package downstream
+
+import (
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Limits are what the clients of one listener may cost. Zero means no limit.
+type Limits struct {
+	// Subscriptions is the number of names that one stream is subscribed to, of
+	// all types together.
+	Subscriptions int
+	// NameBytes is the length of a name.
+	NameBytes int
+	// RequestsPerSecond is how fast the requests of one stream are read in the
+	// long run, and RequestBurst how many are read at once. A client that is
+	// faster is not cut off, but read more slowly.
+	RequestsPerSecond, RequestBurst int
+	// Streams is the number of streams that are open on the listener.
+	Streams int
+}
+
+// What one client may cost, whatever the configuration says. A Node stands for
+// its whole partition upstream, and so goes out in requests that have a limit of
+// their own.
+const (
+	maxTypes     = 64
+	maxNodeBytes = 256 << 10
+	maxUntold    = 1 << 20
+)
+
+// limit is one of the limits, those that are configured and those that are not.
+type limit uint8
+
+const (
+	limitSubscriptions limit = iota
+	limitNameBytes
+	limitRequests
+	limitStreams
+	limitRequestBytes
+	limitTypes
+	limitNodeBytes
+	limitUntold
+	numLimits
+)
+
+var limitNames = [numLimits]string{
+	limitSubscriptions: "subscriptions",
+	limitNameBytes:     "name_bytes",
+	limitRequests:      "requests_per_second",
+	limitStreams:       "streams",
+	limitRequestBytes:  "max_request_bytes",
+	limitTypes:         "types",
+	limitNodeBytes:     "node_bytes",
+	limitUntold:        "untold",
+}
+
+// String returns the limit's name in metrics and logs.
+func (l limit) String() string { return limitNames[l] }
+
+// place returns where an operator finds the limit: its key below the listener, if
+// it has one. (Over max_request_bytes gRPC says the error.)
+func (l limit) place() string {
+	switch l {
+	case limitTypes, limitNodeBytes, limitUntold:
+		return "the fixed limit " + l.String()
+	default:
+		return "limits." + l.String()
+	}
+}
+
+// excess is a client's going over a limit, as the error that ends its stream.
+type excess struct {
+	limit       limit
+	asked, most int
+	what        string // a format for asked
+}
+
+// Error says what was asked for, and what the limit is.
+func (e *excess) Error() string {
+	return fmt.Sprintf(e.what, e.asked) + fmt.Sprintf(", but %s is %d", e.limit.place(), e.most)
+}
+
+// GRPCStatus makes it gRPC's RESOURCE_EXHAUSTED.
+func (e *excess) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Error()) }
+
+// over returns the excess, if asked is more than most. A most of 0 is no limit.
+func over(l limit, asked, most int, what string) *excess {
+	if most == 0 || asked <= most {
+		return nil
+	}
+	return &excess{limit: l, asked: asked, most: most, what: what}
+}
+
+// gate holds the clients of one listener to its limits.
+type gate struct {
+	limits Limits
+	open   atomic.Int64   // streams
+	told   rate.Sometimes // of those that were turned away
+}
+
+// turnedAwayEvery is how often the operator is told that streams are turned away.
+const turnedAwayEvery = time.Minute
+
+func newGate(l Limits) *gate {
+	return &gate{limits: l, told: rate.Sometimes{Interval: turnedAwayEvery}}
+}
+
+// enter counts a new stream, which leave has to follow, unless it is one too many.
+func (g *gate) enter() *excess {
+	n := g.open.Add(1)
+	e := over(limitStreams, int(n), g.limits.Streams, "%d open streams on this listener")
+	if e != nil {
+		g.leave()
+	}
+	return e
+}
+
+func (g *gate) leave() { g.open.Add(-1) }
+
+// turnAway notes that a stream could not enter, and returns why.
+func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
+	s.stats.limits[e.limit].Add(1)
+	var from string
+	if p, ok := peer.FromContext(stream.Context()); ok {
+		from = p.Addr.String()
+	}
+	g.told.Do(func() { logExcess(s.options.Log.With("client", from), e) })
+	return e
+}
+
+// refuse notes that the client went over a limit, and returns the excess as the
+// error that ends its stream.
+func (st *stream) refuse(e *excess) error {
+	st.server.stats.limits[e.limit].Add(1)
+	logExcess(st.logger(), e)
+	return e
+}
+
+func logExcess(log *slog.Logger, e *excess) {
+	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.asked)
+}
+
+// pace waits until the next request may be read. It says false if the client has
+// gone in the meantime.
+func (st *stream) pace() bool {
+	if st.limits.RequestsPerSecond == 0 {
+		return true
+	}
+	if st.requests == nil {
+		st.requests = rate.NewLimiter(rate.Limit(st.limits.RequestsPerSecond), max(st.limits.RequestBurst, 1))
+	}
+	// Not Wait, which gives up at once where the client's own deadline is nearer.
+	delay := st.requests.Reserve().Delay()
+	if delay == 0 {
+		return true
+	}
+	st.server.stats.limits[limitRequests].Add(1)
+	if !st.paced {
+		st.paced = true
+		st.logger().Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-st.grpc.Context().Done():
+		return false
+	}
+}
+
+// check holds a request against the limits before anything of it is done. The
+// caller holds mu.
+func check[R request, S session](st *stream, f form[R, S], typeURL string, sess S, req R) *excess {
+	for name := range f.names(req) {
+		if e := over(limitNameBytes, len(name), st.limits.NameBytes, "a name of %d bytes"); e != nil {
+			return e
+		}
+	}
+	if st.limits.Subscriptions == 0 {
+		return nil
+	}
+	others := 0
+	for t, s := range st.byType {
+		if t != typeURL {
+			others += s.subscribed()
+		}
+	}
+	n := others + f.subscribed(sess, req, st.limits.Subscriptions-others)
+	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names subscribed to on this stream")
+}
+
+// checkUntold holds what is kept to be told against the limit, after a request.
+// The caller holds mu.
+func (st *stream) checkUntold() *excess {
+	n := 0
+	for _, s := range st.sessions {
+		n += s.untold()
+	}
+	return over(limitUntold, n, maxUntold, "%d names to be answered, which the client does not read")
+}
+
+// deltaNames are all names in a request.
+func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, names := range [][]string{
+			keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
+			keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
+		} {
+			for _, name := range names {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+		for name := range req.GetInitialResourceVersions() {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// sotwNames are all names in a request.
+func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {
+	return slices.Values(keys(req.GetResourceNames(), req.GetResourceLocators()))
+}
+
+// keys are what the subscriptions are kept under that a request is about.
+func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
+	if len(locators) == 0 {
+		return names
+	}
+	all := slices.Clone(names)
+	for _, l := range locators {
+		a := byLocator(l)
+		if a.name == cache.Wildcard {
+			a = byName(a.name)
+		}
+		all = append(all, a.key())
+	}
+	return all
+}
+
+// deltaSubscribed returns how many names the session will have when it has taken
+// the request. Where that is no more than enough, it may be less.
+func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, enough int) int {
+	subscribe := keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
+	if n := len(d.named) + len(subscribe); n <= enough {
+		return n
+	}
+	added := distinct(subscribe)
+	n := len(d.named)
+	for name := range distinct(keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())) {
+		if _, again := added[name]; !again && d.named[name] != nil {
+			n--
+		}
+	}
+	for name := range added {
+		if d.named[name] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// sotwSubscribed is deltaSubscribed for SotW.
+func sotwSubscribed(_ *sotwSession, req *discoveryv3.DiscoveryRequest, enough int) int {
+	names := keys(req.GetResourceNames(), req.GetResourceLocators())
+	if len(names) <= enough {
+		return len(names)
+	}
+	return len(distinct(names))
+}
+
+// distinct returns the names without repetitions, nor the wildcard.
+func distinct(names []string) map[string]struct{} {
+	set := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		if name != cache.Wildcard {
+			set[name] = struct{}{}
+		}
+	}
+	return set
+}

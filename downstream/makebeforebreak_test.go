@@ -1,0 +1,405 @@
+package downstream
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestMakeBeforeBreak holds that no client is ever left with a name that leads
+// nowhere because of the relay: an origin that keeps the order itself (a cluster
+// and its endpoints come before a route names them, and go after no route does; a
+// route configuration goes after no listener names it) is passed on in an order
+// that does the same, whatever steps are merged for a client that reads slowly,
+// and whatever it answers.
+//
+// xDS: "Eventual consistency considerations": a listener comes before the route
+// configuration that it names, so that only what is taken from it counts; and as
+// removals go in reverse, the two may go together, the route configuration first.
+func TestMakeBeforeBreak(t *testing.T) {
+	for _, asks := range []struct {
+		name string
+		of   func(names []string) *rapid.Generator[[]string]
+	}{
+		{"wildcard", func([]string) *rapid.Generator[[]string] { return rapid.Just([]string{}) }},
+		{"names", func(names []string) *rapid.Generator[[]string] { return rapid.Just(names) }},
+		{"names and wildcard", func(names []string) *rapid.Generator[[]string] { return rapid.Just(append(names, cache.Wildcard)) }},
+		{"any of these for each type", func(names []string) *rapid.Generator[[]string] {
+			return rapid.SampledFrom([][]string{{}, names, append(names, cache.Wildcard), {cache.Wildcard}})
+		}},
+	} {
+		for _, form := range []string{deltaForm.name, sotwForm.name} {
+			for _, limit := range []int{DefaultMaxResponseBytes, 300} {
+				t.Run(fmt.Sprintf("%s/%s/%d", asks.name, form, limit), func(t *testing.T) {
+					rapid.Check(t, func(t *rapid.T) { makeBeforeBreak(t, form, limit, asks.of) })
+				})
+			}
+		}
+	}
+}
+
+func makeBeforeBreak(t *rapid.T, form string, limit int, asks func([]string) *rapid.Generator[[]string]) {
+	o := newOrderlyOrigin()
+	defer o.cache.Close()
+	server, _ := newTestServer(o.cache, limit)
+	o.steps(t)
+	var clients []*orderlyClient
+	for i := range 2 {
+		c := &orderlyClient{server: server, origin: o, form: form, id: fmt.Sprint(form, i), held: map[string]map[string]string{}, asks: map[string][]string{}}
+		for _, typeURL := range o.types() {
+			c.held[typeURL] = map[string]string{}
+			c.asks[typeURL] = asks(o.names(typeURL)).Draw(t, c.id+" asks for")
+		}
+		c.connect(t)
+		clients = append(clients, c)
+	}
+	client := rapid.SampledFrom(clients)
+	t.Repeat(map[string]func(*rapid.T){
+		"step":      o.step,
+		"steps":     o.steps,
+		"read":      func(t *rapid.T) { client.Draw(t, "client").read(t) },
+		"answer":    func(t *rapid.T) { client.Draw(t, "client").answer(t) },
+		"repeat":    func(t *rapid.T) { client.Draw(t, "client").repeat(t) },
+		"reconnect": func(t *rapid.T) { client.Draw(t, "client").reconnect(t) },
+	})
+	for _, c := range clients {
+		for c.read(t) || c.answer(t) {
+		}
+		c.compare(t)
+	}
+}
+
+// orderlyOrigin is an origin whose every state is consistent.
+type orderlyOrigin struct {
+	cache *cache.Cache
+	asked []cache.Key
+	// state has the contents by type URL and name. That of a route is the cluster
+	// that it names, that of a listener the route, either with a number.
+	state map[string]map[string]string
+	count int
+}
+
+var orderlyNames = map[string][]string{
+	clusterType:  {"c0", "c1", "c2", "c3"},
+	endpointType: {"c0", "c1", "c2", "c3"},
+	listenerType: {"l0", "l1"},
+	routeType:    {"r0", "r1", "r2"},
+}
+
+func newOrderlyOrigin() *orderlyOrigin {
+	o := &orderlyOrigin{state: map[string]map[string]string{}}
+	for typeURL := range orderlyNames {
+		o.state[typeURL] = map[string]string{}
+	}
+	o.cache = newTestCache(o, 1000)
+	return o
+}
+
+func (*orderlyOrigin) types() []string {
+	return []string{clusterType, endpointType, listenerType, routeType}
+}
+
+func (*orderlyOrigin) names(typeURL string) []string { return slices.Clone(orderlyNames[typeURL]) }
+
+// Start implements cache.Feeder.
+func (o *orderlyOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
+
+// Refresh implements cache.Feeder.
+func (o *orderlyOrigin) Refresh(cache.Key) {}
+
+// Stop implements cache.Feeder.
+func (o *orderlyOrigin) Stop(cache.Key) {}
+
+// step is one update that leaves the state consistent.
+func (o *orderlyOrigin) step(t *rapid.T) {
+	full := rapid.Bool().Draw(t, "full")
+	typeURL := rapid.SampledFrom(o.types()).Draw(t, "type")
+	var changed []string
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(o.names(typeURL)), 1, 2, rapid.ID).Draw(t, "names") {
+		content, ok := o.next(t, typeURL, name)
+		if !ok {
+			continue
+		}
+		if content == "" {
+			delete(o.state[typeURL], name)
+		} else {
+			o.state[typeURL][name] = content
+		}
+		changed = append(changed, name)
+	}
+	if len(changed) == 0 && !full {
+		return
+	}
+	t.Logf("origin: %s %v of %v", shortName(typeURL), changed, o.state[typeURL])
+	u := cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL}
+	set := cache.SetUpdate{Name: cache.Wildcard, Full: full}
+	for _, name := range changed {
+		u.Changes = append(u.Changes, o.change(typeURL, name))
+	}
+	if full {
+		o.count++
+		set.Version = fmt.Sprint("state", o.count)
+		set.Changes = o.everything(typeURL)
+	} else {
+		set.Changes = u.Changes
+	}
+	u.Sets = []cache.SetUpdate{set}
+	o.cache.Apply(u)
+}
+
+func (o *orderlyOrigin) steps(t *rapid.T) {
+	for range rapid.IntRange(2, 8).Draw(t, "steps") {
+		o.step(t)
+	}
+}
+
+// next draws what may become of a resource, "" for its end, and says whether
+// anything may.
+func (o *orderlyOrigin) next(t *rapid.T, typeURL, name string) (content string, ok bool) {
+	o.count++
+	_, exists := o.state[typeURL][name]
+	named := o.named(typeURL, name)
+	if exists && !named && rapid.Bool().Draw(t, "ends") {
+		return "", true
+	}
+	switch typeURL {
+	case routeType:
+		targets := []string{"nowhere"}
+		for cluster := range o.state[clusterType] {
+			if _, ok := o.state[endpointType][cluster]; ok {
+				targets = append(targets, cluster)
+			}
+		}
+		slices.Sort(targets)
+		return fmt.Sprintf("%s %d", rapid.SampledFrom(targets).Draw(t, "cluster"), o.count), true
+	case listenerType:
+		targets := append(slices.Sorted(maps.Keys(o.state[routeType])), "nowhere")
+		return fmt.Sprintf("%s %d", rapid.SampledFrom(targets).Draw(t, "route"), o.count), true
+	}
+	return fmt.Sprintf("%d %s", o.count, strings.Repeat("x", rapid.SampledFrom([]int{0, 100}).Draw(t, "size"))), true
+}
+
+// named says whether a resource is needed by another one.
+func (o *orderlyOrigin) named(typeURL, name string) bool {
+	by := map[string]string{clusterType: routeType, endpointType: routeType, routeType: listenerType}[typeURL]
+	for _, content := range o.state[by] {
+		if target(content) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// target is what a route's or a listener's content names.
+func target(content string) string {
+	name, _, _ := strings.Cut(content, " ")
+	return name
+}
+
+func (o *orderlyOrigin) change(typeURL, name string) cache.Change {
+	content, ok := o.state[typeURL][name]
+	if !ok {
+		return cache.Change{Name: name, Gone: true}
+	}
+	return cache.Change{Name: name, Resource: newTestResource(typeURL, name, "v "+content, content)}
+}
+
+func (o *orderlyOrigin) everything(typeURL string) (all []cache.Change) {
+	for _, name := range slices.Sorted(maps.Keys(o.state[typeURL])) {
+		all = append(all, o.change(typeURL, name))
+	}
+	return all
+}
+
+// answer tells of all that was asked for since the last time.
+func (o *orderlyOrigin) answer() {
+	for _, k := range o.asked {
+		u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+		if k.Name == cache.Wildcard {
+			u.Sets = []cache.SetUpdate{{Name: k.Name, Full: true, Changes: o.everything(k.TypeURL)}}
+		} else {
+			u.Changes = []cache.Change{o.change(k.TypeURL, k.Name)}
+		}
+		o.cache.Apply(u)
+	}
+	o.asked = nil
+}
+
+// orderlyClient is a client that subscribes to everything, by names, by wildcard
+// or both, and reads and answers when it comes to it.
+type orderlyClient struct {
+	server *Server
+	origin *orderlyOrigin
+	form   string
+	id     string
+	asks   map[string][]string // by type URL
+
+	conn       *testClient
+	held       map[string]map[string]string // contents by type URL and name
+	leftIn     map[string]bool              // routes
+	unanswered []*received
+	answered   map[string]*received // the last one, by type URL
+}
+
+// GoString keeps rapid's reports short.
+func (c *orderlyClient) GoString() string { return c.id }
+
+// connect asks for everything on a new stream, in the order of the types.
+func (c *orderlyClient) connect(t *rapid.T) {
+	t.Logf("%s connects, asking for %v", c.id, c.asks)
+	c.conn = newTestClient(c.server, c.form, &corev3.Node{Id: c.id})
+	c.unanswered, c.answered = nil, map[string]*received{}
+	for _, typeURL := range c.origin.types() {
+		if c.form == sotwForm.name {
+			c.send(t, typeURL, nil, false)
+			continue
+		}
+		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: c.asks[typeURL], InitialResourceVersions: map[string]string{}}
+		for name, content := range c.held[typeURL] {
+			req.InitialResourceVersions[name] = "v " + content
+		}
+		if err := c.conn.delta(req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.origin.answer()
+}
+
+// reconnect is for delta only: nobody knows what a SotW client still holds.
+func (c *orderlyClient) reconnect(t *rapid.T) {
+	if c.form == sotwForm.name {
+		t.Skip("SotW")
+	}
+	c.conn.close()
+	c.connect(t)
+}
+
+// send sends what answers a response (nil: none).
+func (c *orderlyClient) send(t *rapid.T, typeURL string, r *received, rejects bool) {
+	t.Logf("%s sends %s for %v (rejects: %v)", c.id, shortName(typeURL), r, rejects)
+	var nonce, version string
+	if r != nil {
+		nonce, version = r.nonce, r.version
+	}
+	var no *statuspb.Status
+	if rejects {
+		no = &statuspb.Status{Message: "no"}
+	}
+	var err error
+	if c.form == deltaForm.name {
+		err = c.conn.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, ErrorDetail: no})
+	} else {
+		err = c.conn.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, VersionInfo: version, ErrorDetail: no, ResourceNames: c.asks[typeURL]})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer answers the oldest response that it has read.
+func (c *orderlyClient) answer(t *rapid.T) bool {
+	if len(c.unanswered) == 0 {
+		return false
+	}
+	r := c.unanswered[0]
+	c.unanswered = c.unanswered[1:]
+	c.answered[r.typeURL] = r
+	c.send(t, r.typeURL, r, rapid.IntRange(0, 5).Draw(t, "rejects") == 0)
+	return true
+}
+
+// repeat says again what it wants of a type: in SotW with a nonce that may be
+// stale by now, in delta as if it had forgotten what it was told.
+func (c *orderlyClient) repeat(t *rapid.T) {
+	typeURL := rapid.SampledFrom(c.origin.types()).Draw(t, "type")
+	if c.form == sotwForm.name {
+		c.send(t, typeURL, c.answered[typeURL], false)
+		return
+	}
+	names := c.asks[typeURL]
+	if len(names) == 0 {
+		names = []string{cache.Wildcard}
+	}
+	t.Logf("%s subscribes again to %s %v", c.id, shortName(typeURL), names)
+	if err := c.conn.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read takes the next response, and sees that nothing that the client holds
+// leads nowhere then.
+func (c *orderlyClient) read(t *rapid.T) bool {
+	r := c.conn.read(t)
+	if r == nil {
+		return false
+	}
+	t.Logf("%s reads %s", c.id, r)
+	c.unanswered = append(c.unanswered, r)
+	before := c.held[r.typeURL]
+	after := maps.Clone(before)
+	if s, ok := c.conn.st.byType[r.typeURL].(*sotwSession); ok && s.full() {
+		after = map[string]string{}
+	}
+	for _, res := range r.resources {
+		after[res.name] = res.content
+	}
+	for _, name := range r.removed {
+		delete(after, name)
+	}
+	for _, e := range r.errors {
+		if e.code == codes.NotFound {
+			delete(after, e.name)
+		}
+	}
+	c.held[r.typeURL] = after
+	if r.typeURL == routeType {
+		// A removed member that is left in a full state is as it was last, which
+		// may be newer than what the client had, and name what is gone already.
+		c.leftIn = map[string]bool{}
+		for name := range after {
+			_, exists := c.origin.state[routeType][name]
+			c.leftIn[name] = !exists && before[name] != after[name]
+		}
+	}
+	for _, route := range slices.Sorted(maps.Keys(c.held[routeType])) {
+		cluster := target(c.held[routeType][route])
+		if cluster == "nowhere" || c.leftIn[route] {
+			continue
+		}
+		for _, typeURL := range []string{clusterType, endpointType} {
+			if _, ok := c.held[typeURL][cluster]; !ok {
+				t.Fatalf("%s holds %s, which names %s, without its %s after:\n%s", c.id, route, cluster, shortName(typeURL), r)
+			}
+		}
+	}
+	for _, listener := range slices.Sorted(maps.Keys(c.held[listenerType])) {
+		if _, exists := c.origin.state[listenerType][listener]; !exists {
+			continue
+		}
+		route := target(c.held[listenerType][listener])
+		_, had := before[route]
+		if _, has := after[route]; r.typeURL == routeType && had && !has {
+			t.Fatalf("%s holds %s, which names %s, and loses that with:\n%s", c.id, listener, route, r)
+		}
+	}
+	return true
+}
+
+// compare sees that in the end the client holds what the origin has.
+func (c *orderlyClient) compare(t *rapid.T) {
+	for _, typeURL := range c.origin.types() {
+		if !maps.Equal(c.held[typeURL], c.origin.state[typeURL]) {
+			t.Fatalf("%s holds %s %v, want %v", c.id, shortName(typeURL), c.held[typeURL], c.origin.state[typeURL])
+		}
+	}
+}
