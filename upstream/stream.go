@@ -38,7 +38,7 @@ type Stream struct {
 	sink   Sink
 	log    *slog.Logger
 	own    *slog.Logger // for what is about the stream: has its type, if it is for one
-	forms  []*form // that are tried, in this order
+	forms  []*form      // that are tried, in this order
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
