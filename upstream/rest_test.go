@@ -48,6 +48,9 @@ type restRequest struct {
 	gone   <-chan struct{} // closed when it was given up, or is answered
 }
 
+// hangUp, as a status, closes the connection instead.
+const hangUp = 0
+
 type restAnswer struct {
 	status int
 	body   string
@@ -100,6 +103,11 @@ func (b *restBench) handle(w http.ResponseWriter, r *http.Request) {
 	b.requests <- req
 	select {
 	case a := <-req.answer:
+		if a.status == hangUp {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			_ = conn.Close()
+			return
+		}
 		w.Header().Set("Location", "http://elsewhere.example.com/") // not to be followed
 		w.WriteHeader(a.status)
 		_, _ = io.WriteString(w, a.body)
@@ -229,10 +237,11 @@ func TestPollsWithNewNamesAtOnce(t *testing.T) {
 		r.reply(200, answerOf(t, "eds", "1", "1", "a"))
 		b.wantText(a, "1")
 
+		begin := time.Now()
 		c := b.watch("eds", "c")["c"]
 		r = b.next()
-		if time.Since(r.at) > 0 {
-			t.Errorf("asked %s later", time.Since(r.at))
+		if d := r.at.Sub(begin); d > 0 {
+			t.Errorf("asked %s later", d)
 		}
 		b.wantAsked(r, "a,c@")
 		r.reply(200, answerOf(t, "eds", "1", "1", "a", "c"))
@@ -257,20 +266,22 @@ func TestHeldPollIsReplaced(t *testing.T) {
 		held := b.next()
 		b.wantAsked(held, "a@1")
 		pass(2 * time.Minute)
+		begin := time.Now()
 		held.reply(200, answerOf(t, "eds", "2", "2", "a"))
 		b.wantText(a, "2")
 		// It was held for longer than the interval, so the next is made at once.
 		held = b.next()
-		if time.Since(held.at) > 0 {
-			t.Errorf("asked %s ago", time.Since(held.at))
+		if d := held.at.Sub(begin); d > 0 {
+			t.Errorf("asked %s later", d)
 		}
 		b.wantAsked(held, "a@2")
 
 		pass(time.Minute)
+		begin = time.Now()
 		c := b.watch("eds", "c")["c"]
 		replacing := b.next()
-		if time.Since(replacing.at) > 0 {
-			t.Errorf("replaced %s ago", time.Since(replacing.at))
+		if d := replacing.at.Sub(begin); d > 0 {
+			t.Errorf("replaced %s later", d)
 		}
 		<-held.gone
 		b.wantAsked(replacing, "a,c@")
@@ -323,6 +334,13 @@ func TestSilenceBeforeAnAnswerSaysNothing(t *testing.T) {
 		b.wantText(e["a"], "1")
 		b.want(e["b"], "absent") // it has had 15 s, and now there is an answer without it
 	})
+	// An answer that has nothing new is one too.
+	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
+		e := b.watch("eds", "a")
+		b.next().reply(304, "")
+		pass(16 * time.Second)
+		b.want(e["a"], "absent")
+	})
 	// As in SotW: an answer without a name may come before one with it.
 	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
 		e := b.watch("eds", "a", "b")
@@ -369,6 +387,26 @@ func TestPollThatFailsTellsWhoWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server may close a connection because it was idle, just as the next request
+// comes.
+func TestConnectionThatWasClosedMeanwhileIsNoFailure(t *testing.T) {
+	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
+		e := b.watch("eds", "a")["a"]
+		b.next().reply(200, answerOf(t, "eds", "1", "1", "a"))
+		begin := b.next()
+		begin.reply(hangUp, "")
+		again := b.next()
+		if d := again.at.Sub(begin.at); d > 0 {
+			t.Errorf("asked again after %s", d)
+		}
+		again.reply(200, answerOf(t, "eds", "2", "2", "a"))
+		b.wantText(e, "2")
+		if st := b.streams.Statuses()[0]; st.LastError != "" {
+			t.Errorf("status %+v", st)
+		}
+	})
 }
 
 func TestWhatIsHeldStaysWhenPollsFail(t *testing.T) {
@@ -435,10 +473,11 @@ func TestBadResourceIsRejectedAloneWithTheNextPoll(t *testing.T) {
 		}
 		// The control plane goes back to what was accepted. Of that not all is held
 		// any more, so it is asked for as if it were not known.
+		begin := time.Now()
 		nack.reply(304, "")
 		r = b.next()
-		if time.Since(r.at) > 0 || r.GetErrorDetail() != nil {
-			t.Errorf("asked after %s with %s", time.Since(r.at), r.text)
+		if d := r.at.Sub(begin); d > 0 || r.GetErrorDetail() != nil {
+			t.Errorf("asked after %s with %s", d, r.text)
 		}
 		b.wantAsked(r, "@")
 		r.reply(200, answerOf(t, "cds", "1", "1", "a", "b"))
