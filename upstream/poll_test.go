@@ -100,6 +100,28 @@ func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
 	})
 }
 
+// An answer to the names before says nothing of those that are new.
+func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		p.sends(t, "", "", "a")
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		p.sends(t, "1", "1", "a")
+		for len(a.asked) < 2 {
+			pass(hold / 10)
+		}
+		p.sends(t, "1", "1", "a", "b") // while the second request is in flight
+		a.answers <- nil
+		p.receives(t, "nothing new")
+		synctest.Wait()
+		if len(a.asked) != 3 || a.asked[1].GetVersionInfo() != "1" || a.asked[2].GetVersionInfo() != "" {
+			t.Errorf("asked for %v", a.asked)
+		}
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+	})
+}
+
 func TestPollStreamEnds(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *askedOf) {
 		p.sends(t, "", "", "a")
