@@ -72,12 +72,18 @@ type pollStream struct {
 	giveUp context.CancelFunc // nil if there is none
 	asked  time.Time          // when the last one was made
 	asking int                // its question
+	hold   time.Duration      // for how long it goes on if there is already another
 	timer  *time.Timer        // gives it up
 }
 
-// hold is for how long a request goes on for which there is already another. A
-// control plane that has an answer has given it by then.
-const hold = time.Second
+// For how long a request goes on for which there is already another. One with a
+// version may be held until there is something new. One without is answered, if it
+// takes a while to make the answer: names that keep coming faster than that must
+// not keep it away.
+const (
+	holdKnown   = time.Second
+	holdUnknown = 10 * time.Second
+)
 
 func newPollStream(ctx context.Context, path string, a asker, interval time.Duration) *pollStream {
 	p := &pollStream{
@@ -107,7 +113,7 @@ func (p *pollStream) SendMsg(m any) error {
 		p.number++
 		p.fresh = p.fresh || !first && grown(p.request.GetResourceNames(), req.GetResourceNames())
 		if p.giveUp != nil && p.timer == nil {
-			p.timer = time.AfterFunc(hold-time.Since(p.asked), p.giveUp)
+			p.timer = time.AfterFunc(p.hold-time.Since(p.asked), p.giveUp)
 		}
 	}
 	p.named = p.named || len(req.GetResourceNames()) > 0
@@ -239,7 +245,12 @@ func (p *pollStream) next() (ctx context.Context, req *discoveryv3.DiscoveryRequ
 			defer p.mu.Unlock()
 			p.asked, p.asking = time.Now(), p.number
 			ctx, p.giveUp = context.WithCancel(p.ctx)
-			return ctx, p.compose(), p.number, nil
+			req = p.compose()
+			p.hold = holdKnown
+			if req.GetVersionInfo() == "" {
+				p.hold = holdUnknown
+			}
+			return ctx, req, p.number, nil
 		}
 		p.mu.Unlock()
 		if ok {

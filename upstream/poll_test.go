@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +16,23 @@ import (
 
 // askedOf is an asker that says what it is asked for, and gives a test's answers.
 type askedOf struct {
-	asked   []*discoveryv3.DiscoveryRequest
 	answers chan *answerJSON
+
+	mu    sync.Mutex
+	asked []*discoveryv3.DiscoveryRequest
+}
+
+// requests returns all that it was asked for.
+func (a *askedOf) requests() []*discoveryv3.DiscoveryRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.asked)
 }
 
 func (a *askedOf) ask(ctx context.Context, _ string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error) {
+	a.mu.Lock()
 	a.asked = append(a.asked, proto.CloneOf(r))
+	a.mu.Unlock()
 	select {
 	case answer := <-a.answers:
 		return answer, nil
@@ -74,12 +87,12 @@ func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
 		p.receives(t, "1")
 		p.sends(t, "1", "1")
 		pass(time.Hour)
-		if len(a.asked) != 1 {
-			t.Errorf("asked for %v", a.asked[1:])
+		if asked := a.requests(); len(asked) != 1 {
+			t.Errorf("asked for %v", asked[1:])
 		}
 		p.sends(t, "1", "1", "b")
-		if len(a.asked) != 2 || a.asked[1].GetVersionInfo() != "" {
-			t.Errorf("asked for %v", a.asked[1:])
+		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" {
+			t.Errorf("asked for %v", asked)
 		}
 	})
 }
@@ -88,7 +101,7 @@ func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
 func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *askedOf) {
 		p.sends(t, "", "7", "a", "b")
-		if got := a.asked[0].GetVersionInfo(); got != "7" {
+		if got := a.requests()[0].GetVersionInfo(); got != "7" {
 			t.Errorf("asked with version %q", got)
 		}
 		// Who does not look at it answers with the same.
@@ -107,15 +120,15 @@ func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
 		p.sends(t, "1", "1", "a")
-		for len(a.asked) < 2 {
-			pass(hold / 10)
+		for len(a.requests()) < 2 {
+			pass(holdKnown / 10)
 		}
 		p.sends(t, "1", "1", "a", "b") // while the second request is in flight
 		a.answers <- nil
 		p.receives(t, "nothing new")
 		synctest.Wait()
-		if len(a.asked) != 3 || a.asked[1].GetVersionInfo() != "1" || a.asked[2].GetVersionInfo() != "" {
-			t.Errorf("asked for %v", a.asked)
+		if asked := a.requests(); len(asked) != 3 || asked[1].GetVersionInfo() != "1" || asked[2].GetVersionInfo() != "" {
+			t.Errorf("asked for %v", asked)
 		}
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
@@ -134,8 +147,8 @@ func TestPollStreamEnds(t *testing.T) {
 		if err := p.SendMsg(&discoveryv3.DiscoveryRequest{}); !errors.Is(err, io.EOF) {
 			t.Errorf("sent: %v", err)
 		}
-		if p.Context().Err() == nil || len(a.asked) != 1 {
-			t.Errorf("it goes on, %d times", len(a.asked))
+		if p.Context().Err() == nil || len(a.requests()) != 1 {
+			t.Errorf("it goes on, %d times", len(a.requests()))
 		}
 	})
 	runPoll(t, func(p *pollStream, _ *askedOf) {
