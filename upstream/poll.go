@@ -69,11 +69,18 @@ type pollStream struct {
 	// until it was accepted or rejected.
 	nonce string
 	// The request in flight:
-	giveUp context.CancelFunc // nil if there is none
-	asked  time.Time          // when the last one was made
-	asking int                // its question
-	hold   time.Duration      // for how long it goes on if there is already another
-	timer  *time.Timer        // gives it up
+	giveUp      context.CancelFunc // nil if there is none
+	asked       time.Time          // when the last one was made
+	askedNumber int                // its question
+	hold        time.Duration      // for how long it goes on if there is already another
+	timer       *time.Timer        // gives it up
+}
+
+// asking is a request in flight.
+type asking struct {
+	ctx      context.Context
+	request  *discoveryv3.DiscoveryRequest
+	question int // which it asks
 }
 
 // For how long a request goes on for which there is already another. One with a
@@ -190,12 +197,12 @@ func (p *pollStream) run() {
 	known := 0    // the question that it answered
 	nonce := 0
 	for {
-		ctx, req, question, err := p.next()
+		now, err := p.next()
 		if err != nil {
 			p.err = err
 			return
 		}
-		got, err := p.asker.ask(ctx, p.path, req)
+		got, err := p.asker.ask(now.ctx, p.path, now.request)
 		if givenUp := p.finish(); err != nil {
 			if givenUp && p.ctx.Err() == nil {
 				continue
@@ -203,6 +210,7 @@ func (p *pollStream) run() {
 			p.err = err
 			return
 		}
+		req, question := now.request, now.question
 		answer := polled{question: question}
 		switch {
 		case got == nil:
@@ -231,7 +239,7 @@ func (p *pollStream) run() {
 }
 
 // next waits until a request is due, and returns it.
-func (p *pollStream) next() (ctx context.Context, req *discoveryv3.DiscoveryRequest, question int, err error) {
+func (p *pollStream) next() (asking, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -239,18 +247,11 @@ func (p *pollStream) next() (ctx context.Context, req *discoveryv3.DiscoveryRequ
 		wait, ok := p.due()
 		if p.ended {
 			p.mu.Unlock()
-			return nil, nil, 0, io.EOF
+			return asking{}, io.EOF
 		}
 		if ok && wait <= 0 {
 			defer p.mu.Unlock()
-			p.asked, p.asking = time.Now(), p.number
-			ctx, p.giveUp = context.WithCancel(p.ctx)
-			req = p.compose()
-			p.hold = holdKnown
-			if req.GetVersionInfo() == "" {
-				p.hold = holdUnknown
-			}
-			return ctx, req, p.number, nil
+			return p.begin(), nil
 		}
 		p.mu.Unlock()
 		if ok {
@@ -260,9 +261,22 @@ func (p *pollStream) next() (ctx context.Context, req *discoveryv3.DiscoveryRequ
 		case <-p.wake:
 		case <-timer.C:
 		case <-p.ctx.Done():
-			return nil, nil, 0, status.FromContextError(p.ctx.Err()).Err()
+			return asking{}, status.FromContextError(p.ctx.Err()).Err()
 		}
 	}
+}
+
+// begin makes the request that is due. The caller holds mu.
+func (p *pollStream) begin() asking {
+	req := p.compose()
+	p.hold = holdKnown
+	if req.GetVersionInfo() == "" {
+		p.hold = holdUnknown
+	}
+	p.asked, p.askedNumber = time.Now(), p.number
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.giveUp = cancel
+	return asking{ctx, req, p.number}
 }
 
 // due returns how long the next request has to wait, if there is to be one. The
@@ -271,7 +285,7 @@ func (p *pollStream) due() (wait time.Duration, ok bool) {
 	switch {
 	case p.request == nil, p.named && len(p.request.GetResourceNames()) == 0:
 		return 0, false
-	case p.asking != p.number || p.fresh:
+	case p.askedNumber != p.number || p.fresh:
 		return 0, true
 	case p.request.GetResponseNonce() != p.nonce:
 		return 0, false
