@@ -231,7 +231,7 @@ func TestPollsAndKeepsWhatItHas(t *testing.T) {
 func TestPollsWithNewNamesAtOnce(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: time.Hour}, func(b *restBench) {
 		w := &watcher{}
-		a := b.cache.Watch(key("eds", "a"), w)
+		a := entryOf(b.cache.Watch(key("eds", "a"), w))
 		r := b.next()
 		b.wantAsked(r, "a@")
 		r.reply(200, answerOf(t, "eds", "1", "1", "a"))
@@ -597,7 +597,7 @@ func TestGoControlPlanesGateway(t *testing.T) {
 
 func TestDecodeJSON(t *testing.T) {
 	cds := `"@type": "` + typeURLs["cds"] + `"`
-	wrapper := `"@type": "` + wrapped + `"`
+	wrapper := `"@type": "` + cache.WrappedTypeURL + `"`
 	for _, tt := range []struct {
 		name, text string
 		want       string // names, or the name and why not
@@ -659,10 +659,10 @@ func TestDecodeJSONResourceErrors(t *testing.T) {
 	if err != nil || len(r.errors) != 3 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if e := r.errors[0]; e.name != "x" || e.err.Code != codes.NotFound || e.err.Message != "gone" {
+	if e := r.errors[0]; e.name.name != "x" || e.err.Code != codes.NotFound || e.err.Message != "gone" {
 		t.Errorf("%+v", e)
 	}
-	if e := r.errors[1]; e.name != "y" || e.err.Code != codes.OK {
+	if e := r.errors[1]; e.name.name != "y" || e.err.Code != codes.OK {
 		t.Errorf("%+v", e)
 	}
 }
@@ -701,7 +701,7 @@ func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 func FuzzJSON(f *testing.F) {
 	cds := `{"@type": "` + typeURLs["cds"] + `", "name": "a"}`
 	f.Add([]byte(cds))
-	f.Add([]byte(`{"@type": "` + wrapped + `", "name": "w", "ttl": "5s", "resource": ` + cds + `}`))
+	f.Add([]byte(`{"@type": "` + cache.WrappedTypeURL + `", "name": "w", "ttl": "5s", "resource": ` + cds + `}`))
 	f.Add([]byte(`{"@type": "made.up/x"}`))
 	f.Add([]byte(`{"version_info": "1", "resources": [` + cds + `], "resource_errors": [{"resource_name": {"name": "x"}, "error_detail": {"code": 5}}]}`))
 	f.Add([]byte(`null`))

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // DiscoveryResponses in JSON. The message as a whole is taken apart as JSON, and
@@ -134,7 +136,7 @@ func nameJSON(text json.RawMessage) (name string) {
 		return ""
 	}
 	key := protoreflect.Name("name")
-	if typeURL != wrapped {
+	if typeURL != cache.WrappedTypeURL {
 		field := t.Descriptor().Fields().ByNumber(1)
 		if field == nil {
 			return ""
@@ -145,9 +147,9 @@ func nameJSON(text json.RawMessage) (name string) {
 		return ""
 	}
 	var inner json.RawMessage
-	if name == "" && typeURL == wrapped && fields.get("resource", &inner) == nil && inner != nil {
+	if name == "" && typeURL == cache.WrappedTypeURL && fields.get("resource", &inner) == nil && inner != nil {
 		var again string
-		if of, err := object(inner); err == nil && of.get("@type", &again) == nil && again != wrapped {
+		if of, err := object(inner); err == nil && of.get("@type", &again) == nil && again != cache.WrappedTypeURL {
 			return nameJSON(inner)
 		}
 	}

@@ -58,6 +58,13 @@ func (s *Streams) Start(k cache.Key) {
 	}
 }
 
+// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+func (s *Streams) Refresh(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Refresh(k)
+	}
+}
+
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Streams) Stop(k cache.Key) {
 	if st := s.stream(k.TypeURL); st != nil {
