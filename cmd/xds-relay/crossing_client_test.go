@@ -201,6 +201,8 @@ func (c *scriptedClient) request(t *testing.T, d *datadriven.TestData) {
 			s := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: rest}
 			delta.ErrorDetail, sotw.ErrorDetail = s, s
 			delta.ResponseNonce = typ.nonce
+		case what == "node":
+			c.node = &corev3.Node{Id: rest}
 		default:
 			t.Fatalf("%s: a request of this form has no line %q", d.Pos, line)
 		}

@@ -42,10 +42,11 @@ import (
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B" and
 //	  "initial A@1 B" (of B the version that the client was given last, on
-//	  whatever stream). A SotW one has "names A B" (which later requests repeat),
-//	  and "version V" in the place of the one that was accepted last; "version
-//	  accepted" is that of an earlier stream. Both may have "nack why" and "nonce N": a SotW client gives the newest nonce of the
-//	  type unless that says another, or "none".
+//	  whatever stream). A SotW one has "names A B" (which later requests repeat)
+//	  and "version V", in the place of the one that was accepted last ("version
+//	  accepted" is that of an earlier stream). Both may have "nack why", "node ID",
+//	  which is otherwise in the first request only, and "nonce N": a SotW client
+//	  gives the newest nonce of the type unless that says another, or "none".
 //
 //	ack CLIENT TYPE
 //	  The request that accepts the newest response.
