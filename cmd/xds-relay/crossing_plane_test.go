@@ -31,6 +31,7 @@ type scriptedPlane struct {
 	lis    *bufconn.Listener
 	stream *planeStream // the newest; nil if it has ended
 	events []planeEvent
+	opened int // streams
 	nonces int
 }
 
@@ -42,9 +43,10 @@ type planeStream struct {
 
 // planeEvent is a request, or something else that happened.
 type planeEvent struct {
-	what  string
-	delta *discoveryv3.DeltaDiscoveryRequest
-	sotw  *discoveryv3.DiscoveryRequest
+	stream int
+	what   string
+	delta  *discoveryv3.DeltaDiscoveryRequest
+	sotw   *discoveryv3.DiscoveryRequest
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
@@ -105,25 +107,33 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 	}
 	p.mu.Lock()
 	p.stream = st
-	p.events = append(p.events, planeEvent{what: "a new stream, " + form})
+	p.opened++
+	number := p.opened
 	p.mu.Unlock()
+	note := func(e planeEvent) {
+		e.stream = number
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.events = append(p.events, e)
+	}
+	note(planeEvent{what: "a new stream, " + form})
 	go func() {
 		for {
 			e, err := recv()
 			if errors.Is(err, io.EOF) {
-				p.note(planeEvent{what: "no more requests"})
+				note(planeEvent{what: "no more requests"})
 			}
 			if err != nil {
 				return
 			}
-			p.note(e)
+			note(e)
 		}
 	}()
 	var err error
 	select {
 	case err = <-st.end:
 	case <-stream.Context().Done():
-		p.note(planeEvent{what: "the stream has ended"})
+		note(planeEvent{what: "the stream has ended"})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,12 +141,6 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 		p.stream = nil
 	}
 	return err
-}
-
-func (p *scriptedPlane) note(e planeEvent) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.events = append(p.events, e)
 }
 
 func (p *scriptedPlane) endStream() {
@@ -192,10 +196,12 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string)
 	}
 }
 
-// take returns what has happened since the last time.
+// take returns what has happened since the last time, on one stream after the
+// other: a stream's end and the beginning of the next have no order.
 func (p *scriptedPlane) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	slices.SortStableFunc(p.events, func(a, b planeEvent) int { return a.stream - b.stream })
 	var merged []planeEvent
 	for _, e := range p.events {
 		if n := len(merged); n == 0 || !merged[n-1].takes(e) {
