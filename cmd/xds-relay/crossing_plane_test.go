@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 type scriptedPlane struct {
@@ -31,6 +32,8 @@ type scriptedPlane struct {
 	lis    *bufconn.Listener
 	stream *planeStream // the newest; nil if it has ended
 	events []planeEvent
+	// before is how many names the last SotW request had that was taken.
+	before map[eventKey]int
 	opened int // streams
 	nonces int
 }
@@ -50,7 +53,7 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{form: form}
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}}
 	p.up()
 	return p
 }
@@ -184,7 +187,14 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string)
 		default:
 			r := scriptedResource(t, typ, words)
 			delta.Resources = append(delta.Resources, r)
-			sotw.Resources = append(sotw.Resources, r.GetResource())
+			a := r.GetResource()
+			if r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil {
+				var err error
+				if a, err = anypb.New(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sotw.Resources = append(sotw.Resources, a)
 		}
 	}
 	var m proto.Message = delta
@@ -204,9 +214,17 @@ func (p *scriptedPlane) take() []string {
 	slices.SortStableFunc(p.events, func(a, b planeEvent) int { return a.stream - b.stream })
 	var merged []planeEvent
 	for _, e := range p.events {
-		if n := len(merged); n == 0 || !merged[n-1].takes(e) {
-			merged = append(merged, e)
+		n := len(merged)
+		if n > 0 && (merged[n-1].takesDelta(e) || merged[n-1].takesSotW(e, p.before)) {
+			continue
 		}
+		if n > 0 && merged[n-1].sotw != nil {
+			p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
+		}
+		merged = append(merged, e)
+	}
+	if n := len(merged); n > 0 && merged[n-1].sotw != nil {
+		p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
 	}
 	p.events = nil
 	out := make([]string, 0, len(merged))
@@ -223,36 +241,45 @@ func (p *scriptedPlane) take() []string {
 	return out
 }
 
-// takes makes one request of two that only add or drop names, and says whether
-// they were such. A name that is in both is not lost by that.
-func (e *planeEvent) takes(next planeEvent) bool {
-	switch {
-	case e.delta != nil && next.delta != nil:
-		a, b := e.delta, next.delta
-		names := func(r *discoveryv3.DeltaDiscoveryRequest) []string {
-			return slices.Concat(r.GetResourceNamesSubscribe(), r.GetResourceNamesUnsubscribe())
-		}
-		if a.GetTypeUrl() != b.GetTypeUrl() || a.GetResponseNonce() != "" || b.GetResponseNonce() != "" ||
-			len(b.GetInitialResourceVersions()) > 0 || len(names(a)) == 0 || !newNames(names(a), names(b)) {
-			return false
-		}
-		a.ResourceNamesSubscribe = append(a.ResourceNamesSubscribe, b.GetResourceNamesSubscribe()...)
-		a.ResourceNamesUnsubscribe = append(a.ResourceNamesUnsubscribe, b.GetResourceNamesUnsubscribe()...)
-		return true
-	case e.sotw != nil && next.sotw != nil:
-		a, b := e.sotw, next.sotw
-		if a.GetTypeUrl() != b.GetTypeUrl() || a.GetResponseNonce() != b.GetResponseNonce() || a.GetVersionInfo() != b.GetVersionInfo() ||
-			a.GetErrorDetail() != nil || b.GetErrorDetail() != nil || len(a.GetResourceNames()) == len(b.GetResourceNames()) ||
-			len(a.GetResourceNames())*len(b.GetResourceNames()) == 0 {
-			return false
-		}
-		a.ResourceNames = b.GetResourceNames()
-		return true
+// takesDelta makes one request of two that only add or drop names, and says
+// whether they were such. A name that is in both is not lost by that.
+func (e *planeEvent) takesDelta(next planeEvent) bool {
+	a, b := e.delta, next.delta
+	if a == nil || b == nil || e.stream != next.stream || a.GetTypeUrl() != b.GetTypeUrl() ||
+		a.GetResponseNonce() != "" || b.GetResponseNonce() != "" || len(b.GetInitialResourceVersions()) > 0 {
+		return false
 	}
-	return false
+	names := slices.Concat(a.GetResourceNamesSubscribe(), a.GetResourceNamesUnsubscribe())
+	for _, name := range slices.Concat(b.GetResourceNamesSubscribe(), b.GetResourceNamesUnsubscribe()) {
+		if name == "*" || len(names) == 0 || slices.Contains(names, name) {
+			return false
+		}
+	}
+	a.ResourceNamesSubscribe = append(a.ResourceNamesSubscribe, b.GetResourceNamesSubscribe()...)
+	a.ResourceNamesUnsubscribe = append(a.ResourceNamesUnsubscribe, b.GetResourceNamesUnsubscribe()...)
+	return true
 }
 
-// newNames says that b has none of a's names, nor the wildcard.
-func newNames(a, b []string) bool {
-	return !slices.ContainsFunc(b, func(name string) bool { return name == "*" || slices.Contains(a, name) })
+// takesSotW is the same of SotW. before is how many names the request before the
+// first had: if that added names, the next has to.
+func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
+	a, b := e.sotw, next.sotw
+	if a == nil || b == nil || e.key() != next.key() || a.GetResponseNonce() != b.GetResponseNonce() ||
+		a.GetErrorDetail() != nil || b.GetErrorDetail() != nil {
+		return false
+	}
+	had, has, will := before[e.key()], len(a.GetResourceNames()), len(b.GetResourceNames())
+	if (had >= has || has >= will) && (had <= has || has <= will || will == 0) {
+		return false
+	}
+	a.ResourceNames = b.GetResourceNames()
+	return true
 }
+
+// eventKey is a stream and a type.
+type eventKey struct {
+	stream  int
+	typeURL string
+}
+
+func (e *planeEvent) key() eventKey { return eventKey{e.stream, e.sotw.GetTypeUrl()} }

@@ -29,15 +29,19 @@ import (
 //	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
 //	                      another type; garbage: no message of its type
 //	    foo@1             a Resource with nothing in it
+//	    ttl=1m, alias=bar, nocache
+//	                      after either, of the Resource; in SotW it is wrapped
+//	                      in one then
 //	    removed foo
 //	    error foo NOT_FOUND why
 //
 //	control-plane ends | down | up
 //	  It ends the stream; it goes, with its connections; it is back.
 //
-//	connect CLIENT [acks] [service=CDS|EDS]
+//	connect CLIENT [acks] [service=CDS|EDS] [ttl]
 //	  A client, whose node's id is its name, opens a stream: an aggregated one, or
-//	  that of a service. With acks it ACKs whatever it gets.
+//	  that of a service. With acks it ACKs whatever it gets. With ttl it says that
+//	  it supports TTLs, and wrapped resources.
 //
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B" and
@@ -63,7 +67,9 @@ import (
 //	operator
 //	  The clients as the operator sees them.
 //
-// Versions that are a hash are shown as # and their first four digits. Requests
+// A resource is shown as its line is written, name@version=content, in SotW without
+// the version unless it is wrapped; so foo@1,ttl=1m is a heartbeat. Versions that
+// are a hash are shown as # and their first four digits. Requests
 // of the relay that follow one another, and add or drop names, are shown as one:
 // how many there are depends on how soon the stream hears of each name.
 func TestCrossings(t *testing.T) {
@@ -140,6 +146,9 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 		client := &scriptedClient{
 			name: name, delta: c.form == "delta", acks: d.HasArg("acks"),
 			node: &corev3.Node{Id: name}, held: c.held[name],
+		}
+		if d.HasArg("ttl") {
+			client.node.ClientFeatures = []string{"xds.config.supports-resource-ttl", "xds.config.supports-resource-in-sotw"}
 		}
 		c.serving.connect(t, client, service)
 		c.clients[name] = client

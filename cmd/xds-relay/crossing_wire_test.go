@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // crossingTypes are the types in the transcripts, each with the number of a
@@ -60,9 +62,19 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	r := &discoveryv3.Resource{Name: name, Version: version}
 	garbage := false
 	for _, word := range words[1:] {
-		switch {
+		switch what, value, _ := strings.Cut(word, "="); {
 		case word == "garbage":
 			garbage = true
+		case word == "nocache":
+			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		case what == "alias":
+			r.Aliases = append(r.Aliases, value)
+		case what == "ttl":
+			ttl, err := time.ParseDuration(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Ttl = durationpb.New(ttl)
 		case strings.HasPrefix(word, "as="):
 			typ = strings.TrimPrefix(word, "as=")
 		default:
@@ -162,11 +174,7 @@ func describeDeltaResponse(m *discoveryv3.DeltaDiscoveryResponse) string {
 	l.add("nonce=" + m.GetNonce())
 	var resources []string
 	for _, r := range m.GetResources() {
-		name, content := readResource(r.GetResource())
-		if name != r.GetName() {
-			content += "(named " + name + " inside)"
-		}
-		resources = append(resources, r.GetName()+"@"+shortHash(r.GetVersion())+"="+content)
+		resources = append(resources, describeResource(r))
 	}
 	l.resources(resources, m.GetResourceErrors())
 	l.list("removed", m.GetRemovedResources())
@@ -177,12 +185,42 @@ func describeSotWResponse(m *discoveryv3.DiscoveryResponse) string {
 	l := newMessageLine(m.GetTypeUrl())
 	l.add("version=" + shortHash(m.GetVersionInfo()) + " nonce=" + m.GetNonce())
 	var resources []string
-	for _, r := range m.GetResources() {
-		name, content := readResource(r)
+	for _, a := range m.GetResources() {
+		var wrapped discoveryv3.Resource
+		if a.MessageIs(&wrapped) {
+			if err := a.UnmarshalTo(&wrapped); err != nil {
+				resources = append(resources, err.Error())
+				continue
+			}
+			resources = append(resources, describeResource(&wrapped))
+			continue
+		}
+		name, content := readResource(a)
 		resources = append(resources, name+"="+content)
 	}
 	l.resources(resources, m.GetResourceErrors())
 	return l.String()
+}
+
+func describeResource(r *discoveryv3.Resource) string {
+	text := r.GetName() + "@" + shortHash(r.GetVersion())
+	if r.GetResource() != nil {
+		name, content := readResource(r.GetResource())
+		text += "=" + content
+		if name != r.GetName() {
+			text += ",inside=" + name
+		}
+	}
+	if r.GetTtl() != nil {
+		text += ",ttl=" + r.GetTtl().AsDuration().String()
+	}
+	for _, alias := range r.GetAliases() {
+		text += ",alias=" + alias
+	}
+	if r.GetCacheControl().GetDoNotCache() {
+		text += ",nocache"
+	}
+	return text
 }
 
 // messageLine is a message in one line.
