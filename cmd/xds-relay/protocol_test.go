@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,10 +28,11 @@ func TestProtocolPageListsEachTranscript(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := map[string]bool{}
-	for _, link := range regexp.MustCompile(`\]\(\.\./([^)#]+)`).FindAllStringSubmatch(string(page), -1) {
-		listed[link[1]] = true
-		if _, err := os.Stat(filepath.Join(root, link[1])); err != nil {
-			t.Errorf("%s has a link to %s, which does not exist", protocolPage, link[1])
+	for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(string(page), -1) {
+		file := path.Join(path.Dir(protocolPage), link[1])
+		listed[file] = true
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Errorf("%s has a link to %s, which does not exist", protocolPage, file)
 		}
 	}
 	for _, pattern := range transcripts {
