@@ -18,8 +18,10 @@ const maxUnanswered = 16
 // xDS: "Incremental xDS".
 type deltaSession struct {
 	subscriptions
-	begun   bool // a request has been taken
-	resumed bool // the client holds something from an earlier stream
+	begun bool // a request has been taken
+	// explicit: there was a subscription, so that no names do not mean the wildcard.
+	explicit bool
+	resumed  bool // the client holds something from an earlier stream
 	// initial are the versions that the client holds from an earlier stream, of
 	// what it has not been told yet. xDS: "initial_resource_versions".
 	initial map[string]string
@@ -65,11 +67,13 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 	for _, l := range req.GetResourceLocatorsSubscribe() {
 		d.subscribeOne(byLocator(l))
 	}
-	// xDS: "Incremental xDS": a first request without names in either list is a
-	// wildcard.
-	if first && add+drop == 0 {
+	// xDS: "Incremental xDS", "How the client specifies what resources to return": a
+	// request without names in either list is a wildcard, as long as there was no
+	// subscription.
+	if add+drop == 0 && !d.explicit && d.wild == nil {
 		d.subscribeWildcard(byName(cache.Wildcard))
 	}
+	d.explicit = d.explicit || add > 0 || d.wild != nil
 	d.begun = true
 	if first {
 		return nil
@@ -103,8 +107,8 @@ func (d *deltaSession) subscribeOne(a asked) {
 	key := a.key()
 	delete(d.gone, key)
 	delete(d.uncovered, a.name)
-	if d.begun && d.named[key] != nil {
-		delete(d.initial, a.name) // it may have forgotten that too
+	if d.begun {
+		delete(d.initial, a.name) // that was for the first request
 	}
 	d.subscribe(a)
 }
@@ -441,7 +445,8 @@ func (d *deltaSession) addGone(r *response, sub *nameSub, name string, was *cach
 		r.addRemoved(name)
 	}
 	// What an alias stood for is known under its own name, too.
-	if was != nil && was.Alias() && d.named[was.Name()] == nil {
+	if was != nil && was.Alias() && d.named[was.Name()] == nil && r.alias != was.Name() {
+		r.alias = was.Name()
 		r.addRemoved(was.Name())
 	}
 }

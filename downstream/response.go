@@ -44,6 +44,8 @@ type response struct {
 	private   []byte          // encoded removals and errors
 
 	names nameList // of what it carries, to explain a NACK
+	// alias is the last name that was removed because an alias of it was.
+	alias string
 	// changed are the Clusters in it that are new or changed to the client.
 	changed []*cache.Resource
 }

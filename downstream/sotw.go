@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -48,6 +49,8 @@ type sotwSession struct {
 
 	last     sentResponse
 	answered bool // the client has answered last
+	// earlier are those before last that the client has not answered, the newest.
+	earlier []sentResponse
 	// waiting: a request came that was stale, and its successors would be if
 	// more were sent in between. The client is let catch up first.
 	waiting bool
@@ -71,16 +74,27 @@ func (s *sotwSession) request(req *discoveryv3.DiscoveryRequest) (rejection *nac
 		// this type on this stream.
 	case nonce != s.last.nonce:
 		s.waiting = !s.answered
+		rejection = s.rejectEarlier(nonce, req.GetErrorDetail())
 		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
-		return nil
+		return rejection
 	default:
-		s.answered, s.waiting = true, false
+		s.answered, s.waiting, s.earlier = true, false, nil
 		if detail := req.GetErrorDetail(); detail != nil {
 			rejection = s.reject(&s.last, detail)
 		}
 	}
 	s.setNames(req)
 	return rejection
+}
+
+// rejectEarlier takes the rejection of a response that is not the newest: what the
+// request asks for is stale, what the client says of the response is not.
+func (s *sotwSession) rejectEarlier(nonce string, detail *statuspb.Status) *nack {
+	at := slices.IndexFunc(s.earlier, func(r sentResponse) bool { return r.nonce == nonce })
+	if at < 0 || detail == nil {
+		return nil
+	}
+	return s.reject(&s.earlier[at], detail)
 }
 
 // setNames makes a request's names the whole of what is subscribed to.
@@ -132,7 +146,7 @@ func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) + len
 
 func (s *sotwSession) removing() bool { return s.withheld }
 
-func (s *sotwSession) catchingUp() bool { return s.waiting && s.adding() }
+func (s *sotwSession) catchingUp() bool { return s.waiting && (s.adding() || s.removing()) }
 
 // additions returns the next response, nil if there is none to send now. Unless
 // it may carry removals too, those are withheld.
@@ -418,9 +432,11 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 	case s.withheld && removed(sub, st):
 		st.Resource = st.Was
 	default:
+		sub.missed = st.Status == cache.Requested
 		s.tellMissing(r, sub, st)
 		return
 	}
+	sub.missed = false
 	if sub.told != toldResource || sub.hash != s.mark(st.Resource) {
 		r.noteChanged(st.Resource)
 	}
@@ -438,6 +454,9 @@ func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 	case cache.Present:
 		return s.changed(sub, st) || st.Err != nil && sub.errTold != markError(st.Err)
 	case cache.Absent:
+		if sub.missed && st.Err == nil {
+			s.knows(sub, toldAbsent, 0) // in that state it was missing
+		}
 		return sub.told != toldAbsent
 	case cache.Failed:
 		return sub.told != toldFailed || sub.errTold != markError(st.Err)
@@ -445,9 +464,11 @@ func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 	return false
 }
 
-// known says whether a full state can be told: that a name is missing in it
-// means that it does not exist, so it must not be missing only because it is not
-// known yet, nor, if the client may hold it, because it could not be had.
+// known says whether a full state can be told. What a client holds and is missing
+// in it, it deletes, so nothing of that must be missing only because it is not
+// known yet, or could not be had. A name that is only new to the client may be: the
+// response may have been sent before the request had come, and clients wait for
+// what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) known() bool {
 	if s.wild != nil {
 		if status, _ := s.wild.status(); status != cache.Present {
@@ -455,13 +476,16 @@ func (s *sotwSession) known() bool {
 		}
 	}
 	for _, sub := range s.named {
+		if !sub.mayHold && sub.told != toldResource {
+			continue
+		}
 		switch st := sub.state(); st.Status {
 		case cache.Requested:
 			return false
 		case cache.Failed:
 			// What the authority itself says of a name is told, as an error, in the
 			// state without it.
-			if sub.mayHold && st.Err.Code == codes.Unavailable {
+			if st.Err.Code == codes.Unavailable {
 				return false
 			}
 		case cache.Present, cache.Absent:
@@ -484,6 +508,12 @@ func (s *sotwSession) namedVersion(wildcard string) string {
 }
 
 func (s *sotwSession) sent(r *response) {
+	if !s.answered && s.last.nonce != "" {
+		if len(s.earlier) == maxUnanswered {
+			s.earlier = slices.Delete(s.earlier, 0, 1)
+		}
+		s.earlier = append(s.earlier, s.last)
+	}
 	s.last = sentResponse{nonce: r.nonce, version: r.version, names: r.names}
 	s.answered = false
 }

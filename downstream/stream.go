@@ -303,6 +303,9 @@ func (st *stream) next() *response {
 		if r := s.removals(); r != nil {
 			return st.number(s, r)
 		}
+		if s.catchingUp() {
+			return nil // what it still names must not go before
+		}
 	}
 	return nil
 }

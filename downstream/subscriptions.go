@@ -76,6 +76,8 @@ type nameSub struct {
 	told           told
 	// mayHold: the client may hold the resource from an earlier stream.
 	mayHold bool
+	// missed: it was missing in a full state because nothing was known of it.
+	missed bool
 	// covered: the wildcard's part of the full state has it.
 	covered bool
 	queued  bool // in subscriptions.pending

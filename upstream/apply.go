@@ -183,7 +183,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 
 // answer notes what the control plane has said of a name.
 func (s *subscriptions) answer(sub *subscription, c cache.Change) {
-	sub.seen, sub.answered, sub.reported, sub.expired, sub.via = s.responses, true, false, false, ""
+	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
 	sub.answer = c
 }
 

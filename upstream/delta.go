@@ -254,7 +254,11 @@ func (p *deltaPacker) version(r *cache.Resource) {
 	}
 	p.size += versionSize(r)
 	p.filled = true
-	req.InitialResourceVersions[r.Name()] = r.Version()
+	version := r.Version()
+	if r.DoNotCache() {
+		version = "" // it is to come again, for those who came later; or to go
+	}
+	req.InitialResourceVersions[r.Name()] = version
 }
 
 func versionSize(r *cache.Resource) int {

@@ -129,7 +129,7 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 func (s *sotwSession) again() (names []string) {
 	for _, name := range s.names {
 		if sub := s.subs.names[name]; sub != nil && sub.again {
-			sub.again, sub.answered = false, false
+			sub.again, sub.anew, sub.answered = false, true, false
 			names = append(names, name)
 		}
 	}
@@ -221,6 +221,11 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Updat
 		sub.left = false
 		switch {
 		case inLast:
+		case sub.anew:
+			// What the control plane has sent already it need not send again, and those
+			// who have it keep it.
+			s.subs.fail(sub, noAnswer(timeout), &u)
+			sub.anew, sub.answered = false, true
 		case s.subs.hidden:
 			s.subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,

@@ -37,8 +37,9 @@ type subscription struct {
 	// via is the name of the resource of which this is an alias, if answer came by
 	// that.
 	via string
-	// again says that it is to be asked for once more.
-	again bool
+	// again says that it is to be asked for once more, and anew that it was and has
+	// not been answered since.
+	again, anew bool
 	// expired says that it was not gone for the control plane, but its TTL passed.
 	expired bool
 	// reported says that answer.Err is the control plane's own. It says so once,
@@ -259,7 +260,7 @@ func (s *subscriptions) lost() {
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
-		sub.sent, sub.first, sub.left, sub.again = false, false, false, false
+		sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
 		if !sub.wanted {
 			s.forget(sub)
 		}
