@@ -218,7 +218,7 @@ func TestAutoOfADeltaOnlyTypeStaysDelta(t *testing.T) {
 	runSeparate(t, Options{}, func(s *separate) {
 		s.unimplemented = []string{"DeltaVirtualHosts"}
 		k := cache.Key{Scope: testScope, TypeURL: typePrefix + "envoy.config.route.v3.VirtualHost", Name: "r/v"}
-		e := entryOf(s.cache.Watch(k, &watcher{}))
+		e, _ := s.cache.Watch(k, &watcher{})
 		synctest.Wait()
 		s.wantFailed("the virtual host", e.State().Err, codes.Unavailable, "unknown method DeltaVirtualHosts")
 		s.mu.Lock()
@@ -240,7 +240,7 @@ func TestTypeWithoutAServiceIsTold(t *testing.T) {
 	} {
 		runSeparate(t, Options{Protocol: tt.protocol}, func(s *separate) {
 			w := &watcher{}
-			e := entryOf(s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL, Name: "a"}, w))
+			e, _ := s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL, Name: "a"}, w)
 			set := s.cache.WatchSet(cache.Key{Scope: testScope, TypeURL: tt.typeURL, Name: cache.Wildcard}, &setWatcher{})
 			synctest.Wait()
 			s.wantFailed("the name", e.State().Err, codes.Unimplemented, tt.want)
@@ -254,8 +254,8 @@ func TestTypeWithoutAServiceIsTold(t *testing.T) {
 			// Again, and others.
 			s.cache.Unwatch(w)
 			pass(time.Hour)
-			e = entryOf(s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL, Name: "a"}, &watcher{}))
-			other := entryOf(s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL + "2", Name: "a"}, &watcher{}))
+			e, _ = s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL, Name: "a"}, &watcher{})
+			other, _ := s.cache.Watch(cache.Key{Scope: testScope, TypeURL: tt.typeURL + "2", Name: "a"}, &watcher{})
 			synctest.Wait()
 			s.wantFailed("the name", e.State().Err, codes.Unimplemented, tt.want)
 			s.wantFailed("another type", other.State().Err, codes.Unimplemented, "2")
