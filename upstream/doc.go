@@ -69,6 +69,8 @@
 //   - REST: silence says nothing until what is asked for now has been answered.
 //   - REST: a response of a version that is held, or that was the last one, says
 //     nothing new, whatever is in it.
+//   - REST: what has a TTL is asked for without a version, because nothing new would
+//     not renew it.
 //   - REST: a field that is not known here cannot be passed on, as it is in
 //     protobuf: the resource is rejected.
 package upstream

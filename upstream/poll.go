@@ -63,6 +63,9 @@ type pollStream struct {
 	number  int                           // of the question
 	// fresh says that the present question has names that are new.
 	fresh bool
+	// timed says that the last response had something with a TTL. That there is
+	// nothing new would not renew it, so that polls go without a version.
+	timed bool
 	named bool // there was a name: from then on, no names mean nothing
 	ended bool // by CloseSend
 	// nonce is that of the last response that was handed out. The next poll waits
@@ -116,17 +119,28 @@ func (p *pollStream) SendMsg(m any) error {
 	if req.GetNode() != nil {
 		p.node = req.GetNode()
 	}
-	if first := p.request == nil; first || !slices.Equal(p.request.GetResourceNames(), req.GetResourceNames()) {
+	names := namesOf(req)
+	if first := p.request == nil; first || !slices.Equal(namesOf(p.request), names) {
 		p.number++
-		p.fresh = p.fresh || !first && grown(p.request.GetResourceNames(), req.GetResourceNames())
+		p.fresh = p.fresh || !first && grown(namesOf(p.request), names)
 		if p.giveUp != nil && p.timer == nil {
 			p.timer = time.AfterFunc(p.hold-time.Since(p.asked), p.giveUp)
 		}
 	}
-	p.named = p.named || len(req.GetResourceNames()) > 0
+	p.named = p.named || len(names) > 0
 	p.request = req
 	p.poke()
 	return nil
+}
+
+// namesOf returns the names in a request. They are in locators if they have
+// parameters, which are the same all along.
+func namesOf(r *discoveryv3.DiscoveryRequest) []string {
+	names := r.GetResourceNames()
+	for _, l := range r.GetResourceLocators() {
+		names = append(names[:len(names):len(names)], l.GetName())
+	}
+	return names
 }
 
 // grown says whether there are names that were not there before. Both are sorted.
@@ -215,7 +229,7 @@ func (p *pollStream) run() {
 		switch {
 		case got == nil:
 			p.nothingNew(req, question)
-		case got.version != "" && (got.version == req.GetVersionInfo() || got.version == version && question == known):
+		case !got.timed() && got.version != "" && (got.version == req.GetVersionInfo() || got.version == version && question == known):
 			// A control plane that does not look at versions, or has sent again what
 			// was rejected.
 			p.settle(question, nil)
@@ -283,7 +297,7 @@ func (p *pollStream) begin() asking {
 // caller holds mu.
 func (p *pollStream) due() (wait time.Duration, ok bool) {
 	switch {
-	case p.request == nil, p.named && len(p.request.GetResourceNames()) == 0:
+	case p.request == nil, p.named && len(namesOf(p.request)) == 0:
 		return 0, false
 	case p.askedNumber != p.number || p.fresh:
 		return 0, true
@@ -299,12 +313,16 @@ func (p *pollStream) due() (wait time.Duration, ok bool) {
 // only say once. The caller holds mu.
 func (p *pollStream) compose() *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
-		Node:          p.node,
-		TypeUrl:       p.request.GetTypeUrl(),
-		ResourceNames: p.request.GetResourceNames(),
+		Node:             p.node,
+		TypeUrl:          p.request.GetTypeUrl(),
+		ResourceNames:    p.request.GetResourceNames(),
+		ResourceLocators: p.request.GetResourceLocators(),
 	}
 	if !p.fresh {
-		req.VersionInfo, req.ErrorDetail = p.request.GetVersionInfo(), p.request.GetErrorDetail()
+		req.ErrorDetail = p.request.GetErrorDetail()
+	}
+	if !p.fresh && !p.timed {
+		req.VersionInfo = p.request.GetVersionInfo()
 	}
 	return req
 }
@@ -332,6 +350,7 @@ func (p *pollStream) settle(question int, r *response) {
 	}
 	if r != nil {
 		p.nonce = r.nonce
+		p.timed = slices.ContainsFunc(r.resources, func(r resource) bool { return r.ttl > 0 })
 	}
 }
 

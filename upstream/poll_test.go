@@ -135,6 +135,37 @@ func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
 	})
 }
 
+// Names with parameters are in locators.
+func TestLocatorsArePolledFor(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		send := func(nonce string, names ...string) {
+			m := &discoveryv3.DiscoveryRequest{VersionInfo: nonce, ResponseNonce: nonce}
+			for _, name := range names {
+				m.ResourceLocators = append(m.ResourceLocators, &discoveryv3.ResourceLocator{Name: name, DynamicParameters: map[string]string{"k": "v"}})
+			}
+			if err := p.SendMsg(m); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		send("", "a")
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		send("1", "a", "b")
+		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" || len(asked[1].GetResourceLocators()) != 2 ||
+			asked[1].GetResourceLocators()[1].GetDynamicParameters()["k"] != "v" {
+			t.Fatalf("asked for %v", asked)
+		}
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		send("2")
+		pass(time.Hour)
+		if asked := a.requests(); len(asked) != 2 {
+			t.Errorf("asked for %v", asked[2:])
+		}
+	})
+}
+
 func TestPollStreamEnds(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *askedOf) {
 		p.sends(t, "", "", "a")

@@ -131,7 +131,7 @@ func pollThrough(t *testing.T, steps []restStep) (wrong []string) {
 	watch := func(name string) {
 		if watchers[name] == nil {
 			watchers[name] = &watcher{}
-			entries[name] = entryOf(b.cache.Watch(key("eds", name), watchers[name]))
+			entries[name], _ = b.cache.Watch(key("eds", name), watchers[name])
 		}
 	}
 	put := func(next map[string]string) {

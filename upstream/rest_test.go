@@ -231,7 +231,7 @@ func TestPollsAndKeepsWhatItHas(t *testing.T) {
 func TestPollsWithNewNamesAtOnce(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: time.Hour}, func(b *restBench) {
 		w := &watcher{}
-		a := entryOf(b.cache.Watch(key("eds", "a"), w))
+		a, _ := b.cache.Watch(key("eds", "a"), w)
 		r := b.next()
 		b.wantAsked(r, "a@")
 		r.reply(200, answerOf(t, "eds", "1", "1", "a"))
@@ -489,6 +489,43 @@ func TestBadResourceIsRejectedAloneWithTheNextPoll(t *testing.T) {
 		if r.GetErrorDetail() != nil {
 			t.Errorf("asked with %s", r.text)
 		}
+	})
+}
+
+// TestTTLIsRenewedByPolls: that there is nothing new would not renew it.
+func TestTTLIsRenewedByPolls(t *testing.T) {
+	runREST(t, Options{}, RESTOptions{PollInterval: 5 * time.Second}, func(b *restBench) {
+		answer := `{"version_info": "1", "resources": [{"@type": "` + cache.WrappedTypeURL + `", "name": "a", "ttl": "12s", "resource":
+			{"@type": "` + typeURLs["eds"] + `", "cluster_name": "a", "named_endpoints": {"1": {}}}}]}`
+		e := b.watch("eds", "a")["a"]
+		for range 10 {
+			r := b.next()
+			b.wantAsked(r, "a@")
+			r.reply(200, answer)
+			b.wantText(e, "1")
+		}
+		b.next() // which is not answered
+		pass(12 * time.Second)
+		b.want(e, "absent")
+	})
+}
+
+func TestDoNotCacheIsAskedForAnew(t *testing.T) {
+	runREST(t, Options{}, RESTOptions{PollInterval: time.Hour}, func(b *restBench) {
+		answer := `{"version_info": "1", "resources": [{"@type": "` + cache.WrappedTypeURL + `", "name": "a", "cache_control": {"do_not_cache": true},
+			"resource": {"@type": "` + typeURLs["eds"] + `", "cluster_name": "a", "named_endpoints": {"%s": {}}}}]}`
+		e := b.watch("eds", "a")["a"]
+		b.next().reply(200, fmt.Sprintf(answer, "1"))
+		b.wantText(e, "1")
+		begin := time.Now()
+		b.watch("eds", "a")
+		r := b.next()
+		if d := r.at.Sub(begin); d > 0 {
+			t.Errorf("asked %s later", d)
+		}
+		b.wantAsked(r, "a@")
+		r.reply(200, fmt.Sprintf(answer, "2"))
+		b.wantText(e, "2")
 	})
 }
 

@@ -1,10 +1,12 @@
 package upstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -47,6 +49,13 @@ func parseJSON(text []byte) (*answerJSON, error) {
 		}
 	}
 	return a, nil
+}
+
+// timed says that something in the answer may have a TTL.
+func (a *answerJSON) timed() bool {
+	return slices.ContainsFunc(a.resources, func(text json.RawMessage) bool {
+		return bytes.Contains(text, []byte(`"ttl"`)) && bytes.Contains(text, []byte(cache.WrappedTypeURL))
+	})
 }
 
 // decode returns the response to a request for a type. What is wrong with a single
