@@ -24,6 +24,9 @@ type Topics interface {
 	Watch(cache.Key, cache.Watcher) *cache.Entry
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watcher)
+	// Nothing changes between Hold and Release.
+	Hold()
+	Release()
 }
 
 // told is what a client was last told of a name.
