@@ -149,8 +149,8 @@ func fuzzedType(b byte) string { return fuzzedTypes[int(b)%len(fuzzedTypes)] }
 func (p *player) request(encoded []byte) error {
 	if p.c.st.form == deltaForm.name {
 		req := new(discoveryv3.DeltaDiscoveryRequest)
-		if proto.Unmarshal(encoded, req) != nil {
-			return nil // which ends the stream before a session sees it
+		if err := proto.Unmarshal(encoded, req); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error()) // no session sees it
 		}
 		if req.GetResponseNonce() == newest {
 			req.ResponseNonce = p.c.memory(req.GetTypeUrl()).nonce
@@ -164,8 +164,8 @@ func (p *player) request(encoded []byte) error {
 		return p.c.delta(req)
 	}
 	req := new(discoveryv3.DiscoveryRequest)
-	if proto.Unmarshal(encoded, req) != nil {
-		return nil
+	if err := proto.Unmarshal(encoded, req); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	m := p.c.memory(req.GetTypeUrl())
 	if req.GetResponseNonce() == newest {
