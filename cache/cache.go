@@ -33,6 +33,10 @@ type Cache struct {
 	feeder Feeder
 	idle   *idle
 
+	// still is held for writing while an update is stored, and for reading by who
+	// needs the states of several topics to be of one moment: see Hold.
+	still sync.RWMutex
+
 	mu     sync.RWMutex
 	tables map[tableKey]*table
 }
@@ -100,6 +104,14 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 	})
 	return s
 }
+
+// Hold keeps updates from being stored until Release: all states that are read in
+// between are of one moment, and everything that changed before it has been told to
+// its watchers. That must be short; Apply and Hold must not be called in it.
+func (c *Cache) Hold() { c.still.RLock() }
+
+// Release ends a Hold.
+func (c *Cache) Release() { c.still.RUnlock() }
 
 // SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
 type SetWatcher interface {

@@ -48,6 +48,7 @@ func (c *Cache) Apply(u Update) {
 	entries, sets := c.find(u)
 	list := wakerLists.Get().(*[]Waker)
 	wakers := (*list)[:0]
+	c.still.Lock()
 	for i, e := range entries {
 		if e != nil {
 			wakers = e.set(u.Changes[i].state(), wakers)
@@ -58,6 +59,7 @@ func (c *Cache) Apply(u Update) {
 			wakers = s.apply(u.Sets[i], wakers)
 		}
 	}
+	c.still.Unlock()
 	for i, w := range wakers {
 		w.Wake()
 		wakers[i] = nil

@@ -39,7 +39,11 @@ type badRelay struct {
 	version int
 }
 
-const goodName = "good"
+const (
+	goodName = "good"
+	// goodPace is how often it is served: its ACKs must stay within the limits.
+	goodPace = 5 * time.Millisecond
+)
 
 func newBadRelay(t *testing.T, l Limits, o ListenerOptions) *badRelay {
 	t.Helper()
@@ -91,11 +95,13 @@ func (r *badRelay) meanwhile(t *testing.T, bad func(ctx context.Context)) {
 	done := make(chan struct{})
 	var serving sync.WaitGroup
 	serving.Go(func() {
+		pace := time.NewTicker(goodPace)
+		defer pace.Stop()
 		for r.serveGood() {
 			select {
 			case <-done:
 				return
-			default:
+			case <-pace.C:
 			}
 		}
 	})

@@ -89,10 +89,11 @@ type player struct {
 	// to tell it. A reason for "*" is one for all of the type.
 	told, reason map[string]map[string]int
 	now          int
+	is           map[string]byte // what the origin made of each name
 }
 
 func play(t *testing.T, form string, script []byte) {
-	p := &player{t: t, cache: newTestCache(&recordingFeeder{}, 3), told: map[string]map[string]int{}, reason: map[string]map[string]int{}}
+	p := &player{t: t, cache: newTestCache(&recordingFeeder{}, 3), told: map[string]map[string]int{}, reason: map[string]map[string]int{}, is: map[string]byte{}}
 	defer p.cache.Close()
 	server, _ := newTestServer(p.cache, 1000)
 	p.c = newTestClient(server, form, nil)
@@ -148,8 +149,8 @@ func fuzzedType(b byte) string { return fuzzedTypes[int(b)%len(fuzzedTypes)] }
 func (p *player) request(encoded []byte) error {
 	if p.c.st.form == deltaForm.name {
 		req := new(discoveryv3.DeltaDiscoveryRequest)
-		if proto.Unmarshal(encoded, req) != nil {
-			return nil // which ends the stream before a session sees it
+		if err := proto.Unmarshal(encoded, req); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error()) // no session sees it
 		}
 		if req.GetResponseNonce() == newest {
 			req.ResponseNonce = p.c.memory(req.GetTypeUrl()).nonce
@@ -163,8 +164,8 @@ func (p *player) request(encoded []byte) error {
 		return p.c.delta(req)
 	}
 	req := new(discoveryv3.DiscoveryRequest)
-	if proto.Unmarshal(encoded, req) != nil {
-		return nil
+	if err := proto.Unmarshal(encoded, req); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	m := p.c.memory(req.GetTypeUrl())
 	if req.GetResponseNonce() == newest {
@@ -204,7 +205,6 @@ func (p *player) answer(typeURL string, rejects bool) error {
 
 // origin makes something so, if the cache has asked for it.
 func (p *player) origin(typeURL string, what byte, name string) {
-	p.because(typeURL, name)
 	u := cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL}
 	if name == cache.Wildcard {
 		set := cache.SetUpdate{Name: name, Full: what%3 == 0}
@@ -212,15 +212,22 @@ func (p *player) origin(typeURL string, what byte, name string) {
 			set.Err = &cache.Error{Code: codes.Unavailable, Message: "not now"}
 		}
 		u.Sets = []cache.SetUpdate{set}
+		p.because(typeURL, name)
 		p.cache.Apply(u)
 		return
 	}
+	spelled := name
 	if urn.IsName(name) {
 		k, err := urn.KeyOf(name)
 		if err != nil {
 			return
 		}
 		name, u.Scope = k.Name, cache.Scope{Authority: k.Authority}
+	}
+	// That it could not be had is no reason to say again what it was.
+	if is := what % 6; is != 2 && p.is[typeURL+" "+u.Scope.String()+" "+name] != is {
+		p.is[typeURL+" "+u.Scope.String()+" "+name] = is
+		p.because(typeURL, spelled)
 	}
 	change := cache.Change{Name: name}
 	switch what % 6 {
@@ -300,6 +307,10 @@ func (p *player) read() bool {
 			p.t.Fatalf("%q is told again without a reason:\n%s", res.name, r)
 		}
 		p.told[r.typeURL][res.name] = p.now
+	}
+	for _, e := range r.errors { // that it is over is told by the resource
+		p.now++
+		p.because(r.typeURL, e.name)
 	}
 	if r.typeURL == clusterType { // whose endpoints follow
 		p.now++

@@ -2,12 +2,15 @@ package downstream
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // checkNode takes the Node of a request that is not the first. xDS: "only the
@@ -16,36 +19,68 @@ import (
 // first, so that another one is refused: the client comes back with it on a new
 // stream.
 func (st *stream) checkNode(node *corev3.Node) error {
-	if node == nil || proto.Equal(st.node, node) || proto.Size(node) == 0 {
+	if node == nil {
 		return nil
 	}
-	return status.Errorf(codes.InvalidArgument, "the node is not that of the stream's first request: %s", strings.Join(nodeChanges(st.node, node), ", "))
+	changes := nodeChanges(st.node, node)
+	if changes == nil || proto.Size(node) == 0 {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument, "the node is not that of the stream's first request: %s", strings.Join(changes, ", "))
 }
 
 // nodeChanges says in which fields two Nodes differ. Values are shown of those
 // only that name the client: others may hold what is not for logs.
-func nodeChanges(was, is *corev3.Node) []string {
-	var changes []string
-	for _, named := range []struct{ field, was, is string }{
-		{"id", was.GetId(), is.GetId()},
-		{"cluster", was.GetCluster(), is.GetCluster()},
-	} {
-		if named.was != named.is {
-			changes = append(changes, fmt.Sprintf("%s was %q and is %q", named.field, clip(named.was), clip(named.is)))
-		}
-	}
+func nodeChanges(was, is *corev3.Node) (changes []string) {
 	a, b := was.ProtoReflect(), is.ProtoReflect()
 	for i := range a.Descriptor().Fields().Len() {
 		field := a.Descriptor().Fields().Get(i)
-		if field.Name() == "id" || field.Name() == "cluster" {
-			continue
+		var same bool
+		about := string(field.Name()) + " differs"
+		switch field.Name() {
+		case "id":
+			same, about = was.GetId() == is.GetId(), fmt.Sprintf("id was %q and is %q", clip(was.GetId()), clip(is.GetId()))
+		case "cluster":
+			same, about = was.GetCluster() == is.GetCluster(), fmt.Sprintf("cluster was %q and is %q", clip(was.GetCluster()), clip(is.GetCluster()))
+		case "metadata":
+			same = equalStructs(was.GetMetadata(), is.GetMetadata())
+		case "extensions":
+			same = slices.EqualFunc(was.GetExtensions(), is.GetExtensions(), equalExtensions)
+		default:
+			same = a.Has(field) == b.Has(field) && (!a.Has(field) || a.Get(field).Equal(b.Get(field)))
 		}
-		if a.Has(field) != b.Has(field) || !a.Get(field).Equal(b.Get(field)) {
-			changes = append(changes, string(field.Name())+" differs")
+		if !same {
+			changes = append(changes, about)
 		}
-	}
-	if changes == nil {
-		changes = []string{"unknown fields differ"}
 	}
 	return changes
+}
+
+// The large parts of a Node are compared without reflection, which takes longer
+// than decoding them: many clients send theirs with every ACK. They cannot be
+// compared encoded, as the order of a map's entries is any.
+
+func equalExtensions(a, b *corev3.Extension) bool {
+	return a.GetName() == b.GetName() && a.GetCategory() == b.GetCategory() && a.GetDisabled() == b.GetDisabled() &&
+		slices.Equal(a.GetTypeUrls(), b.GetTypeUrls()) &&
+		(a.GetVersion() == b.GetVersion() || proto.Equal(a.GetVersion(), b.GetVersion()))
+}
+
+func equalStructs(a, b *structpb.Struct) bool {
+	return (a == nil) == (b == nil) && maps.EqualFunc(a.GetFields(), b.GetFields(), equalValues)
+}
+
+func equalValues(a, b *structpb.Value) bool {
+	switch x := a.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		y, ok := b.GetKind().(*structpb.Value_StringValue)
+		return ok && x.StringValue == y.StringValue
+	case *structpb.Value_StructValue:
+		y, ok := b.GetKind().(*structpb.Value_StructValue)
+		return ok && equalStructs(x.StructValue, y.StructValue)
+	case *structpb.Value_ListValue:
+		y, ok := b.GetKind().(*structpb.Value_ListValue)
+		return ok && slices.EqualFunc(x.ListValue.GetValues(), y.ListValue.GetValues(), equalValues)
+	}
+	return proto.Equal(a, b)
 }

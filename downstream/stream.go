@@ -281,6 +281,8 @@ func (st *stream) send() {
 func (st *stream) next() *response {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.server.topics.Hold()
+	defer st.server.topics.Release()
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil

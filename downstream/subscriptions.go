@@ -27,6 +27,9 @@ type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watcher)
+	// Nothing changes between Hold and Release.
+	Hold()
+	Release()
 }
 
 // told is what a client was last told of a name.

@@ -1,0 +1,341 @@
+package upstream
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// FuzzResponses has a control plane answer anything, response after response, while
+// names are wanted and given up, time passes and streams end. Whatever it says:
+//
+//   - the cache is told only of what is wanted, and of nothing twice in one update;
+//   - a full set that the cache is told has everything that is held of it;
+//   - every response is answered, once, with its nonce, in requests of bounded size;
+//   - a NACK says why, at a bounded length.
+//
+// FuzzAccept is for what a single response may have in it.
+func FuzzResponses(f *testing.F) {
+	files, err := filepath.Glob(filepath.Join("testdata", "*.txt"))
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(scriptOf(string(text)))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) { playScript(t, script) })
+}
+
+// A script is a byte for the form and the type, and acts: a byte that says which,
+// the length of its argument as an uvarint, and the argument.
+const (
+	actResponse byte = iota // encoded, as the control plane sends it
+	actSubscribe
+	actUnsubscribe
+	actAfter // seconds
+	actLost  // and another stream, perhaps of the other form
+	numActs
+)
+
+var fuzzedTypes = []string{"cds", "eds", "other"}
+
+const (
+	fuzzedLimit = 1 << 10 // of a request
+	fuzzedNames = 50
+)
+
+func appendAct(script []byte, act byte, argument []byte) []byte {
+	script = append(script, act)
+	script = binary.AppendUvarint(script, uint64(len(argument)))
+	return append(script, argument...)
+}
+
+// nextAct takes an act from the script. The last one's argument may be cut.
+func nextAct(script []byte) (act byte, argument, rest []byte) {
+	act = script[0] % numActs
+	n, size := binary.Uvarint(script[1:])
+	if size <= 0 {
+		return act, nil, nil
+	}
+	argument = script[1+size:]
+	if n > uint64(len(argument)) {
+		return act, argument, nil
+	}
+	return act, argument[:n], argument[n:]
+}
+
+func formOf(b byte) *form { return []*form{deltaForm, sotwForm}[b%2] }
+
+// fuzzed is a script being played.
+type fuzzed struct {
+	t       *testing.T
+	form    *form
+	subs    *subscriptions
+	session session
+	now     time.Time
+	nonces  []string // of the responses that are to be answered
+}
+
+func playScript(t *testing.T, script []byte) {
+	if len(script) == 0 {
+		return
+	}
+	typ := fuzzedTypes[int(script[0]/2)%len(fuzzedTypes)]
+	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[typ])}
+	p.session = p.form.session(p.subs)
+	for script = script[1:]; len(script) > 0; {
+		var act byte
+		var argument []byte
+		act, argument, script = nextAct(script)
+		u := p.subs.newUpdate()
+		switch act {
+		case actResponse:
+			p.response(argument, &u)
+		case actSubscribe:
+			// The cache asks for each name once, by its key.
+			name := keyOf(string(argument))
+			if sub := p.subs.get(name); name != "" && (sub == nil || !sub.wanted) && p.subs.wanted < fuzzedNames {
+				p.subs.start(name, nil, &u)
+			}
+		case actUnsubscribe:
+			p.subs.stop(keyOf(string(argument)))
+		case actAfter:
+			p.now = p.now.Add(time.Duration(len(argument)) * time.Second)
+		case actLost:
+			p.reopen(len(argument) > 0)
+		}
+		p.check(u)
+		p.send()
+	}
+}
+
+// keyOf is what the cache keeps a name under: of an xdstp name its one spelling.
+func keyOf(name string) string {
+	if urn.IsName(name) {
+		k, err := urn.KeyOf(name)
+		if err != nil {
+			return ""
+		}
+		return k.Name
+	}
+	return strings.ToValidUTF8(name, "")
+}
+
+func (p *fuzzed) reopen(other bool) {
+	p.subs.lost()
+	p.nonces = nil
+	if other {
+		p.form = map[*form]*form{deltaForm: sotwForm, sotwForm: deltaForm}[p.form]
+	}
+	p.session = p.form.session(p.subs)
+}
+
+func (p *fuzzed) response(encoded []byte, u *cache.Update) {
+	r, err := p.form.parse(encoded)
+	if err != nil {
+		p.reopen(false)
+		return
+	}
+	if r.typeURL != p.subs.typeURL || !p.session.begun() {
+		return
+	}
+	var nack string
+	*u, nack = p.session.response(p.now, r)
+	p.nonces = append(p.nonces, r.nonce)
+	if len(nack) > 4*maxMessage {
+		p.t.Fatalf("a NACK of %d bytes", len(nack))
+	}
+	for _, set := range u.Sets {
+		for key := range p.subs.members {
+			if set.Full && !slices.ContainsFunc(set.Changes, func(c cache.Change) bool { return c.Name == key }) {
+				p.t.Fatalf("%q is held, and not in the full set", key)
+			}
+		}
+	}
+}
+
+// check holds what the cache is told.
+func (p *fuzzed) check(u cache.Update) {
+	told := map[string]bool{}
+	for _, c := range u.Changes {
+		if p.subs.get(c.Name) == nil && p.subs.wildcard == nil {
+			p.t.Fatalf("the cache is told of %q, which nobody wants", c.Name)
+		}
+		if told[c.Name] {
+			p.t.Fatalf("the cache is told of %q twice", c.Name)
+		}
+		told[c.Name] = true
+		p.checkChange(c)
+	}
+	for _, set := range u.Sets {
+		if p.subs.wildcard == nil || !p.subs.wildcard.wanted {
+			p.t.Fatalf("the cache is told of a wildcard that nobody wants")
+		}
+		told := map[string]bool{}
+		for _, c := range set.Changes {
+			if told[c.Name] {
+				p.t.Fatalf("the cache is told of the member %q twice", c.Name)
+			}
+			told[c.Name] = true
+			p.checkChange(c)
+		}
+	}
+}
+
+func (p *fuzzed) checkChange(c cache.Change) {
+	if c.Resource == nil {
+		return
+	}
+	if c.Gone {
+		p.t.Fatalf("%q is there and is not: %+v", c.Name, c)
+	}
+	if c.Resource.TypeURL() != p.subs.typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
+		p.t.Fatalf("%q is told as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
+	}
+}
+
+// send takes what is to be sent, as the stream does after each act.
+func (p *fuzzed) send() {
+	if p.subs.needStream(p.session.begun()) {
+		p.reopen(false)
+	}
+	p.check(p.subs.expire(p.now))
+	p.check(p.session.conclude(p.now, defaultResponseTimeout))
+	for _, m := range p.session.requests(p.now, fuzzedLimit) {
+		nonce, detail := "", (*status.Status)(nil)
+		switch m := m.(type) {
+		case *discoveryv3.DeltaDiscoveryRequest:
+			// A SotW request cannot be split.
+			if n := proto.Size(m); n > fuzzedLimit && len(m.GetResourceNamesSubscribe())+len(m.GetResourceNamesUnsubscribe())+len(m.GetInitialResourceVersions()) > 1 {
+				p.t.Fatalf("a request of %d bytes", n)
+			}
+			nonce, detail = m.GetResponseNonce(), m.GetErrorDetail()
+		case *discoveryv3.DiscoveryRequest:
+			nonce, detail = m.GetResponseNonce(), m.GetErrorDetail()
+			p.nonces = p.nonces[max(len(p.nonces)-1, 0):] // the newest answers for all
+		}
+		if detail != nil && detail.GetMessage() == "" {
+			p.t.Fatal("a NACK without a reason")
+		}
+		if nonce != "" && len(p.nonces) > 0 {
+			if p.nonces[0] != nonce {
+				p.t.Fatalf("the response %q is answered with nonce %q", p.nonces[0], nonce)
+			}
+			p.nonces = p.nonces[1:]
+		}
+	}
+	p.session.unfit()
+	p.nonces = slices.DeleteFunc(p.nonces, func(nonce string) bool { return nonce == "" })
+	if p.subs.wanted > 0 && len(p.nonces) > 0 {
+		p.t.Fatalf("the responses %q are not answered", p.nonces)
+	}
+}
+
+// scriptOf turns a transcript into a script: its resources as far as their names,
+// versions and texts, and garbage where something is wrong with them.
+func scriptOf(transcript string) []byte {
+	script := []byte{0}
+	typ := ""
+	for block := range strings.SplitSeq(transcript, "\n\n") {
+		input, _, _ := strings.Cut(block, "----")
+		var lines []string
+		for line := range strings.Lines(input) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		words := strings.Fields(lines[0])
+		args := map[string]string{}
+		for _, w := range words[1:] {
+			key, value, _ := strings.Cut(w, "=")
+			args[key] = value
+		}
+		all := append(words[1:], strings.Fields(strings.Join(lines[1:], " "))...)
+		switch words[0] {
+		case "client":
+			typ = args["type"]
+			script[0] = byte(2 * max(slices.Index(fuzzedTypes, typ), 0))
+			if args["form"] == "sotw" {
+				script[0]++
+			}
+		case "subscribe", "unsubscribe":
+			act := map[string]byte{"subscribe": actSubscribe, "unsubscribe": actUnsubscribe}[words[0]]
+			for _, name := range all {
+				if name == "wildcard" {
+					name = cache.Wildcard
+				}
+				script = appendAct(script, act, []byte(name))
+			}
+		case "response":
+			script = appendAct(script, actResponse, encodeResponse(script[0]%2 == 0, typ, args, lines[1:]))
+		case "after":
+			wait, _ := time.ParseDuration(words[1])
+			script = appendAct(script, actAfter, make([]byte, int(wait/time.Second)))
+		case "lost":
+			script = appendAct(script, actLost, nil)
+		}
+	}
+	return script
+}
+
+func encodeResponse(delta bool, typ string, args map[string]string, lines []string) []byte {
+	typeURL := typeURLs[fuzzedTypes[max(slices.Index(fuzzedTypes, typ), 0)]]
+	d := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: args["nonce"], SystemVersionInfo: args["version"]}
+	s := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: args["nonce"], VersionInfo: args["version"]}
+	for _, line := range lines {
+		words := append(strings.Fields(line), "")
+		switch words[0] {
+		case "removed":
+			d.RemovedResources = append(d.RemovedResources, words[1])
+		case "error":
+			e := &discoveryv3.ResourceError{
+				ResourceName: &discoveryv3.ResourceName{Name: words[1]},
+				ErrorDetail:  &status.Status{Code: int32(codes.NotFound)},
+			}
+			d.ResourceErrors, s.ResourceErrors = append(d.ResourceErrors, e), append(s.ResourceErrors, e)
+		default:
+			value := appendText(nil, 1, words[0])
+			version := ""
+			for _, w := range words[1:] {
+				switch {
+				case strings.HasPrefix(w, `"`):
+					value = protowire.AppendVarint(protowire.AppendTag(value, 1000, protowire.VarintType), uint64(len(w)))
+				case w == "garbage", w == "misfit":
+					value = []byte{0xff}
+				default:
+					version = w
+				}
+			}
+			a := &anypb.Any{TypeUrl: typeURL, Value: value}
+			d.Resources = append(d.Resources, &discoveryv3.Resource{Name: words[0], Version: version, Resource: a})
+			s.Resources = append(s.Resources, a)
+		}
+	}
+	var m proto.Message = d
+	if !delta {
+		m = s
+	}
+	b, _ := proto.Marshal(m) // words are UTF-8
+	return b
+}
