@@ -350,7 +350,7 @@ func (st *stream) end() {
 type ClientStatus struct {
 	Node   *corev3.Node // nil before the first request
 	Peer   string
-	Form   string // sotw or delta
+	Form   string // sotw or delta; unary or rest of a request that waits
 	Since  time.Time
 	Types  []TypeStatus
 	Stream uint64
