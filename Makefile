@@ -10,7 +10,7 @@ ARGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint fmt bench fuzz clean
+.PHONY: help run build test interop lint fmt bench fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,14 @@ build: ## build bin/xds-relay
 test: ## run all tests with the race detector
 	$(GO) test -race ./...
 
+# In the folder and without a package's name, go test prints the table, and takes
+# no result from its cache, which does not know of the relay.
+interop: ## run other people's clients and control planes with the relay (integration/interop)
+	cd integration/interop && $(GO) test -timeout 20m
+	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 	@bad=$$(grep -rl --include='*_test.go' 'time\.Sleep' . | xargs -r grep -L '"testing/synctest"'); \
 	if [ -n "$$bad" ]; then \
 		echo "$$bad: time.Sleep outside of testing/synctest; wait for the event itself"; exit 1; \

@@ -1,0 +1,106 @@
+package interop
+
+// Clients: those that send RPCs to the shop, and what they are asked.
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// client is a kind of client.
+type client struct {
+	name string
+	// without says why there is nothing for it at a control plane, or nothing.
+	without func(kind) string
+	// prepare makes sure that the client can run, or says what it lacks.
+	prepare func() error
+	// run has the client meet a control plane through the relay.
+	run func(testing.TB, *plane)
+}
+
+var clients = []client{
+	{"grpc-go", everywhere, always, visits(dialGo)},
+	{"grpc-js", everywhere, prepareNode, visits(dialNode)},
+	{"C++ core", everywhere, preparePython, visits(dialPython)},
+	{"ratelimit", withRules, prepareRateLimit, rules},
+}
+
+func everywhere(kind) string { return "" }
+
+func always() error { return nil }
+
+// shopper is a client that sends an RPC to the shop, and says which backend has
+// answered it.
+type shopper interface {
+	visit() (backend string, err error)
+}
+
+// method is the RPC. Every backend has it.
+const method = "/shop.Shop/Visit"
+
+// visits has a client find the shop, and follow it.
+func visits(dial func(t testing.TB, bootstrap, target string) shopper) func(testing.TB, *plane) {
+	return func(t testing.TB, p *plane) {
+		first, second, third := startBackend(t, "first"), startBackend(t, "second"), startBackend(t, "third")
+		p.show("one", first)
+		r := startRelay(t, p.address)
+		s := dial(t, bootstrap(t, r.address), p.target())
+
+		awaitReaches(t, s, first)
+		p.show("one", second) // other endpoints
+		awaitReaches(t, s, second)
+		p.show("two", third) // another cluster
+		awaitReaches(t, s, third)
+		p.show("one", second) // and back
+		awaitReaches(t, s, second)
+
+		p.check(t)
+		r.checkRejections(t)
+	}
+}
+
+// awaitReaches waits until RPCs reach that backend, and checks that from then on
+// all of them do.
+func awaitReaches(t testing.TB, s shopper, want *backend) {
+	t.Helper()
+	reach := func() error {
+		id, err := s.visit()
+		if err == nil && id != want.id {
+			err = fmt.Errorf("one reached %q", id)
+		}
+		return err
+	}
+	eventually(t, "RPCs reach "+want.id, reach)
+	const more = 50
+	for range more {
+		if err := reach(); err != nil {
+			t.Fatalf("RPCs had reached %s, then: %v", want.id, err)
+		}
+	}
+}
+
+// node is the Node of gRPC's clients. Istio takes the id apart and looks at the
+// metadata; grpc-js wants the locality.
+var node = map[string]any{
+	"id":       nodeID,
+	"metadata": map[string]any{"GENERATOR": "grpc", "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes"},
+	"locality": map[string]any{"region": "here"},
+}
+
+// bootstrap is gRPC's xDS bootstrap (A27) with the relay as the one server.
+func bootstrap(t testing.TB, relay string) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"xds_servers": []any{map[string]any{
+			"server_uri":      relay,
+			"channel_creds":   []any{map[string]any{"type": "insecure"}},
+			"server_features": []string{"xds_v3"},
+		}},
+		"node": node,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

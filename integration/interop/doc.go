@@ -1,0 +1,15 @@
+// Package interop holds that clients and control planes that others wrote meet
+// through the relay: each client with each control plane, and what came of it as
+// a table at the end.
+//
+// A client finds the shop, sends RPCs to it, and follows when the control plane
+// moves it: to other endpoints, to another cluster, and back. envoyproxy's rate
+// limit service, which sends no such RPCs, loads its rules and follows their
+// changes.
+//
+// The package is a module of its own, because Istio's discovery server needs
+// more modules than all of the relay; `make interop` runs it. It imports nothing
+// of ours. Some clients need programs that are no Go modules: node and npm,
+// Debian's python3-grpcio and redis-server. Without them these clients are left
+// out, and fail if CI=true is in the environment.
+package interop

@@ -1,0 +1,145 @@
+package interop
+
+// What does not work with Istio in delta, and does in SotW.
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pilot/pkg/model"
+	"istio.io/istio/pkg/config/host"
+	"istio.io/istio/pkg/config/schema/gvk"
+)
+
+// TestIstioTellsChangesOfAllClustersInSotWAlone holds why Istio wants
+// `protocol: sotw` if its clients are gRPC's. In delta, when a client of that kind
+// subscribes to another listener or cluster, Istio forgets the ones before, and
+// tells no changes of them any more. No client of gRPC speaks delta, so that
+// nobody sees it but who translates. The day on which this fails for delta is a
+// good one: the advice can go.
+func TestIstioTellsChangesOfAllClustersInSotWAlone(t *testing.T) {
+	for _, tt := range []struct {
+		form  form
+		tells bool
+	}{{sotw, true}, {delta, false}} {
+		t.Run(string(tt.form), func(t *testing.T) {
+			t.Parallel()
+			p := startPlane(t, kind{form: tt.form, start: startIstio})
+			i := p.controlPlane.(*istio)
+			r := startRelay(t, p.address)
+			one, two := clusterOf("one"), clusterOf("two")
+
+			s := openClusters(t, r)
+			s.subscribe(one)
+			s.await(one, clusterv3.Cluster_ROUND_ROBIN)
+			s.subscribe(one, two)
+			s.await(two, clusterv3.Cluster_ROUND_ROBIN)
+
+			i.balance("one")
+			i.balance("two")
+			s.await(two, clusterv3.Cluster_LEAST_REQUEST) // Istio is done with both
+			if told := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; told != tt.tells {
+				t.Errorf("a change of a cluster that was subscribed before another is told: %v, want %v", told, tt.tells)
+			}
+		})
+	}
+}
+
+func clusterOf(service string) string {
+	return model.BuildSubsetKey(model.TrafficDirectionOutbound, "", host.Name(hostname(service)), servicePort)
+}
+
+// balance has a service's clients prefer the endpoint with the fewest requests.
+func (i *istio) balance(service string) {
+	i.set(gvk.DestinationRule, service, &networking.DestinationRule{
+		Host: hostname(service),
+		TrafficPolicy: &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
+			LbPolicy: &networking.LoadBalancerSettings_Simple{Simple: networking.LoadBalancerSettings_LEAST_REQUEST},
+		}},
+	})
+}
+
+// clusterStream is a client in SotW that asks for clusters.
+type clusterStream struct {
+	t      testing.TB
+	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	names  []string
+	node   *corev3.Node
+	last   *discoveryv3.DiscoveryResponse
+	has    map[string]clusterv3.Cluster_LbPolicy // what it was told last of each
+}
+
+func openClusters(t testing.TB, r *relay) *clusterStream {
+	t.Helper()
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &corev3.Node{}
+	if err := protojson.Unmarshal(text, n); err != nil {
+		t.Fatal(err)
+	}
+	return &clusterStream{t: t, stream: stream, node: n, has: map[string]clusterv3.Cluster_LbPolicy{}}
+}
+
+// subscribe asks for those clusters from now on.
+func (s *clusterStream) subscribe(names ...string) {
+	s.t.Helper()
+	s.names = names
+	s.request()
+}
+
+// request asks for the clusters, and acknowledges the last response.
+func (s *clusterStream) request() {
+	s.t.Helper()
+	err := s.stream.Send(&discoveryv3.DiscoveryRequest{
+		Node:          s.node,
+		TypeUrl:       resource.ClusterType,
+		ResourceNames: s.names,
+		VersionInfo:   s.last.GetVersionInfo(),
+		ResponseNonce: s.last.GetNonce(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// await reads until a cluster has a policy.
+func (s *clusterStream) await(name string, policy clusterv3.Cluster_LbPolicy) {
+	s.t.Helper()
+	for has, ok := s.has[name]; !ok || has != policy; has, ok = s.has[name] {
+		response, err := s.stream.Recv()
+		if err != nil {
+			s.t.Fatalf("waited in vain for %s with %v (%v); there is %v", name, policy, err, s.has)
+		}
+		for _, any := range response.GetResources() {
+			var c clusterv3.Cluster
+			if err := any.UnmarshalTo(&c); err != nil {
+				s.t.Fatal(err)
+			}
+			s.has[c.GetName()] = c.GetLbPolicy()
+		}
+		s.last = response
+		s.request()
+	}
+}

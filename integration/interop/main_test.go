@@ -1,0 +1,51 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// binary is the path of the relay that is tested.
+var binary string
+
+// programs is a folder for what is built, that goes when the tests end.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "xds-relay-interop-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	programs = dir
+	binary = filepath.Join(dir, "xds-relay")
+	if err := build("../..", binary, "-race", "./cmd/xds-relay"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	status := m.Run()
+	fmt.Fprint(os.Stdout, &results)
+	return status
+}
+
+// build builds a program of the module in a folder.
+func build(module, program string, args ...string) error {
+	return runIn(module, "go", append([]string{"build", "-o", program}, args...)...)
+}
+
+// runIn runs a command in a folder, for what it does.
+func runIn(folder, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = folder
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package interop
+
+// Control planes: what the tests ask of one, and what they see of its streams.
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// kind is a kind of control plane.
+type kind struct {
+	name  string
+	form  form
+	rules bool // it is a ruler
+	start func(testing.TB) controlPlane
+	but   string // what to know of it though it works
+}
+
+var controlPlanes = []kind{
+	{"go-control-plane, linear cache, SotW", sotw, true, startLinear, ""},
+	{"go-control-plane, linear cache, delta", delta, true, startLinear, ""},
+	{"go-control-plane, snapshot cache, SotW", sotw, true, startSnapshots, ""},
+	{"go-control-plane, snapshot cache, delta", delta, true, startSnapshots, ""},
+	{"Istio, SotW", sotw, false, startIstio, ""},
+	{"Istio, delta", delta, false, startIstio, "use `protocol: sotw`: see TestIstioTellsChangesOfAllClustersInSotWAlone"},
+}
+
+// controlPlane is a control plane that has a shop.
+type controlPlane interface {
+	// register adds its service to a server.
+	register(*grpc.Server)
+	// target is what a gRPC client dials to get to the shop.
+	target() string
+	// show moves the shop to a cluster, "one" or "two", that is at a backend.
+	show(cluster string, at *backend)
+}
+
+// ruler is a control plane that also has rules for the rate limit service.
+type ruler interface {
+	controlPlane
+	// rule sets the limits of all domains, in requests per hour.
+	rule(limits map[string]uint32)
+}
+
+// nodeID is the Node's id of every client.
+const nodeID = "sidecar~127.0.0.1~shopper.default~default.svc.cluster.local"
+
+// form is a form of the xDS protocol.
+type form string
+
+const (
+	sotw  form = "SotW"
+	delta form = "delta"
+)
+
+func formOf(method string) form {
+	if strings.HasPrefix(method[strings.LastIndex(method, "/")+1:], "Delta") {
+		return delta
+	}
+	return sotw
+}
+
+// plane is a running control plane, that speaks one form alone.
+type plane struct {
+	controlPlane
+	address string
+	form    form
+
+	mu      sync.Mutex
+	streams []string // the Node's id of each
+	nacks   []string
+}
+
+// startPlane starts a control plane.
+func startPlane(t testing.TB, k kind) *plane {
+	t.Helper()
+	p := &plane{controlPlane: k.start(t), form: k.form}
+	s := grpc.NewServer(grpc.StreamInterceptor(p.intercept))
+	p.register(s)
+	p.address = serve(t, s).String()
+	return p
+}
+
+// intercept refuses the form that the control plane is not to speak, as a server
+// does that does not know it, and looks at what comes in.
+func (p *plane) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if formOf(info.FullMethod) != p.form {
+		return status.Errorf(codes.Unimplemented, "this control plane speaks %s", p.form)
+	}
+	p.mu.Lock()
+	p.streams = append(p.streams, "")
+	w := &watched{ServerStream: stream, plane: p, stream: len(p.streams) - 1}
+	p.mu.Unlock()
+	return handler(srv, w)
+}
+
+// watched is a stream that is looked at.
+type watched struct {
+	grpc.ServerStream
+	plane  *plane
+	stream int
+}
+
+// request is what requests of both forms have.
+type request interface {
+	GetNode() *corev3.Node
+	GetTypeUrl() string
+	GetErrorDetail() *statuspb.Status
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (w *watched) RecvMsg(m any) error {
+	if err := w.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	p := w.plane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r, ok := m.(request); ok {
+		if r.GetNode() != nil { // it comes at least with the first request
+			p.streams[w.stream] = r.GetNode().GetId()
+		}
+		if e := r.GetErrorDetail(); e != nil {
+			p.nacks = append(p.nacks, fmt.Sprintf("%s: %s", r.GetTypeUrl(), e.GetMessage()))
+		}
+	}
+	return nil
+}
+
+// check holds that the relay was a good client: one stream, that began with the
+// Node of the relay's client, and no NACKs.
+func (p *plane) check(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.streams) != 1 || p.streams[0] != nodeID {
+		t.Errorf("the control plane had streams of %q, want one of %q", p.streams, nodeID)
+	}
+	if len(p.nacks) > 0 {
+		t.Errorf("the control plane got NACKs: %q", p.nacks)
+	}
+}

@@ -1,0 +1,159 @@
+package interop
+
+// envoyproxy's rate limit service, which asks for all resources of a type that
+// the relay does not have, in SotW.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// rateLimitService is a running rate limit service.
+type rateLimitService struct {
+	*process
+	t   testing.TB
+	api ratelimitv3.RateLimitServiceClient
+}
+
+const redisServer = "redis-server"
+
+// prepareRateLimit builds the service, if there is also what it counts in.
+var prepareRateLimit = sync.OnceValue(func() error {
+	if _, err := exec.LookPath(redisServer); err != nil {
+		return err
+	}
+	return build("ratelimit", rateLimitBinary(), "github.com/envoyproxy/ratelimit/src/service_cmd")
+})
+
+func rateLimitBinary() string { return filepath.Join(programs, "ratelimit") }
+
+// withRules says that a control plane has no rules for it.
+func withRules(k kind) string {
+	if k.rules {
+		return ""
+	}
+	return "Istio does not have the type of the rate limit service's rules"
+}
+
+// rules has the service load its rules, and follow changes, new ones and their
+// going away. Of all responses the service believes the last alone, so that each
+// has to have all rules, changed or not.
+func rules(t testing.TB, p *plane) {
+	cp := p.controlPlane.(ruler)
+	want := map[string]uint32{"shop": 10, "bar": 20}
+	cp.rule(want)
+	r := startRelay(t, p.address)
+	s := startRateLimit(t, r.address)
+	s.awaitLimits(want)
+	for _, change := range []map[string]uint32{
+		{"shop": 30},
+		{"bar": 40},
+		{"kiosk": 50},
+	} {
+		maps.Copy(want, change)
+		cp.rule(want)
+		s.awaitLimits(want)
+	}
+	delete(want, "bar")
+	cp.rule(want)
+	want["bar"] = 0 // there is none
+	s.awaitLimits(want)
+
+	delete(want, "bar")
+	cp.rule(want)
+	want["bar"] = 0 // there is none
+	s.awaitLimits(want)
+
+	p.check(t)
+	r.checkRejections(t)
+}
+
+// startRateLimit starts the service with the relay as its control plane.
+func startRateLimit(t testing.TB, relay string) *rateLimitService {
+	t.Helper()
+	// Sockets have no port that another could take.
+	sockets, err := os.MkdirTemp("", "interop-") //nolint:usetesting // a socket's path is shorter than that of a test's folder may be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	redis, api := filepath.Join(sockets, "redis"), filepath.Join(sockets, "api")
+
+	counters := start(t, redisServer, exec.Command(redisServer,
+		"--port", "0", "--unixsocket", redis, "--save", "", "--appendonly", "no", "--dir", sockets), os.Kill)
+	eventually(t, "there is "+redisServer, func() error {
+		conn, err := net.Dial("unix", redis)
+		if err != nil {
+			return errors.Join(err, counters.failed())
+		}
+		return conn.Close()
+	})
+
+	cmd := exec.Command(rateLimitBinary())
+	cmd.Env = append(os.Environ(),
+		"CONFIG_TYPE=GRPC_XDS_SOTW",
+		"CONFIG_GRPC_XDS_NODE_ID="+nodeID,
+		"CONFIG_GRPC_XDS_SERVER_URL="+relay,
+		"REDIS_SOCKET_TYPE=unix", "REDIS_URL="+redis,
+		"GRPC_UDS="+api,
+		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"USE_STATSD=false", "LOG_LEVEL=debug",
+	)
+	s := &rateLimitService{process: start(t, "the rate limit service", cmd, os.Kill), t: t}
+	conn, err := grpc.NewClient("unix:"+api,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(soon)) // the service listens when it has its first rules
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.api = ratelimitv3.NewRateLimitServiceClient(conn)
+	return s
+}
+
+// limit asks for a visit, and returns the limit that applies; 0 if none does.
+func (s *rateLimitService) limit(domain string) (uint32, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	reply, err := s.api.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{
+		Domain: domain,
+		Descriptors: []*commonv3.RateLimitDescriptor{{
+			Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "visit"}},
+		}},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		return 0, errors.Join(err, s.failed())
+	}
+	return reply.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(), nil
+}
+
+// awaitLimits waits until the service has those rules.
+func (s *rateLimitService) awaitLimits(want map[string]uint32) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("it limits %v", want), func() error {
+		for _, domain := range slices.Sorted(maps.Keys(want)) {
+			got, err := s.limit(domain)
+			if err == nil && got != want[domain] {
+				err = fmt.Errorf("%s has the limit %d", domain, got)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
