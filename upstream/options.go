@@ -15,6 +15,8 @@ type Protocol string
 const (
 	// Auto is delta, or SotW if the control plane does not implement delta.
 	Auto Protocol = "auto"
+	// AutoSotW is SotW, or delta if the control plane does not implement SotW.
+	AutoSotW Protocol = "auto, SotW first"
 	// Delta is the incremental form.
 	Delta Protocol = "delta"
 	// SotW is the state-of-the-world form.
@@ -92,6 +94,8 @@ func (p Protocol) forms() []*form {
 		return []*form{deltaForm}
 	case SotW:
 		return []*form{sotwForm}
+	case AutoSotW:
+		return []*form{sotwForm, deltaForm}
 	default:
 		return []*form{deltaForm, sotwForm}
 	}

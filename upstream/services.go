@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"slices"
+
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	extensionservice "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
@@ -105,6 +107,9 @@ func serviceForms(typeURL string, p Protocol) (forms []*form) {
 		if p != Delta {
 			add(sotwForm, SotW, s.sotw)
 		}
+	}
+	if p == AutoSotW {
+		slices.Reverse(forms)
 	}
 	return forms
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // transportFeatures are the client features that say what the one at the other end
@@ -45,4 +46,17 @@ func nodeFor(client *corev3.Node) *corev3.Node {
 	})
 	node.ClientFeatures = append(node.ClientFeatures, relayFeatures...)
 	return node
+}
+
+// protocolFor is the form of xDS in which a server is asked for a node.
+//
+// Istio tells proxyless gRPC apart by GENERATOR in the node's metadata. In delta it
+// forgets, for such a node, the clusters and listeners of earlier requests when
+// there is another, and does not tell their changes: so it is asked in SotW, which
+// is what these clients speak to it themselves.
+func protocolFor(s configs.Server, node *corev3.Node) upstream.Protocol {
+	if s.Protocol == configs.ProtocolAuto && node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc" {
+		return upstream.AutoSotW
+	}
+	return upstream.Protocol(s.Protocol)
 }

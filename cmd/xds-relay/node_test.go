@@ -6,6 +6,10 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // TestFeaturesOfTheProtocolAreTheRelaysOwn: what a client understands of the
@@ -35,6 +39,30 @@ func TestFeaturesOfTheProtocolAreTheRelaysOwn(t *testing.T) {
 		got.ClientFeatures = client.ClientFeatures
 		if !proto.Equal(got, client) {
 			t.Errorf("%s: more than features was changed: %v", tt.name, got)
+		}
+	}
+}
+
+// Istio's proxyless gRPC is asked for in SotW, unless the configuration says
+// otherwise.
+func TestAutoIsSotWForIstiosProxylessGRPC(t *testing.T) {
+	metadata, err := structpb.NewStruct(map[string]any{"GENERATOR": "grpc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpc := &corev3.Node{Metadata: metadata}
+	for _, tt := range []struct {
+		configured configs.Protocol
+		node       *corev3.Node
+		want       upstream.Protocol
+	}{
+		{configs.ProtocolAuto, grpc, upstream.AutoSotW},
+		{configs.ProtocolDelta, grpc, upstream.Delta},
+		{configs.ProtocolAuto, &corev3.Node{}, upstream.Auto},
+		{configs.ProtocolSotW, &corev3.Node{}, upstream.SotW},
+	} {
+		if got := protocolFor(configs.Server{Protocol: tt.configured}, tt.node); got != tt.want {
+			t.Errorf("%s for %v: %s, want %s", tt.configured, tt.node, got, tt.want)
 		}
 	}
 }

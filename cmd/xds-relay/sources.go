@@ -140,7 +140,7 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	}
 	server := a.Servers[0]
 	o := upstream.Options{
-		Protocol:    upstream.Protocol(server.Protocol),
+		Protocol:    protocolFor(server, node),
 		BackoffBase: server.Backoff.Base,
 		BackoffMax:  server.Backoff.Max,
 

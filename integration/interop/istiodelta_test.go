@@ -20,12 +20,12 @@ import (
 	"istio.io/istio/pkg/config/schema/gvk"
 )
 
-// TestIstioTellsChangesOfAllClustersInSotWAlone holds why Istio wants
-// `protocol: sotw` if its clients are gRPC's. In delta, when a client of that kind
+// TestIstioTellsChangesOfAllClustersInSotWAlone holds why `protocol: auto` asks Istio
+// in SotW if its clients are gRPC's. In delta, when a client of that kind
 // subscribes to another listener or cluster, Istio forgets the ones before, and
 // tells no changes of them any more. No client of gRPC speaks delta, so that
 // nobody sees it but who translates. The day on which this fails for delta is a
-// good one: the advice can go.
+// good one: the exception can go.
 func TestIstioTellsChangesOfAllClustersInSotWAlone(t *testing.T) {
 	for _, tt := range []struct {
 		form  form
