@@ -170,11 +170,6 @@ func (f *fetchSession) request(req *discoveryv3.DiscoveryRequest) (rejection *na
 	return rejection
 }
 
-// Whatever has changed, there may be an answer.
-func (f *fetchSession) adding() bool     { return true }
-func (f *fetchSession) removing() bool   { return false }
-func (f *fetchSession) catchingUp() bool { return false }
-
 // additions returns the answer, nil if there is none yet.
 func (f *fetchSession) additions(bool) *response {
 	unknown := f.unknown()
@@ -242,7 +237,6 @@ func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
 func (f *fetchSession) forgetTold() {
 	for _, sub := range f.named {
 		f.knows(sub, toldNothing, 0)
-		sub.errTold = 0
 		sub.moveToPending()
 	}
 	if w := f.wild; w != nil {
