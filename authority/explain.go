@@ -126,7 +126,14 @@ func describeSource(a *configs.Authority) string {
 	if s.TLS != nil {
 		security = "TLS"
 	}
-	return fmt.Sprintf("server %s (%s, %s)", s.Address, s.Protocol, security)
+	how := string(s.Protocol)
+	switch {
+	case s.Protocol == configs.ProtocolREST:
+		how = fmt.Sprintf("rest, polled every %s", s.PollInterval)
+	case !s.Aggregated:
+		how += ", a stream for each type"
+	}
+	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, security)
 }
 
 // oneLine folds an expression that was written over several lines.

@@ -93,6 +93,23 @@ old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
 	}
 }
 
+func TestDescribeSaysHowAServerIsAsked(t *testing.T) {
+	got := router(t, `
+listeners: [{address: ":18000"}]
+authorities:
+  - {name: a, servers: [{address: "a:1"}]}
+  - {name: b, servers: [{address: "b:1", aggregated: false, tls: {}}]}
+  - {name: c, servers: [{address: "c:1", protocol: rest, poll_interval: 1m}]}
+`).Describe()
+	for _, want := range []string{
+		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s, want in it %s", got, want)
+		}
+	}
+}
+
 func TestDescribeSaysWhoIsRefused(t *testing.T) {
 	const refused = "old_style_names: any other client is refused, except for xdstp names\n"
 	for _, tt := range []struct {

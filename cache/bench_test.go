@@ -65,7 +65,7 @@ func BenchmarkSetChange(b *testing.B) {
 				}
 				full(c, "1", all...)
 				ws := make([]*dirty, watchers)
-				take := func(string, *Resource) bool { return true }
+				take := func(Member) bool { return true }
 				for i := range ws {
 					ws[i] = &dirty{}
 					c.WatchSet(testKey(Wildcard), ws[i])
@@ -102,7 +102,7 @@ func BenchmarkSetFull(b *testing.B) {
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		full(c, "", updates[n%2]...)
-		s.Full(&w.SetWatch, func(*Resource) {}, noLook)
+		s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
 	}
 }
 
@@ -126,7 +126,7 @@ func BenchmarkAppendDelta(b *testing.B) {
 			msg := make(mem.BufferSlice, 0, 8)
 			b.ReportAllocs()
 			for b.Loop() {
-				r.AppendDelta(msg, name)
+				r.AppendDelta(msg, name, 0)
 			}
 		})
 	}

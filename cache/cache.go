@@ -11,6 +11,9 @@ import (
 type Feeder interface {
 	// Start is called on the first interest in a topic.
 	Start(Key)
+	// Refresh is called when somebody becomes interested to whom what is held must
+	// not be given (Resource.DoNotCache): the topic is to be asked for anew.
+	Refresh(Key)
 	// Stop is called when nobody has been interested for the linger time.
 	Stop(Key)
 }
@@ -61,11 +64,17 @@ func (c *Cache) Close() { c.idle.close() }
 
 // Watch begins w's watch of the entry under k, and returns the entry. The state
 // at that moment is for the watcher to read; it is told of the changes after.
-func (c *Cache) Watch(k Key, w Watcher) *Entry {
-	var e *Entry
+// withheld, if not nil, is what the entry holds and the watcher must not be given
+// (Resource.DoNotCache): it has been asked for anew, and when it has come the
+// entry holds another one.
+func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	watch(c, k, w, func(t *table) *topic {
 		if e = t.entries[k.Name]; e == nil {
 			return nil
+		}
+		if r := e.State().Resource; r != nil && r.doNotCache {
+			withheld = r
+			c.feeder.Refresh(k)
 		}
 		return &e.topic
 	}, func(t *table) *topic {
@@ -73,7 +82,7 @@ func (c *Cache) Watch(k Key, w Watcher) *Entry {
 		t.entries[k.Name] = e
 		return &e.topic
 	})
-	return e
+	return e, withheld
 }
 
 // WatchSet begins w's watch of the set under k, and returns the set. w must
@@ -83,6 +92,9 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 	watch(c, k, w, func(t *table) *topic {
 		if s = t.sets[k.Name]; s == nil {
 			return nil
+		}
+		if s.join(w) {
+			c.feeder.Refresh(k)
 		}
 		return &s.topic
 	}, func(t *table) *topic {
@@ -105,6 +117,7 @@ func (c *Cache) Release() { c.still.RUnlock() }
 type SetWatcher interface {
 	Watcher
 	positions() []uint64
+	join(seq uint64)
 }
 
 // Stats are what a cache holds at one moment.

@@ -114,7 +114,8 @@ func (s *setStream) read(set *Set, r *rand.Rand) {
 	all := false
 	for !all {
 		n := r.IntN(5)
-		all = set.Since(&s.SetWatch, func(name string, r *Resource) bool {
+		all = set.Since(&s.SetWatch, func(m Member) bool {
+			name, r := told(m)
 			if r == nil {
 				delete(s.have, name)
 			} else {
@@ -164,7 +165,7 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 					o.c.Unwatch(entryStreams[i])
 				}
 				entryStreams[i] = &entryStream{stream: newStream()}
-				entries[i] = o.c.Watch(testKey(fmt.Sprint(r.IntN(8))), entryStreams[i])
+				entries[i] = entryOf(o.c.Watch(testKey(fmt.Sprint(r.IntN(8))), entryStreams[i]))
 				entries[i].State()
 			}
 		})
@@ -252,7 +253,7 @@ func TestUpdateIsSeenAsAWhole(t *testing.T) {
 	}
 	set = c.WatchSet(testKey(Wildcard), &togetherSet{onWake: check})
 	for i := range 5 {
-		entries = append(entries, c.Watch(testKey(fmt.Sprint(i)), &together{onWake: check}))
+		entries = append(entries, entryOf(c.Watch(testKey(fmt.Sprint(i)), &together{onWake: check})))
 	}
 	for i := range 10 {
 		generation = res("all", "", fmt.Sprint(i))

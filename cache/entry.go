@@ -58,6 +58,8 @@ type State struct {
 	// Err is set when Failed. When Present, it says that a newer state could not
 	// be had; when Absent, what the authority said about that.
 	Err *Error
+	// Beats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
+	Beats uint32
 }
 
 // Entry is one resource under one name, as the authority last told it.
@@ -92,6 +94,11 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if next.Status == Absent && next.Was == nil {
 		next.Was = cmp.Or(old.Resource, old.Was)
 	}
+	next.Beats = old.Beats
+	if old.Status == Present && next.Status == Present && old.Resource.lives(next.Resource) {
+		next.Beats++
+		next.Resource = old.Resource.beaten(next.Resource)
+	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {
 		return wakers
@@ -100,14 +107,33 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 }
 
 func sameForClients(a, b *State) bool {
-	if a.Status != b.Status {
+	if a.Status != b.Status || a.Beats != b.Beats {
 		return false
 	}
-	if a.Resource != nil && a.Resource.hash != b.Resource.hash {
+	if r := b.Resource; r != nil && (a.Resource.hash != r.hash || (a.Resource.ttl > 0) != (r.ttl > 0)) {
+		return false
+	}
+	// What comes once more only for those who are new is told to be there.
+	if r := b.Resource; r != nil && r.doNotCache && a.Resource != r {
 		return false
 	}
 	if a.Err == nil || b.Err == nil {
 		return a.Err == b.Err
 	}
 	return *a.Err == *b.Err
+}
+
+// lives says that next is r with its time to live begun anew, or another one, and
+// nothing else that is new.
+func (r *Resource) lives(next *Resource) bool {
+	return r.ttl > 0 && next.ttl > 0 && r.hash == next.hash
+}
+
+// beaten is r after a heartbeat, or what comes to the same. It keeps its version:
+// that is how clients know a heartbeat.
+func (r *Resource) beaten(next *Resource) *Resource {
+	if r.ttl == next.ttl && !r.doNotCache {
+		return r
+	}
+	return r.WithTTL(next.ttl)
 }

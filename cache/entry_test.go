@@ -60,7 +60,7 @@ func TestEntryTransitions(t *testing.T) {
 			cache := New(newFeeds(), Options{Linger: time.Hour})
 			defer cache.Close()
 			w := &counter{}
-			e := cache.Watch(testKey("foo"), w)
+			e, _ := cache.Watch(testKey("foo"), w)
 			for i, change := range c.changes {
 				if i == len(c.changes)-1 {
 					w.told, w.woken = 0, 0
@@ -82,7 +82,7 @@ func TestUpdateOfOtherScopesTypesAndNamesIsIgnored(t *testing.T) {
 	cache := New(newFeeds(), Options{Linger: time.Hour})
 	defer cache.Close()
 	w, sw := &counter{}, &setCounter{}
-	e := cache.Watch(testKey("foo"), w)
+	e, _ := cache.Watch(testKey("foo"), w)
 	s := cache.WatchSet(testKey(Wildcard), sw)
 	foo := Change{Name: "foo", Resource: res("foo", "1", "x")}
 	other := update(foo)

@@ -12,14 +12,22 @@ type Scope struct {
 	// scope, and so a stream, with old-style ones: they are asked for with the
 	// relay's own Node.
 	OldStyle bool
+	// Params tells apart who asks with different dynamic parameters, and so for
+	// different variants under the same names (TP2). It is made by [Params.String],
+	// and empty for none.
+	Params string
 }
 
 // String prints the scope for logs: `authority` or `authority/partition`.
 func (s Scope) String() string {
-	if s.Partition == "" {
-		return s.Authority
+	name := s.Authority
+	if s.Partition != "" {
+		name += "/" + s.Partition
 	}
-	return s.Authority + "/" + s.Partition
+	if s.Params != "" {
+		name += "{" + s.Params + "}"
+	}
+	return name
 }
 
 // Key names one topic.

@@ -71,7 +71,7 @@ func TestLingeringTopicIsKeptFresh(t *testing.T) {
 		c.Unwatch(w)
 		<-time.After(testLinger / 2)
 		c.Apply(update(Change{Name: "foo", Resource: res("foo", "1", "x")}))
-		if got := c.Watch(testKey("foo"), w).State(); got.Status != Present {
+		if got := entryOf(c.Watch(testKey("foo"), w)).State(); got.Status != Present {
 			t.Errorf("the state is %v", got.Status)
 		}
 		<-time.After(2 * testLinger)
@@ -92,7 +92,7 @@ func TestInterestDuringLingerStartsTheLingerTimeAnew(t *testing.T) {
 		f.expect(t, "after the linger time", k, 1, 1)
 		c.Watch(k, w)
 		f.expect(t, "watched anew", k, 2, 1)
-		if got := c.Watch(k, &counter{}).State().Status; got != Requested {
+		if got := entryOf(c.Watch(k, &counter{})).State().Status; got != Requested {
 			t.Errorf("the state of an entry that was given up is %v", got)
 		}
 	})

@@ -39,13 +39,14 @@ type feeds struct {
 	mu      sync.Mutex
 	running map[Key]bool
 	starts  map[Key]int
+	again   map[Key]int
 	stops   map[Key]int
 	stopped []Key // in order
 	broken  string
 }
 
 func newFeeds() *feeds {
-	return &feeds{running: map[Key]bool{}, starts: map[Key]int{}, stops: map[Key]int{}}
+	return &feeds{running: map[Key]bool{}, starts: map[Key]int{}, again: map[Key]int{}, stops: map[Key]int{}}
 }
 
 func (f *feeds) Start(k Key) {
@@ -56,6 +57,15 @@ func (f *feeds) Start(k Key) {
 	}
 	f.running[k] = true
 	f.starts[k]++
+}
+
+func (f *feeds) Refresh(k Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.running[k] {
+		f.broken = "refreshed but not running: " + k.Name
+	}
+	f.again[k]++
 }
 
 func (f *feeds) Stop(k Key) {
@@ -99,3 +109,14 @@ type setCounter struct {
 func (c *setCounter) Changed() Waker { c.told++; return c }
 
 func (c *setCounter) Wake() { c.woken++ }
+
+// told returns what a member is called, and its resource if it was not removed.
+func told(m Member) (string, *Resource) {
+	if m.News == Removed {
+		return m.Name, nil
+	}
+	return m.Name, m.Resource
+}
+
+// entryOf is the entry that a Watch returned.
+func entryOf(e *Entry, _ *Resource) *Entry { return e }

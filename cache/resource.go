@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc/mem"
@@ -18,11 +19,25 @@ const (
 	resourceVersion   = 1
 	resourceAny       = 2
 	resourceName      = 3
-	anyTypeURL        = 1
-	anyValue          = 2
+	resourceAliases   = 4
+	resourceTTL       = 6
+	// resourceNameMessage is resource_name, a ResourceName of name and
+	// dynamic_parameter_constraints.
+	resourceNameMessage = 8
+	nameName            = 1
+	nameConstraints     = 2
+	anyTypeURL          = 1
+	anyValue            = 2
 	// nameField is where every xDS resource carries its own name.
 	nameField = 1
 )
+
+// WrappedTypeURL is that of a resource of a SotW response that is inside a
+// Resource. xDS: "SotW TTL".
+const WrappedTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// lbEndpoint is the one type of the API whose field 1 is not a name.
+const lbEndpoint = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable, and shared by all who hold or send it.
@@ -34,10 +49,36 @@ type Resource struct {
 	// delta is a DeltaDiscoveryResponse with nothing but this resource; sotw,
 	// its tail, is a DiscoveryResponse with nothing but it.
 	delta, sotw mem.Buffer
-	// extra and value are the parts of delta that a renamed copy shares.
+	// extra and value are the parts of delta that other forms share.
 	extra, value []byte
 	inner        string // the name inside, "" if the value has none
+	ttl          time.Duration
+	constraints  string // encoded DynamicParameterConstraints, "" for none
+	// alias: this is what another name than the resource's own stands for.
+	alias      bool
+	doNotCache bool
 }
+
+// Form is how a resource is told to one client. The zero value is what every
+// client understands.
+type Form uint8
+
+// The forms can be combined.
+const (
+	// WithTTL tells the time to live, if it has one: the client announced
+	// xds.config.supports-resource-ttl.
+	WithTTL Form = 1 << iota
+	// Wrapped tells a SotW client the resource in a Resource if there is
+	// something to say that only that can: the client announced
+	// xds.config.supports-resource-in-sotw.
+	Wrapped
+	// ByLocator names it by resource_name, with its constraints: the client
+	// asked by a ResourceLocator (TP2).
+	ByLocator
+	// Heartbeat leaves out the resource itself, if it has a time to live.
+	// xDS: "TTL".
+	Heartbeat
+)
 
 // Spec is what a Resource is made of.
 type Spec struct {
@@ -49,8 +90,16 @@ type Spec struct {
 	// Value is the resource's message, encoded. It is copied.
 	Value []byte
 	// Extra holds encoded fields of envoy.service.discovery.v3.Resource besides
-	// name, version and resource, to be passed on as they are. It is copied.
+	// those that have a field here, to be passed on as they are. It is copied.
 	Extra []byte
+	// TTL is the time to live, 0 for none. xDS: "TTL".
+	TTL time.Duration
+	// Constraints are the encoded dynamic_parameter_constraints of a variant
+	// (TP2), empty for none.
+	Constraints string
+	// DoNotCache says that the resource is for those who were subscribed when it
+	// came. discovery.proto: cache_control.
+	DoNotCache bool
 }
 
 // NewResource encodes a resource. It is the only time that this is done,
@@ -60,17 +109,25 @@ func NewResource(s Spec) *Resource {
 	_, _ = h.WriteString(s.TypeURL)
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write(s.Extra)
+	if s.Constraints != "" {
+		_, _ = h.Write([]byte{0})
+		_, _ = h.WriteString(s.Constraints)
+	}
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write(s.Value)
-	r := &Resource{name: s.Name, version: s.Version, typeURL: s.TypeURL, hash: h.Sum64()}
+	r := &Resource{
+		name: s.Name, version: s.Version, typeURL: s.TypeURL, hash: h.Sum64(),
+		ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
+	}
 	if r.version == "" {
 		r.version = formatHash(r.hash)
 	}
-	inner, _ := InnerName(s.Value)
-	if inner == s.Name {
-		inner = s.Name // one string, not two
+	if s.TypeURL != lbEndpoint {
+		r.inner, _ = InnerName(s.Value)
 	}
-	r.inner = inner
+	if r.inner == s.Name {
+		r.inner = s.Name // one string, not two
+	}
 
 	anyLen := sizeString(s.TypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(s.Value))
 	fields := sizeString(s.Name) + sizeString(r.version) + len(s.Extra) +
@@ -93,6 +150,21 @@ func NewResource(s Spec) *Resource {
 	return r
 }
 
+// WithTTL returns the resource with another time to live, sharing all else.
+func (r *Resource) WithTTL(ttl time.Duration) *Resource {
+	c := *r
+	c.ttl = ttl
+	return &c
+}
+
+// Aliased returns the resource for who asks for it by one of its aliases, sharing
+// all else. xDS: "Resource names" of "Incremental xDS".
+func (r *Resource) Aliased() *Resource {
+	c := *r
+	c.alias = true
+	return &c
+}
+
 // Name returns the name that the origin gave the resource, in its spelling.
 func (r *Resource) Name() string { return r.name }
 
@@ -103,59 +175,42 @@ func (r *Resource) Version() string { return r.version }
 // TypeURL returns the type URL of the resource's Any.
 func (r *Resource) TypeURL() string { return r.typeURL }
 
-// Hash is equal for two resources of the same content, whatever their names and
-// versions.
+// Hash is equal for two resources of the same content, whatever their names,
+// versions and times to live.
 func (r *Resource) Hash() uint64 { return r.hash }
+
+// TTL returns the time to live, 0 for none.
+func (r *Resource) TTL() time.Duration { return r.ttl }
+
+// Constraints returns the encoded dynamic_parameter_constraints of a variant,
+// empty for none.
+func (r *Resource) Constraints() string { return r.constraints }
+
+// DoNotCache says that the resource is only for those who were subscribed when it
+// came.
+func (r *Resource) DoNotCache() bool { return r.doNotCache }
+
+// Alias says that this is what another name than the resource's own stands for.
+func (r *Resource) Alias() bool { return r.alias }
 
 // Value returns the encoded message. The caller must not change it.
 func (r *Resource) Value() []byte { return r.value }
 
-// Size returns the resource's length in a delta response, in bytes.
-func (r *Resource) Size() int { return r.delta.Len() }
-
-// AppendDelta appends to msg the resource as a field of a
-// DeltaDiscoveryResponse, named name. Under the name that the origin gave it,
-// what is appended is shared by all; under another spelling the name, inside
-// too, is private and the rest shared.
-func (r *Resource) AppendDelta(msg mem.BufferSlice, name string) mem.BufferSlice {
-	if name == r.name {
-		return append(msg, r.delta)
+// Size bounds the resource's length in a response under that name and in that
+// form, in bytes.
+func (r *Resource) Size(name string, f Form) int {
+	const wrapper = 128
+	n := r.delta.Len()
+	if name != r.name {
+		n += 2*len(name) + wrapper
 	}
-	anyHead, anyTail := r.renamedAny(name)
-	fields := sizeString(name) + sizeString(r.version) + len(r.extra) + len(anyHead) + len(r.value) + len(anyTail)
-	head := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeVarint(uint64(fields))+fields-len(r.value)-len(anyTail))
-	head = appendHeader(head, fields)
-	head = appendString(head, resourceName, name)
-	head = appendString(head, resourceVersion, r.version)
-	head = append(head, r.extra...)
-	head = append(head, anyHead...)
-	return appendParts(msg, head, r.value, anyTail)
-}
-
-// AppendSotW appends to msg the resource as a field of a DiscoveryResponse. A
-// SotW client knows it only by the name inside, so that is made to say name.
-func (r *Resource) AppendSotW(msg mem.BufferSlice, name string) mem.BufferSlice {
-	if name == r.inner || r.inner == "" {
-		return append(msg, r.sotw)
+	if r.alias {
+		n += len(r.name) + wrapper
 	}
-	head, tail := r.renamedAny(name)
-	return appendParts(msg, head, r.value, tail)
-}
-
-// renamedAny returns what goes before and after the shared value to make an
-// encoded `resource` field whose message says name in field 1. A message's
-// fields may come in any order, and of a field that comes twice the last
-// counts, so the value itself stays as it is.
-func (r *Resource) renamedAny(name string) (head, tail []byte) {
-	if r.inner != "" && r.inner != name {
-		tail = appendString(nil, nameField, name)
+	if f != 0 {
+		n += wrapper + len(r.constraints)
 	}
-	valueLen := len(r.value) + len(tail)
-	anyLen := sizeString(r.typeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(valueLen)
-	head = appendHeader(nil, anyLen)
-	head = appendString(head, anyTypeURL, r.typeURL)
-	head = appendHeader(head, valueLen)
-	return head, tail
+	return n
 }
 
 var errFieldNumber = errors.New("field number too large")
@@ -184,15 +239,6 @@ func InnerName(value []byte) (string, error) {
 		value = value[n:]
 	}
 	return string(name), nil
-}
-
-func appendParts(msg mem.BufferSlice, parts ...[]byte) mem.BufferSlice {
-	for _, p := range parts {
-		if len(p) > 0 {
-			msg = append(msg, mem.SliceBuffer(p))
-		}
-	}
-	return msg
 }
 
 // appendHeader begins a field of that length with the number 2, which is that of

@@ -79,7 +79,7 @@ func TestEncodingsSayTheResource(t *testing.T) {
 		}
 
 		var delta discoveryv3.DeltaDiscoveryResponse
-		encoded := r.AppendDelta(before, name)
+		encoded := r.AppendDelta(before, name, 0)
 		if err := proto.Unmarshal(encoded.Materialize(), &delta); err != nil {
 			t.Fatal(err)
 		}
@@ -95,12 +95,12 @@ func TestEncodingsSayTheResource(t *testing.T) {
 		if !proto.Equal(got, want) {
 			t.Fatalf("delta: %v, want %v", got, want)
 		}
-		if name == s.Name && r.Size() != encoded.Len()-before.Len() {
-			t.Fatalf("size %d, is %d", r.Size(), encoded.Len()-before.Len())
+		if n := encoded.Len() - before.Len(); r.Size(name, 0) < n || name == s.Name && r.Size(name, 0) != n {
+			t.Fatalf("size %d, is %d", r.Size(name, 0), n)
 		}
 
 		var sotw discoveryv3.DiscoveryResponse
-		if err := proto.Unmarshal(r.AppendSotW(before, name).Materialize(), &sotw); err != nil {
+		if err := proto.Unmarshal(r.AppendSotW(before, name, 0).Materialize(), &sotw); err != nil {
 			t.Fatal(err)
 		}
 		if len(sotw.Resources) != 1 || sotw.VersionInfo != "x" {
@@ -145,11 +145,11 @@ func TestEncodingsShareTheValue(t *testing.T) {
 		pieces  int
 		private int // bytes
 	}{
-		{"delta", r.AppendDelta(nil, "foo"), 1, 0},
-		{"SotW", r.AppendSotW(nil, "foo"), 1, 0},
-		{"SotW without a name inside", nameless.AppendSotW(nil, "a/b"), 1, 1 << 21},
-		{"renamed delta", r.AppendDelta(nil, "a/b"), 3, 150},
-		{"renamed SotW", r.AppendSotW(nil, "a/b"), 3, 100},
+		{"delta", r.AppendDelta(nil, "foo", 0), 1, 0},
+		{"SotW", r.AppendSotW(nil, "foo", 0), 1, 0},
+		{"SotW without a name inside", nameless.AppendSotW(nil, "a/b", 0), 1, 1 << 21},
+		{"renamed delta", r.AppendDelta(nil, "a/b", 0), 3, 150},
+		{"renamed SotW", r.AppendSotW(nil, "a/b", 0), 3, 100},
 	} {
 		if len(c.msg) != c.pieces {
 			t.Errorf("%s: %d pieces, want %d", c.what, len(c.msg), c.pieces)
@@ -171,7 +171,7 @@ func TestEncodingsShareTheValue(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		var msg [2]mem.Buffer
-		r.AppendSotW(r.AppendDelta(msg[:0], "foo"), "foo")
+		r.AppendSotW(r.AppendDelta(msg[:0], "foo", 0), "foo", 0)
 	}); n > 1 {
 		t.Errorf("%v allocations under the own name", n)
 	}
@@ -225,7 +225,7 @@ func FuzzInnerName(f *testing.F) {
 		// Whatever the value is, the fields around it are right.
 		r := NewResource(Spec{Name: "n", TypeURL: testType, Value: value})
 		var delta discoveryv3.DeltaDiscoveryResponse
-		if err := proto.Unmarshal(r.AppendDelta(nil, "other").Materialize(), &delta); err != nil {
+		if err := proto.Unmarshal(r.AppendDelta(nil, "other", 0).Materialize(), &delta); err != nil {
 			t.Fatal(err)
 		}
 	})

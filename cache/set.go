@@ -19,18 +19,20 @@ type Set struct {
 	err     *Error
 	members map[string]*member // by Change.Name; removed ones too, see sweep
 	order   order
+	notes   notes  // what else is new
 	present int    // members that have not been removed
-	seq     uint64 // of the newest change
+	seq     uint64 // of the newest change, or of the newest note
 	sweepAt int    // the number of removed members at which to sweep
 	sum     uint64 // over the members that are present, see digest
 	// originVersion is the SotW version_info under which the origin gave exactly
 	// this state, empty if no single one did.
 	originVersion string
-	body          mem.Buffer // of this state, once somebody asked for it; else nil
-	extended      extended
-	// failed are names that could not be had and are not members: they may
-	// exist.
-	failed map[string]struct{}
+	// bodies are those of this state that somebody asked for.
+	bodies   map[Form]mem.Buffer
+	extended extended
+	// withTTL and withheld count the members that have a TTL, and those that are
+	// not for newcomers (Resource.DoNotCache).
+	withTTL, withheld int
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -39,6 +41,7 @@ type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
 	between    []uint64
+	form       Form
 	full       Full
 }
 
@@ -67,9 +70,46 @@ type SetWatch struct {
 	// between are the positions of earlier states with removed members in them,
 	// as far as they alone say that the watcher knows one of those.
 	between []uint64
+	// noted is the newest note that the watcher has taken.
+	noted uint64
+	// joined is the newest change when the watch began: what is not for newcomers
+	// is theirs only if it has come since.
+	joined uint64
+}
+
+// News is what is new about a member.
+type News uint8
+
+// What can be new about a member.
+const (
+	// Nothing: only that there is an error.
+	Nothing News = iota
+	// Changed: it has another content, or is new.
+	Changed
+	// Removed: it is gone.
+	Removed
+	// Alive: its time to live has begun anew. xDS: "TTL".
+	Alive
+	// TTLChanged: it came to have a time to live, or to have none. Who knows of
+	// that must be told all of the resource.
+	TTLChanged
+)
+
+// Member is what a watcher is told of a member of a set.
+type Member struct {
+	// Name is what the origin calls it.
+	Name string
+	News News
+	// Resource is what it is; what it was, if it was Removed; nil if there is
+	// nothing but Err.
+	Resource *Resource
+	// Err is why its newest state could not be had, if that is new.
+	Err *Error
 }
 
 func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.ahead) }
+
+func (w *SetWatch) join(seq uint64) { w.joined = seq }
 
 // knew says whether a watcher of full states was told of a removed member before
 // it was removed, and not of its removal.
@@ -84,6 +124,15 @@ const minSweep = 128
 
 func newSet(k Key) *Set {
 	return &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
+}
+
+// join notes that a watcher comes, and says whether there is something that is
+// not for newcomers.
+func (s *Set) join(w SetWatcher) (withheld bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.join(s.seq)
+	return s.withheld > 0
 }
 
 // Status returns the set's status, and the error if it is Failed. A set is
@@ -116,35 +165,70 @@ func (s *Set) Member(key string) *Resource {
 func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, failed := s.failed[key]
-	return failed
+	m, n := s.members[key], s.notes.byKey[key]
+	return n != nil && n.err != nil && (m == nil || m.removed)
 }
 
 // Since calls yield for each member that has changed since w's position, in the
-// order of the changes, with a nil resource for one that was removed. When
+// order of the changes, and then for those of which something else is new. When
 // yield returns false, that member is not taken: the next call begins with it.
-// Since reports whether w has now taken everything. yield is called with the
-// set locked, so it must be short and must not call the cache.
-func (s *Set) Since(w *SetWatch, yield func(name string, r *Resource) bool) (all bool) {
+// Since reports whether w has now taken everything. yield is called with the set
+// locked, so it must be short and must not call the cache.
+func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := w.ahead
+	told, begin := w.ahead, w.seq
 	for m := s.after(w); m != nil; m = m.next {
+		news := Changed
+		if m.removed {
+			news = Removed
+		}
 		switch {
-		case !m.removed:
-			if !yield(m.resource.name, m.resource) {
-				return false
-			}
-		// One that came and went since was never known.
-		case m.born <= told && m.seq > told:
-			if !yield(m.resource.name, nil) {
-				return false
-			}
+		case news == Changed && s.kept(w, m):
+		case news == Removed && (m.born > told || m.seq <= told):
+			// One that came and went since was never known.
+		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource}):
+			return false
 		}
 		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)
 	}
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
+	for n := range s.notes.after(w.noted) {
+		if t, ok := s.tellOf(w, n, begin); ok && !yield(t) {
+			return false
+		}
+		w.noted = n.seq
+	}
+	w.noted = s.seq
 	return true
+}
+
+// tellOf returns what a note tells w's watcher, who has the content of members
+// that had not changed since begin.
+func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
+	t = Member{Name: n.key}
+	if n.failed > w.noted {
+		t.Err = n.err
+	}
+	m := s.members[n.key]
+	if m == nil || m.removed {
+		return t, t.Err != nil
+	}
+	t.Name, t.Resource = m.resource.name, m.resource
+	switch {
+	case m.seq > begin || s.kept(w, m):
+		// It was told as a whole, or is not.
+	case n.whole > w.noted:
+		t.News = TTLChanged
+	case n.beat > w.noted:
+		t.News = Alive
+	}
+	return t, t.News != Nothing || t.Err != nil
+}
+
+// kept says that a member is kept from w's watcher, who came after it.
+func (s *Set) kept(w *SetWatch, m *member) bool {
+	return m.resource.doNotCache && m.seq <= w.joined
 }
 
 // Restart has w's watcher told of every member again. Of what it was told before
@@ -177,18 +261,26 @@ func (s *Set) after(w *SetWatch) *member {
 }
 
 // Due says what w's watcher, one of full states, is yet to be told: of members
-// that are new or changed, and of members that were removed.
-func (s *Set) Due(w *SetWatch) (changes, removals bool) {
+// that are new or changed, of members that were removed, and of heartbeats. f is
+// its form.
+func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := s.after(w); m != nil && !(changes && removals); m = m.next {
 		if m.removed {
 			removals = removals || w.knew(m)
 		} else {
-			changes = changes || m.seq > w.ahead
+			changes = changes || m.seq > w.ahead && !s.kept(w, m)
 		}
 	}
-	return changes, removals
+	for n := range s.notes.after(w.noted) {
+		changes = changes || n.err != nil && n.failed > w.noted || f&WithTTL != 0 && n.whole > w.noted
+		beats = beats || f&WithTTL != 0 && n.beat > w.noted
+	}
+	if !changes && !beats {
+		w.noted = s.seq
+	}
+	return changes, removals, beats
 }
 
 // Full is the whole state of a set, for SotW.
@@ -204,11 +296,12 @@ type Full struct {
 	Hash uint64
 }
 
-// Full returns the set's state as a whole, and moves w past it. It is built once
-// per state, and shared by all. changed is called for each member that is new or
-// changed to the watcher, and look once, with what says whether a name (as
-// Key.Name is an entry's) is in the state; both as yield is in Since.
-func (s *Set) Full(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
+// Full returns the set's state as a whole in a form, and moves w past it. It is
+// built once per state and form, and shared by all. changed is called for each
+// member that is new or changed to the watcher, or with an error that is new, and
+// look once, with what says whether a name (as Key.Name is an entry's) is in the
+// state; both as yield is in Since.
+func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -216,17 +309,28 @@ func (s *Set) Full(w *SetWatch, changed func(*Resource), look func(has func(key 
 		m := s.members[key]
 		return m != nil && !m.removed
 	})
-	w.seq, w.at, w.ahead, w.between = s.seq, s.order.back, s.seq, nil
-	if s.body == nil {
-		s.body = s.encode(func(*member) bool { return false })
+	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
+	if s.withheld > 0 && w.joined > 0 {
+		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
 	}
-	return Full{Version: s.version(), Resources: s.body, Len: s.present, Hash: s.sum}
+	if s.withTTL == 0 {
+		f &^= WithTTL | Heartbeat
+	}
+	body := s.bodies[f]
+	if body == nil {
+		body = s.encodeIf(f, func(m *member) bool { return !m.removed }).Resources
+		if s.bodies == nil {
+			s.bodies = map[Form]mem.Buffer{}
+		}
+		s.bodies[f] = body
+	}
+	return Full{Version: s.version(), Resources: body, Len: s.present, Hash: s.sum}
 }
 
 // Extended is Full with the removed members that the watcher knows still in it,
 // as they were last: it is told of everything but removals. w is moved so that
 // they are still due.
-func (s *Set) Extended(w *SetWatch, changed func(*Resource), look func(has func(key string) bool)) Full {
+func (s *Set) Extended(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
@@ -234,11 +338,17 @@ func (s *Set) Extended(w *SetWatch, changed func(*Resource), look func(has func(
 		m := s.members[key]
 		return m != nil && (!m.removed || w.knew(m))
 	})
-	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || !slices.Equal(e.between, w.between) {
-		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, full: s.extend(w)}
+	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
+		e.full = s.encodeIf(f, func(m *member) bool {
+			if m.removed {
+				return w.knew(m)
+			}
+			return !s.kept(w, m)
+		})
 	}
 	w.between = s.between(w)
-	w.ahead = s.seq
+	w.ahead, w.noted = s.seq, s.seq
 	return s.extended.full
 }
 
@@ -265,26 +375,17 @@ func (s *Set) between(w *SetWatch) []uint64 {
 	return slices.Compact(between)
 }
 
-func (s *Set) extend(w *SetWatch) Full {
-	f := Full{Len: s.present}
-	sum := s.sum
-	f.Resources = s.encode(func(m *member) bool {
-		if !w.knew(m) {
-			return false
-		}
-		f.Len++
-		sum += digest(m.resource)
-		return true
-	})
-	f.Version, f.Hash = formatHash(sum), sum
-	return f
-}
-
-// changes calls changed for each member that is new or changed to the watcher.
-func (s *Set) changes(w *SetWatch, changed func(*Resource)) {
+// changes calls changed for each member that is new or changed to the watcher, and
+// for those with an error that is.
+func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := s.after(w); m != nil; m = m.next {
-		if !m.removed && m.seq > w.ahead {
-			changed(m.resource)
+		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
+			changed(Member{Name: m.resource.name, News: Changed, Resource: m.resource})
+		}
+	}
+	for n := range s.notes.after(w.noted) {
+		if n.err != nil && n.failed > w.noted {
+			changed(Member{Name: n.key, Err: n.err})
 		}
 	}
 }
@@ -297,16 +398,20 @@ func (s *Set) version() string {
 	return formatHash(s.sum)
 }
 
-// encode puts all members in a body that have not been removed, or that keep
-// wants nevertheless.
-func (s *Set) encode(keep func(*member) bool) mem.Buffer {
+// encodeIf makes a state of the members that keep wants, under a version that is
+// a hash over them.
+func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 	var parts mem.BufferSlice
+	var full Full
 	for m := s.order.front; m != nil; m = m.next {
-		if !m.removed || keep(m) {
-			parts = m.resource.AppendSotW(parts, m.resource.name)
+		if keep(m) {
+			parts = m.resource.AppendSotW(parts, m.resource.name, f)
+			full.Len++
+			full.Hash += digest(m.resource)
 		}
 	}
 	body := make([]byte, parts.Len())
 	parts.CopyTo(body)
-	return mem.SliceBuffer(body)
+	full.Version, full.Resources = formatHash(full.Hash), mem.SliceBuffer(body)
+	return full
 }

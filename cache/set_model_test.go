@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -13,7 +14,9 @@ type modelSet struct {
 	c        *Cache
 	s        *Set
 	members  map[string]uint64 // hash of the content
-	changed  map[string]int    // how often the member has changed
+	ttl      map[string]time.Duration
+	errs     map[string]Error
+	changed  map[string]int // how often the member has changed
 	watchers []*modelWatcher
 }
 
@@ -25,10 +28,22 @@ type modelWatcher struct {
 	again map[string]bool // told since the watcher began anew; nil if it has read all since
 }
 
-func (m *modelSet) set(name string, hash uint64, there bool) (changed bool) {
+// set takes a change, and says whether a watcher is to be told of it. A heartbeat,
+// and a TTL that came or went, are no changes of the content.
+func (m *modelSet) set(name string, r *Resource) (tell bool) {
+	var hash uint64
+	var ttl time.Duration
+	there := r != nil
+	if there {
+		hash, ttl = r.Hash(), r.TTL()
+	}
 	old, was := m.members[name]
-	if was == there && old == hash {
-		return false
+	_, failed := m.errs[name]
+	delete(m.errs, name)
+	alive := m.ttl[name]+ttl > 0
+	m.ttl[name] = ttl
+	if was == there && old == hash && !(there && failed) {
+		return there && alive
 	}
 	if there {
 		m.members[name] = hash
@@ -36,6 +51,15 @@ func (m *modelSet) set(name string, hash uint64, there bool) (changed bool) {
 		delete(m.members, name)
 	}
 	m.changed[name]++
+	return true
+}
+
+// fail takes an error of a name.
+func (m *modelSet) fail(name string, err *Error) (tell bool) {
+	if m.errs[name] == *err {
+		return false
+	}
+	m.errs[name] = *err
 	return true
 }
 
@@ -52,24 +76,41 @@ func (m *modelSet) tell(t *rapid.T, changed bool) {
 }
 
 func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
-	all := m.s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+	all := m.s.Since(&w.SetWatch, func(told Member) bool {
 		if n == 0 {
 			return false
 		}
 		n--
-		if r == nil {
+		name := told.Name
+		if told.Err != nil && *told.Err != m.errs[name] {
+			t.Fatalf("%s: the error %v was told, and is %v", name, told.Err, m.errs[name])
+		}
+		switch told.News {
+		case Removed:
 			if _, there := m.members[name]; there {
 				t.Fatalf("%s was told to be removed", name)
 			}
 			delete(w.have, name)
-		} else {
+		case Changed:
 			if m.changed[name] == w.taken[name] {
 				t.Fatalf("%s was told again without a change", name)
 			}
-			w.have[name] = r.Hash()
+			w.have[name] = told.Resource.Hash()
 			if w.again != nil {
 				w.again[name] = true
 			}
+		case Alive, TTLChanged:
+			if m.changed[name] != w.taken[name] {
+				t.Fatalf("%s has changed, and was told to live", name)
+			}
+			if told.Resource.TTL() != m.ttl[name] {
+				t.Fatalf("%s: TTL %v, want %v", name, told.Resource.TTL(), m.ttl[name])
+			}
+		case Nothing:
+			if told.Err == nil {
+				t.Fatalf("nothing was told of %s", name)
+			}
+			return true // it says nothing of the content
 		}
 		w.taken[name] = m.changed[name]
 		return true
@@ -95,7 +136,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c, s, _ := newWatchedSet(t)
 		full(c, "")
-		m := &modelSet{c: c, s: s, members: map[string]uint64{}, changed: map[string]int{}}
+		m := &modelSet{c: c, s: s, members: map[string]uint64{}, ttl: map[string]time.Duration{}, errs: map[string]Error{}, changed: map[string]int{}}
 		draw := func(t *rapid.T, what string) (Change, bool) {
 			name := rapid.SampledFrom(names).Draw(t, what)
 			switch rapid.IntRange(0, 5).Draw(t, "content") {
@@ -104,7 +145,9 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			case 2:
 				return Change{Name: name, Err: unavailable}, false
 			default:
-				return put(name, rapid.StringMatching("[xyz]").Draw(t, "letter")), true
+				change := put(name, rapid.StringMatching("[xyz]").Draw(t, "letter"))
+				change.Resource = change.Resource.WithTTL(time.Duration(rapid.IntRange(0, 2).Draw(t, "ttl")))
+				return change, true
 			}
 		}
 		watcher := func(t *rapid.T) *modelWatcher {
@@ -118,13 +161,11 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				var changes []Change
 				changed := false
 				for range rapid.IntRange(0, 4).Draw(t, "changes") {
-					change, there := draw(t, "name")
+					change, _ := draw(t, "name")
 					if change.Err == nil {
-						var hash uint64
-						if there {
-							hash = change.Resource.Hash()
-						}
-						changed = m.set(change.Name, hash, there) || changed
+						changed = m.set(change.Name, change.Resource) || changed
+					} else {
+						changed = m.fail(change.Name, change.Err) || changed
 					}
 					changes = append(changes, change)
 				}
@@ -143,12 +184,14 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 					said[change.Name] = true
 					changes = append(changes, change)
 					if there {
-						changed = m.set(change.Name, change.Resource.Hash(), true) || changed
+						changed = m.set(change.Name, change.Resource) || changed
+					} else {
+						changed = m.fail(change.Name, change.Err) || changed
 					}
 				}
 				for _, name := range names {
 					if !said[name] {
-						changed = m.set(name, 0, false) || changed
+						changed = m.set(name, nil) || changed
 					}
 				}
 				full(c, rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "version"), changes...)
@@ -182,7 +225,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"read full": func(t *rapid.T) {
 				w := watcher(t)
-				s.Full(&w.SetWatch, func(*Resource) {}, noLook)
+				s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
 				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
 				w.again = nil
 			},

@@ -36,16 +36,16 @@ func full(c *Cache, version string, changes ...Change) {
 
 // since reads at most n changes, all if n is negative, printed.
 func since(s *Set, w *SetWatch, n int) (changes []string, all bool) {
-	all = s.Since(w, func(name string, r *Resource) bool {
+	all = s.Since(w, func(m Member) bool {
 		if n == 0 {
 			return false
 		}
 		n--
-		if r == nil {
-			changes = append(changes, "-"+name)
-		} else {
-			changes = append(changes, "+"+name)
+		what := map[News]string{Changed: "+", Removed: "-", Alive: "=", TTLChanged: "~"}[m.News]
+		if m.Err != nil {
+			what += "!"
 		}
+		changes = append(changes, what+m.Name)
 		return true
 	})
 	return changes, all
@@ -115,7 +115,52 @@ func TestMemberThatCouldNotBeHadStays(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "+a", "+b")
 	full(c, "2", Change{Name: "a", Err: unavailable}, put("b", "1"))
 	delta(c, Change{Name: "b", Err: unavailable})
+	expectSince(t, s, &w.SetWatch, "!a", "!b")
+	if s.Len() != 2 {
+		t.Errorf("%d members, want 2", s.Len())
+	}
+	// The same again is nothing new, and what comes after it is, though it is the
+	// same as before.
+	delta(c, Change{Name: "b", Err: unavailable})
 	expectSince(t, s, &w.SetWatch)
+	delta(c, put("b", "1"))
+	expectSince(t, s, &w.SetWatch, "+b")
+}
+
+// xDS: "TTL": heartbeats are told as such, and what came as a whole needs none.
+func TestHeartbeatsOfMembers(t *testing.T) {
+	c, s, w := newWatchedSet(t)
+	withTTL := func(name, content string, ttl time.Duration) Change {
+		change := put(name, content)
+		change.Resource = change.Resource.WithTTL(ttl)
+		return change
+	}
+	full(c, "1", withTTL("a", "1", time.Minute), put("b", "1"))
+	delta(c, withTTL("a", "1", time.Minute))
+	expectSince(t, s, &w.SetWatch, "+a", "+b")
+	delta(c, withTTL("a", "1", time.Minute), put("b", "2"))
+	if changes, _, beats := s.Due(&w.SetWatch, WithTTL); !changes || !beats {
+		t.Errorf("changes %v, beats %v are due, want both", changes, beats)
+	}
+	expectSince(t, s, &w.SetWatch, "+b", "=a")
+	delta(c, put("a", "1"))
+	if changes, _, _ := s.Due(&w.SetWatch, WithTTL); !changes {
+		t.Error("the end of the TTL is not due")
+	}
+	expectSince(t, s, &w.SetWatch, "~a")
+	delta(c, withTTL("a", "1", time.Minute))
+	delta(c, withTTL("a", "2", time.Minute))
+	expectSince(t, s, &w.SetWatch, "+a")
+	delta(c, withTTL("a", "2", time.Minute))
+	delta(c, gone("a"))
+	expectSince(t, s, &w.SetWatch, "-a")
+	// Who does not know of TTLs is told of none of that.
+	delta(c, withTTL("a", "3", time.Minute))
+	expectSince(t, s, &w.SetWatch, "+a")
+	delta(c, withTTL("a", "3", time.Minute))
+	if changes, removals, beats := s.Due(&w.SetWatch, 0); changes || removals || beats {
+		t.Errorf("%v, %v, %v: something is due of a heartbeat", changes, removals, beats)
+	}
 }
 
 // What the authority said of it changes nothing about a member being gone.
@@ -185,7 +230,7 @@ func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	delta(c, put("a", "1"), put("b", "1"), gone("a"), put("c", "2"))
-	f := s.Full(&w.SetWatch, func(*Resource) {}, noLook)
+	f := s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
 	var response discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &response); err != nil {
 		t.Fatal(err)
@@ -199,15 +244,15 @@ func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 		}
 	}
 	expectSince(t, s, &w.SetWatch)
-	if other := s.Full(&SetWatch{}, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the same state was encoded twice")
 	}
 	delta(c, put("c", "2"))
-	if other := s.Full(&SetWatch{}, func(*Resource) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the unchanged state was encoded again")
 	}
 	delta(c, gone("b"), gone("c"))
-	if f := s.Full(&w.SetWatch, func(*Resource) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
+	if f := s.Full(&w.SetWatch, 0, func(Member) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
 		t.Errorf("of an empty set: %d resources, %d bytes", f.Len, f.Resources.Len())
 	}
 	delta(c, put("d", "1"))
@@ -223,7 +268,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 		if got := s.version(); got != want {
 			t.Errorf("%s: version %s, want %s", what, got, want)
 		}
-		if got := s.Full(&SetWatch{}, func(*Resource) {}, noLook).Version; got != want {
+		if got := s.Full(&SetWatch{}, 0, func(Member) {}, noLook).Version; got != want {
 			t.Errorf("%s: full version %s, want %s", what, got, want)
 		}
 	}
@@ -283,7 +328,8 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 		}
 		fresh, freshSet, _ := newWatchedSet(t)
 		var now []Change
-		s.Since(&SetWatch{}, func(name string, r *Resource) bool {
+		s.Since(&SetWatch{}, func(m Member) bool {
+			name, r := told(m)
 			// What is served: the member under the name that it came with.
 			now = append(now, Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: r.Value()})})
 			return true
@@ -323,7 +369,8 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 			t.Errorf("knowing %d: up to %d members are kept, want at most %d", known, most, limit)
 		}
 		removals := map[string]bool{}
-		s.Since(&w.SetWatch, func(name string, r *Resource) bool {
+		s.Since(&w.SetWatch, func(m Member) bool {
+			name, r := told(m)
 			if r == nil {
 				removals[name] = true
 			}

@@ -10,35 +10,82 @@ import (
 
 // put takes a member's new state, and says whether clients would notice.
 func (s *Set) put(key string, r *Resource) bool {
-	m := s.members[key]
+	m, n := s.members[key], s.notes.byKey[key]
 	switch {
 	case m == nil && r == nil, m != nil && m.removed && r == nil:
+		s.notes.remove(n)
 		return false
 	case m == nil:
 		m = &member{key: key, born: s.seq + 1}
 		s.members[key] = m
-	case !m.removed && r != nil && m.resource.hash == r.hash:
+	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
+		// An error that was told, and is over, makes it new.
+		s.order.remove(m)
+	case m.resource.ttl+r.ttl > 0:
+		s.beat(m, r)
+		return true
+	default:
 		if m.resource.name == r.name {
 			m.resource = r // of another version, perhaps
 		}
 		return false
-	default:
-		s.order.remove(m)
-		if !m.removed {
-			s.present--
-			s.sum -= digest(m.resource)
-		}
 	}
+	s.notes.remove(n)
+	s.count(m, -1)
 	s.seq++
 	m.seq, m.removed = s.seq, r == nil
 	s.order.pushBack(m)
 	if r != nil {
 		m.resource = r
-		s.present++
-		s.sum += digest(r)
 	}
-	s.body, s.extended = nil, extended{}
+	s.count(m, 1)
+	s.bodies, s.extended = nil, extended{}
 	return true
+}
+
+// putError notes why a name's newest state could not be had, and says whether
+// clients would notice.
+func (s *Set) putError(key string, err *Error) bool {
+	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
+		return false
+	}
+	s.seq++
+	n := s.notes.renew(key, s.seq)
+	n.failed, n.err = s.seq, err
+	return true
+}
+
+// beat takes a heartbeat of a member, or what comes to the same, or a TTL where
+// there was none or the other way round.
+func (s *Set) beat(m *member, r *Resource) {
+	s.seq++
+	n := s.notes.renew(m.key, s.seq)
+	if m.resource.ttl != r.ttl {
+		s.bodies, s.extended = nil, extended{}
+	}
+	if m.resource.lives(r) {
+		m.resource, n.beat = m.resource.beaten(r), s.seq
+		return
+	}
+	s.count(m, -1)
+	m.resource, n.whole = r, s.seq
+	s.count(m, 1)
+}
+
+// count adds a member to what is counted of those that are present, or takes it
+// away.
+func (s *Set) count(m *member, n int) {
+	if m.resource == nil || m.removed {
+		return
+	}
+	s.present += n
+	s.sum += uint64(n) * digest(m.resource)
+	if m.resource.ttl > 0 {
+		s.withTTL += n
+	}
+	if m.resource.doNotCache {
+		s.withheld += n
+	}
 }
 
 // apply takes an update, and tells the watchers if clients would notice.
@@ -48,29 +95,23 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
-	changed := s.status != Present
+	changed, before := s.status != Present, s.sum
 	s.status, s.err = Present, nil
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
 	}
-	if u.Full {
-		s.failed = nil
-	}
 	for _, c := range u.Changes {
-		if c.Err == nil || c.Gone {
-			delete(s.failed, c.Name)
+		if c.Err == nil || c.Resource != nil || c.Gone {
 			changed = s.put(c.Name, c.Resource) || changed
-		} else if m := s.members[c.Name]; m == nil || m.removed {
-			if s.failed == nil {
-				s.failed = map[string]struct{}{}
-			}
-			s.failed[c.Name] = struct{}{}
+		}
+		if c.Err != nil && !c.Gone {
+			changed = s.putError(c.Name, c.Err) || changed
 		}
 	}
 	switch {
 	case u.Version != "" && u.Full:
 		s.originVersion = u.Version
-	case changed:
+	case s.sum != before:
 		s.originVersion = ""
 	}
 	if len(s.members)-s.present > s.sweepAt {
@@ -114,6 +155,11 @@ func (s *Set) removeAllBut(changes []Change) (changed bool) {
 			break
 		}
 		m = next
+	}
+	for key, n := range s.notes.byKey {
+		if _, ok := keep[key]; !ok {
+			s.notes.remove(n)
+		}
 	}
 	return changed
 }

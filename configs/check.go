@@ -193,6 +193,7 @@ func (k *checker) server(path string, s Server) {
 		}
 	}
 	k.keepalive(path+".keepalive", s.Keepalive, 10*time.Second)
+	k.polling(path, s)
 	if s.Backoff.Base > s.Backoff.Max {
 		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
 	}
@@ -202,6 +203,30 @@ func (k *checker) server(path string, s Server) {
 		} else {
 			k.fail(path+".tls.key_file", "missing (want the key of cert_file, or neither)")
 		}
+	}
+}
+
+// polling checks what goes with one of REST and gRPC only.
+func (k *checker) polling(path string, s Server) {
+	if k.isUnread(path + ".protocol") {
+		return // it may be the other that is meant
+	}
+	if s.Protocol != ProtocolREST {
+		for _, key := range []string{".poll_interval", ".request_timeout"} {
+			if k.has(path + key) {
+				k.fail(path+key, "is for protocol rest, and this is %s (want no such key, or protocol: rest)", s.Protocol)
+			}
+		}
+		return
+	}
+	if s.Aggregated {
+		k.fail(path+".aggregated", "is true, but REST-JSON asks for each type by itself (want no such key)")
+	}
+	if k.has(path + ".keepalive") {
+		k.fail(path+".keepalive", "is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)")
+	}
+	if shortest := 100 * time.Millisecond; s.PollInterval < shortest {
+		k.fail(path+".poll_interval", "%s is too short (want %s or more)", s.PollInterval, shortest)
 	}
 }
 

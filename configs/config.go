@@ -127,6 +127,14 @@ type Server struct {
 	Address string `mapstructure:"address"`
 	// Protocol is the form of xDS to speak.
 	Protocol Protocol `mapstructure:"protocol"`
+	// Aggregated says that all types are asked for on one stream. Otherwise each
+	// has its own, from its own service, and between types there is no order. With
+	// ProtocolREST it is false, and cannot be anything else.
+	Aggregated bool `mapstructure:"aggregated"`
+	// PollInterval is the time from one request to the next, of ProtocolREST only.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+	// RequestTimeout is how long a request may be held, of ProtocolREST only.
+	RequestTimeout time.Duration `mapstructure:"request_timeout"`
 	// MaxResponseBytes is the largest response that is read from the server. A
 	// larger one ends the stream.
 	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`

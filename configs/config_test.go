@@ -42,6 +42,8 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"node.id", c.Node.ID, hostname()},
 		{"node.cluster", c.Node.Cluster, "xds-relay"},
 		{"server protocol", s.Protocol, ProtocolAuto},
+		{"server aggregated", s.Aggregated, true},
+		{"server poll_interval", s.PollInterval, time.Duration(0)},
 		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
 		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
 		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
@@ -68,6 +70,7 @@ authorities:
     servers:
       - address: cp:443
         protocol: sotw
+        aggregated: false
         max_response_bytes: 1GiB
         keepalive: {time: 10s}
         backoff: {max: 1s}
@@ -98,12 +101,14 @@ cache: {linger: 1ms, idle_entries: 1}
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxResponseBytes: 1 << 30,
-			Keepalive: Keepalive{10 * time.Second, 20 * time.Second}, Backoff: Backoff{time.Second, time.Second},
+			Aggregated: false,
+			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{},
 		}}},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
-			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
+			Aggregated: true,
+			Keepalive:  Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{"a", "b", "c", "d"},
 		}}},
 		{Name: "", Directory: "files"},
@@ -116,6 +121,21 @@ cache: {linger: 1ms, idle_entries: 1}
 	}
 	if want := (Cache{time.Millisecond, 1}); c.Cache != want {
 		t.Errorf("cache: got %+v, want %+v", c.Cache, want)
+	}
+}
+
+func TestServersThatArePolledHaveDefaultsOfTheirOwn(t *testing.T) {
+	c := mustParse(t, `
+listeners: [{address: ":18000"}]
+authorities:
+  - {name: a, servers: [{address: "cp:80", protocol: rest}]}
+  - {name: b, servers: [{address: "cp:80", protocol: rest, poll_interval: 100ms, request_timeout: 5m, aggregated: false}]}
+`)
+	if s := c.Authorities[0].Servers[0]; s.Aggregated || s.PollInterval != 5*time.Second || s.RequestTimeout != time.Minute {
+		t.Errorf("got %+v", s)
+	}
+	if s := c.Authorities[1].Servers[0]; s.Aggregated || s.PollInterval != 100*time.Millisecond || s.RequestTimeout != 5*time.Minute {
+		t.Errorf("got %+v", s)
 	}
 }
 

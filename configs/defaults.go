@@ -3,6 +3,7 @@ package configs
 // This file is the values of what a configuration leaves out.
 
 import (
+	"fmt"
 	"os"
 	"time"
 )
@@ -34,6 +35,10 @@ const (
 	defaultServerKeepaliveTime = 5 * time.Minute
 	defaultKeepaliveTimeout    = 20 * time.Second
 
+	defaultPollInterval = 5 * time.Second
+	// For servers that hold a request until there is something new.
+	defaultRequestTimeout = time.Minute
+
 	defaultBackoffBase = time.Second
 	// Shorter than gRPC's two minutes: nothing new reaches any client until
 	// the relay is back, and there is one connection, not one per client.
@@ -45,7 +50,7 @@ const (
 )
 
 // setDefaults fills in what c leaves out. Zero means left out: where it could
-// be written, the checks of shape.go refuse it.
+// be written, the checks of shape.go refuse it; of a boolean, source says.
 func (c *Config) setDefaults() {
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
@@ -64,6 +69,12 @@ func (c *Config) setDefaults() {
 		for j := range c.Authorities[i].Servers {
 			s := &c.Authorities[i].Servers[j]
 			setDefault(&s.Protocol, ProtocolAuto)
+			if s.Protocol == ProtocolREST {
+				setDefault(&s.PollInterval, defaultPollInterval)
+				setDefault(&s.RequestTimeout, defaultRequestTimeout)
+			} else if !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].aggregated", i, j)) {
+				s.Aggregated = true
+			}
 			setDefault(&s.MaxResponseBytes, defaultMaxResponseBytes)
 			setDefault(&s.Keepalive.Time, defaultServerKeepaliveTime)
 			setDefault(&s.Keepalive.Timeout, defaultKeepaliveTimeout)

@@ -114,8 +114,18 @@ relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certifica
 	{"a server without host", listener + "authorities: [{name: a, servers: [{address: ':1'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: ":1" has no host (want host:port)`},
 	{"a server on port 0", listener + "authorities: [{name: a, servers: [{address: 'a:0'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "0" is not a port in "a:0" (want 1 to 65535)`},
 	{"a server on a named port", listener + "authorities: [{name: a, servers: [{address: 'a:https'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "https" is not a port in "a:https" (want 1 to 65535)`},
-	{"a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: grpc}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "grpc" is not a protocol (want auto, delta or sotw)`},
+	{"a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: grpc}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "grpc" is not a protocol (want auto, delta, sotw or rest)`},
 	{"a number for a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: 3}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: 3 is a number (want text: "3")`},
+	{"text for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: yes}]}]\n", `relay.yaml:2: authorities[0].servers[0].aggregated: "yes" is text (want true or false)`},
+	{"a list for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: []}]}]\n", `relay.yaml:2: authorities[0].servers[0].aggregated: is a list (want true or false)`},
+	{"polling without REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', poll_interval: 5s, request_timeout: 5s}]}]\n", `
+relay.yaml:2: authorities[0].servers[0].poll_interval: is for protocol rest, and this is auto (want no such key, or protocol: rest)
+relay.yaml:2: authorities[0].servers[0].request_timeout: is for protocol rest, and this is auto (want no such key, or protocol: rest)`},
+	{"polling with a misspelled REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: REST, poll_interval: 5s}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "REST" is not a protocol (want auto, delta, sotw or rest)`},
+	{"what does not go with REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: rest, aggregated: true, poll_interval: 1ms, keepalive: {time: 1m}}]}]\n", `
+relay.yaml:2: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
+relay.yaml:2: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)
+relay.yaml:2: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
 	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
 	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
@@ -157,7 +167,7 @@ authorities:
   - name: cloud.example.com
     servers:
       - address: cp.example.com
-        protocol: rest
+        protocol: xml
         keepalive: 5m
   - name: [onprem]
     directory: .
@@ -179,7 +189,7 @@ relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, max_re
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
-relay.yaml:11: authorities[0].servers[0].protocol: "rest" is not a protocol (want auto, delta or sotw)
+relay.yaml:11: authorities[0].servers[0].protocol: "xml" is not a protocol (want auto, delta, sotw or rest)
 relay.yaml:12: authorities[0].servers[0].keepalive: "5m" is text (want a map with time, timeout)
 relay.yaml:13: authorities[1].name: is a list (want text)
 relay.yaml:15: authorities[2].name: "cloud.example.com" is already authorities[0] (want each name once)

@@ -69,6 +69,11 @@ func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool)
 		return s.walkList(n, t, path)
 	case t.Kind() == reflect.Int:
 		return s.walkInt(n, path)
+	case t.Kind() == reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+			return s.wrongType(n, t, path)
+		}
+		return true
 	default:
 		return s.walkString(n, path, allowEmpty)
 	}
@@ -296,6 +301,8 @@ func want(t reflect.Type) string {
 		return `a list, each entry with "- " before it`
 	case t.Kind() == reflect.Int:
 		return "a whole number"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
 	}
 	return "text"
 }

@@ -55,14 +55,15 @@ const (
 	ProtocolAuto  Protocol = "auto"  // delta, and SotW with servers that do not know delta
 	ProtocolDelta Protocol = "delta" // incremental
 	ProtocolSotW  Protocol = "sotw"  // state of the world
+	ProtocolREST  Protocol = "rest"  // state of the world in JSON, by polling
 )
 
 // UnmarshalText sets p from its notation.
 func (p *Protocol) UnmarshalText(text []byte) error {
 	switch q := Protocol(text); q {
-	case ProtocolAuto, ProtocolDelta, ProtocolSotW:
+	case ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST:
 		*p = q
 		return nil
 	}
-	return fmt.Errorf("%q is not a protocol (want %s, %s or %s)", text, ProtocolAuto, ProtocolDelta, ProtocolSotW)
+	return fmt.Errorf("%q is not a protocol (want %s, %s, %s or %s)", text, ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST)
 }

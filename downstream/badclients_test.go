@@ -60,7 +60,7 @@ func newBadRelay(t *testing.T, l Limits, o ListenerOptions) *badRelay {
 
 // bound is how long the good client may wait for an update. It takes much less
 // than a millisecond, and machines that run tests are busy.
-const bound = 5 * time.Second
+const bound = 30 * time.Second
 
 // serveGood has the good client get an update, and says whether it did.
 func (r *badRelay) serveGood() bool {

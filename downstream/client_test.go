@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -149,8 +150,15 @@ type received struct {
 type receivedResource struct {
 	name    string // SotW: the name inside
 	inside  string
-	version string // delta
+	version string // delta, or wrapped
 	content string
+	// What is only in a Resource.
+	wrapped     bool // SotW
+	ttl         time.Duration
+	beat        bool // there is no resource in it
+	aliases     []string
+	locator     bool // named by resource_name
+	constraints string
 }
 
 type receivedError struct {
@@ -170,10 +178,11 @@ func decode(t tb, form string, r *response) *received {
 			t.Fatalf("the client cannot decode a delta response: %v", err)
 		}
 		got.typeURL, got.nonce, got.removed, errs = m.GetTypeUrl(), m.GetNonce(), m.GetRemovedResources(), m.GetResourceErrors()
+		for _, n := range m.GetRemovedResourceNames() {
+			got.removed = append(got.removed, n.GetName()+showConstraints(n))
+		}
 		for _, res := range m.GetResources() {
-			x := openAny(t, m.GetTypeUrl(), res.GetResource())
-			x.name, x.version = res.GetName(), res.GetVersion()
-			got.resources = append(got.resources, x)
+			got.resources = append(got.resources, openResource(t, m.GetTypeUrl(), res))
 		}
 	} else {
 		var m discoveryv3.DiscoveryResponse
@@ -182,6 +191,16 @@ func decode(t tb, form string, r *response) *received {
 		}
 		got.typeURL, got.nonce, got.version, errs = m.GetTypeUrl(), m.GetNonce(), m.GetVersionInfo(), m.GetResourceErrors()
 		for _, res := range m.GetResources() {
+			if res.GetTypeUrl() == cache.WrappedTypeURL {
+				var inside discoveryv3.Resource
+				if err := res.UnmarshalTo(&inside); err != nil {
+					t.Fatalf("the client cannot decode a Resource: %v", err)
+				}
+				x := openResource(t, m.GetTypeUrl(), &inside)
+				x.wrapped = true
+				got.resources = append(got.resources, x)
+				continue
+			}
 			x := openAny(t, m.GetTypeUrl(), res)
 			x.name = x.inside
 			got.resources = append(got.resources, x)
@@ -193,6 +212,31 @@ func decode(t tb, form string, r *response) *received {
 	// The order within a response means nothing.
 	slices.SortStableFunc(got.resources, func(a, b receivedResource) int { return strings.Compare(a.name, b.name) })
 	return got
+}
+
+// showConstraints shows those of a variant that tests have: {env=prod}.
+func showConstraints(n *discoveryv3.ResourceName) string {
+	c := n.GetDynamicParameterConstraints().GetConstraint()
+	if c == nil {
+		return "{}"
+	}
+	return "{" + c.GetKey() + "=" + c.GetValue() + "}"
+}
+
+func openResource(t tb, typeURL string, res *discoveryv3.Resource) (x receivedResource) {
+	t.Helper()
+	if res.GetResource() != nil {
+		x = openAny(t, typeURL, res.GetResource())
+	}
+	x.name, x.version = res.GetName(), res.GetVersion()
+	x.beat, x.ttl, x.aliases = res.GetResource() == nil, res.GetTtl().AsDuration(), res.GetAliases()
+	if n := res.GetResourceName(); n != nil {
+		if x.name != "" {
+			t.Errorf("%q has both name and resource_name", x.name)
+		}
+		x.name, x.locator, x.constraints = n.GetName(), true, showConstraints(n)
+	}
+	return x
 }
 
 func openAny(t tb, typeURL string, a *anypb.Any) receivedResource {
@@ -216,10 +260,14 @@ func (r *received) check(t tb, limit int) {
 	seen := map[string]bool{}
 	for _, res := range r.resources {
 		// xDS: "Duplicate Resource Names"
-		if seen[res.name] {
-			t.Errorf("%q is in one response twice:\n%s", res.name, r)
+		id := res.name + res.constraints
+		if seen[id] {
+			t.Errorf("%q is in one response twice:\n%s", id, r)
 		}
-		seen[res.name] = true
+		seen[id] = true
+		if res.beat && (res.ttl == 0 || res.version == "") {
+			t.Errorf("%q is a heartbeat without TTL or version:\n%s", res.name, r)
+		}
 	}
 	for _, name := range r.removed {
 		if seen[name] {
@@ -244,11 +292,25 @@ func (r *received) String() string {
 	}
 	for _, res := range r.resources {
 		fmt.Fprintf(&b, "\n  %s", res.name)
-		if r.form == deltaForm.name {
+		b.WriteString(res.constraints)
+		if r.form == deltaForm.name || res.wrapped {
 			fmt.Fprintf(&b, "@%s", res.version)
 		}
-		fmt.Fprintf(&b, " = %s", abbreviate(res.content))
-		if res.inside != res.name {
+		if res.beat {
+			b.WriteString(" lives on")
+		} else {
+			fmt.Fprintf(&b, " = %s", abbreviate(res.content))
+		}
+		if res.ttl > 0 {
+			fmt.Fprintf(&b, " ttl=%v", res.ttl)
+		}
+		if res.wrapped {
+			b.WriteString(" (wrapped)")
+		}
+		if res.aliases != nil {
+			fmt.Fprintf(&b, " aliases=%v", res.aliases)
+		}
+		if !res.beat && res.inside != res.name {
 			fmt.Fprintf(&b, " (named %q inside)", res.inside)
 		}
 	}

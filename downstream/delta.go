@@ -18,14 +18,16 @@ const maxUnanswered = 16
 // xDS: "Incremental xDS".
 type deltaSession struct {
 	subscriptions
-	begun   bool // a request has been taken
-	resumed bool // the client holds something from an earlier stream
+	begun bool // a request has been taken
+	// explicit: there was a subscription, so that no names do not mean the wildcard.
+	explicit bool
+	resumed  bool // the client holds something from an earlier stream
 	// initial are the versions that the client holds from an earlier stream, of
 	// what it has not been told yet. xDS: "initial_resource_versions".
 	initial map[string]string
-	// gone are names to be told as removed, with the reason if there is one. A
-	// name that comes back before that leaves it.
-	gone map[string]*cache.Error
+	// gone is what is to be told as removed: keys of subscriptions, and names of the
+	// wildcard's members. What comes back before that leaves it.
+	gone map[string]removal
 	// uncovered are names whose subscription ended while the wildcard may cover
 	// them, until that is answered. xDS: "Unsubscribing from Resources".
 	uncovered map[string]struct{}
@@ -33,8 +35,14 @@ type deltaSession struct {
 	unanswered []sentResponse
 }
 
+// removal is something to be told as removed.
+type removal struct {
+	err *cache.Error    // the reason, if there is one
+	was *cache.Resource // what the client held, if it is known
+}
+
 func newDeltaSession(s subscriptions) *deltaSession {
-	return &deltaSession{subscriptions: s, gone: map[string]*cache.Error{}, uncovered: map[string]struct{}{}}
+	return &deltaSession{subscriptions: s, gone: map[string]removal{}, uncovered: map[string]struct{}{}}
 }
 
 // request takes a client's request, and returns the NACK if it is one.
@@ -44,18 +52,28 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 		d.initial = req.GetInitialResourceVersions()
 		d.resumed = len(d.initial) > 0
 	}
+	add := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceLocatorsSubscribe())
+	drop := len(req.GetResourceNamesUnsubscribe()) + len(req.GetResourceLocatorsUnsubscribe())
 	// Unsubscribing first: a name that is in both lists is asked for anew.
 	for _, name := range req.GetResourceNamesUnsubscribe() {
-		d.unsubscribeOne(name)
+		d.unsubscribeOne(byName(name))
+	}
+	for _, l := range req.GetResourceLocatorsUnsubscribe() {
+		d.unsubscribeOne(byLocator(l))
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
-		d.subscribeOne(name)
+		d.subscribeOne(byName(name))
 	}
-	// xDS: "Incremental xDS": a first request without names in either list is a
-	// wildcard.
-	if first && len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe()) == 0 {
-		d.subscribeWildcard()
+	for _, l := range req.GetResourceLocatorsSubscribe() {
+		d.subscribeOne(byLocator(l))
 	}
+	// xDS: "Incremental xDS", "How the client specifies what resources to return": a
+	// request without names in either list is a wildcard, as long as there was no
+	// subscription.
+	if add+drop == 0 && !d.explicit && d.wild == nil {
+		d.subscribeWildcard(byName(cache.Wildcard))
+	}
+	d.explicit = d.explicit || add > 0 || d.wild != nil
 	d.begun = true
 	if first {
 		return nil
@@ -78,20 +96,21 @@ func (d *deltaSession) answer(nonce string, detail *statuspb.Status) *nack {
 	return d.reject(&r, detail)
 }
 
-func (d *deltaSession) subscribeOne(name string) {
-	if name == cache.Wildcard {
+func (d *deltaSession) subscribeOne(a asked) {
+	if a.name == cache.Wildcard {
 		if d.begun && d.wild != nil {
 			d.forgetInitial()
 		}
-		d.subscribeWildcard()
+		d.subscribeWildcard(a)
 		return
 	}
-	delete(d.gone, name)
-	delete(d.uncovered, name)
-	if d.begun && d.named[name] != nil {
-		delete(d.initial, name) // it may have forgotten that too
+	key := a.key()
+	delete(d.gone, key)
+	delete(d.uncovered, a.name)
+	if d.begun {
+		delete(d.initial, a.name) // that was for the first request
 	}
-	d.subscribe(name)
+	d.subscribe(a)
 }
 
 // forgetInitial makes all that the client holds of another version than it is:
@@ -103,18 +122,19 @@ func (d *deltaSession) forgetInitial() {
 	}
 }
 
-func (d *deltaSession) unsubscribeOne(name string) {
-	if name == cache.Wildcard {
+func (d *deltaSession) unsubscribeOne(a asked) {
+	if a.name == cache.Wildcard {
 		d.endWildcard()
 		return
 	}
-	if !d.unsubscribe(name) {
+	key := a.key()
+	if !d.unsubscribe(key) {
 		return
 	}
-	delete(d.gone, name)
-	delete(d.initial, name)
-	if d.wild != nil {
-		d.uncovered[name] = struct{}{}
+	delete(d.gone, key)
+	delete(d.initial, a.name)
+	if d.wild != nil && d.wild.asked.locator == a.locator && d.wild.asked.params == a.params {
+		d.uncovered[a.name] = struct{}{}
 	}
 }
 
@@ -125,7 +145,7 @@ func (d *deltaSession) endWildcard() {
 	}
 	d.unsubscribeWildcard()
 	clear(d.uncovered)
-	maps.DeleteFunc(d.gone, func(name string, _ *cache.Error) bool { return d.named[name] == nil })
+	maps.DeleteFunc(d.gone, func(key string, _ removal) bool { return d.named[key] == nil })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named[name] == nil })
 	d.resumed = len(d.initial) > 0
 }
@@ -193,26 +213,18 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 	case cache.Requested:
 		return true
 	case cache.Present:
-		if d.held(sub, st.Resource) {
-			return true
-		}
-		if !r.fits(st.Resource.Size()+2*len(sub.name), d.limit) {
-			return false
-		}
-		r.addDelta(sub.name, st.Resource)
-		r.noteChanged(st.Resource)
-		d.knows(sub, st.Resource)
+		return d.tellResource(r, sub, &st)
 	case cache.Absent:
-		_, waiting := d.gone[sub.name]
+		_, waiting := d.gone[sub.key]
 		if waiting || sub.told == toldAbsent {
 			return true
 		}
-		d.gone[sub.name] = st.Err
+		d.gone[sub.key] = removal{st.Err, st.Was}
 	case cache.Failed:
-		if sub.told == toldFailed {
+		if sub.told == toldFailed && sub.errTold == markError(st.Err) {
 			return true
 		}
-		if !d.tellError(r, sub.name, st.Err) {
+		if !d.tellError(r, sub, st.Err) {
 			return false
 		}
 		sub.told = toldFailed
@@ -220,30 +232,60 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 	return true
 }
 
-// tellError adds to r why a name cannot be given, and says whether it fitted.
-func (d *deltaSession) tellError(r *response, name string, err *cache.Error) bool {
-	if !r.fits(sizeError(name, err), d.limit) {
+// tellResource adds to r what is new about a name's resource.
+func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
+	res, form := st.Resource, sub.form()
+	switch held := d.held(sub, st); {
+	case held && !sub.beating(st):
+	case !r.fits(res.Size(sub.name(), form), d.limit):
 		return false
+	case held:
+		r.addDelta(sub.name(), res, form|cache.Heartbeat)
+		sub.beats = st.Beats
+	default:
+		r.addDelta(sub.name(), res, form)
+		r.noteChanged(res)
+		if sub.byLocator() && sub.told == toldResource && sub.rare.constraints != res.Constraints() {
+			r.addRemovedVariant(sub.name(), sub.rare.constraints)
+		}
+		d.knows(sub, st)
 	}
-	r.addError(fieldDeltaErrors, name, err)
+	if st.Err != nil && sub.errTold != markError(st.Err) {
+		return d.tellError(r, sub, st.Err)
+	}
 	return true
 }
 
-// held says whether the client has that content already.
-func (d *deltaSession) held(sub *nameSub, res *cache.Resource) bool {
-	version, ok := d.initial[sub.name]
-	if sub.told == toldResource && sub.hash == res.Hash() || ok && version == res.Version() {
-		d.knows(sub, res)
+// tellError adds to r why a name cannot be given, and says whether it fitted.
+func (d *deltaSession) tellError(r *response, sub *nameSub, err *cache.Error) bool {
+	if !r.fits(sizeError(sub.name(), err), d.limit) {
+		return false
+	}
+	r.addError(fieldDeltaErrors, sub.name(), err)
+	sub.errTold = markError(err)
+	return true
+}
+
+// held says whether the client has that content already. A client that was told
+// of an error is told the resource again when that is over.
+func (d *deltaSession) held(sub *nameSub, st *cache.State) bool {
+	version, ok := d.initial[sub.name()]
+	same := sub.told == toldResource && sub.hash == d.mark(st.Resource) && (sub.errTold == 0 || st.Err != nil)
+	if ok && version == st.Resource.Version() {
+		d.knows(sub, st)
 		return true
 	}
-	return false
+	return same
 }
 
 // knows notes that the client has that content.
-func (d *deltaSession) knows(sub *nameSub, res *cache.Resource) {
-	sub.told, sub.hash = toldResource, res.Hash()
-	delete(d.gone, sub.name)
-	delete(d.initial, sub.name)
+func (d *deltaSession) knows(sub *nameSub, st *cache.State) {
+	sub.told, sub.hash, sub.beats, sub.errTold = toldResource, d.mark(st.Resource), st.Beats, 0
+	if sub.byLocator() {
+		sub.rare.constraints = st.Resource.Constraints()
+	}
+	delete(d.gone, sub.key)
+	delete(d.initial, sub.name())
 }
 
 // tellWildcard adds to r what has changed in the wildcard.
@@ -254,13 +296,14 @@ func (d *deltaSession) tellWildcard(r *response) {
 		w.pending = false
 		return
 	case cache.Failed:
-		w.errTold = w.errTold || d.tellError(r, cache.Wildcard, err)
+		if !w.errTold && r.fits(sizeError(cache.Wildcard, err), d.limit) {
+			r.addError(fieldDeltaErrors, cache.Wildcard, err)
+			w.errTold = true
+		}
 		w.pending = !w.errTold
 		return
 	}
-	all := w.set.Since(&w.SetWatch, func(name string, res *cache.Resource) bool {
-		return d.tellMember(r, name, res)
-	})
+	all := w.set.Since(&w.SetWatch, func(m cache.Member) bool { return d.tellMember(r, m) })
 	if !all {
 		return
 	}
@@ -269,43 +312,71 @@ func (d *deltaSession) tellWildcard(r *response) {
 		w.fresh = false
 		// What the client holds and the wildcard does not have is gone.
 		for name := range d.initial {
-			if d.named[name] == nil && w.set.Member(name) == nil && !w.set.Failed(name) {
-				d.gone[name] = nil
+			if d.covering(name) == nil && w.set.Member(name) == nil && !w.set.Failed(name) {
+				d.gone[name] = removal{}
 				delete(d.initial, name)
 			}
 		}
 	}
 }
 
-// tellMember adds to r one change of the wildcard, and says whether it fitted.
-func (d *deltaSession) tellMember(r *response, name string, res *cache.Resource) bool {
-	sub := d.named[name]
-	if sub != nil && sub.known() {
+// tellMember adds to r what is new about a member of the wildcard, and says whether
+// it fitted.
+func (d *deltaSession) tellMember(r *response, m cache.Member) bool {
+	sub := d.covering(m.Name)
+	if sub != nil {
+		m.Err = nil
+	}
+	form, size := d.wildForm(), 0
+	switch {
+	case sub != nil && sub.known():
 		return true // its own entry tells
-	}
-	if res == nil {
-		d.gone[name] = nil
+	case m.News == cache.Removed:
+		d.gone[m.Name] = removal{was: m.Resource}
 		return true
+	case m.News == cache.Alive:
+		form |= cache.Heartbeat
 	}
-	if sub != nil && d.held(sub, res) {
-		return true
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(sub, m) {
+		m.News = cache.Nothing
 	}
-	if version, ok := d.initial[name]; ok && d.wild.fresh && version == res.Version() {
-		delete(d.initial, name)
-		return true
+	if m.News != cache.Nothing {
+		size = m.Resource.Size(m.Name, form)
 	}
-	if !r.fits(res.Size(), d.limit) {
+	if m.Err != nil {
+		size += sizeError(m.Name, m.Err)
+	}
+	if !r.fits(size, d.limit) {
 		return false
 	}
-	r.addDelta(name, res)
-	r.noteChanged(res)
-	delete(d.gone, name)
-	delete(d.initial, name)
-	delete(d.uncovered, name)
-	if sub != nil {
-		d.knows(sub, res)
+	if m.News != cache.Nothing {
+		r.addDelta(m.Name, m.Resource, form)
 	}
+	if m.Err != nil {
+		r.addError(fieldDeltaErrors, m.Name, m.Err)
+	}
+	if m.News == cache.Changed {
+		r.noteChanged(m.Resource)
+		delete(d.gone, m.Name)
+		delete(d.uncovered, m.Name)
+		if sub != nil {
+			d.knows(sub, &cache.State{Resource: m.Resource})
+		}
+	}
+	delete(d.initial, m.Name)
 	return true
+}
+
+// holds says whether the client has a member's content already.
+func (d *deltaSession) holds(sub *nameSub, m cache.Member) bool {
+	if m.News != cache.Changed {
+		return false
+	}
+	if sub != nil {
+		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+	}
+	version, ok := d.initial[m.Name]
+	return ok && d.wild.fresh && version == m.Resource.Version()
 }
 
 // tellUncovered answers the names that ended while a wildcard goes on: with the
@@ -318,9 +389,9 @@ func (d *deltaSession) tellUncovered(r *response) {
 		res := d.wild.set.Member(name)
 		switch {
 		case res == nil:
-			d.gone[name] = nil
-		case r.fits(res.Size(), d.limit):
-			r.addDelta(name, res)
+			d.gone[name] = removal{}
+		case r.fits(res.Size(name, d.wildForm()), d.limit):
+			r.addDelta(name, res, d.wildForm())
 		default:
 			return
 		}
@@ -332,24 +403,51 @@ func (d *deltaSession) tellGone(r *response) {
 	if len(d.gone) == 0 {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.gone)) {
-		size, err := len(name)+5, d.gone[name]
-		if err != nil {
-			size += sizeError(name, err)
+	for _, key := range slices.Sorted(maps.Keys(d.gone)) {
+		const overhead = 64
+		sub, g := d.named[key], d.gone[key]
+		name := key
+		if sub != nil {
+			name = sub.name()
+		}
+		size := 2*len(name) + overhead
+		if g.err != nil {
+			size += sizeError(name, g.err)
+		}
+		if g.was != nil {
+			size += len(g.was.Name()) + len(g.was.Constraints())
 		}
 		if !r.fits(size, d.limit) {
 			return
 		}
-		r.addRemoved(name)
+		d.addGone(r, sub, name, g.was)
 		// To a client that reads it, NOT_FOUND means a removal too.
-		if err != nil {
-			r.addError(fieldDeltaErrors, name, err)
+		if g.err != nil {
+			r.addError(fieldDeltaErrors, name, g.err)
 		}
-		delete(d.gone, name)
+		delete(d.gone, key)
 		delete(d.initial, name)
-		if sub := d.named[name]; sub != nil {
-			sub.told = toldAbsent
+		if sub != nil {
+			sub.told, sub.errTold = toldAbsent, 0
 		}
+	}
+}
+
+// addGone adds a removal to r, in the form in which the client was told the
+// resource.
+func (d *deltaSession) addGone(r *response, sub *nameSub, name string, was *cache.Resource) {
+	switch {
+	case sub != nil && sub.byLocator():
+		r.addRemovedVariant(name, sub.rare.constraints)
+	case sub == nil && was != nil && d.wild != nil && d.wild.asked.locator:
+		r.addRemovedVariant(name, was.Constraints())
+	default:
+		r.addRemoved(name)
+	}
+	// What an alias stood for is known under its own name, too.
+	if was != nil && was.Alias() && d.named[was.Name()] == nil && r.alias != was.Name() {
+		r.alias = was.Name()
+		r.addRemoved(was.Name())
 	}
 }
 
@@ -363,8 +461,10 @@ func (d *deltaSession) sent(r *response) {
 
 // resend has a name's resource sent again, though the client was told it.
 func (d *deltaSession) resend(name string) {
-	if sub := d.named[name]; sub != nil && sub.told == toldResource {
-		sub.told = toldNothing
-		sub.moveToPending()
+	for sub := range d.subsOf(name) {
+		if sub.told == toldResource {
+			sub.told = toldNothing
+			sub.moveToPending()
+		}
 	}
 }

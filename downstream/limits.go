@@ -217,7 +217,10 @@ func (st *stream) checkUntold() *excess {
 // deltaNames are all names in a request.
 func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, names := range [][]string{req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()} {
+		for _, names := range [][]string{
+			keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
+			keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
+		} {
 			for _, name := range names {
 				if !yield(name) {
 					return
@@ -234,19 +237,35 @@ func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 
 // sotwNames are all names in a request.
 func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {
-	return slices.Values(req.GetResourceNames())
+	return slices.Values(keys(req.GetResourceNames(), req.GetResourceLocators()))
+}
+
+// keys are what the subscriptions are kept under that a request is about.
+func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
+	if len(locators) == 0 {
+		return names
+	}
+	all := slices.Clone(names)
+	for _, l := range locators {
+		a := byLocator(l)
+		if a.name == cache.Wildcard {
+			a = byName(a.name)
+		}
+		all = append(all, a.key())
+	}
+	return all
 }
 
 // deltaSubscribed returns how many names the session will have when it has taken
 // the request. Where that is no more than enough, it may be less.
 func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, enough int) int {
-	subscribe := req.GetResourceNamesSubscribe()
+	subscribe := keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	if n := len(d.named) + len(subscribe); n <= enough {
 		return n
 	}
 	added := distinct(subscribe)
 	n := len(d.named)
-	for name := range distinct(req.GetResourceNamesUnsubscribe()) {
+	for name := range distinct(keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())) {
 		if _, again := added[name]; !again && d.named[name] != nil {
 			n--
 		}
@@ -261,10 +280,11 @@ func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, en
 
 // sotwSubscribed is deltaSubscribed for SotW.
 func sotwSubscribed(_ *sotwSession, req *discoveryv3.DiscoveryRequest, enough int) int {
-	if n := len(req.GetResourceNames()); n <= enough {
-		return n
+	names := keys(req.GetResourceNames(), req.GetResourceLocators())
+	if len(names) <= enough {
+		return len(names)
 	}
-	return len(distinct(req.GetResourceNames()))
+	return len(distinct(names))
 }
 
 // distinct returns the names without repetitions, nor the wildcard.

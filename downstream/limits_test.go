@@ -149,7 +149,7 @@ func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 	for i := range 4 {
 		d := newDeltaSession(subscriptions{})
 		for n := range maxUntold / 4 {
-			d.gone[fmt.Sprint(n)] = nil
+			d.gone[fmt.Sprint(n)] = removal{}
 		}
 		if e := st.checkUntold(); e != nil {
 			t.Fatalf("with %d types of 4: %v", i, e)

@@ -114,6 +114,9 @@ func (*orderlyOrigin) names(typeURL string) []string { return slices.Clone(order
 // Start implements cache.Feeder.
 func (o *orderlyOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
 
+// Refresh implements cache.Feeder.
+func (o *orderlyOrigin) Refresh(cache.Key) {}
+
 // Stop implements cache.Feeder.
 func (o *orderlyOrigin) Stop(cache.Key) {}
 

@@ -102,6 +102,9 @@ func newModelOrigin(idleTopics int) *modelOrigin {
 // Start implements cache.Feeder.
 func (o *modelOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
 
+// Refresh implements cache.Feeder.
+func (o *modelOrigin) Refresh(cache.Key) {}
+
 // Stop implements cache.Feeder.
 func (o *modelOrigin) Stop(k cache.Key) {
 	delete(o.answered, k)

@@ -15,6 +15,7 @@ const maxReason = 2048
 // sentResponse is what a session remembers of a response.
 type sentResponse struct {
 	nonce    string
+	version  string // SotW
 	names    nameList
 	rejected bool
 }

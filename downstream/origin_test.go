@@ -74,8 +74,9 @@ type recordingFeeder struct {
 	events []string
 }
 
-func (f *recordingFeeder) Start(k cache.Key) { f.note("start", k) }
-func (f *recordingFeeder) Stop(k cache.Key)  { f.note("stop", k) }
+func (f *recordingFeeder) Start(k cache.Key)   { f.note("start", k) }
+func (f *recordingFeeder) Refresh(k cache.Key) { f.note("refresh", k) }
+func (f *recordingFeeder) Stop(k cache.Key)    { f.note("stop", k) }
 
 func (f *recordingFeeder) note(what string, k cache.Key) {
 	f.mu.Lock()

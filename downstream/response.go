@@ -21,6 +21,8 @@ const (
 	fieldSotWErrors   protowire.Number = 7
 	fieldDeltaRemoved protowire.Number = 6
 	fieldDeltaErrors  protowire.Number = 9
+	// fieldRemovedNames is removed_resource_names, ResourceName messages.
+	fieldRemovedNames protowire.Number = 8
 )
 
 const (
@@ -42,6 +44,8 @@ type response struct {
 	private   []byte          // encoded removals and errors
 
 	names nameList // of what it carries, to explain a NACK
+	// alias is the last name that was removed because an alias of it was.
+	alias string
 	// changed are the Clusters in it that are new or changed to the client.
 	changed []*cache.Resource
 }
@@ -88,15 +92,15 @@ func (r *response) fits(n, limit int) bool {
 
 func (r *response) empty() bool { return r.count == 0 && len(r.private) == 0 }
 
-func (r *response) addDelta(name string, res *cache.Resource) {
+func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
-	r.resources = res.AppendDelta(r.resources, name)
+	r.resources = res.AppendDelta(r.resources, name, f)
 	r.added(name, before)
 }
 
-func (r *response) addSotW(name string, res *cache.Resource) {
+func (r *response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
-	r.resources = res.AppendSotW(r.resources, name)
+	r.resources = res.AppendSotW(r.resources, name, f)
 	r.added(name, before)
 }
 
@@ -119,6 +123,14 @@ func (r *response) added(name string, before int) {
 // addRemoved adds to removed_resources.
 func (r *response) addRemoved(name string) {
 	r.addPrivate(fieldDeltaRemoved, []byte(name))
+	r.names.add(name)
+}
+
+// addRemovedVariant adds to removed_resource_names (TP2).
+func (r *response) addRemovedVariant(name, constraints string) {
+	before := len(r.private)
+	r.private = cache.AppendResourceName(r.private, fieldRemovedNames, name, constraints)
+	r.size += len(r.private) - before
 	r.names.add(name)
 }
 

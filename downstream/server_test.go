@@ -68,6 +68,9 @@ type startedTopics chan cache.Key
 // Start implements cache.Feeder.
 func (f startedTopics) Start(k cache.Key) { f <- k }
 
+// Refresh implements cache.Feeder.
+func (startedTopics) Refresh(cache.Key) {}
+
 // Stop implements cache.Feeder.
 func (startedTopics) Stop(cache.Key) {}
 

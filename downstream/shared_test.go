@@ -122,9 +122,9 @@ func TestResponseAllocatesLittle(t *testing.T) {
 				var again func()
 				switch s := c.st.byType[endpointType].(type) {
 				case *deltaSession:
-					again = func() { s.subscribe("a") }
+					again = func() { s.subscribe(byName("a")) }
 				case *sotwSession:
-					again = func() { s.subscribe("a") }
+					again = func() { s.subscribe(byName("a")) }
 				}
 				got := testing.AllocsPerRun(runs, func() {
 					again()

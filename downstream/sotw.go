@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -35,6 +36,9 @@ type sotwSession struct {
 	// what other types have to say. xDS: "Eventual consistency considerations".
 	withheld bool
 	absent   []*nameSub // withheld, unless responses are full states
+	// beats are those of which there is nothing to tell but a heartbeat, which goes
+	// in a response of its own, unless responses are full states.
+	beats []*nameSub
 	// leftIn: the last full state had members in it that were removed. One
 	// without them has to follow, whatever becomes of them until then.
 	leftIn bool
@@ -45,6 +49,8 @@ type sotwSession struct {
 
 	last     sentResponse
 	answered bool // the client has answered last
+	// earlier are those before last that the client has not answered, the newest.
+	earlier []sentResponse
 	// waiting: a request came that was stale, and its successors would be if
 	// more were sent in between. The client is let catch up first.
 	waiting bool
@@ -62,52 +68,70 @@ func (s *sotwSession) request(req *discoveryv3.DiscoveryRequest) (rejection *nac
 		// On a type's first request a nonce belongs to an earlier stream, or to
 		// another type: Istio's client sends that.
 		s.begun, s.resumed = true, req.GetVersionInfo()
-		s.legacyWildcard = len(req.GetResourceNames()) == 0
+		s.legacyWildcard = len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
 	case nonce == "" || s.last.nonce == "":
 		// It answers nothing: before the first response, too, a nonce is none of
 		// this type on this stream.
 	case nonce != s.last.nonce:
 		s.waiting = !s.answered
-		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames()) == 0
-		return nil
+		rejection = s.rejectEarlier(nonce, req.GetErrorDetail())
+		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
+		return rejection
 	default:
-		s.answered, s.waiting = true, false
+		s.answered, s.waiting, s.earlier = true, false, nil
 		if detail := req.GetErrorDetail(); detail != nil {
 			rejection = s.reject(&s.last, detail)
 		}
 	}
-	s.setNames(req.GetResourceNames())
+	s.setNames(req)
 	return rejection
 }
 
-// setNames makes names the whole of what is subscribed to.
+// rejectEarlier takes the rejection of a response that is not the newest: what the
+// request asks for is stale, what the client says of the response is not.
+func (s *sotwSession) rejectEarlier(nonce string, detail *statuspb.Status) *nack {
+	at := slices.IndexFunc(s.earlier, func(r sentResponse) bool { return r.nonce == nonce })
+	if at < 0 || detail == nil {
+		return nil
+	}
+	return s.reject(&s.earlier[at], detail)
+}
+
+// setNames makes a request's names the whole of what is subscribed to.
 // xDS: "How the client specifies what resources to return".
-func (s *sotwSession) setNames(names []string) {
-	s.legacyWildcard = s.legacyWildcard && len(names) == 0
-	wild := s.legacyWildcard
-	wanted := make(map[string]struct{}, len(names))
-	for _, name := range names {
-		if name == cache.Wildcard {
-			wild = true
+func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
+	list := make([]asked, 0, len(req.GetResourceNames())+len(req.GetResourceLocators()))
+	for _, name := range req.GetResourceNames() {
+		list = append(list, byName(name))
+	}
+	for _, l := range req.GetResourceLocators() {
+		list = append(list, byLocator(l))
+	}
+	s.legacyWildcard = s.legacyWildcard && len(list) == 0
+	wild, wildcard := s.legacyWildcard, byName(cache.Wildcard)
+	wanted := make(map[string]struct{}, len(list))
+	for _, a := range list {
+		if a.name == cache.Wildcard {
+			wild, wildcard = true, a
 		} else {
-			wanted[name] = struct{}{}
+			wanted[a.key()] = struct{}{}
 		}
 	}
-	for name, sub := range s.named {
-		if _, ok := wanted[name]; !ok {
+	for key, sub := range s.named {
+		if _, ok := wanted[key]; !ok {
 			s.knows(sub, toldNothing, 0)
-			s.unsubscribe(name)
+			s.unsubscribe(key)
 		}
 	}
-	for _, name := range names {
-		if name == cache.Wildcard || s.named[name] != nil {
+	for _, a := range list {
+		if a.name == cache.Wildcard || s.named[a.key()] != nil {
 			continue
 		}
-		s.subscribe(name).mayHold = s.last.nonce == "" && s.resumed != ""
+		s.subscribe(a).mayHold = s.last.nonce == "" && s.resumed != ""
 	}
 	switch {
-	case wild && s.wild == nil:
-		s.subscribeWildcard()
+	case wild && (s.wild == nil || s.wild.asked != wildcard):
+		s.subscribeWildcard(wildcard)
 	case !wild && s.wild != nil:
 		s.unsubscribeWildcard()
 		s.resumed, s.leftIn = "", false // it drops what it held by that
@@ -115,14 +139,14 @@ func (s *sotwSession) setNames(names []string) {
 }
 
 func (s *sotwSession) adding() bool {
-	return len(s.pending) > 0 || s.wild != nil && s.wild.pending
+	return len(s.pending) > 0 || len(s.beats) > 0 || s.wild != nil && s.wild.pending
 }
 
-func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) }
+func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) + len(s.beats) }
 
 func (s *sotwSession) removing() bool { return s.withheld }
 
-func (s *sotwSession) catchingUp() bool { return s.waiting && s.adding() }
+func (s *sotwSession) catchingUp() bool { return s.waiting && (s.adding() || s.removing()) }
 
 // additions returns the next response, nil if there is none to send now. Unless
 // it may carry removals too, those are withheld.
@@ -164,16 +188,7 @@ func (s *sotwSession) changes(all bool) *response {
 			return true
 		}
 		if st.Status == cache.Present {
-			if sub.told == toldResource && sub.hash == st.Resource.Hash() {
-				return true
-			}
-			if !r.fits(st.Resource.Size()+2*len(sub.name), s.limit) {
-				return false
-			}
-			r.addSotW(sub.name, st.Resource)
-			r.noteChanged(st.Resource)
-			s.knows(sub, toldResource, st.Resource.Hash())
-			return true
+			return s.tellResource(r, sub, &st)
 		}
 		if st.Status == cache.Absent && st.Err == nil {
 			st.Err = notFound
@@ -182,9 +197,58 @@ func (s *sotwSession) changes(all bool) *response {
 	})
 	s.withheld = len(s.absent) > 0
 	if r.empty() {
-		return nil
+		return s.heartbeats()
 	}
 	r.version = s.namedVersion("")
+	return r
+}
+
+// tellResource adds to r what is new about a name's resource, and says whether it
+// fitted.
+func (s *sotwSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
+	res, form := st.Resource, sub.form()
+	switch {
+	case !s.changed(sub, st):
+		if sub.beating(st) {
+			s.beats = append(s.beats, sub)
+		}
+	case !r.fits(res.Size(sub.name(), form), s.limit):
+		return false
+	default:
+		r.addSotW(sub.name(), res, form)
+		r.noteChanged(res)
+		s.knowsResource(sub, st)
+	}
+	return s.tellError(r, sub, st.Err)
+}
+
+// changed says whether a resource is new to the client, or what it was told last
+// was an error that is over.
+func (s *sotwSession) changed(sub *nameSub, st *cache.State) bool {
+	return sub.told != toldResource || sub.hash != s.mark(st.Resource) || sub.errTold != 0 && st.Err == nil
+}
+
+// heartbeats returns a response of those that are due, nil if none is. It has the
+// version that the client has, by which it knows that there is nothing else in it.
+// xDS: "SotW TTL".
+func (s *sotwSession) heartbeats() *response {
+	r := &response{typeURL: s.typeURL, version: s.last.version}
+	for i, sub := range s.beats {
+		st := sub.state()
+		if sub.ended || st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
+			continue
+		}
+		if !r.fits(st.Resource.Size(sub.name(), sub.form()), s.limit) {
+			s.beats = s.beats[i:]
+			return r
+		}
+		r.addSotW(sub.name(), st.Resource, sub.form()|cache.Heartbeat)
+		sub.beats = st.Beats
+	}
+	s.beats = nil
+	if r.empty() {
+		return nil
+	}
 	return r
 }
 
@@ -201,17 +265,37 @@ func (s *sotwSession) tellMissing(r *response, sub *nameSub, st cache.State) boo
 		now = toldFailed
 	case cache.Absent:
 	}
-	if sub.told == now {
+	if sub.told == now && (now == toldAbsent || sub.errTold == markError(st.Err)) {
 		return true
 	}
-	if st.Err != nil {
-		if !s.full() && !r.fits(sizeError(sub.name, st.Err), s.limit) {
-			return false
-		}
-		r.addError(fieldSotWErrors, sub.name, st.Err)
+	if sub.told != now {
+		sub.errTold = 0
+	}
+	if !s.tellError(r, sub, st.Err) {
+		return false
 	}
 	s.knows(sub, now, 0)
 	return true
+}
+
+// tellError adds to r an error that the client was not told, if there is one, and
+// says whether it fitted.
+func (s *sotwSession) tellError(r *response, sub *nameSub, err *cache.Error) bool {
+	if err == nil || sub.errTold == markError(err) {
+		return true
+	}
+	if !s.full() && !r.fits(sizeError(sub.name(), err), s.limit) {
+		return false
+	}
+	r.addError(fieldSotWErrors, sub.name(), err)
+	sub.errTold = markError(err)
+	return true
+}
+
+// knowsResource notes that the client was told a resource.
+func (s *sotwSession) knowsResource(sub *nameSub, st *cache.State) {
+	s.knows(sub, toldResource, s.mark(st.Resource))
+	sub.beats, sub.errTold = st.Beats, 0
 }
 
 // knows notes what the client was told of a name.
@@ -229,7 +313,7 @@ func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
 
 func digest(sub *nameSub) uint64 {
 	h := xxhash.NewWithSeed(sub.hash)
-	_, _ = h.WriteString(sub.name)
+	_, _ = h.WriteString(sub.key)
 	return h.Sum64()
 }
 
@@ -245,20 +329,25 @@ func (s *sotwSession) fullState(all bool) *response {
 	if !s.known() {
 		return nil
 	}
-	changes, removals := s.due()
+	changes, removals, beats := s.due()
 	if s.wild == nil && len(s.named) == 0 {
 		s.withheld, s.leftIn = false, false
 		return nil // it wants nothing, and has dropped what it held
 	}
 	s.withheld = removals && !all
-	if !changes && (!removals || s.withheld) {
+	onlyBeats := !changes && (!removals || s.withheld)
+	if onlyBeats && !beats {
 		return nil
 	}
 	s.leftIn = s.withheld
 	r := &response{typeURL: s.typeURL}
 	var version string
+	var form cache.Form
+	if onlyBeats && !s.beatsWhole {
+		form = cache.Heartbeat
+	}
 	if s.wild != nil {
-		full := s.wildcardState(r)
+		full := s.wildcardState(r, form|s.wildForm())
 		version = full.Version
 		// xDS: "ACK/NACK and resource type instance version": the version that a
 		// client gives on a new stream is what it has.
@@ -268,15 +357,18 @@ func (s *sotwSession) fullState(all bool) *response {
 		}
 		s.wild.fresh = false
 		s.state, s.stated = full.Hash, len(s.named) == 0
-		if has && s.stated {
+		if has && s.stated && !onlyBeats && r.empty() {
 			return nil
 		}
 		r.addFull(full)
 	}
 	for _, sub := range s.named {
-		s.tellInFull(r, sub)
+		s.tellInFull(r, sub, form|sub.form())
 	}
-	if len(s.named) > 0 {
+	switch {
+	case onlyBeats:
+		version = s.last.version
+	case len(s.named) > 0:
 		version = s.namedVersion(version)
 	}
 	r.version = version
@@ -284,9 +376,9 @@ func (s *sotwSession) fullState(all bool) *response {
 }
 
 // due says what of a full state the client has not been sent.
-func (s *sotwSession) due() (changes, removals bool) {
+func (s *sotwSession) due() (changes, removals, beats bool) {
 	if w := s.wild; w != nil {
-		changes, removals = w.set.Due(&w.SetWatch)
+		changes, removals, beats = w.set.Due(&w.SetWatch, s.form)
 		changes = changes || w.fresh
 		w.pending = false
 	}
@@ -301,65 +393,82 @@ func (s *sotwSession) due() (changes, removals bool) {
 		if removed(sub, st) {
 			removals = true
 		} else {
-			changes = changes || differs(sub, st)
+			changes = changes || s.differs(sub, &st)
+			beats = beats || st.Status == cache.Present && sub.beating(&st)
 		}
 		return true
 	})
-	return changes, removals
+	return changes, removals, beats
 }
 
 // wildcardState returns the wildcard's part of a full state.
-func (s *sotwSession) wildcardState(r *response) cache.Full {
+func (s *sotwSession) wildcardState(r *response, form cache.Form) cache.Full {
 	w := s.wild
+	changed := func(m cache.Member) {
+		if m.Resource != nil {
+			r.noteChanged(m.Resource)
+		}
+		// What is asked for by name as well is told there.
+		if m.Err != nil && s.covering(m.Name) == nil {
+			r.addError(fieldSotWErrors, m.Name, m.Err)
+		}
+	}
 	look := func(has func(string) bool) {
 		for _, sub := range s.named {
 			sub.covered = sub.entry != nil && has(sub.entry.Key().Name)
 		}
 	}
 	if s.withheld {
-		return w.set.Extended(&w.SetWatch, r.noteChanged, look)
+		return w.set.Extended(&w.SetWatch, form, changed, look)
 	}
-	return w.set.Full(&w.SetWatch, r.noteChanged, look)
+	return w.set.Full(&w.SetWatch, form, changed, look)
 }
 
 // tellInFull adds to r what there is to tell of a name in a full state.
-func (s *sotwSession) tellInFull(r *response, sub *nameSub) {
+func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 	st := sub.state()
-	res := st.Resource
 	switch {
 	case st.Status == cache.Present:
 	case s.withheld && removed(sub, st):
-		res = st.Was
+		st.Resource = st.Was
 	default:
+		sub.missed = st.Status == cache.Requested
 		s.tellMissing(r, sub, st)
 		return
 	}
-	if sub.told != toldResource || sub.hash != res.Hash() {
-		r.noteChanged(res)
+	sub.missed = false
+	if sub.told != toldResource || sub.hash != s.mark(st.Resource) {
+		r.noteChanged(st.Resource)
 	}
-	s.knows(sub, toldResource, res.Hash())
+	s.knowsResource(sub, &st)
+	s.tellError(r, sub, st.Err)
 	sub.mayHold = false
-	if s.wild == nil || !sub.covered {
-		r.addSotW(sub.name, res)
+	if s.wild == nil || !sub.covered || sub.byLocator() != s.wild.asked.locator {
+		r.addSotW(sub.name(), st.Resource, form)
 	}
 }
 
 // differs says whether the client would notice a name's state.
-func differs(sub *nameSub, st cache.State) bool {
+func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 	switch st.Status {
 	case cache.Present:
-		return sub.told != toldResource || sub.hash != st.Resource.Hash()
+		return s.changed(sub, st) || st.Err != nil && sub.errTold != markError(st.Err)
 	case cache.Absent:
+		if sub.missed && st.Err == nil {
+			s.knows(sub, toldAbsent, 0) // in that state it was missing
+		}
 		return sub.told != toldAbsent
 	case cache.Failed:
-		return sub.told != toldFailed
+		return sub.told != toldFailed || sub.errTold != markError(st.Err)
 	}
 	return false
 }
 
-// known says whether a full state can be told: that a name is missing in it
-// means that it does not exist, so it must not be missing only because it is not
-// known yet, nor, if the client may hold it, because it could not be had.
+// known says whether a full state can be told. What a client holds and is missing
+// in it, it deletes, so nothing of that must be missing only because it is not
+// known yet, or could not be had. A name that is only new to the client may be: the
+// response may have been sent before the request had come, and clients wait for
+// what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) known() bool {
 	if s.wild != nil {
 		if status, _ := s.wild.status(); status != cache.Present {
@@ -367,13 +476,16 @@ func (s *sotwSession) known() bool {
 		}
 	}
 	for _, sub := range s.named {
+		if !sub.mayHold && sub.told != toldResource {
+			continue
+		}
 		switch st := sub.state(); st.Status {
 		case cache.Requested:
 			return false
 		case cache.Failed:
 			// What the authority itself says of a name is told, as an error, in the
 			// state without it.
-			if sub.mayHold && st.Err.Code == codes.Unavailable {
+			if st.Err.Code == codes.Unavailable {
 				return false
 			}
 		case cache.Present, cache.Absent:
@@ -396,15 +508,23 @@ func (s *sotwSession) namedVersion(wildcard string) string {
 }
 
 func (s *sotwSession) sent(r *response) {
-	s.last = sentResponse{nonce: r.nonce, names: r.names}
+	if !s.answered && s.last.nonce != "" {
+		if len(s.earlier) == maxUnanswered {
+			s.earlier = slices.Delete(s.earlier, 0, 1)
+		}
+		s.earlier = append(s.earlier, s.last)
+	}
+	s.last = sentResponse{nonce: r.nonce, version: r.version, names: r.names}
 	s.answered = false
 }
 
 // resend has a name's resource sent again, though the client was told it: as if it
 // had changed, since the client still holds it.
 func (s *sotwSession) resend(name string) {
-	if sub := s.named[name]; sub != nil && sub.told == toldResource {
-		s.knows(sub, toldResource, ^sub.hash)
-		sub.moveToPending()
+	for sub := range s.subsOf(name) {
+		if sub.told == toldResource {
+			s.knows(sub, toldResource, ^sub.hash)
+			sub.moveToPending()
+		}
 	}
 }

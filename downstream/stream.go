@@ -105,7 +105,8 @@ type stream struct {
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
-	names    Names     // from the first request on
+	names    Names // from the first request on
+	able     abilities
 	sessions []session // in the order of their types' ranks
 	byType   map[string]session
 	nonces   uint64
@@ -159,7 +160,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		if e := over(limitTypes, len(st.byType)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes))
+		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes, st.able))
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -186,7 +187,7 @@ func (st *stream) identify(node *corev3.Node) {
 	if node == nil {
 		node = &corev3.Node{}
 	}
-	st.node = node
+	st.node, st.able = node, abilitiesOf(node)
 	st.names = st.server.names(node)
 	st.log = st.log.With("client", st.client())
 	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
@@ -303,6 +304,9 @@ func (st *stream) next() *response {
 		}
 		if r := s.removals(); r != nil {
 			return st.number(s, r)
+		}
+		if s.catchingUp() {
+			return nil // what it still names must not go before
 		}
 	}
 	return nil

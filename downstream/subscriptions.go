@@ -2,8 +2,11 @@ package downstream
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -21,7 +24,7 @@ type Names interface {
 
 // Topics is what the client's subscriptions watch: a *cache.Cache.
 type Topics interface {
-	Watch(cache.Key, cache.Watcher) *cache.Entry
+	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watcher)
 	// Nothing changes between Hold and Release.
@@ -39,23 +42,79 @@ const (
 	toldFailed
 )
 
+// asked is how a client asks for something: by a name, or by a ResourceLocator,
+// which may have dynamic parameters (TP2).
+type asked struct {
+	name    string
+	locator bool
+	params  string // as in cache.Scope
+}
+
+func byName(name string) asked { return asked{name: name} }
+
+func byLocator(l *discoveryv3.ResourceLocator) asked {
+	return asked{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
+}
+
+// key is what the subscription is kept under: the name, and what no name has.
+func (a asked) key() string {
+	if !a.locator {
+		return a.name
+	}
+	return a.name + "\x00" + a.params
+}
+
 // nameSub is a client's subscription to one name.
 type nameSub struct {
 	cache.Watch
 	subs  *subscriptions
 	entry *cache.Entry // nil if the name can mean nothing
-	err   *cache.Error // why it can mean nothing
-	// name is the client's spelling.
-	name string
+	rare  *rareSub     // nil for most
+	// key is the client's spelling, and more if it asked by a locator.
+	key  string
 	hash uint64 // of the content that it was told
-	told told
+	// beats is the heartbeat that it was told last, errTold a hash of the error, 0
+	// for none.
+	beats, errTold uint32
+	told           told
 	// mayHold: the client may hold the resource from an earlier stream.
 	mayHold bool
+	// missed: it was missing in a full state because nothing was known of it.
+	missed bool
 	// covered: the wildcard's part of the full state has it.
 	covered bool
 	queued  bool // in subscriptions.pending
 	ended   bool
 	inInbox bool // guarded by inbox.mu
+}
+
+// rareSub is what most subscriptions do not have.
+type rareSub struct {
+	asked
+	err *cache.Error // why the name can mean nothing
+	// withheld is not for this client: it came later.
+	withheld *cache.Resource
+	// constraints are of the variant that the client was told.
+	constraints string
+}
+
+// name is the client's spelling.
+func (s *nameSub) name() string {
+	if s.rare != nil {
+		return s.rare.name
+	}
+	return s.key
+}
+
+// byLocator says that the client asked by a ResourceLocator.
+func (s *nameSub) byLocator() bool { return s.rare != nil && s.rare.locator }
+
+// form is how the client is told the resource.
+func (s *nameSub) form() cache.Form {
+	if s.byLocator() {
+		return s.subs.form | cache.ByLocator
+	}
+	return s.subs.form
 }
 
 // Changed implements cache.Watcher.
@@ -73,12 +132,23 @@ func (s *nameSub) moveToPending() {
 // state is what there is to tell of the name.
 func (s *nameSub) state() cache.State {
 	if s.entry == nil {
-		if s.err.Code == codes.NotFound {
-			return cache.State{Status: cache.Absent, Err: s.err}
+		if s.rare.err.Code == codes.NotFound {
+			return cache.State{Status: cache.Absent, Err: s.rare.err}
 		}
-		return cache.State{Status: cache.Failed, Err: s.err}
+		return cache.State{Status: cache.Failed, Err: s.rare.err}
 	}
-	return s.entry.State()
+	st := s.entry.State()
+	if s.rare == nil || s.rare.withheld == nil {
+		return st
+	}
+	switch {
+	case st.Resource != s.rare.withheld:
+		s.rare.withheld = nil
+		return st
+	case st.Err != nil:
+		return cache.State{Status: cache.Failed, Err: st.Err}
+	}
+	return cache.State{Status: cache.Requested}
 }
 
 // known says whether the authority has said what the name is.
@@ -97,8 +167,9 @@ type setSub struct {
 	subs    *subscriptions
 	set     *cache.Set   // nil if the wildcard can mean nothing
 	err     *cache.Error // why
-	pending bool         // something may have changed
-	fresh   bool         // not answered yet
+	asked   asked
+	pending bool // something may have changed
+	fresh   bool // not answered yet
 	errTold bool
 	inInbox bool // guarded by inbox.mu
 }
@@ -125,48 +196,86 @@ type subscriptions struct {
 	topics  Topics
 	inbox   *inbox
 	limit   int // of a response, bytes
+	abilities
 
-	named map[string]*nameSub // by the client's spelling
-	wild  *setSub             // nil without a wildcard
+	named map[string]*nameSub // by key
+	// params are those of all locators that there have been.
+	params map[string]struct{}
+	wild   *setSub // nil without a wildcard
 	// pending are the names of which there may be something to tell.
 	pending []*nameSub
 	// rejection is the last NACK's words.
 	rejection string
 }
 
-func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int) subscriptions {
-	return subscriptions{typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, named: map[string]*nameSub{}}
+func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int, a abilities) subscriptions {
+	return subscriptions{
+		typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, abilities: a,
+		named: map[string]*nameSub{},
+	}
+}
+
+// lookUp returns the key of what a client asks for.
+func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
+	key, err := s.names.Key(s.typeURL, a.name)
+	key.Scope.Params = a.params
+	return key, err
 }
 
 // subscribe begins a subscription to a name, or begins it anew: the client may
 // have forgotten what it was told.
-func (s *subscriptions) subscribe(name string) *nameSub {
-	if sub := s.named[name]; sub != nil {
-		sub.told = toldNothing
+func (s *subscriptions) subscribe(a asked) *nameSub {
+	if sub := s.named[a.key()]; sub != nil {
+		sub.told, sub.errTold = toldNothing, 0
 		sub.moveToPending()
 		return sub
 	}
-	sub := &nameSub{subs: s, name: name}
-	if key, err := s.names.Key(s.typeURL, name); err != nil {
-		sub.err = asError(err)
+	sub := &nameSub{subs: s, key: a.key()}
+	if a.locator {
+		sub.rare = &rareSub{asked: a}
+		if s.params == nil {
+			s.params = map[string]struct{}{}
+		}
+		s.params[a.params] = struct{}{}
+	}
+	if key, err := s.lookUp(a); err != nil {
+		sub.rare = &rareSub{asked: a, err: asError(err)}
 	} else {
-		sub.entry = s.topics.Watch(key, sub)
-		if shared := sub.entry.Key().Name; shared == name {
-			sub.name = shared // one string for all clients, not one for each
+		var withheld *cache.Resource
+		sub.entry, withheld = s.topics.Watch(key, sub)
+		if withheld != nil {
+			sub.rare = &rareSub{asked: a, withheld: withheld}
+		}
+		if shared := sub.entry.Key().Name; shared == sub.key {
+			sub.key = shared // one string for all clients, not one for each
 		}
 	}
-	s.named[sub.name] = sub
+	s.named[sub.key] = sub
 	sub.moveToPending()
 	return sub
 }
 
+// subsOf yields the subscriptions to a name, of which locators can make several.
+func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
+	return func(yield func(*nameSub) bool) {
+		if sub := s.named[name]; sub != nil && !yield(sub) {
+			return
+		}
+		for params := range s.params {
+			if sub := s.named[asked{name, true, params}.key()]; sub != nil && !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
 // unsubscribe ends a subscription to a name, and says whether there was one.
-func (s *subscriptions) unsubscribe(name string) bool {
-	sub := s.named[name]
+func (s *subscriptions) unsubscribe(key string) bool {
+	sub := s.named[key]
 	if sub == nil {
 		return false
 	}
-	delete(s.named, name)
+	delete(s.named, key)
 	s.end(sub)
 	if len(s.pending) > 2*len(s.named)+minCompact {
 		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.ended })
@@ -185,15 +294,16 @@ func (s *subscriptions) end(sub *nameSub) {
 	}
 }
 
-// subscribeWildcard begins the wildcard, or begins it anew.
-func (s *subscriptions) subscribeWildcard() {
-	if w := s.wild; w != nil && w.set != nil {
+// subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
+func (s *subscriptions) subscribeWildcard(a asked) {
+	if w := s.wild; w != nil && w.set != nil && w.asked == a {
 		w.set.Restart(&w.SetWatch)
 		w.fresh, w.pending, w.errTold = true, true, false
 		return
 	}
-	s.wild = &setSub{subs: s, fresh: true, pending: true}
-	if key, err := s.names.Key(s.typeURL, cache.Wildcard); err != nil {
+	s.unsubscribeWildcard()
+	s.wild = &setSub{subs: s, asked: a, fresh: true, pending: true}
+	if key, err := s.lookUp(a); err != nil {
 		s.wild.err = asError(err)
 	} else {
 		s.wild.set = s.topics.WatchSet(key, s.wild)
@@ -241,6 +351,45 @@ func (s *subscriptions) describe() TypeStatus {
 		t.Subscriptions++
 	}
 	return t
+}
+
+// covering is the subscription to a name that the wildcard gives too.
+func (s *subscriptions) covering(name string) *nameSub {
+	a := s.wild.asked
+	a.name = name
+	return s.named[a.key()]
+}
+
+// mark stands for what a client is told of a resource: if it is the same again,
+// the client is not told.
+func (s *subscriptions) mark(r *cache.Resource) uint64 {
+	const withTTL = 0x9e3779b97f4a7c15
+	if s.form&cache.WithTTL != 0 && r.TTL() > 0 {
+		return r.Hash() ^ withTTL
+	}
+	return r.Hash()
+}
+
+// beating says that a client is yet to be told that a resource lives on, which it
+// holds. xDS: "TTL".
+func (s *nameSub) beating(st *cache.State) bool {
+	return s.subs.form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats != st.Beats
+}
+
+// markError is errTold of an error.
+func markError(err *cache.Error) uint32 {
+	if err == nil {
+		return 0
+	}
+	return uint32(xxhash.Sum64String(err.Error())) | 1
+}
+
+// wildForm is how the client is told the wildcard's members.
+func (s *subscriptions) wildForm() cache.Form {
+	if s.wild.asked.locator {
+		return s.form | cache.ByLocator
+	}
+	return s.form
 }
 
 // asError puts a name's error in the form in which clients are told.

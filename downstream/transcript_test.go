@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,6 +15,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -27,12 +29,15 @@ import (
 //	  First, if at all: the size at which responses are cut, how many topics are
 //	  kept when nobody watches them, and what clients may cost.
 //
-//	origin [cluster=C] [authority=known]
+//	origin [cluster=C] [authority=known] [params=K=V]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
 //	  to all (of xdstp names). All lines of one type are one update:
 //	    cds a v1 content [only=name | only=wildcard]
 //	                                  new or changed; "x*300" is a content of 300
 //	                                  bytes, "-" a version that is not given
+//	                                  and any of: ttl=1m; nocache; match=K=V, a
+//	                                  variant for who asks with that; of=NAME, the
+//	                                  resource of which this is an alias
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
@@ -40,7 +45,7 @@ import (
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
 //	  It prints which of the clients that were at rest have now something to read.
 //
-//	connect CLIENT delta|sotw [cluster=C]
+//	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)]
 //
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B",
@@ -106,6 +111,12 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "connect":
 		node := &corev3.Node{Id: d.CmdArgs[0].Key}
 		d.MaybeScanArgs(t, "cluster", &node.Cluster)
+		d.MaybeScanArgs(t, "agent", &node.UserAgentName)
+		if arg, ok := d.Arg("features"); ok {
+			for _, f := range arg.Vals {
+				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": featureTTL, "wrapped": featureWrapped, "grpc": featureWrappedGRPC}[f])
+			}
+		}
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
 		c.st.limits = tr.limits
 		tr.clients[d.CmdArgs[0].Key] = c
@@ -117,7 +128,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		if c.st.form == deltaForm.name {
 			out = tr.result(c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce}))
 		} else {
-			out = tr.result(c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version, ResourceNames: m.names}))
+			req := &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version}
+			req.ResourceNames, req.ResourceLocators = namesAndLocators(m.names)
+			out = tr.result(c.sotw(req))
 		}
 	case "read":
 		c := tr.client(t, d)
@@ -191,9 +204,9 @@ func (tr *transcript) request(t *testing.T, d *datadriven.TestData) []string {
 		rest := strings.Join(words[1:], " ")
 		switch words[0] {
 		case "subscribe":
-			delta.ResourceNamesSubscribe = words[1:]
+			delta.ResourceNamesSubscribe, delta.ResourceLocatorsSubscribe = namesAndLocators(words[1:])
 		case "unsubscribe":
-			delta.ResourceNamesUnsubscribe = words[1:]
+			delta.ResourceNamesUnsubscribe, delta.ResourceLocatorsUnsubscribe = namesAndLocators(words[1:])
 		case "initial":
 			delta.InitialResourceVersions = map[string]string{}
 			for _, w := range words[1:] {
@@ -219,11 +232,24 @@ func (tr *transcript) request(t *testing.T, d *datadriven.TestData) []string {
 			t.Fatalf("%s: unknown line %q in a request", d.Pos, line)
 		}
 	}
-	sotw.ResourceNames = m.names
+	sotw.ResourceNames, sotw.ResourceLocators = namesAndLocators(m.names)
 	if c.st.form == deltaForm.name {
 		return tr.result(c.delta(delta))
 	}
 	return tr.result(c.sotw(sotw))
+}
+
+// namesAndLocators tells apart what a client asks for: A{K=V} is a locator.
+func namesAndLocators(words []string) (names []string, locators []*discoveryv3.ResourceLocator) {
+	for _, word := range words {
+		name, params, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
+		if !ok {
+			names = append(names, word)
+			continue
+		}
+		locators = append(locators, &discoveryv3.ResourceLocator{Name: name, DynamicParameters: cache.ParseParams(params)})
+	}
+	return names, locators
 }
 
 func transcriptNode(t *testing.T, words []string) *corev3.Node {
@@ -253,6 +279,7 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 	if d.MaybeScanArgs(t, "authority", &arg) {
 		scope = cache.Scope{Authority: arg}
 	}
+	d.MaybeScanArgs(t, "params", &scope.Params)
 	asleep := map[string]bool{}
 	for name, c := range tr.clients {
 		asleep[name] = !c.woken
@@ -334,9 +361,29 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 			}
 			content = strings.Repeat(text, n)
 		}
-		change.Resource = newTestResource(u.TypeURL, name, version, content)
-		if len(words) > 3 {
-			inEntry, inSet = words[3] == "only=name", words[3] == "only=wildcard"
+		spec := cache.Spec{Name: name, Version: version, TypeURL: u.TypeURL}
+		for _, word := range words[3:] {
+			switch key, value, _ := strings.Cut(word, "="); key {
+			case "only":
+				inEntry, inSet = value == "name", value == "wildcard"
+			case "ttl":
+				ttl, err := time.ParseDuration(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				spec.TTL = ttl
+			case "nocache":
+				spec.DoNotCache = true
+			case "match":
+				spec.Constraints = encodeConstraints(t, value)
+			case "of":
+				spec.Name = value
+			}
+		}
+		spec.Value = encodeContent(spec.Name, content)
+		change.Resource = cache.NewResource(spec)
+		if spec.Name != name {
+			change.Resource = change.Resource.Aliased()
 		}
 	}
 	if urn.IsName(change.Name) {
@@ -355,6 +402,23 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		}
 		set().Changes = append(set().Changes, change)
 	}
+}
+
+// encodeConstraints encodes those for who asks with a parameter K=V.
+func encodeConstraints(t *testing.T, constraint string) string {
+	t.Helper()
+	key, value, _ := strings.Cut(constraint, "=")
+	single := &discoveryv3.DynamicParameterConstraints_SingleConstraint{
+		Key:            key,
+		ConstraintType: &discoveryv3.DynamicParameterConstraints_SingleConstraint_Value{Value: value},
+	}
+	b, err := proto.Marshal(&discoveryv3.DynamicParameterConstraints{
+		Type: &discoveryv3.DynamicParameterConstraints_Constraint{Constraint: single},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 func (tr *transcript) describe() []string {

@@ -19,13 +19,18 @@ import (
 // verdict is what a response says of one name.
 type verdict struct {
 	key string
+	// constraints tell a variant apart from others of its name, see name.
+	constraints string
 	// resource is set if there is one that can be stored, or if heartbeat says
 	// that the one that is held lives on.
 	resource  *resource
 	heartbeat bool
-	err       *cache.Error
-	gone      bool // with or without err: it does not exist
-	bad       bool // with err: what was sent for it cannot be stored
+	// variant is what is to be stored in the place of resource.
+	variant *cache.Resource
+	aliases []string // by which the resource may have been asked for, too
+	err     *cache.Error
+	gone    bool // with or without err: it does not exist
+	bad     bool // with err: what was sent for it cannot be stored
 }
 
 // verdicts are those of a whole response.
@@ -36,6 +41,7 @@ type verdicts struct {
 	// hidden says that the name of something bad cannot be known, so that a
 	// name's absence means nothing.
 	hidden bool
+	large  bool // see largeResponse
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
 }
@@ -45,8 +51,11 @@ var errNameless = errors.New("has no name")
 
 // accept judges a response of a type that was asked for.
 func accept(r *response) verdicts {
-	v := verdicts{list: make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors))}
-	index := make(map[string]int, cap(v.list)) // in v.list, by key
+	v := verdicts{
+		list:  make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
+		large: r.size >= largeResponse,
+	}
+	index := make(map[name]int, cap(v.list)) // in v.list, by key
 	var nack reasons
 	for i := range r.resources {
 		res := &r.resources[i]
@@ -55,7 +64,8 @@ func accept(r *response) verdicts {
 		if res.name != "" && res.name != cache.Wildcard {
 			key = canonical(res.name)
 		}
-		if first, twice := index[key]; twice && key != "" {
+		id := name{key, res.constraints}
+		if first, twice := index[id]; twice && key != "" {
 			// xDS: "Duplicate Resource Names". Said twice in the same words, there
 			// is no doubt what is meant; otherwise neither can be believed.
 			if same := v.list[first].resource; same != nil && bytes.Equal(same.raw, res.raw) {
@@ -64,7 +74,7 @@ func accept(r *response) verdicts {
 			}
 			err = errors.New("is there twice, and not the same (neither was taken)")
 			nack.add(i, res.name, err)
-			v.list[first] = badResource(key, err)
+			v.list[first] = badResource(id, err)
 			continue
 		}
 		if err != nil {
@@ -74,41 +84,41 @@ func accept(r *response) verdicts {
 			v.hidden = true
 			continue
 		}
-		index[key] = len(v.list)
+		index[id] = len(v.list)
 		switch {
 		case err != nil:
-			v.list = append(v.list, badResource(key, err))
+			v.list = append(v.list, badResource(id, err))
 		case res.present:
-			v.list = append(v.list, verdict{key: key, resource: res})
-		case res.ttl:
-			v.list = append(v.list, verdict{key: key, resource: res, heartbeat: true})
+			v.list = append(v.list, verdict{key: key, constraints: res.constraints, resource: res, aliases: res.aliases})
+		case res.ttl > 0:
+			v.list = append(v.list, verdict{key: key, constraints: res.constraints, resource: res, heartbeat: true})
 		default:
-			v.list = append(v.list, verdict{key: key, gone: true})
+			v.list = append(v.list, verdict{key: key, constraints: res.constraints, gone: true, aliases: res.aliases})
 		}
 	}
-	for _, name := range r.removed {
-		key := canonical(name)
-		if first, twice := index[key]; !twice {
-			index[key] = len(v.list)
-			v.list = append(v.list, verdict{key: key, gone: true})
+	for _, removed := range r.removed {
+		id := name{canonical(removed.name), removed.constraints}
+		if first, twice := index[id]; !twice {
+			index[id] = len(v.list)
+			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, gone: true})
 		} else if v.list[first].resource != nil {
 			err := errors.New("is there and removed in one response (neither was taken)")
-			nack.add(-1, name, err)
-			v.list[first] = badResource(key, err)
+			nack.add(-1, removed.name, err)
+			v.list[first] = badResource(id, err)
 		}
 	}
 	for i := range r.errors {
 		e := &r.errors[i]
 		err := e.clip()
 		// TP3: "Wildcard Resources". The empty name is the old form's.
-		if e.name == cache.Wildcard || e.name == "" {
+		if e.name.name == cache.Wildcard || e.name.name == "" {
 			v.wildcard = err
 			continue
 		}
-		key := canonical(e.name)
-		if first, twice := index[key]; !twice {
-			index[key] = len(v.list)
-			v.list = append(v.list, verdict{key: key, err: err, gone: err.Code == codes.NotFound})
+		id := name{canonical(e.name.name), e.name.constraints}
+		if first, twice := index[id]; !twice {
+			index[id] = len(v.list)
+			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, err: err, gone: err.Code == codes.NotFound})
 		} else if !v.list[first].bad {
 			v.list[first].err = err
 		}
@@ -117,8 +127,8 @@ func accept(r *response) verdicts {
 	return v
 }
 
-func badResource(key string, reason error) verdict {
-	return verdict{key: key, bad: true, err: &cache.Error{
+func badResource(id name, reason error) verdict {
+	return verdict{key: id.name, constraints: id.constraints, bad: true, err: &cache.Error{
 		Code:    codes.InvalidArgument,
 		Message: "the control plane sent a bad resource: it " + reason.Error(),
 	}}
@@ -133,6 +143,11 @@ func check(typeURL string, r *resource) error {
 		return errNameless
 	case r.name == cache.Wildcard:
 		return errors.New("has the wildcard's name")
+	}
+	if _, err := parseConstraints(r.constraints); err != nil {
+		return fmt.Errorf("has dynamic_parameter_constraints that cannot be read: %w", err)
+	}
+	switch {
 	case !r.present:
 		return nil
 	case r.typeURL != typeURL:

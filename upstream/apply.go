@@ -3,6 +3,7 @@ package upstream
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -21,12 +22,15 @@ var fullState = map[string]bool{
 
 // apply takes a response's verdicts. version is the version_info of a SotW
 // response.
-func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Update {
+func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version string) cache.Update {
 	s.responses++
 	s.hidden = v.hidden
 	u := s.newUpdate()
 	set := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
-	full := sotw && !v.hidden && (set || fullState[s.typeURL])
+	// A response of nothing but heartbeats is not the whole state: servers send
+	// those of what has a TTL. xDS: "SotW TTL".
+	full := sotw && !v.hidden && !v.onlyBeats() && (set || fullState[s.typeURL])
+	v.list = s.resolve(v.list, full)
 	held := s.members
 	begins := set && held == nil
 	if begins || set && full {
@@ -43,11 +47,18 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 		}
 	}
 	members := u.Changes[listed:len(u.Changes):len(u.Changes)]
-	u.Changes = s.takeAliases(v, u.Changes)
+	for i := range v.list {
+		u.Changes = s.takeAliases(&v.list[i], u.Changes)
+		s.renew(now, &v.list[i])
+	}
 	if full {
 		u.Changes = s.takeMissing(u.Changes, set)
 	}
 
+	settling := set && !sotw && !s.wildcard.answered
+	if settling && v.large {
+		s.settled = now.Add(settleTime)
+	}
 	switch {
 	case begins && len(s.members) == 0 && v.nack != "":
 		// That nothing could be stored does not make the set an empty one.
@@ -56,15 +67,16 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, &u)
-	case begins && !sotw:
-		s.wildcard.answered = true
-		u.Sets = append(u.Sets, s.restate())
+	case settling && v.large:
+		// More of it is to come.
+	case settling:
+		s.settle(&u)
 	case set:
 		s.wildcard.answered = true
 		if v.nack != "" {
 			version = "" // the set is not what the control plane calls so
 		}
-		if full || len(members) > 0 {
+		if full || len(members) > 0 && !v.onlyBeats() {
 			s.setVersion = version
 		}
 		u.Sets = append(u.Sets, cache.SetUpdate{
@@ -74,6 +86,37 @@ func (s *subscriptions) apply(v *verdicts, sotw bool, version string) cache.Upda
 		s.fail(s.wildcard, v.wildcard, &u)
 	}
 	return u
+}
+
+// A delta control plane that cuts its first answer to a wildcard into several
+// responses does not say which is the last. So one that is large enough to have
+// been cut is not taken for all of it until a smaller one comes, or nothing for a
+// while: clients that resume would be told that what comes later is gone.
+const (
+	largeResponse = 1 << 20 // bytes
+	settleTime    = time.Second
+)
+
+// settle makes what has come of a wildcard the whole of it.
+func (s *subscriptions) settle(u *cache.Update) {
+	s.settled = time.Time{}
+	s.wildcard.answered = true
+	u.Sets = append(u.Sets, s.restate())
+}
+
+// onlyBeats says that there is nothing but heartbeats.
+func (v *verdicts) onlyBeats() bool {
+	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
+}
+
+// renew begins the time to live anew of what has come.
+func (s *subscriptions) renew(now time.Time, v *verdict) {
+	switch r := s.holds(v.key); {
+	case r == nil || r.TTL() == 0:
+		s.expiries.end(v.key)
+	case v.resource != nil || v.variant != nil:
+		s.expiries.set(v.key, now.Add(r.TTL()))
+	}
 }
 
 // takeListed makes members of a set that begins of what is held by name and was
@@ -106,11 +149,17 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 			last = sub.answer.Resource
 		}
 	}
-	if v.heartbeat {
-		return s.keepAlive(sub, c.Name, last, set)
-	}
-	if v.resource != nil {
+	switch {
+	case v.heartbeat:
+		return s.keepAlive(sub, c.Name, v.resource, last, set)
+	case v.variant != nil:
+		c.Resource = v.variant
+	case v.resource != nil:
 		c.Resource = s.encode(v.resource, c.Name)
+	case v.err != nil && v.err.Code == codes.PermissionDenied && last != nil:
+		// gRFC A88: what one may not have any more is taken away, unlike what
+		// cannot be had for a while.
+		c.Gone = true
 	}
 	keep := c.Resource
 	if keep == nil && c.Err != nil && !c.Gone {
@@ -126,46 +175,96 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 	if sub == nil {
 		return c, true
 	}
-	sub.seen, sub.reported = s.responses, v.err != nil && !v.bad
-	sub.answered, sub.answer = true, c
+	s.answer(sub, c)
 	sub.answer.Resource = keep
+	sub.reported = v.err != nil && !v.bad
 	return c, set || sub.wanted
 }
 
-// keepAlive takes a heartbeat: there is nothing new about the resource, but it is
-// not missing from the response.
-func (s *subscriptions) keepAlive(sub *subscription, key string, held *cache.Resource, set bool) (cache.Change, bool) {
+// answer notes what the control plane has said of a name.
+func (s *subscriptions) answer(sub *subscription, c cache.Change) {
+	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
+	sub.answer = c
+}
+
+// keepAlive takes a heartbeat: there is nothing new about the resource but its
+// TTL, and it is not missing from the response.
+func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, held *cache.Resource, set bool) (cache.Change, bool) {
 	if held == nil {
+		if sub != nil && sub.wanted && sub.expired {
+			s.refresh(sub) // it lives there
+		}
 		return cache.Change{}, false
 	}
+	held = held.WithTTL(r.ttl)
 	if set {
 		s.members[key] = held
 	}
-	if sub == nil {
-		return cache.Change{Name: key, Resource: held}, true
+	c := cache.Change{Name: key, Resource: held}
+	if sub != nil {
+		sub.seen = s.responses
+		sub.answer.Resource = held
+		c = sub.answer
 	}
-	sub.seen = s.responses
-	return sub.answer, true
+	return c, true
 }
 
-// takeAliases tells those who asked for a resource by another of its names.
-// xDS: "Resource names" of "Incremental xDS".
-func (s *subscriptions) takeAliases(v *verdicts, changes []cache.Change) []cache.Change {
-	for i := range v.list {
-		r := v.list[i].resource
-		if r == nil || v.list[i].heartbeat {
-			continue
+// takeAliases tells those who asked for a resource by another of its names what
+// has become of it. xDS: "Resource names" of "Incremental xDS".
+func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.Change {
+	before := s.aliased[v.key]
+	if len(v.aliases)+len(before) == 0 {
+		return changes
+	}
+	var fed []string
+	tell := func(name string, c cache.Change) {
+		sub := s.names[name]
+		if sub == nil || sub.seen == s.responses && sub.via != v.key {
+			return // it is a name of its own, too
 		}
-		for _, alias := range r.aliases {
-			sub := s.names[canonical(alias)]
-			if sub == nil || sub.seen == s.responses {
-				continue
-			}
-			sub.seen, sub.answered, sub.reported = s.responses, true, false
-			sub.answer = cache.Change{Name: sub.name, Resource: s.encode(r, "")}
-			changes = append(changes, sub.answer)
+		c.Name = sub.name
+		s.answer(sub, c)
+		sub.reported = v.err != nil && !v.bad
+		if c.Resource != nil {
+			sub.via = v.key
+			fed = append(fed, name)
+		}
+		if sub.wanted {
+			changes = append(changes, c)
 		}
 	}
+	c := cache.Change{Err: v.err, Gone: v.gone}
+	if v.resource != nil && !v.heartbeat {
+		c.Resource = s.encode(v.resource, "").Aliased()
+	}
+	for _, alias := range v.aliases {
+		if name := canonical(alias); name != v.key && !slices.Contains(fed, name) {
+			tell(name, c)
+		}
+	}
+	for _, name := range before {
+		sub := s.names[name]
+		if sub == nil || sub.via != v.key || slices.Contains(fed, name) {
+			continue
+		}
+		switch held := sub.answer.Resource; {
+		case v.heartbeat:
+			tell(name, cache.Change{Resource: held.WithTTL(v.resource.ttl)})
+		case v.err != nil && !v.gone:
+			// What cannot be had anew is not lost.
+			tell(name, cache.Change{Resource: held, Err: v.err})
+		default:
+			tell(name, cache.Change{Err: v.err, Gone: true})
+		}
+	}
+	if len(fed) == 0 {
+		delete(s.aliased, v.key)
+		return changes
+	}
+	if s.aliased == nil {
+		s.aliased = map[string][]string{}
+	}
+	s.aliased[v.key] = fed
 	return changes
 }
 
@@ -181,7 +280,8 @@ func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Ch
 		if sub.seen == s.responses || !known || absent || sub.reported {
 			continue
 		}
-		sub.answered, sub.answer = true, cache.Change{Name: name}
+		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""
+		s.expiries.end(name)
 		if sub.wanted {
 			changes = append(changes, sub.answer)
 		}
@@ -202,5 +302,9 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 		TypeURL: s.typeURL,
 		Value:   r.value,
 		Extra:   r.extra,
+
+		TTL:         r.ttl,
+		Constraints: r.constraints,
+		DoNotCache:  r.doNotCache,
 	})
 }

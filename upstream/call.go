@@ -30,6 +30,9 @@ type call struct {
 	responded bool // there was a response
 	strays    int  // responses of types that were not asked for
 
+	// heard is the last question of a poll that was answered; Stream.mu guards it.
+	heard int
+
 	// Of the sender.
 	announced bool // the node was sent
 }
@@ -46,6 +49,9 @@ const parting = time.Second
 // maxIdleFeeds bounds the types that a stream has been used for and is not any
 // more. With more, it is ended and opened again.
 const maxIdleFeeds = 256
+
+// never is when a timer runs out that nobody waits for.
+const never = time.Hour
 
 var (
 	errRenew  = errors.New("a new stream is needed")
@@ -98,6 +104,7 @@ func (s *Stream) attend(c *call) error {
 			if !wanted {
 				return errDone
 			}
+			timer.Reset(s.untilDue())
 			continue
 		}
 		if !wanted {
@@ -112,11 +119,18 @@ func (s *Stream) attend(c *call) error {
 	}
 }
 
+// silent says that nothing follows from the control plane's silence: a poll for
+// what is wanted now has had no answer yet. The caller holds mu.
+func (c *call) silent() bool {
+	p, ok := c.stream.(interface{ question() int })
+	return ok && c.heard != p.question()
+}
+
 // write sends all that there is to be sent. It returns after what time somebody
 // will have waited too long for an answer.
 func (s *Stream) write(c *call) (next time.Duration, err error) {
 	for {
-		out, next, err := s.collect()
+		out, next, err := s.collect(c)
 		if err != nil || len(out) == 0 {
 			return next, err
 		}
@@ -129,8 +143,7 @@ func (s *Stream) write(c *call) (next time.Duration, err error) {
 }
 
 // collect returns what is to be sent now.
-func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) {
-	const never = time.Hour
+func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err error) {
 	next = never
 	now := time.Now()
 	s.mu.Lock()
@@ -145,14 +158,21 @@ func (s *Stream) collect() (out []proto.Message, next time.Duration, err error) 
 		if f.subs.needStream(f.session.begun()) {
 			return nil, 0, errRenew
 		}
-		s.apply(f.session.conclude(now, s.opts.ResponseTimeout))
+		s.apply(f.subs.expire(now))
+		silent := c.silent()
+		if !silent {
+			s.apply(f.session.conclude(now, s.opts.ResponseTimeout))
+		}
 		out = append(out, f.session.requests(now, s.limit)...)
 		if what := f.session.unfit(); what != "" {
 			s.log.Warn("request is too long", "type_url", f.subs.typeURL,
 				"limit", s.opts.MaxRequestBytes, "reason", what)
 		}
-		if since, ok := f.subs.oldest(); ok {
+		if since, ok := f.subs.oldest(); ok && !silent {
 			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
+		}
+		if at, ok := f.subs.nextDue(); ok {
+			next = min(next, at.Sub(now))
 		}
 	}
 	return out, next, nil
@@ -247,7 +267,7 @@ func (s *Stream) receive(c *call) {
 	for c.err == nil {
 		var f frame
 		if c.err = stream.RecvMsg(&f); c.err == nil {
-			if c.err = s.response(c, f.buf.ReadOnlyData()); c.err != nil {
+			if c.err = s.response(c, &f); c.err != nil {
 				c.cancel(c.err) // the sender may be waiting for the control plane
 			}
 			f.free()
@@ -264,34 +284,63 @@ func (s *Stream) begin(c *call) {
 	for _, f := range s.feeds {
 		f.session = c.form.session(f.subs)
 	}
+	if c.form.name != REST {
+		s.connected(c)
+	}
+}
+
+// connected takes note that the control plane is there: a stream is open, or it
+// has answered a poll. The caller holds mu.
+func (s *Stream) connected(c *call) {
 	s.setConnected(true)
 	level := slog.LevelInfo
 	if s.logged != "" {
 		level = slog.LevelDebug // it was lost without an answer, and may be again
 	}
-	s.log.Log(s.ctx, level, "connected to control plane", "protocol", string(c.form.name))
+	s.own.Log(s.ctx, level, "connected to control plane", "protocol", string(c.form.name))
 }
 
 // response takes one response. It returns why the stream cannot go on.
-func (s *Stream) response(c *call, b []byte) error {
-	r, err := c.form.parse(b)
+func (s *Stream) response(c *call, m *frame) error {
+	r, err := m.parse(c.form)
 	if err != nil {
-		return fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return errDone // closed: the scope may have a new stream already
 	}
+	if m.poll != nil {
+		c.heard = m.poll.question
+		if !c.responded {
+			s.connected(c)
+		}
+	}
 	c.responded = true
+	if r == nil {
+		s.poke() // silence counts from now on
+		return nil
+	}
 	s.status.Responses++
+	s.status.ResourceErrors += uint64(len(r.errors))
+	if n := s.opts.ResourceErrors; n != nil {
+		n.Add(uint64(len(r.errors)))
+	}
+	if r.typeURL == "" {
+		r.typeURL = c.form.typeURL
+	}
 	f := s.feeds[r.typeURL]
 	if f == nil || f.session == nil || !f.session.begun() {
 		s.stray(c, r)
 		return nil
 	}
-	u, nack := f.session.response(r)
+	u, nack := f.session.response(time.Now(), r)
 	s.apply(u)
+	for _, name := range f.subs.takeWarnings() {
+		s.log.Warn("several variants of a resource match the same dynamic parameters",
+			"type_url", f.subs.typeURL, "name", clip(name), "parameters", s.scope.Params)
+	}
 	if nack != "" {
 		s.status.Nacks++
 		level := slog.LevelWarn

@@ -266,7 +266,7 @@ func TestGoControlPlaneWildcardWithNames(t *testing.T) {
 	withPlane(t, func(b *bench, p *plane) {
 		p.set(b.T, "1", map[string]string{"a": "1", "b": "1"})
 		byName := &watcher{}
-		one := b.cache.Watch(key("cds", "a"), byName)
+		one := entryOf(b.cache.Watch(key("cds", "a"), byName))
 		b.wantText(one, "1")
 		w := &setWatcher{}
 		set := b.cache.WatchSet(key("cds", cache.Wildcard), w)
@@ -287,3 +287,6 @@ func TestGoControlPlaneWildcardWithNames(t *testing.T) {
 		b.wantText(one, "3")
 	})
 }
+
+// entryOf is the entry that a Watch returned.
+func entryOf(e *cache.Entry, _ *cache.Resource) *cache.Entry { return e }

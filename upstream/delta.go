@@ -29,7 +29,7 @@ type deltaSession struct {
 }
 
 func newDeltaSession(subs *subscriptions) *deltaSession {
-	subs.opened()
+	subs.opened(false)
 	return &deltaSession{subs: subs}
 }
 
@@ -49,9 +49,9 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	if len(add) == 0 && len(drop) == 0 {
 		return out
 	}
-	p := deltaPacker{typeURL: d.subs.typeURL, limit: limit, out: out}
+	p := deltaPacker{typeURL: d.subs.typeURL, params: d.subs.params, limit: limit, out: out}
 	first := !d.asked
-	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard
+	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard && d.subs.params == nil
 	if first {
 		d.unlisted = p.list(d.subs.members)
 	}
@@ -99,8 +99,9 @@ func (d *deltaSession) changes() (add, drop []*subscription) {
 		switch {
 		case d.subs.get(sub.name) != sub:
 			// Given up before it was asked for.
-		case sub.wanted && !sub.sent:
-			sub.sent = true
+		case sub.wanted && (!sub.sent || sub.again):
+			sub.answered = sub.answered && !sub.again
+			sub.sent, sub.again = true, false
 			add = append(add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
@@ -111,11 +112,11 @@ func (d *deltaSession) changes() (add, drop []*subscription) {
 	return add, drop
 }
 
-func (d *deltaSession) response(r *response) (cache.Update, string) {
+func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
 	v := accept(r)
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
-	return d.subs.apply(&v, false, ""), v.nack
+	return d.subs.apply(now, &v, false, ""), v.nack
 }
 
 // conclude tells what the control plane has not answered, which says nothing
@@ -146,6 +147,7 @@ func (d *deltaSession) unfit() string {
 // deltaPacker fills requests up to a limit.
 type deltaPacker struct {
 	typeURL string
+	params  cache.Params // of all names; then they go as locators
 	limit   int
 	out     []proto.Message
 
@@ -191,11 +193,21 @@ func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func (p *deltaPacker) subscribe(name string) {
+	if l := locator(name, p.params); l != nil {
+		req := p.grow(sizeMessage(l))
+		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
+		return
+	}
 	req := p.grow(sizeString(name))
 	req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
 }
 
 func (p *deltaPacker) unsubscribe(name string) {
+	if l := locator(name, p.params); l != nil {
+		req := p.grow(sizeMessage(l))
+		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
+		return
+	}
 	req := p.grow(sizeString(name))
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
@@ -221,7 +233,11 @@ func (p *deltaPacker) list(members map[string]*cache.Resource) (unlisted int) {
 // resubscribe subscribes to a name of which a resource is held, and lists it if
 // that goes into the same request, and that is the first.
 func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
-	if p.flushed || !p.room(sizeString(name)+versionSize(r)) {
+	size := sizeString(name)
+	if l := locator(name, p.params); l != nil {
+		size = sizeMessage(l)
+	}
+	if p.flushed || !p.room(size+versionSize(r)) {
 		p.subscribe(name)
 		return false
 	}
@@ -238,7 +254,11 @@ func (p *deltaPacker) version(r *cache.Resource) {
 	}
 	p.size += versionSize(r)
 	p.filled = true
-	req.InitialResourceVersions[r.Name()] = r.Version()
+	version := r.Version()
+	if r.DoNotCache() {
+		version = "" // it is to come again, for those who came later; or to go
+	}
+	req.InitialResourceVersions[r.Name()] = version
 }
 
 func versionSize(r *cache.Resource) int {

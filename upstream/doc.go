@@ -1,5 +1,6 @@
-// Package upstream feeds the topics of one [cache.Scope] from a control plane,
-// over one aggregated stream, as one well-behaved xDS client.
+// Package upstream feeds the topics of one [cache.Scope] from a control plane, as
+// one well-behaved xDS client: a [Stream] over one aggregated stream, or [Streams]
+// over one for each type, from the types' own services or by polling (REST-JSON).
 //
 // The protocol is in plain values, without goroutine, lock, clock or I/O:
 //
@@ -10,6 +11,7 @@
 //
 // Subscriptions, responses and the time go in, requests and [cache.Update] come
 // out. A [Stream] does the rest: the goroutines, the clock and the connection.
+// Polling looks like a gRPC stream to it (pollStream), on a [RESTConn].
 //
 // Responses are not unmarshalled: what is stored is cut out of the received
 // bytes and copied once. A value of a type that the program knows is decoded once
@@ -59,4 +61,16 @@
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
 //     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
 //     that has learnt delta is served as well with SotW until the relay restarts.
+//   - REST: a request with names that are new goes without a version, at once. The
+//     documents do not ask for that, but control planes that compare versions only
+//     (go-control-plane) would say that there is nothing new.
+//   - REST: an ACK or NACK goes with the next poll, and a NACK with each until there
+//     is another version. Sent at once, it would bring the same at once.
+//   - REST: silence says nothing until what is asked for now has been answered.
+//   - REST: a response of a version that is held, or that was the last one, says
+//     nothing new, whatever is in it.
+//   - REST: what has a TTL is asked for without a version, because nothing new would
+//     not renew it.
+//   - REST: a field that is not known here cannot be passed on, as it is in
+//     protobuf: the resource is rejected.
 package upstream

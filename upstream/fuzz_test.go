@@ -158,7 +158,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 		return
 	}
 	var nack string
-	*u, nack = p.session.response(r)
+	*u, nack = p.session.response(p.now, r)
 	p.nonces = append(p.nonces, r.nonce)
 	if len(nack) > 4*maxMessage {
 		p.t.Fatalf("a NACK of %d bytes", len(nack))

@@ -222,7 +222,7 @@ func (m *model) deliver() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	u, nack := m.session.response(r)
+	u, nack := m.session.response(m.now, r)
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}

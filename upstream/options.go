@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -18,6 +19,9 @@ const (
 	Delta Protocol = "delta"
 	// SotW is the state-of-the-world form.
 	SotW Protocol = "sotw"
+	// REST is SotW by polling, in JSON. It needs a connection of DialREST, and
+	// Streams: there is no aggregated form.
+	REST Protocol = "rest"
 )
 
 // Options are the settings of a Stream. The zero value of each means its default.
@@ -33,6 +37,9 @@ type Options struct {
 	// MaxRequestBytes is the length of the longest request. The default is just
 	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
 	MaxRequestBytes int
+	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
+	// shared.
+	ResourceErrors *atomic.Uint64
 }
 
 const (
@@ -53,8 +60,11 @@ func (o Options) withDefaults() Options {
 
 // form is how one protocol is spoken.
 type form struct {
-	name    Protocol
-	method  string
+	name   Protocol
+	method string
+	// typeURL is the type of all that goes over the stream, which responses then
+	// may leave out; empty for the aggregated service.
+	typeURL string
 	session func(*subscriptions) session
 	parse   func([]byte) (*response, error)
 }
@@ -73,5 +83,18 @@ var (
 		parse:   parseSotW,
 	}
 )
+
+// forms returns the forms that an aggregated stream may have, in the order in
+// which they are tried.
+func (p Protocol) forms() []*form {
+	switch p {
+	case Delta:
+		return []*form{deltaForm}
+	case SotW:
+		return []*form{sotwForm}
+	default:
+		return []*form{deltaForm, sotwForm}
+	}
+}
 
 var streamDesc = &grpc.StreamDesc{StreamName: "ADS", ClientStreams: true, ServerStreams: true}

@@ -3,6 +3,8 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"math"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -14,18 +16,22 @@ import (
 // A shallow parser of responses: it goes as deep as the relay has to look, and
 // skips what it does not know. Bytes that it returns are parts of the message.
 
-// wrapped is the type URL of a SotW resource that is inside a Resource.
-// xDS: "SotW TTL".
-const wrapped = "type.googleapis.com/envoy.service.discovery.v3.Resource"
-
 // response is a DiscoveryResponse or a DeltaDiscoveryResponse.
 type response struct {
 	version   string // version_info; of delta system_version_info
 	typeURL   string
 	nonce     string
 	resources []resource
-	removed   []string
+	removed   []name
 	errors    []resourceError
+	size      int // of the message, in bytes
+}
+
+// name is a resource's name, or a ResourceName.
+type name struct {
+	name string
+	// constraints are the encoded dynamic_parameter_constraints, empty for none.
+	constraints string
 }
 
 // resource is one element of a response's resources.
@@ -34,8 +40,11 @@ type resource struct {
 	name    string // empty if it has none, or none that can be trusted
 	version string
 	aliases []string
-	ttl     bool
-	extra   []byte // the fields that are passed on as they are
+	// constraints are as in name.
+	constraints string
+	ttl         time.Duration // 0 for none
+	doNotCache  bool
+	extra       []byte // the fields that are passed on as they are
 	// present says that there is a resource, that is typeURL and value.
 	present bool
 	typeURL string
@@ -46,7 +55,7 @@ type resource struct {
 
 // resourceError is one element of a response's resource_errors.
 type resourceError struct {
-	name string
+	name name
 	err  cache.Error
 }
 
@@ -69,10 +78,17 @@ const (
 	resourceName    = 3
 	resourceAliases = 4
 	resourceTTL     = 6
+	resourceCache   = 7 // cache_control
 	// resourceNameMessage is resource_name, a ResourceName message.
 	resourceNameMessage = 8
 
-	nameName = 1
+	cacheDoNot = 1
+
+	nameName        = 1
+	nameConstraints = 2
+
+	durationSeconds = 1
+	durationNanos   = 2
 
 	anyTypeURL = 1
 	anyValue   = 2
@@ -100,15 +116,15 @@ func parseSotW(b []byte) (*response, error) {
 // parseDelta parses a DeltaDiscoveryResponse.
 func parseDelta(b []byte) (*response, error) {
 	return parseResponse(b, parseResource, func(r *response, f *field) (err error) {
-		var name string
+		var n name
 		switch f.num {
 		case deltaRemoved:
-			if name, err = f.string(); err == nil {
-				r.removed = append(r.removed, name)
+			if n.name, err = f.string(); err == nil {
+				r.removed = append(r.removed, n)
 			}
 		case deltaRemovedNames:
-			if name, err = parseName(f.bytes); err == nil {
-				r.removed = append(r.removed, name)
+			if n, err = parseName(f.bytes); err == nil {
+				r.removed = append(r.removed, n)
 			}
 		case deltaErrors:
 			r.errors, err = appendError(r.errors, f.bytes)
@@ -118,7 +134,7 @@ func parseDelta(b []byte) (*response, error) {
 }
 
 func parseResponse(b []byte, element func([]byte) resource, other func(*response, *field) error) (*response, error) {
-	r := &response{}
+	r := &response{size: len(b)}
 	f := field{rest: b}
 	for f.next() {
 		var err error
@@ -144,7 +160,7 @@ func parseResponse(b []byte, element func([]byte) resource, other func(*response
 // parseResource parses a Resource.
 func parseResource(b []byte) resource {
 	r := resource{raw: b}
-	var body, name []byte // resource and resource_name
+	var body, name, control, ttl []byte // the messages in it
 	f := field{rest: b}
 	var err error
 	for err == nil && f.next() {
@@ -164,20 +180,27 @@ func parseResource(b []byte) resource {
 				r.aliases = append(r.aliases, alias)
 			}
 		case resourceTTL:
-			// Heartbeats are not passed on. A client that was told a TTL would
-			// drop a resource that lives.
-			r.ttl = true
+			ttl = merge(ttl, f.bytes)
 			continue
+		case resourceCache:
+			control = merge(control, f.bytes)
 		case resourceNameMessage:
 			name = merge(name, f.bytes)
+			continue
 		}
 		r.extra = merge(r.extra, f.raw)
 	}
 	if err == nil {
 		err = f.err
 	}
-	if err == nil && r.name == "" {
-		r.name, err = parseName(name)
+	if err == nil && name != nil {
+		err = r.takeName(name)
+	}
+	if err == nil {
+		r.ttl, err = parseDuration(ttl)
+	}
+	if err == nil {
+		r.doNotCache, err = parseFlag(control, cacheDoNot)
 	}
 	if err != nil {
 		// What precedes the place cannot be trusted either.
@@ -189,13 +212,23 @@ func parseResource(b []byte) resource {
 	return r
 }
 
+// takeName takes a resource_name.
+func (r *resource) takeName(b []byte) error {
+	n, err := parseName(b)
+	if r.name == "" {
+		r.name = n.name
+	}
+	r.constraints = n.constraints
+	return err
+}
+
 // parseAnyResource parses a resource of a SotW response.
 func parseAnyResource(b []byte) resource {
 	r := resource{raw: b, present: true}
 	if r.parseAny(b); r.err != nil {
 		return r
 	}
-	if r.typeURL == wrapped {
+	if r.typeURL == cache.WrappedTypeURL {
 		if r = parseResource(r.value); r.name != "" || !r.present || r.err != nil {
 			r.raw = b
 			return r
@@ -234,18 +267,54 @@ func (r *resource) parseAny(b []byte) {
 	}
 }
 
-// parseName returns the name in a ResourceName.
-func parseName(b []byte) (name string, err error) {
+// parseName returns what is in a ResourceName.
+func parseName(b []byte) (n name, err error) {
+	var constraints []byte
 	f := field{rest: b}
 	for err == nil && f.next() {
-		if f.onlyBytes(); f.num == nameName {
-			name, err = f.string()
+		switch f.onlyBytes(); f.num {
+		case nameName:
+			n.name, err = f.string()
+		case nameConstraints:
+			constraints = merge(constraints, f.bytes)
 		}
 	}
 	if err == nil {
 		err = f.err
 	}
-	return name, err
+	n.constraints = string(constraints)
+	return n, err
+}
+
+// parseDuration returns what is in a Duration, 0 if that is not above 0.
+func parseDuration(b []byte) (time.Duration, error) {
+	var seconds, nanos int64
+	f := field{rest: b}
+	for f.next() {
+		switch {
+		case f.typ != protowire.VarintType:
+		case f.num == durationSeconds:
+			seconds = int64(f.varint)
+		case f.num == durationNanos:
+			nanos = int64(int32(f.varint))
+		}
+	}
+	const most = math.MaxInt64/int64(time.Second) - 1
+	if seconds > most {
+		seconds = most
+	}
+	return max(0, time.Duration(max(0, seconds))*time.Second+time.Duration(nanos)), f.err
+}
+
+// parseFlag returns a bool field of a message.
+func parseFlag(b []byte, num protowire.Number) (set bool, err error) {
+	f := field{rest: b}
+	for f.next() {
+		if f.num == num && f.typ == protowire.VarintType {
+			set = f.varint != 0
+		}
+	}
+	return set, f.err
 }
 
 func appendError(to []resourceError, b []byte) ([]resourceError, error) {

@@ -43,7 +43,10 @@ func checkDelta(t interface{ Fatalf(string, ...any) }, b []byte) {
 		removed = append(removed, name.GetName())
 	}
 	// The two lists are one here, in the order of the message.
-	gotRemoved = slices.Sorted(slices.Values(got.removed))
+	for _, n := range got.removed {
+		gotRemoved = append(gotRemoved, n.name)
+	}
+	slices.Sort(gotRemoved)
 	if slices.Sort(removed); !slices.Equal(gotRemoved, removed) {
 		t.Fatalf("removed: %q, want %q", gotRemoved, removed)
 	}
@@ -75,7 +78,7 @@ func checkSotW(t interface{ Fatalf(string, ...any) }, b []byte) {
 	}
 	for i, a := range want.GetResources() {
 		r := &got.resources[i]
-		if a.GetTypeUrl() == wrapped {
+		if a.GetTypeUrl() == cache.WrappedTypeURL {
 			inner := &discoveryv3.Resource{}
 			if proto.Unmarshal(a.GetValue(), inner) == nil && (inner.GetName() != "" || inner.GetResourceName().GetName() != "") {
 				checkResource(t, r, inner)
@@ -97,7 +100,7 @@ func checkErrors(t interface{ Fatalf(string, ...any) }, got []resourceError, wan
 	}
 	for i, w := range want {
 		g := got[i]
-		if g.name != w.GetResourceName().GetName() || g.err.Message != w.GetErrorDetail().GetMessage() ||
+		if g.name.name != w.GetResourceName().GetName() || g.err.Message != w.GetErrorDetail().GetMessage() ||
 			int32(g.err.Code) != w.GetErrorDetail().GetCode() {
 			t.Fatalf("error %+v, want %v", g, w)
 		}
@@ -113,21 +116,32 @@ func checkResource(t interface{ Fatalf(string, ...any) }, got *resource, want *d
 		name = want.GetResourceName().GetName()
 	}
 	if got.name != name || got.version != want.GetVersion() || !slices.Equal(got.aliases, want.GetAliases()) ||
-		got.ttl != (want.GetTtl() != nil) || got.present != (want.GetResource() != nil) ||
+		got.ttl != ttlOf(want) || got.doNotCache != want.GetCacheControl().GetDoNotCache() || got.present != (want.GetResource() != nil) ||
 		got.typeURL != want.GetResource().GetTypeUrl() || !bytes.Equal(got.value, want.GetResource().GetValue()) {
 		t.Fatalf("resource %+v, want %v", got, want)
 	}
-	// Extra is the rest, word for word, but for the TTL: heartbeats are not passed
-	// on.
+	constraints := &discoveryv3.DynamicParameterConstraints{}
+	if err := proto.Unmarshal([]byte(got.constraints), constraints); err != nil {
+		t.Fatalf("constraints: %v", err)
+	}
+	if w := want.GetResourceName().GetDynamicParameterConstraints(); w != nil && !proto.Equal(constraints, w) {
+		t.Fatalf("constraints %v, want %v", constraints, w)
+	}
+	// Extra is the rest, word for word.
 	rest := &discoveryv3.Resource{}
 	if err := proto.Unmarshal(got.extra, rest); err != nil {
 		t.Fatalf("extra: %v", err)
 	}
 	wantRest := proto.Clone(want).(*discoveryv3.Resource)
-	wantRest.Name, wantRest.Version, wantRest.Resource, wantRest.Ttl = "", "", nil, nil
+	wantRest.Name, wantRest.Version, wantRest.Resource, wantRest.Ttl, wantRest.ResourceName = "", "", nil, nil, nil
 	if !proto.Equal(rest, wantRest) {
 		t.Fatalf("extra %v, want %v", rest, wantRest)
 	}
+}
+
+// ttlOf is a TTL that is one.
+func ttlOf(r *discoveryv3.Resource) time.Duration {
+	return max(0, r.GetTtl().AsDuration())
 }
 
 func genResource(t *rapid.T) *discoveryv3.Resource {
@@ -142,6 +156,9 @@ func genResource(t *rapid.T) *discoveryv3.Resource {
 	r.Aliases = rapid.SliceOfN(text, 0, 2).Draw(t, "aliases")
 	if rapid.Bool().Draw(t, "names") {
 		r.ResourceName = &discoveryv3.ResourceName{Name: text.Draw(t, "resource_name")}
+		if rapid.Bool().Draw(t, "constrained") {
+			r.ResourceName.DynamicParameterConstraints = is("key", text.Draw(t, "value"))
+		}
 	}
 	if rapid.Bool().Draw(t, "cache_control") {
 		r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: rapid.Bool().Draw(t, "do_not_cache")}
@@ -154,7 +171,7 @@ func genResource(t *rapid.T) *discoveryv3.Resource {
 
 func genAny(t *rapid.T) *anypb.Any {
 	return &anypb.Any{
-		TypeUrl: rapid.SampledFrom([]string{"", "type.googleapis.com/x.Y", wrapped}).Draw(t, "type"),
+		TypeUrl: rapid.SampledFrom([]string{"", "type.googleapis.com/x.Y", cache.WrappedTypeURL}).Draw(t, "type"),
 		Value:   rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "value"),
 	}
 }
@@ -223,7 +240,7 @@ func seeds(f *testing.F) {
 	res = appendText(res, resourceNameMessage, string(appendText(nil, nameName, "c")))
 	// A message that comes in two parts is both.
 	res = appendText(res, resourceAny, string(appendText(nil, anyValue, "\x0a\x01z")))
-	wrap := appendText(appendText(nil, anyTypeURL, wrapped), anyValue, string(res))
+	wrap := appendText(appendText(nil, anyTypeURL, cache.WrappedTypeURL), anyValue, string(res))
 	// Wire types other than a field's, and groups.
 	odd := protowire.AppendVarint(protowire.AppendTag(nil, responseResources, protowire.VarintType), 7)
 	odd = protowire.AppendTag(odd, 99, protowire.StartGroupType)
@@ -288,7 +305,7 @@ func FuzzAccept(f *testing.F) {
 			}
 			s := form.session(subs)
 			s.requests(t0, 1<<20)
-			_, nack := s.response(r)
+			_, nack := s.response(t0, r)
 			for i := range r.resources {
 				if r.resources[i].err != nil && !strings.Contains(nack, fmt.Sprintf("resources[%d]", i)) &&
 					!strings.Contains(nack, "more") {
@@ -333,7 +350,7 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	subs.start("name", nil, &u)
 	s := newDeltaSession(subs)
 	s.requests(t0, 1<<20)
-	u, nack := s.response(r)
+	u, nack := s.response(t0, r)
 	if nack != "" {
 		t.Fatal(nack)
 	}

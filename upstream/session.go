@@ -3,8 +3,10 @@ package upstream
 import (
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -21,7 +23,7 @@ type session interface {
 	begun() bool
 	// response takes a response and queues the answer to it. It returns what the
 	// cache is to be told, and why if the response was not accepted as a whole.
-	response(r *response) (u cache.Update, nack string)
+	response(now time.Time, r *response) (u cache.Update, nack string)
 	// conclude tells what follows from the control plane's silence. It is called
 	// before requests.
 	conclude(now time.Time, timeout time.Duration) cache.Update
@@ -51,6 +53,21 @@ func (a *answer) errorDetail() *status.Status {
 		return nil
 	}
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: a.nack}
+}
+
+// locator returns a name with parameters, nil if there are none: then the name
+// alone does. xDS: TP2, resource_locators.
+func locator(name string, params cache.Params) *discoveryv3.ResourceLocator {
+	if params == nil {
+		return nil
+	}
+	return &discoveryv3.ResourceLocator{Name: name, DynamicParameters: params}
+}
+
+// sizeMessage is the length of a message in a request.
+func sizeMessage(m proto.Message) int {
+	const tag = 1
+	return tag + protowire.SizeBytes(proto.Size(m))
 }
 
 // sizeString is the length of a string in a request, whose field numbers are all

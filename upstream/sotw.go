@@ -48,7 +48,7 @@ type leaving struct {
 }
 
 func newSotWSession(subs *subscriptions) *sotwSession {
-	subs.opened()
+	subs.opened(true)
 	return &sotwSession{subs: subs}
 }
 
@@ -59,7 +59,14 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 		out = append(out, s.request(&s.answers[i], limit))
 	}
 	current := answer{nonce: s.nonce, version: s.version}
-	if changed && len(s.answers) == 0 {
+	if again := s.again(); len(again) > 0 {
+		// A name that is newly added is sent again: so it is left out first.
+		names := s.names
+		s.names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(again, name) })
+		out = append(out, s.request(&current, limit))
+		s.names = names
+		out = append(out, s.request(&current, limit))
+	} else if changed && len(s.answers) == 0 {
 		out = append(out, s.request(&current, limit))
 	}
 	s.answers, s.size = nil, 0
@@ -92,7 +99,7 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 		case !sub.wanted && sub.sent:
 			sub.sent = false
 			dropped = dropped || sub == s.subs.wildcard
-			if s.explicit {
+			if s.explicit && sub != s.subs.wildcard {
 				sub.left = true
 				s.leaving = append(s.leaving, leaving{sub, now})
 			} else {
@@ -107,12 +114,26 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 	s.subs.ask(add, !s.asked, now)
 
 	var names []string
-	if s.subs.wildcard == nil {
+	switch {
+	case s.subs.wildcard == nil:
 		names = s.subs.sorted()
+	case s.subs.params != nil:
+		names = []string{cache.Wildcard} // which the old form has no parameters for
 	}
 	changed = !s.asked && len(add) > 0 || !slices.Equal(names, s.names)
 	s.names = names
 	return changed, dropped
+}
+
+// again returns the names that are to be asked for once more.
+func (s *sotwSession) again() (names []string) {
+	for _, name := range s.names {
+		if sub := s.subs.names[name]; sub != nil && sub.again {
+			sub.again, sub.anew, sub.answered = false, true, false
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // resume returns the version to be shown in the first request of a stream. What
@@ -133,10 +154,17 @@ func (s *sotwSession) resume() string {
 func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
 		TypeUrl:       s.subs.typeURL,
-		ResourceNames: s.names,
 		VersionInfo:   a.version,
 		ResponseNonce: a.nonce,
 		ErrorDetail:   a.errorDetail(),
+	}
+	if s.subs.params == nil {
+		req.ResourceNames = s.names
+	}
+	for _, name := range s.names {
+		if l := locator(name, s.subs.params); l != nil {
+			req.ResourceLocators = append(req.ResourceLocators, l)
+		}
 	}
 	s.asked = true
 	s.explicit = s.explicit || len(s.names) > 0
@@ -146,7 +174,7 @@ func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryReques
 	return req
 }
 
-func (s *sotwSession) response(r *response) (cache.Update, string) {
+func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string) {
 	v := accept(r)
 	s.nonce = r.nonce
 	s.subs.version = ""
@@ -162,7 +190,7 @@ func (s *sotwSession) response(r *response) (cache.Update, string) {
 	}
 	s.answers = append(s.answers, a)
 	s.size += a.size()
-	u := s.subs.apply(&v, true, r.version)
+	u := s.subs.apply(now, &v, true, r.version)
 	s.complete = s.subs.members != nil && !v.hidden
 	return u, v.nack
 }
@@ -178,7 +206,7 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Updat
 	}
 	u := s.subs.newUpdate()
 	absent := func(sub *subscription) {
-		sub.answered, sub.answer = true, cache.Change{Name: sub.name}
+		sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 		u.Changes = append(u.Changes, sub.answer)
 	}
 	if w := s.subs.wildcard; w != nil && w.wanted && s.complete {
@@ -193,6 +221,11 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Updat
 		sub.left = false
 		switch {
 		case inLast:
+		case sub.anew:
+			// What the control plane has sent already it need not send again, and those
+			// who have it keep it.
+			s.subs.fail(sub, noAnswer(timeout), &u)
+			sub.anew, sub.answered = false, true
 		case s.subs.hidden:
 			s.subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,

@@ -4,11 +4,14 @@ import "time"
 
 // Status is a snapshot of a Stream, for operators.
 type Status struct {
+	// TypeURL is the stream's type, empty for an aggregated one.
+	TypeURL string
 	// Connected says whether a stream to the control plane is open.
 	Connected bool
 	// Since is when that became so.
 	Since time.Time
-	// Protocol is what is spoken, or will be: Delta or SotW.
+	// Protocol is what is spoken, or will be: Delta, SotW or REST. It is empty for a
+	// type that cannot be asked for, of which LastError says why.
 	Protocol Protocol
 	// LastError is why the stream was lost last, empty if it never was.
 	LastError string
@@ -17,6 +20,8 @@ type Status struct {
 	// Responses is the number of responses received, and Nacks that of those which
 	// were not accepted as a whole, over all streams.
 	Responses, Nacks uint64
+	// ResourceErrors is the number of resource_errors that came.
+	ResourceErrors uint64
 }
 
 // Status returns a snapshot. It must not be called with the cache locked.
@@ -24,12 +29,15 @@ func (s *Stream) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.status
-	st.Protocol = s.form.name
+	st.TypeURL, st.Protocol = s.form.typeURL, s.form.name
 	for _, f := range s.feeds {
 		st.Subscriptions += f.subs.wanted
 	}
 	return st
 }
+
+// Statuses returns the status of the only stream, as [Streams] does of several.
+func (s *Stream) Statuses() []Status { return []Status{s.Status()} }
 
 // setConnected takes note of the beginning or end of a stream. The caller holds
 // mu.

@@ -25,9 +25,9 @@ type Sink interface {
 	Apply(cache.Update)
 }
 
-// Stream feeds the topics of one scope from a control plane, over one aggregated
-// stream, which is open while there is something to subscribe to. It is the
-// [cache.Feeder] of that scope.
+// Stream feeds the topics of one scope from a control plane, over one gRPC stream,
+// which is open while there is something to subscribe to: the aggregated one, and
+// then it is the [cache.Feeder] of that scope, or one of [Streams].
 type Stream struct {
 	// Read only.
 	scope  cache.Scope
@@ -37,6 +37,8 @@ type Stream struct {
 	limit  int // of a request without its node, in bytes
 	sink   Sink
 	log    *slog.Logger
+	own    *slog.Logger // for what is about the stream: has its type, if it is for one
+	forms  []*form      // that are tried, in this order
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -68,10 +70,10 @@ type Stream struct {
 	logged  string // the last reason that was logged since a response came
 }
 
-// note is one call of Start or Stop.
+// note is one call of Start, Refresh or Stop.
 type note struct {
-	key  cache.Key
-	stop bool
+	key         cache.Key
+	again, stop bool
 }
 
 // feed is one type.
@@ -85,6 +87,11 @@ type feed struct {
 // share it; node is how the stream announces itself and must not be changed any
 // more. Close ends it.
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
+}
+
+func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	const header = 64
 	o = o.withDefaults()
 	s := &Stream{
@@ -94,15 +101,17 @@ func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.No
 		opts:  o,
 		limit: o.MaxRequestBytes - proto.Size(node) - header,
 		sink:  sink,
-		log:   log.With("authority", scope.Authority, "partition", scope.Partition),
+		log:   log,
+		own:   log,
+		forms: forms,
 		done:  make(chan struct{}),
 		left:  make(chan struct{}, 1),
 		wake:  make(chan struct{}, 1),
-		form:  deltaForm,
+		form:  forms[0],
 		feeds: map[string]*feed{},
 	}
-	if o.Protocol == SotW {
-		s.form = sotwForm
+	if typeURL := forms[0].typeURL; typeURL != "" {
+		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
 	s.status.Since = time.Now()
@@ -113,6 +122,9 @@ func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.No
 
 // Start begins to feed a topic. It neither blocks nor calls the cache.
 func (s *Stream) Start(k cache.Key) { s.note(note{key: k}) }
+
+// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+func (s *Stream) Refresh(k cache.Key) { s.note(note{key: k, again: true}) }
 
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
@@ -178,7 +190,7 @@ func (s *Stream) await() bool {
 			if wait <= 0 {
 				return s.ctx.Err() == nil
 			}
-			timer.Reset(wait)
+			timer.Reset(min(wait, s.untilDue()))
 		}
 		select {
 		case <-timer.C:
@@ -213,12 +225,35 @@ func (s *Stream) takeNotes() (wanted bool) {
 			u = new(f.subs.newUpdate())
 			updates[n.key.TypeURL] = u
 		}
-		f.subs.start(n.key.Name, s.down, u)
+		if n.again {
+			f.subs.again(n.key.Name, s.down, u)
+		} else {
+			f.subs.start(n.key.Name, s.down, u)
+		}
 	}
 	for _, u := range updates {
 		s.apply(*u)
 	}
+	if !s.live {
+		for _, f := range s.sorted() {
+			s.apply(f.subs.expire(time.Now()))
+		}
+	}
 	return s.wanted()
+}
+
+// untilDue returns in what time something comes about by time alone, or a long
+// time.
+func (s *Stream) untilDue() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := never
+	for _, f := range s.feeds {
+		if at, ok := f.subs.nextDue(); ok {
+			next = min(next, time.Until(at))
+		}
+	}
+	return next
 }
 
 // feed returns that of a type, new if there is none. The caller holds mu.
@@ -284,14 +319,14 @@ func (s *Stream) ended(c *call) {
 	switch err := c.err; {
 	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
 		return
-	case s.opts.Protocol == Auto && !c.responded && status.Code(err) == codes.Unimplemented:
+	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.status.LastError = reason(err)
-		if c.form == deltaForm {
-			s.form = sotwForm
-			s.log.Info("control plane does not implement delta, using SotW", "reason", reason(err))
+		if c.form == s.forms[0] {
+			s.form = s.forms[1]
+			s.own.Info("control plane does not implement delta, using SotW", "reason", reason(err))
 			return
 		}
-		s.form = deltaForm // neither: perhaps it is something on the way that answers
+		s.form = s.forms[0] // neither: perhaps it is something on the way that answers
 		fallthrough
 	default:
 		wait := s.backoff.delay()
@@ -311,7 +346,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	case c.responded:
 		level = slog.LevelInfo
 	}
-	s.log.Log(s.ctx, level, "control plane lost", "reason", reason, "retry_in", wait)
+	s.own.Log(s.ctx, level, "control plane lost", "reason", reason, "retry_in", wait)
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, and nobody has to know.

@@ -197,7 +197,7 @@ func (b *bench) watch(typ string, names ...string) map[string]*cache.Entry {
 	defer b.mu.Unlock()
 	entries := map[string]*cache.Entry{}
 	for _, name := range names {
-		entries[name] = b.cache.Watch(key(typ, name), &watcher{})
+		entries[name] = entryOf(b.cache.Watch(key(typ, name), &watcher{}))
 	}
 	return entries
 }
@@ -272,7 +272,7 @@ func TestStreamIsOpenWhileSomethingIsSubscribedTo(t *testing.T) {
 			t.Fatal("a stream was opened for nothing")
 		}
 		w := &watcher{}
-		e := b.cache.Watch(key("cds", "a"), w)
+		e := entryOf(b.cache.Watch(key("cds", "a"), w))
 		st := b.next()
 		st.delta(t)
 		b.respond(st, deltaResponse(t, "cds", "1", "a"))
@@ -610,7 +610,7 @@ func TestOldFailureIsNoNews(t *testing.T) {
 	run(t, Options{}, func(b *bench) {
 		b.refuse(errors.New("nobody there"))
 		w := &watcher{}
-		b.want(b.cache.Watch(key("eds", "a"), w), "failed Unavailable")
+		b.want(entryOf(b.cache.Watch(key("eds", "a"), w)), "failed Unavailable")
 		b.cache.Unwatch(w)
 		pass(time.Hour)
 		b.refuse(nil)

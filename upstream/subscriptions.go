@@ -34,6 +34,14 @@ type subscription struct {
 	answered bool
 	answer   cache.Change // of a name, not of the wildcard
 	seen     uint64       // the last response that had it
+	// via is the name of the resource of which this is an alias, if answer came by
+	// that.
+	via string
+	// again says that it is to be asked for once more, and anew that it was and has
+	// not been answered since.
+	again, anew bool
+	// expired says that it was not gone for the control plane, but its TTL passed.
+	expired bool
 	// reported says that answer.Err is the control plane's own. It says so once,
 	// and means it until it sends the resource (resource_errors).
 	reported bool
@@ -43,6 +51,7 @@ type subscription struct {
 type subscriptions struct {
 	scope   cache.Scope
 	typeURL string
+	params  cache.Params // the scope's
 
 	names    map[string]*subscription
 	wildcard *subscription // nil if there is none
@@ -60,11 +69,21 @@ type subscriptions struct {
 	version string
 	// hidden: the last response had something bad whose name is not known.
 	hidden bool
+	// expiries are of what is held and has a TTL.
+	expiries expiries
+	// aliased are the names that are answered by another resource, under its name.
+	aliased map[string][]string
+	// variants are those that match of names that have several, ambiguous the names
+	// of which more than one does, and warnings those of which nobody was told yet.
+	variants  map[string][]variant
+	ambiguous map[string]bool
+	warnings  []string
 	// responses counts the responses, for subscription.seen.
 	responses uint64
 
 	// Of the present stream:
 	live    bool
+	sotw    bool
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
 	asks    int             // how many there have been
@@ -73,6 +92,9 @@ type subscriptions struct {
 	// wildcard, so it counts as a member; that it belongs to the name only could
 	// not be told from a response either.
 	listed map[string]*cache.Resource
+	// settled is when what has come of the wildcard counts as all of it, zero if
+	// that is decided. See largeResponse.
+	settled time.Time
 }
 
 // waiting are names that were asked for at one time.
@@ -83,7 +105,10 @@ type waiting struct {
 }
 
 func newSubscriptions(scope cache.Scope, typeURL string) *subscriptions {
-	return &subscriptions{scope: scope, typeURL: typeURL, names: map[string]*subscription{}}
+	return &subscriptions{
+		scope: scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
+		names: map[string]*subscription{},
+	}
 }
 
 // newUpdate returns an update in which nothing has happened yet.
@@ -110,7 +135,7 @@ func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 			s.names[name] = sub
 			// The control plane must send it again now that it is asked for by name
 			// too, but go-control-plane does not, having sent it already.
-			if r := s.members[name]; r != nil {
+			if r := s.members[name]; r != nil && !r.DoNotCache() {
 				sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
 			}
 		}
@@ -119,6 +144,10 @@ func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 		sub.wanted = true
 		s.wanted++
 		s.touch(sub)
+	}
+	if r := sub.answer.Resource; sub.answered && r != nil && r.DoNotCache() {
+		s.refresh(sub)
+		sub.answered = false
 	}
 	switch {
 	case sub.answered && sub == s.wildcard:
@@ -129,6 +158,26 @@ func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 		s.fail(sub, down, u)
 	case sub.failure != nil:
 		s.fail(sub, sub.failure, u)
+	}
+}
+
+// again asks anew for a name that is held, but not for everybody.
+func (s *subscriptions) again(name string, down *cache.Error, u *cache.Update) {
+	sub := s.get(name)
+	if sub == nil || !sub.wanted {
+		return
+	}
+	if down != nil {
+		s.fail(sub, down, u)
+	}
+	s.refresh(sub)
+}
+
+// refresh has a name asked for once more, if it was.
+func (s *subscriptions) refresh(sub *subscription) {
+	if sub.sent && !sub.again {
+		sub.again = true
+		s.touch(sub)
 	}
 }
 
@@ -156,10 +205,14 @@ func (s *subscriptions) touch(sub *subscription) {
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
 	if sub == s.wildcard {
-		s.wildcard, s.members, s.setVersion = nil, nil, ""
+		s.wildcard, s.members, s.setVersion, s.settled = nil, nil, "", time.Time{}
 		return
 	}
 	delete(s.names, sub.name)
+	if s.members[sub.name] == nil {
+		delete(s.variants, sub.name)
+		s.expiries.end(sub.name)
+	}
 }
 
 // restate tells a new set what is held.
@@ -184,8 +237,8 @@ func (s *subscriptions) sorted() []string {
 }
 
 // opened begins a new stream: everything is to be asked for anew.
-func (s *subscriptions) opened() {
-	s.live = true
+func (s *subscriptions) opened(sotw bool) {
+	s.live, s.sotw = true, sotw
 	if s.wildcard != nil {
 		s.changed = append(s.changed, s.wildcard)
 	}
@@ -197,11 +250,17 @@ func (s *subscriptions) opened() {
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
+	if !s.settled.IsZero() {
+		s.members, s.settled = nil, time.Time{} // a part of it is nothing to resume with
+	}
 	for sub := range s.all() {
+		if sub.again {
+			s.version = "" // all of it is to come
+		}
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
-		sub.sent, sub.first, sub.left = false, false, false
+		sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
 		if !sub.wanted {
 			s.forget(sub)
 		}
@@ -291,7 +350,8 @@ func (s *subscriptions) oldest() (time.Time, bool) {
 // wildcard what it has sent to the first, and in SotW no names do not mean the
 // wildcard once there have been some.
 func (s *subscriptions) needStream(begun bool) bool {
-	return begun && s.wildcard != nil && s.wildcard.wanted && !s.wildcard.sent
+	w := s.wildcard
+	return begun && w != nil && w.wanted && (!w.sent || w.again && s.sotw)
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

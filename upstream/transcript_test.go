@@ -27,15 +27,20 @@ import (
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES]   a client, with a stream open
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V]
+//	                                                a client, with a stream open
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
 //	                                                sends nothing yet
+//	again NAME...                                   a name that is held is to be
+//	                                                asked for again
 //	send                                            what is to be sent
 //	response [nonce=N] [version=V] [type=T] [quietly]
 //	    one line per resource, NAME followed by any of
 //	        v1         its version
-//	        "text"     something in it
-//	        ttl        that it has a TTL
+//	        "text"     something in it; fill=N that is so long
+//	        ttl        that it has a TTL of a minute; ttl=2m of two
+//	        nocache    that it is not to be cached
+//	        match=K:V  a variant for who asks with that parameter
 //	        alias=NAME another name
 //	        bodiless   no resource in it
 //	        wrapped    SotW: in a Resource
@@ -44,7 +49,7 @@ import (
 //	        garbage    its value is no message
 //	        misfit     its value is a message, but not of its type
 //	        undecodable, unspeakable   its Any is no message, its name not UTF-8
-//	    or `removed NAME`, `error NAME CODE MESSAGE`
+//	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
 //	after DURATION                                  time passes
 //	lost                                            the stream ends
 //	unreachable REASON                              and there is no other
@@ -92,12 +97,19 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		*p = player{now: time.Unix(0, 0), limit: 1 << 20}
 		d.ScanArgs(t, "type", &p.typ)
 		d.MaybeScanArgs(t, "limit", &p.limit)
-		p.subs = newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[p.typ])
+		var params string
+		d.MaybeScanArgs(t, "params", &params)
+		p.subs = newSubscriptions(cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}, typeURLs[p.typ])
 		p.open(t, d)
 	case "subscribe":
 		u = p.subs.newUpdate()
 		for _, name := range names(d) {
 			p.subs.start(name, p.down, &u)
+		}
+	case "again":
+		u = p.subs.newUpdate()
+		for _, name := range names(d) {
+			p.subs.again(name, p.down, &u)
 		}
 	case "unsubscribe":
 		for _, name := range names(d) {
@@ -113,7 +125,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if r.typeURL != p.subs.typeURL || !p.session.begun() {
 			return "ignored: not asked for"
 		}
-		if u, nack = p.session.response(r); nack != "" && quiet {
+		if u, nack = p.session.response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.out, "rejected")
 		}
 	case "after":
@@ -136,6 +148,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
 	}
 	p.tell(u)
+	for _, name := range p.subs.takeWarnings() {
+		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
+	}
+	p.tell(p.subs.expire(p.now))
 	if p.session != nil && !quiet {
 		if p.subs.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
@@ -196,6 +212,11 @@ func (p *player) response(t *testing.T, d *datadriven.TestData) []byte {
 		case "malformed": // the response itself
 			tail = append(tail, 0xff)
 		case "removed":
+			if len(words) > 2 {
+				match := strings.TrimPrefix(words[2], "match=")
+				delta.RemovedResourceNames = append(delta.RemovedResourceNames, variantName(words[1], match))
+				continue
+			}
 			delta.RemovedResources = append(delta.RemovedResources, words[1])
 		case "error":
 			e := &discoveryv3.ResourceError{
@@ -263,8 +284,24 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		switch key, val, _ := strings.Cut(word, "="); {
 		case strings.HasPrefix(word, `"`):
 			text = strings.Trim(word, `"`)
+		case key == "fill":
+			n, err := strconv.Atoi(val)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = strings.Repeat("x", n)
 		case word == "ttl":
 			r.Ttl = durationpb.New(time.Minute)
+		case key == "ttl":
+			ttl, err := time.ParseDuration(val)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Ttl = durationpb.New(ttl)
+		case word == "nocache":
+			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		case key == "match":
+			r.ResourceName, r.Name = variantName(r.Name, val), ""
 		case key == "alias":
 			r.Aliases = append(r.Aliases, val)
 		case word == "bodiless":
@@ -309,6 +346,17 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		r.Resource.Value = value(t, typ, name, text)
 	}
 	return r, wrap, broken
+}
+
+// variantName is the name of the variant for who asks with a parameter K:V, or
+// does not ask with K, if V is missing.
+func variantName(name, constraint string) *discoveryv3.ResourceName {
+	key, value, ok := strings.Cut(constraint, ":")
+	c := is(key, value)
+	if !ok {
+		c = not(exists(key))
+	}
+	return &discoveryv3.ResourceName{Name: name, DynamicParameterConstraints: c}
 }
 
 func appendText(b []byte, num protowire.Number, s string) []byte {
@@ -375,6 +423,13 @@ func (p *player) send(m proto.Message) {
 		if m.GetTypeUrl() != p.subs.typeURL {
 			parts = append(parts, "type="+m.GetTypeUrl())
 		}
+		addLocators := func(what string, list []*discoveryv3.ResourceLocator) {
+			if len(list) > 0 {
+				add(what, locators(list))
+			}
+		}
+		addLocators("subscribe", m.GetResourceLocatorsSubscribe())
+		addLocators("unsubscribe", m.GetResourceLocatorsUnsubscribe())
 		if len(m.GetResourceNamesSubscribe()) > 0 {
 			add("subscribe", slices.Clone(m.GetResourceNamesSubscribe()))
 		}
@@ -396,7 +451,7 @@ func (p *player) send(m proto.Message) {
 			parts = append(parts, "nothing (the wildcard)")
 		}
 	case *discoveryv3.DiscoveryRequest:
-		add("names", slices.Clone(m.GetResourceNames()))
+		add("names", append(slices.Clone(m.GetResourceNames()), locators(m.GetResourceLocators())...))
 		parts = append(parts, fmt.Sprintf("version=%s nonce=%s", m.GetVersionInfo(), m.GetResponseNonce()))
 		if detail = m.GetErrorDetail(); detail != nil {
 			parts = append(parts, "NACK")
@@ -408,6 +463,13 @@ func (p *player) send(m proto.Message) {
 			fmt.Fprintf(&p.out, "       %s\n", shorten(strings.TrimSpace(line)))
 		}
 	}
+}
+
+func locators(list []*discoveryv3.ResourceLocator) (names []string) {
+	for _, l := range list {
+		names = append(names, l.GetName()+"{"+cache.Params(l.GetDynamicParameters()).String()+"}")
+	}
+	return names
 }
 
 // shorten makes long ones readable.
@@ -450,7 +512,10 @@ func change(c cache.Change) string {
 			parts = append(parts, r.Version())
 		}
 		if s := text(r); s != "" {
-			parts = append(parts, strconv.Quote(s))
+			parts = append(parts, strconv.Quote(shorten(s)))
+		}
+		if r.TTL() > 0 {
+			parts = append(parts, "ttl="+r.TTL().String())
 		}
 		if r.Name() != c.Name {
 			parts = append(parts, "named "+r.Name())

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// feed feeds the topics of one scope. Start and Stop as in cache.Feeder.
+// feed feeds the topics of one scope, as a cache.Feeder does all.
 type feed interface {
 	cache.Feeder
 	// Leave waits, for a bounded time, until whoever gives the resources knows
@@ -80,7 +80,9 @@ func (f *feeders) Start(k cache.Key) {
 	fd := f.feeds[k.Scope]
 	if fd == nil {
 		var node *corev3.Node
-		if n := f.nodes[k.Scope]; n != nil {
+		clients := k.Scope
+		clients.Params = "" // of the same Nodes
+		if n := f.nodes[clients]; n != nil {
 			node = n.node
 		}
 		fd = &scopeFeed{feed: f.open(k.Scope, node)}
@@ -88,6 +90,15 @@ func (f *feeders) Start(k cache.Key) {
 	}
 	fd.topics++
 	fd.feed.Start(k)
+}
+
+// Refresh implements cache.Feeder.
+func (f *feeders) Refresh(k cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fd := f.feeds[k.Scope]; fd != nil {
+		fd.feed.Refresh(k)
+	}
 }
 
 // Stop implements cache.Feeder.

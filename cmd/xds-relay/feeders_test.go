@@ -27,6 +27,9 @@ func (f *recordedFeed) Start(cache.Key) {
 	f.topics++
 }
 
+// Refresh implements cache.Feeder.
+func (f *recordedFeed) Refresh(cache.Key) {}
+
 // Stop implements cache.Feeder.
 func (f *recordedFeed) Stop(cache.Key) {
 	f.mu.Lock()

@@ -44,6 +44,7 @@ func (r *relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
 			one(func() int { return r.cache.Stats().Idle })},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
+		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.", r.resourceErrors},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {
@@ -72,14 +73,29 @@ func (r *relay) upstreamStreams() []admin.Sample {
 		connected bool
 	}
 	count := map[kind]int64{}
-	for scope, st := range r.sources.statuses() {
-		count[kind{scope.Authority, st.Connected}]++
+	for scope, of := range r.sources.statuses() {
+		for _, st := range of {
+			if st.Protocol != "" { // it is a stream
+				count[kind{scope.Authority, st.Connected}]++
+			}
+		}
 	}
 	samples := make([]admin.Sample, 0, len(count))
 	for k, n := range count {
 		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
 			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
 		}})
+	}
+	return samples
+}
+
+func (r *relay) resourceErrors() []admin.Sample {
+	var samples []admin.Sample
+	for a, n := range r.sources.errors {
+		samples = append(samples, admin.Sample{
+			Value:  int64(n.Load()),
+			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
 	}
 	return samples
 }
@@ -135,13 +151,16 @@ type authorityView struct {
 type streamView struct {
 	Authority     string    `json:"authority"` // the concrete one, of a pattern
 	Partition     string    `json:"partition"`
+	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
+	Type          string    `json:"type,omitempty"` // of a stream for one type
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
-	Protocol      string    `json:"protocol"`
+	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
 	Subscriptions int       `json:"subscriptions"`
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
+	Errors        uint64    `json:"resource_errors"`
 	LastError     string    `json:"last_error,omitempty"`
 }
 
@@ -169,18 +188,24 @@ func (r *relay) authorities() []authorityView {
 			views[i].Directory = v
 		}
 	}
-	for scope, st := range r.sources.statuses() {
+	for scope, of := range r.sources.statuses() {
 		a, _ := r.sources.router.Source(scope)
 		v := &views[index[a]]
-		v.Streams = append(v.Streams, streamView{
-			Authority: scope.Authority, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
-			Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
-			Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, LastError: st.LastError,
-		})
+		for _, st := range of {
+			view := streamView{
+				Authority: scope.Authority, Partition: scope.Partition, Parameters: scope.Params, OldStyleNames: scope.OldStyle,
+				Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+			}
+			if st.TypeURL != "" {
+				view.Type = client.TypeWord(st.TypeURL)
+			}
+			v.Streams = append(v.Streams, view)
+		}
 	}
 	for _, v := range views {
 		slices.SortFunc(v.Streams, func(a, b streamView) int {
-			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition))
+			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Type, b.Type))
 		})
 	}
 	return views

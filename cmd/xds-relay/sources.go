@@ -1,12 +1,14 @@
 package main
 
 import (
+	"crypto/tls"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"runtime/debug"
-	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -20,19 +22,36 @@ import (
 )
 
 // sources are what the configured authorities are fed from. Each scope's feed is
-// made from its authority's: a stream of its own on the connection that all
-// scopes of a server share, or the one reading of a directory.
+// made from its authority's: a stream of its own, or one for each type, on the
+// connection that all scopes of a server share, or the one reading of a directory.
 type sources struct {
 	router *authority.Router
 	node   *corev3.Node // the relay's own, for xdstp names
 	sink   upstream.Sink
 	log    *slog.Logger
 
-	conns       map[*configs.Authority]*grpc.ClientConn
+	conns       map[*configs.Authority]connection
 	directories map[*configs.Authority]*directory.Source
+	// errors counts what the servers say in resource_errors.
+	errors map[*configs.Authority]*atomic.Uint64
 
 	mu      sync.Mutex
-	streams map[cache.Scope]*upstream.Stream
+	streams map[cache.Scope]streams
+}
+
+// connection is what all scopes of a server share: gRPC's, or that for REST.
+type connection interface {
+	grpc.ClientConnInterface
+	io.Closer
+}
+
+// streams are those of one scope: an upstream.Stream, or upstream.Streams.
+type streams interface {
+	cache.Feeder
+	Leave()
+	Close()
+	Done() <-chan struct{}
+	Statuses() []upstream.Status
 }
 
 // newSources connects to nothing yet. builtIn, if not nil, is read instead of
@@ -40,9 +59,10 @@ type sources struct {
 func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink upstream.Sink, log *slog.Logger) (*sources, error) {
 	s := &sources{
 		router: router, node: relayNode(cfg), sink: sink, log: log,
-		conns:       map[*configs.Authority]*grpc.ClientConn{},
+		conns:       map[*configs.Authority]connection{},
 		directories: map[*configs.Authority]*directory.Source{},
-		streams:     map[cache.Scope]*upstream.Stream{},
+		errors:      map[*configs.Authority]*atomic.Uint64{},
+		streams:     map[cache.Scope]streams{},
 	}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
@@ -57,19 +77,10 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 				s.Close()
 				return nil, err
 			}
-			s.conns[a] = conn
+			s.conns[a], s.errors[a] = conn, new(atomic.Uint64)
 		}
 	}
 	return s, nil
-}
-
-// relayNode is how the relay names itself.
-func relayNode(cfg *configs.Config) *corev3.Node {
-	node := cfg.Node.Proto()
-	node.UserAgentName = "xds-relay"
-	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: version()}
-	node.ClientFeatures = slices.Clone(features)
-	return node
 }
 
 // version is the build's module version.
@@ -80,21 +91,38 @@ func version() string {
 	return "unknown"
 }
 
-func dial(s configs.Server) (*grpc.ClientConn, error) {
+func dial(s configs.Server) (connection, error) {
+	var config *tls.Config
+	if s.TLS != nil {
+		var err error
+		if config, err = s.TLS.Load(); err != nil {
+			return nil, err
+		}
+	}
+	userAgent := "xds-relay/" + version()
+	if s.Protocol == configs.ProtocolREST {
+		return upstream.DialREST(s.Address, upstream.RESTOptions{
+			TLS:              config,
+			PollInterval:     s.PollInterval,
+			RequestTimeout:   s.RequestTimeout,
+			MaxResponseBytes: int(s.MaxResponseBytes),
+			UserAgent:        userAgent,
+		}), nil
+	}
 	o := upstream.DialOptions{
 		KeepaliveTime:    s.Keepalive.Time,
 		KeepaliveTimeout: s.Keepalive.Timeout,
 		MaxResponseBytes: int(s.MaxResponseBytes),
-		UserAgent:        "xds-relay/" + version(),
+		UserAgent:        userAgent,
 	}
-	if s.TLS != nil {
-		config, err := s.TLS.Load()
-		if err != nil {
-			return nil, err
-		}
+	if config != nil {
 		o.TLS = credentials.NewTLS(config)
 	}
-	return upstream.Dial(s.Address, o)
+	conn, err := upstream.Dial(s.Address, o)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }
 
 // open makes the feed of a scope. node is that of the clients that it stands for;
@@ -107,33 +135,43 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	}
 	if node == nil {
 		node = s.node
+	} else {
+		node = nodeFor(node)
 	}
 	server := a.Servers[0]
-	stream := upstream.NewStream(scope, s.conns[a], node, upstream.Options{
+	o := upstream.Options{
 		Protocol:    upstream.Protocol(server.Protocol),
 		BackoffBase: server.Backoff.Base,
 		BackoffMax:  server.Backoff.Max,
-	}, s.sink, s.log)
+
+		ResourceErrors: s.errors[a],
+	}
+	var open streams
+	if server.Aggregated {
+		open = upstream.NewStream(scope, s.conns[a], node, o, s.sink, s.log)
+	} else {
+		open = upstream.NewStreams(scope, s.conns[a], node, o, s.sink, s.log)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams[scope] = stream
-	return &streamFeed{Stream: stream, scope: scope, sources: s}
+	s.streams[scope] = open
+	return &streamFeed{streams: open, scope: scope, sources: s}
 }
 
-// streamFeed is a stream that the sources know of while it is open.
+// streamFeed are streams that the sources know of while they are open.
 type streamFeed struct {
-	*upstream.Stream
+	streams
 	scope   cache.Scope
 	sources *sources
 }
 
 // Close implements feed.
 func (f *streamFeed) Close() {
-	f.Stream.Close()
+	f.streams.Close()
 	<-f.Done()
 	f.sources.mu.Lock()
 	defer f.sources.mu.Unlock()
-	if f.sources.streams[f.scope] == f.Stream { // and not its successor
+	if f.sources.streams[f.scope] == f.streams { // and not its successor
 		delete(f.sources.streams, f.scope)
 	}
 }
@@ -148,13 +186,13 @@ func (directoryFeed) Leave() {}
 func (directoryFeed) Close() {}
 
 // statuses returns how the streams are doing.
-func (s *sources) statuses() map[cache.Scope]upstream.Status {
+func (s *sources) statuses() map[cache.Scope][]upstream.Status {
 	s.mu.Lock()
-	streams := maps.Clone(s.streams)
+	open := maps.Clone(s.streams)
 	s.mu.Unlock()
-	statuses := make(map[cache.Scope]upstream.Status, len(streams))
-	for scope, stream := range streams {
-		statuses[scope] = stream.Status()
+	statuses := make(map[cache.Scope][]upstream.Status, len(open))
+	for scope, of := range open {
+		statuses[scope] = of.Statuses()
 	}
 	return statuses
 }

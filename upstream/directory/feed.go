@@ -20,6 +20,9 @@ func (s *Source) Start(k cache.Key) {
 	s.wake()
 }
 
+// Refresh does nothing: what is held is what the files say. See [cache.Feeder].
+func (s *Source) Refresh(cache.Key) {}
+
 // Stop notes that nobody is interested in a topic any more. See [cache.Feeder].
 func (s *Source) Stop(k cache.Key) {
 	s.mu.Lock()

@@ -54,7 +54,7 @@ func printItems(items []item) string {
 			fmt.Fprintf(&b, " key=%s", it.key)
 		}
 		var all discoveryv3.DeltaDiscoveryResponse
-		if err := proto.Unmarshal(it.resource.AppendDelta(nil, it.resource.Name()).Materialize(), &all); err != nil {
+		if err := proto.Unmarshal(it.resource.AppendDelta(nil, it.resource.Name(), 0).Materialize(), &all); err != nil {
 			fmt.Fprintf(&b, " %v", err)
 		} else if a := all.Resources[0].Aliases; len(a) > 0 {
 			fmt.Fprintf(&b, " aliases=%v", a)
@@ -153,8 +153,8 @@ func TestResourceIsEncodedOnce(t *testing.T) {
 		t.Fatal(errs)
 	}
 	want := cache.NewResource(cache.Spec{Name: "foo", Version: "7", TypeURL: clusterType})
-	if got := items[0].resource; got.Size() != want.Size() {
-		t.Errorf("%d bytes, want %d", got.Size(), want.Size())
+	if got := items[0].resource; got.Size("foo", 0) != want.Size("foo", 0) {
+		t.Errorf("%d bytes, want %d", got.Size("foo", 0), want.Size("foo", 0))
 	}
 }
 

@@ -331,7 +331,7 @@ func TestSourceFeedsACache(t *testing.T) {
 		sink.Cache = cache.New(s, cache.Options{Linger: time.Minute, IdleEntries: 10})
 		defer sink.Close()
 		w := &entryWatcher{changed: make(chan struct{}, 10)}
-		foo := sink.Watch(key(scopes[1], clusterType, "foo"), w)
+		foo, _ := sink.Watch(key(scopes[1], clusterType, "foo"), w)
 		<-w.changed
 		if state := foo.State(); state.Status != cache.Present || state.Resource.Name() != "foo" {
 			t.Errorf("state %+v", state)

@@ -1,0 +1,153 @@
+package cache
+
+import (
+	"time"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// How a resource goes on the wire: in the form that all clients share, or with a
+// small private part and the rest shared.
+
+// AppendDelta appends to msg the resource as a field of a
+// DeltaDiscoveryResponse, named name. Under the name that the origin gave it,
+// and with nothing more to say, what is appended is shared by all; otherwise the
+// name, inside too, is private and the rest shared.
+func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
+	if name == r.name && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0 {
+		return append(msg, r.delta)
+	}
+	head, parts := r.fields(name, f)
+	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
+}
+
+// AppendSotW appends to msg the resource as a field of a DiscoveryResponse. A
+// client knows it only by the name inside, so that is made to say name, unless
+// the resource goes wrapped.
+func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
+	if r.wraps(name, f) {
+		head, parts := r.fields(name, f)
+		resource := len(head) + sizeParts(parts)
+		wrapper := sizeString(WrappedTypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
+		all := appendHeader(nil, wrapper)
+		all = appendString(all, anyTypeURL, WrappedTypeURL)
+		all = appendHeader(all, resource)
+		return appendParts(msg, append(all, head...), parts)
+	}
+	if name == r.inner || r.inner == "" {
+		return append(msg, r.sotw)
+	}
+	return appendParts(msg, nil, r.renamedAny(name))
+}
+
+// wraps says whether a SotW client is told the resource in a Resource.
+func (r *Resource) wraps(name string, f Form) bool {
+	switch {
+	case f&ByLocator != 0:
+		// discovery.proto: who asks by locators must be able to take it.
+		return true
+	case f&WithTTL != 0 && r.ttl > 0:
+		return true
+	}
+	return f&Wrapped != 0 && (r.inner != name || len(r.extra) > 0)
+}
+
+// fields returns the fields of a Resource: a private head, and what comes after
+// it, most of which is shared.
+func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
+	if f&ByLocator == 0 {
+		head = appendString(head, resourceName, name)
+	} else {
+		head = AppendResourceName(head, resourceNameMessage, name, r.constraints)
+	}
+	head = appendString(head, resourceVersion, r.version)
+	if f&WithTTL != 0 && r.ttl > 0 {
+		head = appendDuration(head, resourceTTL, r.ttl)
+		if f&Heartbeat != 0 {
+			return head, nil
+		}
+	}
+	head = append(head, r.extra...)
+	if name == r.name {
+		return head, [][]byte{r.sotw.ReadOnlyData()}
+	}
+	if r.alias {
+		// Its own name stays inside: several aliases of one resource are one.
+		head = appendString(head, resourceAliases, r.name)
+		return head, [][]byte{r.sotw.ReadOnlyData()}
+	}
+	if parts = r.renamedAny(name); len(parts) > 1 {
+		head, parts = append(head, parts[0]...), parts[1:]
+	}
+	return head, parts
+}
+
+// renamedAny returns the parts of an encoded `resource` field whose message says
+// name in field 1. A message's fields may come in any order, and of a field that
+// comes twice the last counts, so the value itself stays as it is.
+func (r *Resource) renamedAny(name string) [][]byte {
+	if r.inner == "" || r.inner == name {
+		return [][]byte{r.sotw.ReadOnlyData()}
+	}
+	tail := appendString(nil, nameField, name)
+	valueLen := len(r.value) + len(tail)
+	anyLen := sizeString(r.typeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(valueLen)
+	head := appendHeader(nil, anyLen)
+	head = appendString(head, anyTypeURL, r.typeURL)
+	head = appendHeader(head, valueLen)
+	return [][]byte{head, r.value, tail}
+}
+
+// AppendResourceName appends a field with that number that is a ResourceName of
+// envoy.service.discovery.v3. Constraints are as in [Resource.Constraints].
+func AppendResourceName(b []byte, num protowire.Number, name, constraints string) []byte {
+	size := sizeString(name)
+	if constraints != "" {
+		size += sizeString(constraints)
+	}
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = appendString(b, nameName, name)
+	if constraints != "" {
+		b = appendString(b, nameConstraints, constraints)
+	}
+	return b
+}
+
+// appendDuration appends a google.protobuf.Duration.
+func appendDuration(b []byte, num protowire.Number, d time.Duration) []byte {
+	const (
+		seconds protowire.Number = 1
+		nanos   protowire.Number = 2
+	)
+	var m []byte
+	m = protowire.AppendTag(m, seconds, protowire.VarintType)
+	m = protowire.AppendVarint(m, uint64(d/time.Second))
+	if rest := d % time.Second; rest > 0 {
+		m = protowire.AppendTag(m, nanos, protowire.VarintType)
+		m = protowire.AppendVarint(m, uint64(rest))
+	}
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	return protowire.AppendBytes(b, m)
+}
+
+func sizeParts(parts [][]byte) (n int) {
+	for _, p := range parts {
+		n += len(p)
+	}
+	return n
+}
+
+// appendParts appends a message's private beginning and its shared parts.
+func appendParts(msg mem.BufferSlice, head []byte, parts [][]byte) mem.BufferSlice {
+	if len(head) > 0 {
+		msg = append(msg, mem.SliceBuffer(head))
+	}
+	for _, p := range parts {
+		if len(p) > 0 {
+			msg = append(msg, mem.SliceBuffer(p))
+		}
+	}
+	return msg
+}

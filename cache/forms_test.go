@@ -1,0 +1,173 @@
+package cache
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+)
+
+// constraintsFor are those of the variant for who asks with env=value.
+func constraintsFor(value string) *discoveryv3.DynamicParameterConstraints {
+	return &discoveryv3.DynamicParameterConstraints{Type: &discoveryv3.DynamicParameterConstraints_Constraint{
+		Constraint: &discoveryv3.DynamicParameterConstraints_SingleConstraint{
+			Key:            "env",
+			ConstraintType: &discoveryv3.DynamicParameterConstraints_SingleConstraint_Value{Value: value},
+		},
+	}}
+}
+
+// In every form a client decodes what the resource is, under the name that it
+// asked for, and is told no more than it understands.
+func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := spec().Draw(t, "spec")
+		s.Extra = nil
+		s.TTL = time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl"))
+		var constraints *discoveryv3.DynamicParameterConstraints
+		if rapid.Bool().Draw(t, "variant") {
+			constraints = constraintsFor(rapid.String().Draw(t, "env"))
+			b, err := proto.Marshal(constraints)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Constraints = string(b)
+		}
+		r := NewResource(s)
+		if rapid.Bool().Draw(t, "alias") {
+			r = r.Aliased()
+		}
+		name := s.Name
+		if r.Alias() || rapid.Bool().Draw(t, "renamed") {
+			name = rapid.StringN(1, 100, -1).Draw(t, "name")
+		}
+		f := Form(rapid.IntRange(0, int(WithTTL|Wrapped|ByLocator|Heartbeat)).Draw(t, "form"))
+		beat := f&Heartbeat != 0 && f&WithTTL != 0 && s.TTL > 0
+
+		want := &discoveryv3.Resource{Name: name, Version: r.Version()}
+		if f&ByLocator != 0 {
+			want.Name, want.ResourceName = "", &discoveryv3.ResourceName{Name: name, DynamicParameterConstraints: constraints}
+		}
+		if f&WithTTL != 0 && s.TTL > 0 {
+			want.Ttl = durationpb.New(s.TTL)
+		}
+		inner, value := "", s.Value
+		if r.inner != "" && name != s.Name {
+			inner = name
+		}
+		if r.Alias() && name != s.Name {
+			inner = r.inner
+			if !beat {
+				want.Aliases = []string{s.Name}
+			}
+		}
+		check := func(got *discoveryv3.Resource) {
+			if beat != (got.Resource == nil) {
+				t.Fatalf("heartbeat %v: %v", beat, got)
+			}
+			if got.Resource != nil {
+				checkValue(t, got.Resource, s.TypeURL, value, inner)
+			}
+			want.Resource = got.Resource
+			if !proto.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+
+		var delta discoveryv3.DeltaDiscoveryResponse
+		encoded := r.AppendDelta(nil, name, f)
+		if err := proto.Unmarshal(encoded.Materialize(), &delta); err != nil {
+			t.Fatal(err)
+		}
+		if r.Size(name, f) < encoded.Len() {
+			t.Fatalf("size %d, is %d", r.Size(name, f), encoded.Len())
+		}
+		check(delta.Resources[0])
+
+		var sotw discoveryv3.DiscoveryResponse
+		encoded = r.AppendSotW(nil, name, f)
+		if err := proto.Unmarshal(encoded.Materialize(), &sotw); err != nil {
+			t.Fatal(err)
+		}
+		if r.Size(name, f) < encoded.Len() {
+			t.Fatalf("size %d, is %d", r.Size(name, f), encoded.Len())
+		}
+		got := sotw.Resources[0]
+		if got.TypeUrl == WrappedTypeURL {
+			if f&(Wrapped|ByLocator) == 0 && want.Ttl == nil {
+				t.Fatal("wrapped, which the client does not understand")
+			}
+			var inside discoveryv3.Resource
+			if err := got.UnmarshalTo(&inside); err != nil {
+				t.Fatal(err)
+			}
+			check(&inside)
+			return
+		}
+		if want.Ttl != nil || want.ResourceName != nil {
+			t.Fatal("not wrapped")
+		}
+		checkValue(t, got, s.TypeURL, value, "")
+		if r.inner != "" && nameOf(t, got.Value) != name {
+			t.Fatalf("the name inside is %q, want %q", nameOf(t, got.Value), name)
+		}
+	})
+}
+
+// checkValue checks that an Any is the origin's, with that name inside, if it is
+// not empty.
+func checkValue(t *rapid.T, got *anypb.Any, typeURL string, value []byte, inner string) {
+	t.Helper()
+	if got.TypeUrl != typeURL || !bytes.HasPrefix(got.Value, value) {
+		t.Fatalf("Any %v, want %x", got, value)
+	}
+	if inner != "" && nameOf(t, got.Value) != inner {
+		t.Fatalf("the name inside is %q, want %q", nameOf(t, got.Value), inner)
+	}
+}
+
+// The type whose field 1 is not a name is not written into.
+func TestLbEndpointKeepsItsFields(t *testing.T) {
+	r := NewResource(Spec{Name: "a", TypeURL: lbEndpoint, Value: appendString(nil, 1, "endpoint")})
+	var delta discoveryv3.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(r.AppendDelta(nil, "b", 0).Materialize(), &delta); err != nil {
+		t.Fatal(err)
+	}
+	if got := delta.Resources[0]; got.Name != "b" || !bytes.Equal(got.Resource.Value, r.Value()) {
+		t.Errorf("%v", got)
+	}
+	var sotw discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(r.AppendSotW(nil, "b", Wrapped).Materialize(), &sotw); err != nil {
+		t.Fatal(err)
+	}
+	if got := sotw.Resources[0]; got.TypeUrl != WrappedTypeURL {
+		t.Errorf("%v, want it wrapped, as there is no name in it", got)
+	}
+}
+
+func TestParamsAreCanonical(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Params(rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "params"))
+		got := ParseParams(p.String())
+		if len(p) == 0 {
+			if p.String() != "" || got != nil {
+				t.Fatalf("%q, %v", p.String(), got)
+			}
+			return
+		}
+		if got.String() != p.String() || len(got) != len(p) || strings.ContainsAny(p.String(), " \x00") {
+			t.Fatalf("%q, want %q", got, p)
+		}
+		for k, v := range p {
+			if got[k] != v {
+				t.Fatalf("%q: %q, want %q", k, got[k], v)
+			}
+		}
+	})
+}

@@ -1,0 +1,285 @@
+package main
+
+// The control plane of the crossings: it does what the transcript says, and
+// keeps what it is asked.
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+type scriptedPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	form string
+
+	mu     sync.Mutex
+	server *grpc.Server // nil while it is down
+	lis    *bufconn.Listener
+	stream *planeStream // the newest; nil if it has ended
+	events []planeEvent
+	// before is how many names the last SotW request had that was taken.
+	before map[eventKey]int
+	opened int // streams
+	nonces int
+}
+
+// planeStream is a stream that the relay has opened.
+type planeStream struct {
+	send func(proto.Message) error
+	end  chan error
+}
+
+// planeEvent is a request, or something else that happened.
+type planeEvent struct {
+	stream int
+	what   string
+	delta  *discoveryv3.DeltaDiscoveryRequest
+	sotw   *discoveryv3.DiscoveryRequest
+}
+
+func newScriptedPlane(form string) *scriptedPlane {
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}}
+	p.up()
+	return p
+}
+
+func (p *scriptedPlane) up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lis, p.server = bufconn.Listen(1<<20), grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
+	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(p.server, p.lis)
+}
+
+func (p *scriptedPlane) down() {
+	p.mu.Lock()
+	server := p.server
+	p.server = nil
+	p.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+}
+
+// dial is how the relay comes to it.
+func (p *scriptedPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
+	p.mu.Lock()
+	lis, up := p.lis, p.server != nil
+	p.mu.Unlock()
+	if !up {
+		return nil, errors.New("nobody listens")
+	}
+	return lis.DialContext(ctx)
+}
+
+// DeltaAggregatedResources serves a delta stream.
+func (p *scriptedPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return p.serve(stream, "delta", func() (planeEvent, error) {
+		req, err := stream.Recv()
+		return planeEvent{delta: req}, err
+	})
+}
+
+// StreamAggregatedResources serves a SotW stream.
+func (p *scriptedPlane) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return p.serve(stream, "sotw", func() (planeEvent, error) {
+		req, err := stream.Recv()
+		return planeEvent{sotw: req}, err
+	})
+}
+
+func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func() (planeEvent, error)) error {
+	st := &planeStream{
+		send: func(m proto.Message) error { return stream.SendMsg(m) },
+		end:  make(chan error, 1),
+	}
+	p.mu.Lock()
+	p.stream = st
+	p.opened++
+	number := p.opened
+	p.mu.Unlock()
+	note := func(e planeEvent) {
+		e.stream = number
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.events = append(p.events, e)
+	}
+	note(planeEvent{what: "a new stream, " + form})
+	go func() {
+		for {
+			e, err := recv()
+			if errors.Is(err, io.EOF) {
+				note(planeEvent{what: "no more requests"})
+			}
+			if err != nil {
+				return
+			}
+			note(e)
+		}
+	}()
+	var err error
+	select {
+	case err = <-st.end:
+	case <-stream.Context().Done():
+		note(planeEvent{what: "the stream has ended"})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream == st {
+		p.stream = nil
+	}
+	return err
+}
+
+func (p *scriptedPlane) endStream() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stream.end <- status.Error(codes.Unavailable, "going to another replica")
+}
+
+// respond sends a response of the lines of a directive.
+func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string) {
+	t.Helper()
+	p.mu.Lock()
+	if nonce == "" {
+		nonce = string(rune('A' + p.nonces))
+		p.nonces++
+	}
+	st := p.stream
+	p.mu.Unlock()
+	if st == nil {
+		t.Fatal("there is no stream to respond on")
+	}
+	typeURL := typeURLOf(t, typ)
+	delta := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, SystemVersionInfo: version}
+	sotw := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, VersionInfo: version}
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "removed":
+			delta.RemovedResources = append(delta.RemovedResources, words[1:]...)
+		case "error":
+			var code codes.Code
+			if err := code.UnmarshalJSON([]byte(`"` + words[2] + `"`)); err != nil {
+				t.Fatal(err)
+			}
+			e := &discoveryv3.ResourceError{
+				ResourceName: &discoveryv3.ResourceName{Name: words[1]},
+				ErrorDetail:  &statuspb.Status{Code: int32(code), Message: strings.Join(words[3:], " ")},
+			}
+			delta.ResourceErrors = append(delta.ResourceErrors, e)
+			sotw.ResourceErrors = append(sotw.ResourceErrors, e)
+		default:
+			r := scriptedResource(t, typ, words)
+			delta.Resources = append(delta.Resources, r)
+			a := r.GetResource()
+			if r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil {
+				var err error
+				if a, err = anypb.New(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sotw.Resources = append(sotw.Resources, a)
+		}
+	}
+	var m proto.Message = delta
+	if p.form == "sotw" {
+		m = sotw
+	}
+	if err := st.send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take returns what has happened since the last time, on one stream after the
+// other: a stream's end and the beginning of the next have no order.
+func (p *scriptedPlane) take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.SortStableFunc(p.events, func(a, b planeEvent) int { return a.stream - b.stream })
+	var merged []planeEvent
+	for _, e := range p.events {
+		n := len(merged)
+		if n > 0 && (merged[n-1].takesDelta(e) || merged[n-1].takesSotW(e, p.before)) {
+			continue
+		}
+		if n > 0 && merged[n-1].sotw != nil {
+			p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
+		}
+		merged = append(merged, e)
+	}
+	if n := len(merged); n > 0 && merged[n-1].sotw != nil {
+		p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
+	}
+	p.events = nil
+	out := make([]string, 0, len(merged))
+	for _, e := range merged {
+		what := e.what
+		switch {
+		case e.delta != nil:
+			what = describeDeltaRequest(e.delta)
+		case e.sotw != nil:
+			what = describeSotWRequest(e.sotw)
+		}
+		out = append(out, "control plane <- "+what)
+	}
+	return out
+}
+
+// takesDelta makes one request of two that only add or drop names, and says
+// whether they were such. A name that is in both is not lost by that.
+func (e *planeEvent) takesDelta(next planeEvent) bool {
+	a, b := e.delta, next.delta
+	if a == nil || b == nil || e.stream != next.stream || a.GetTypeUrl() != b.GetTypeUrl() ||
+		a.GetResponseNonce() != "" || b.GetResponseNonce() != "" || len(b.GetInitialResourceVersions()) > 0 {
+		return false
+	}
+	names := slices.Concat(a.GetResourceNamesSubscribe(), a.GetResourceNamesUnsubscribe())
+	for _, name := range slices.Concat(b.GetResourceNamesSubscribe(), b.GetResourceNamesUnsubscribe()) {
+		if name == "*" || len(names) == 0 || slices.Contains(names, name) {
+			return false
+		}
+	}
+	a.ResourceNamesSubscribe = append(a.ResourceNamesSubscribe, b.GetResourceNamesSubscribe()...)
+	a.ResourceNamesUnsubscribe = append(a.ResourceNamesUnsubscribe, b.GetResourceNamesUnsubscribe()...)
+	return true
+}
+
+// takesSotW is the same of SotW. before is how many names the request before the
+// first had: if that added names, the next has to.
+func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
+	a, b := e.sotw, next.sotw
+	if a == nil || b == nil || e.key() != next.key() || a.GetResponseNonce() != b.GetResponseNonce() ||
+		a.GetErrorDetail() != nil || b.GetErrorDetail() != nil {
+		return false
+	}
+	had, has, will := before[e.key()], len(a.GetResourceNames()), len(b.GetResourceNames())
+	if (had >= has || has >= will) && (had <= has || has <= will || will == 0) {
+		return false
+	}
+	a.ResourceNames = b.GetResourceNames()
+	return true
+}
+
+// eventKey is a stream and a type.
+type eventKey struct {
+	stream  int
+	typeURL string
+}
+
+func (e *planeEvent) key() eventKey { return eventKey{e.stream, e.sotw.GetTypeUrl()} }

@@ -1,0 +1,129 @@
+package main
+
+// The relay of the crossings: all of it, with connections in memory in the place
+// of sockets.
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/upstream"
+)
+
+// crossingConfig is what the relay is told. All clients are one partition, so
+// that there is one stream to the control plane.
+const crossingConfig = `
+listeners:
+  - address: 127.0.0.1:18000
+node: {id: relay}
+authorities:
+  - name: control-plane
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
+old_style_names:
+  - authority: control-plane
+cache: {linger: 1m}
+`
+
+type servedRelay struct {
+	relay *relay
+	lis   *bufconn.Listener
+	grpc  *grpc.Server
+}
+
+func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedRelay {
+	t.Helper()
+	cfg, err := configs.Parse("crossing.yaml", []byte(strings.Replace(crossingConfig, "PROTOCOL", protocol, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRelay(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The only difference to a relay that runs: where its connections go.
+	for a, conn := range r.sources.conns {
+		_ = conn.Close()
+		r.sources.conns[a], err = upstream.Dial("passthrough:///control-plane", upstream.DialOptions{
+			Extra: []grpc.DialOption{grpc.WithContextDialer(plane.dial)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &servedRelay{
+		relay: r,
+		lis:   bufconn.Listen(connBuffer),
+		grpc:  grpc.NewServer(downstream.ServerOptions(downstream.ListenerOptions{})...),
+	}
+	r.server.Register(s.grpc, downstream.Limits{})
+	go func() { _ = s.grpc.Serve(s.lis) }()
+	return s
+}
+
+func (s *servedRelay) close() {
+	s.grpc.Stop()
+	s.relay.close()
+}
+
+// dial makes a connection of a client's own.
+func (s *servedRelay) dial(t *testing.T) (*grpc.ClientConn, *stallingConn) {
+	t.Helper()
+	raw := &stallingConn{}
+	raw.moves = sync.NewCond(&raw.mu)
+	conn, err := grpc.NewClient("passthrough:///relay",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			var err error
+			raw.Conn, err = s.lis.DialContext(ctx)
+			return raw, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, raw
+}
+
+// connBuffer is how much a connection takes that nobody reads from.
+const connBuffer = 16 << 10
+
+// stallingConn is a connection from which its owner can stop reading.
+type stallingConn struct {
+	net.Conn
+
+	mu      sync.Mutex
+	moves   *sync.Cond
+	stalled bool
+}
+
+// Read implements net.Conn.
+func (c *stallingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.stalled {
+		c.moves.Wait()
+	}
+	return n, err
+}
+
+func (c *stallingConn) stall() { c.set(true) }
+
+func (c *stallingConn) resume() { c.set(false) }
+
+func (c *stallingConn) set(stalled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalled = stalled
+	c.moves.Broadcast()
+}

@@ -1,0 +1,40 @@
+package downstream
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Client features that change what a client is told.
+// xDS: "TTL", "SotW TTL"; gRPC announces the second of the two under a name of
+// its own.
+const (
+	featureTTL         = "xds.config.supports-resource-ttl"
+	featureWrapped     = "xds.config.supports-resource-in-sotw"
+	featureWrappedGRPC = "xds.config.resource-in-sotw"
+)
+
+// abilities are what a client said of itself.
+type abilities struct {
+	form cache.Form
+	// beatsWhole: a full state in which a member is a heartbeat is taken for one
+	// without that member. So Envoy does, and is sent the member as a whole: that
+	// renews its TTL as well.
+	beatsWhole bool
+}
+
+func abilitiesOf(node *corev3.Node) (a abilities) {
+	for _, feature := range node.GetClientFeatures() {
+		switch feature {
+		case featureTTL:
+			a.form |= cache.WithTTL
+		case featureWrapped, featureWrappedGRPC:
+			a.form |= cache.Wrapped
+		}
+	}
+	a.beatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
+	return a
+}

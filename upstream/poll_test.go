@@ -1,0 +1,192 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// askedOf is an asker that says what it is asked for, and gives a test's answers.
+type askedOf struct {
+	answers chan *answerJSON
+
+	mu    sync.Mutex
+	asked []*discoveryv3.DiscoveryRequest
+}
+
+// requests returns all that it was asked for.
+func (a *askedOf) requests() []*discoveryv3.DiscoveryRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.asked)
+}
+
+func (a *askedOf) ask(ctx context.Context, _ string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error) {
+	a.mu.Lock()
+	a.asked = append(a.asked, proto.CloneOf(r))
+	a.mu.Unlock()
+	select {
+	case answer := <-a.answers:
+		return answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// runPoll runs a test of a pollStream by itself.
+func runPoll(t *testing.T, test func(p *pollStream, a *askedOf)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := &askedOf{answers: make(chan *answerJSON)}
+		p := newPollStream(ctx, "/path", a, time.Minute)
+		test(p, a)
+		cancel()
+		<-p.done
+	})
+}
+
+func (p *pollStream) sends(t *testing.T, nonce, version string, names ...string) {
+	t.Helper()
+	if err := p.SendMsg(&discoveryv3.DiscoveryRequest{ResourceNames: names, VersionInfo: version, ResponseNonce: nonce}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func (p *pollStream) receives(t *testing.T, wantVersion string) {
+	t.Helper()
+	var f frame
+	if err := p.RecvMsg(&f); err != nil {
+		t.Fatal(err)
+	}
+	got := "nothing new"
+	if f.poll.response != nil {
+		got = f.poll.response.version
+	}
+	if got != wantVersion {
+		t.Errorf("received %q, want %q", got, wantVersion)
+	}
+}
+
+// No names after some are no wildcard, which they would be to a server that sees
+// nothing but the request.
+func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		p.sends(t, "", "", "a")
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		p.sends(t, "1", "1")
+		pass(time.Hour)
+		if asked := a.requests(); len(asked) != 1 {
+			t.Errorf("asked for %v", asked[1:])
+		}
+		p.sends(t, "1", "1", "b")
+		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" {
+			t.Errorf("asked for %v", asked)
+		}
+	})
+}
+
+// What a stream before had is shown as it is on any stream.
+func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		p.sends(t, "", "7", "a", "b")
+		if got := a.requests()[0].GetVersionInfo(); got != "7" {
+			t.Errorf("asked with version %q", got)
+		}
+		// Who does not look at it answers with the same.
+		a.answers <- &answerJSON{version: "7"}
+		p.receives(t, "nothing new")
+		if got := p.question(); got != 1 {
+			t.Errorf("question %d", got)
+		}
+	})
+}
+
+// An answer to the names before says nothing of those that are new.
+func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		p.sends(t, "", "", "a")
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		p.sends(t, "1", "1", "a")
+		for len(a.requests()) < 2 {
+			pass(holdKnown / 10)
+		}
+		p.sends(t, "1", "1", "a", "b") // while the second request is in flight
+		a.answers <- nil
+		p.receives(t, "nothing new")
+		synctest.Wait()
+		if asked := a.requests(); len(asked) != 3 || asked[1].GetVersionInfo() != "1" || asked[2].GetVersionInfo() != "" {
+			t.Errorf("asked for %v", asked)
+		}
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+	})
+}
+
+// Names with parameters are in locators.
+func TestLocatorsArePolledFor(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		send := func(nonce string, names ...string) {
+			m := &discoveryv3.DiscoveryRequest{VersionInfo: nonce, ResponseNonce: nonce}
+			for _, name := range names {
+				m.ResourceLocators = append(m.ResourceLocators, &discoveryv3.ResourceLocator{Name: name, DynamicParameters: map[string]string{"k": "v"}})
+			}
+			if err := p.SendMsg(m); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		send("", "a")
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		send("1", "a", "b")
+		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" || len(asked[1].GetResourceLocators()) != 2 ||
+			asked[1].GetResourceLocators()[1].GetDynamicParameters()["k"] != "v" {
+			t.Fatalf("asked for %v", asked)
+		}
+		a.answers <- &answerJSON{version: "1"}
+		p.receives(t, "1")
+		send("2")
+		pass(time.Hour)
+		if asked := a.requests(); len(asked) != 2 {
+			t.Errorf("asked for %v", asked[2:])
+		}
+	})
+}
+
+func TestPollStreamEnds(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *askedOf) {
+		p.sends(t, "", "", "a")
+		if err := p.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if err := p.RecvMsg(&frame{}); !errors.Is(err, io.EOF) {
+			t.Errorf("received %v", err)
+		}
+		if err := p.SendMsg(&discoveryv3.DiscoveryRequest{}); !errors.Is(err, io.EOF) {
+			t.Errorf("sent: %v", err)
+		}
+		if p.Context().Err() == nil || len(a.requests()) != 1 {
+			t.Errorf("it goes on, %d times", len(a.requests()))
+		}
+	})
+	runPoll(t, func(p *pollStream, _ *askedOf) {
+		for _, m := range []any{nil, &discoveryv3.DeltaDiscoveryRequest{}} {
+			if p.SendMsg(m) == nil || p.RecvMsg(m) == nil {
+				t.Errorf("%T was taken", m)
+			}
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package upstream
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// refusal feeds topics whose type cannot be asked for: with an error that says
+// why, because silence would look as if the control plane had yet to answer.
+type refusal struct {
+	scope cache.Scope
+	sink  Sink
+	log   *slog.Logger
+	done  chan struct{} // closed when nothing comes to the sink any more
+
+	// mu comes last in the order of locks.
+	mu sync.Mutex
+	// types are those that were asked for.
+	types map[string]*refused
+	// untold are the topics that are yet to be told, in order.
+	untold []cache.Key
+	// telling says that there is a goroutine that tells them: whoever starts a
+	// topic holds the cache's locks.
+	telling bool
+	closed  bool
+	logged  int
+}
+
+// maxRefusedLogs bounds the lines of log about types: clients may make them up.
+const maxRefusedLogs = 16
+
+type refused struct {
+	err    *cache.Error
+	since  time.Time
+	topics int
+}
+
+func newRefusal(scope cache.Scope, sink Sink, log *slog.Logger) *refusal {
+	return &refusal{scope: scope, sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
+}
+
+// start tells a topic why there is nothing for it. It neither blocks nor calls the
+// cache.
+func (r *refusal) start(k cache.Key, why *cache.Error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	t := r.types[k.TypeURL]
+	if t == nil {
+		t = &refused{err: why, since: time.Now()}
+		r.types[k.TypeURL] = t
+		if r.logged++; r.logged <= maxRefusedLogs {
+			r.log.Warn("a type cannot be asked for", "type_url", clip(k.TypeURL), "reason", why.Message)
+		}
+	}
+	t.topics++
+	r.untold = append(r.untold, k)
+	if !r.telling {
+		r.telling = true
+		go r.tell()
+	}
+}
+
+// stop ends the feeding of a topic.
+func (r *refusal) stop(k cache.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.types[k.TypeURL]
+	if t == nil {
+		return
+	}
+	if t.topics--; t.topics == 0 {
+		delete(r.types, k.TypeURL)
+	}
+}
+
+// close ends it; done is closed when it has.
+func (r *refusal) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.untold = true, nil
+	if !r.telling {
+		close(r.done)
+	}
+}
+
+func (r *refusal) tell() {
+	for {
+		r.mu.Lock()
+		keys := r.untold
+		r.untold = nil
+		if len(keys) == 0 {
+			r.telling = false
+			if r.closed {
+				close(r.done)
+			}
+			r.mu.Unlock()
+			return
+		}
+		updates := map[string]*cache.Update{}
+		for _, k := range keys {
+			t := r.types[k.TypeURL]
+			if t == nil {
+				continue // given up meanwhile
+			}
+			u := updates[k.TypeURL]
+			if u == nil {
+				u = &cache.Update{Scope: r.scope, TypeURL: k.TypeURL}
+				updates[k.TypeURL] = u
+			}
+			if k.Name == cache.Wildcard {
+				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
+			} else {
+				u.Changes = append(u.Changes, cache.Change{Name: k.Name, Err: t.err})
+			}
+		}
+		r.mu.Unlock()
+		for _, u := range updates {
+			r.sink.Apply(*u)
+		}
+	}
+}
+
+// statuses returns what an operator is told of the types.
+func (r *refusal) statuses() (all []Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, typeURL := range slices.Sorted(maps.Keys(r.types)) {
+		t := r.types[typeURL]
+		all = append(all, Status{TypeURL: typeURL, Since: t.since, LastError: t.err.Message, Subscriptions: t.topics})
+	}
+	return all
+}

@@ -1,0 +1,166 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// REST-JSON over HTTP. xDS: "REST-JSON polling subscriptions".
+
+// RESTOptions are the settings of a connection for REST. The zero value of each
+// means its default.
+type RESTOptions struct {
+	// TLS makes it https. The default is plaintext.
+	TLS *tls.Config
+	// PollInterval is the time from the beginning of one request to that of the
+	// next: 5 s by default.
+	PollInterval time.Duration
+	// RequestTimeout is how long a request may take, with its answer. Control planes
+	// may hold a request until there is something new. The default is 1 minute.
+	RequestTimeout time.Duration
+	// MaxResponseBytes is the length of the longest answer: 256 MiB by default.
+	MaxResponseBytes int
+	// UserAgent is the user agent.
+	UserAgent string
+	// Dial connects, if not with TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	defaultPollInterval   = 5 * time.Second
+	defaultRequestTimeout = time.Minute
+	connectTimeout        = 10 * time.Second
+	// An idle connection is kept for longer than most intervals.
+	idleConnTimeout = 90 * time.Second
+	// maxIdleConns are as many as there are types with a path, for one scope.
+	maxIdleConns = 16
+	// maxErrorBody is how much of an error's text is kept.
+	maxErrorBody = 1 << 10
+)
+
+// RESTConn are the connections to a server that is polled. To Streams with the
+// protocol REST it is what a gRPC connection is to others.
+type RESTConn struct {
+	base      string // of all URLs
+	transport *http.Transport
+	o         RESTOptions
+}
+
+// DialREST prepares to poll a server, host:port. It connects to nothing yet.
+func DialREST(address string, o RESTOptions) *RESTConn {
+	o.PollInterval = or(o.PollInterval, defaultPollInterval)
+	o.RequestTimeout = or(o.RequestTimeout, defaultRequestTimeout)
+	o.MaxResponseBytes = or(o.MaxResponseBytes, defaultMaxResponseBytes)
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
+	scheme := "http"
+	if o.TLS != nil {
+		scheme = "https"
+	}
+	return &RESTConn{
+		base: scheme + "://" + address,
+		// No proxy and no redirects: where the relay connects to is for its
+		// configuration to say.
+		transport: &http.Transport{
+			DialContext:         o.Dial,
+			TLSClientConfig:     o.TLS,
+			TLSHandshakeTimeout: connectTimeout,
+			ForceAttemptHTTP2:   true, // which a TLS configuration would turn off
+			MaxIdleConnsPerHost: maxIdleConns,
+			IdleConnTimeout:     idleConnTimeout,
+		},
+		o: o,
+	}
+}
+
+// Close closes the connections. What polls over them is closed before.
+func (c *RESTConn) Close() error {
+	c.transport.CloseIdleConnections()
+	return nil
+}
+
+// NewStream implements grpc.ClientConnInterface. The method is a path.
+func (c *RESTConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, path string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return newPollStream(ctx, path, c, c.o.PollInterval), nil
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *RESTConn) Invoke(_ context.Context, method string, _, _ any, _ ...grpc.CallOption) error {
+	return status.Error(codes.Unimplemented, method+": a control plane that is polled has no gRPC methods")
+}
+
+// ask makes one request.
+func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.DiscoveryRequest) (answer *answerJSON, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("POST %s%s: %w", c.base, path, err)
+		}
+	}()
+	late := fmt.Errorf("no answer for %s", c.o.RequestTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.RequestTimeout, late)
+	defer cancel()
+	// The names of the proto files: parsers of proto3 JSON take either, but those
+	// who write their own know Envoy's requests, which have these.
+	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	// It asks only: on a connection that turns out to be closed already it is made
+	// again. Empty, the header is not sent.
+	req.Header["Idempotency-Key"] = []string{}
+	if c.o.UserAgent != "" {
+		req.Header.Set("User-Agent", c.o.UserAgent)
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotModified:
+		return nil, nil
+	default:
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		why := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "")), " ")
+		return nil, errors.New(strings.TrimSuffix(resp.Status+": "+why, ": "))
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxResponseBytes)+1))
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	if len(text) > c.o.MaxResponseBytes {
+		return nil, fmt.Errorf("the answer is longer than %d bytes", c.o.MaxResponseBytes)
+	}
+	return parseJSON(text)
+}
+
+// cause returns why a request failed, which is the end of its context if that has
+// ended.
+func cause(ctx context.Context, err error) error {
+	if ended := context.Cause(ctx); ended != nil {
+		return ended
+	}
+	return err
+}

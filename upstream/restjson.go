@@ -1,0 +1,240 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// DiscoveryResponses in JSON. The message as a whole is taken apart as JSON, and
+// each resource is decoded by itself: protojson rejects all of it if a single Any,
+// however deep, is of a type that is not known here.
+
+// answerJSON is a DiscoveryResponse whose resources are not decoded yet.
+type answerJSON struct {
+	version, typeURL  string
+	resources, errors []json.RawMessage
+}
+
+// parseJSON parses a DiscoveryResponse as far as its resources.
+func parseJSON(text []byte) (*answerJSON, error) {
+	fields, err := object(text)
+	if err != nil {
+		return nil, fmt.Errorf("no DiscoveryResponse in JSON: %w", err)
+	}
+	a := &answerJSON{}
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"version_info", &a.version}, {"type_url", &a.typeURL},
+		{"resources", &a.resources}, {"resource_errors", &a.errors},
+	} {
+		if err := fields.get(f.name, f.into); err != nil {
+			return nil, fmt.Errorf("no DiscoveryResponse in JSON: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// timed says that something in the answer may have a TTL.
+func (a *answerJSON) timed() bool {
+	return slices.ContainsFunc(a.resources, func(text json.RawMessage) bool {
+		return bytes.Contains(text, []byte(`"ttl"`)) && bytes.Contains(text, []byte(cache.WrappedTypeURL))
+	})
+}
+
+// decode returns the response to a request for a type. What is wrong with a single
+// resource is in it.
+func (a *answerJSON) decode(typeURL string) (*response, error) {
+	if a.typeURL != "" && a.typeURL != typeURL {
+		return nil, fmt.Errorf("the answer is of type %q, and was asked for as %q", clip(a.typeURL), typeURL)
+	}
+	r := &response{version: a.version, typeURL: typeURL}
+	for _, text := range a.resources {
+		r.resources = append(r.resources, decodeResource(text))
+	}
+	for i, text := range a.errors {
+		b, err := decodeError(text)
+		if err == nil {
+			r.errors, err = appendError(r.errors, b)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("resource_errors[%d]: %w", i, err)
+		}
+	}
+	return r, nil
+}
+
+// decodeResource decodes one element of resources.
+func decodeResource(text json.RawMessage) resource {
+	var a anypb.Any
+	err := unmarshal(text, &a)
+	if err != nil {
+		return resource{raw: text, name: nameJSON(text), err: err}
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&a)
+	if err != nil {
+		return resource{raw: text, name: nameJSON(text), err: err}
+	}
+	return parseAnyResource(b)
+}
+
+// decodeError returns an element of resource_errors as it goes over the wire. The
+// details may be of types that are not known here, and nobody looks at them.
+func decodeError(text json.RawMessage) ([]byte, error) {
+	fields, err := object(text)
+	if err != nil {
+		return nil, err
+	}
+	var name, detail json.RawMessage
+	if err := errors.Join(fields.get("resource_name", &name), fields.get("error_detail", &detail)); err != nil {
+		return nil, err
+	}
+	e := &discoveryv3.ResourceError{}
+	if name != nil {
+		e.ResourceName = &discoveryv3.ResourceName{}
+		if err := unmarshal(name, e.ResourceName); err != nil {
+			return nil, err
+		}
+	}
+	if detail != nil {
+		of, err := object(detail)
+		if err != nil {
+			return nil, err
+		}
+		delete(of, "details")
+		if detail, err = json.Marshal(of); err != nil {
+			return nil, err
+		}
+		e.ErrorDetail = &statuspb.Status{}
+		if err := unmarshal(detail, e.ErrorDetail); err != nil {
+			return nil, err
+		}
+	}
+	return proto.Marshal(e)
+}
+
+// nameJSON returns the name of a resource that cannot be decoded, empty if it
+// cannot be known. A wrapped one has it outside, and any other in its field 1.
+func nameJSON(text json.RawMessage) (name string) {
+	fields, err := object(text)
+	if err != nil {
+		return ""
+	}
+	var typeURL string
+	if fields.get("@type", &typeURL) != nil {
+		return ""
+	}
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	if err != nil {
+		return ""
+	}
+	key := protoreflect.Name("name")
+	if typeURL != cache.WrappedTypeURL {
+		field := t.Descriptor().Fields().ByNumber(1)
+		if field == nil {
+			return ""
+		}
+		key = field.Name()
+	}
+	if fields.get(string(key), &name) != nil {
+		return ""
+	}
+	var inner json.RawMessage
+	if name == "" && typeURL == cache.WrappedTypeURL && fields.get("resource", &inner) == nil && inner != nil {
+		var again string
+		if of, err := object(inner); err == nil && of.get("@type", &again) == nil && again != cache.WrappedTypeURL {
+			return nameJSON(inner)
+		}
+	}
+	return name
+}
+
+// jsonObject is a message in JSON.
+type jsonObject map[string]json.RawMessage
+
+func object(text []byte) (jsonObject, error) {
+	var o jsonObject
+	err := json.Unmarshal(text, &o)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) || err == nil && o == nil {
+		return nil, errors.New("not an object")
+	}
+	return o, err
+}
+
+// get reads a field, which has either of its names: that in the proto file, or in
+// camel case. One that is missing or null stays as it is.
+func (o jsonObject) get(name string, into any) error {
+	value, ok := o[name]
+	if camel := camelCase(name); camel != name {
+		other, both := o[camel]
+		switch {
+		case both && ok:
+			return fmt.Errorf("%s is there twice, as %s too", name, camel)
+		case both:
+			value = other
+		}
+	}
+	if value == nil {
+		return nil
+	}
+	err := json.Unmarshal(value, into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%s is a JSON %s", name, wrong.Value)
+	}
+	return err
+}
+
+// camelCase is the JSON name of a field.
+func camelCase(name string) string {
+	var b strings.Builder
+	for i, word := range strings.Split(name, "_") {
+		if i > 0 && word != "" {
+			word = strings.ToUpper(word[:1]) + word[1:]
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
+// unmarshal is protojson's, with errors that quote nothing of the values: these may
+// be secrets.
+func unmarshal(text []byte, m proto.Message) error {
+	err := protojson.Unmarshal(text, m)
+	if err == nil {
+		return nil
+	}
+	for _, f := range jsonFaults {
+		if what := f.FindString(err.Error()); what != "" {
+			return errors.New(what)
+		}
+	}
+	return errors.New("not the JSON form of its type")
+}
+
+// jsonFaults are the parts of protojson's errors that say what is wrong.
+var jsonFaults = []*regexp.Regexp{
+	regexp.MustCompile(`unknown field "[A-Za-z0-9_@.\[\]-]*"`),
+	regexp.MustCompile(`duplicate field "[A-Za-z0-9_@.\[\]-]*"`),
+	regexp.MustCompile(`unable to resolve "[A-Za-z0-9_./-]*"`),
+	regexp.MustCompile(`invalid value for [a-z0-9]+ field [A-Za-z0-9_.]+`),
+	regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`),
+	regexp.MustCompile(`missing "(@type|value)" field`),
+}

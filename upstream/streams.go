@@ -1,0 +1,166 @@
+package upstream
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Streams feeds the topics of one scope from a control plane, over a stream for
+// each type, from the type's own service or by REST. It is the [cache.Feeder] of
+// that scope. Each stream finds out for itself what the control plane speaks, and
+// fails and comes back alone.
+//
+// Between streams there is no order: what makes before it breaks on an aggregated
+// stream does not here. xDS: "Eventual consistency considerations".
+type Streams struct {
+	open    func(forms []*form) *Stream
+	opts    Options
+	refused *refusal
+	done    chan struct{}
+
+	// mu comes before the inbox of a Stream and refusal.mu, and after the cache's
+	// locks.
+	mu      sync.Mutex
+	streams map[string]*Stream // by type URL
+	closed  bool
+}
+
+// NewStreams begins to feed a scope. The connection belongs to the caller, who may
+// share it; node is how the streams announce themselves and must not be changed
+// any more. Close ends it.
+func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
+	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	return &Streams{
+		open: func(forms []*form) *Stream {
+			return newStream(forms, scope, conn, node, o, sink, log)
+		},
+		opts:    o,
+		refused: newRefusal(scope, sink, log),
+		done:    make(chan struct{}),
+		streams: map[string]*Stream{},
+	}
+}
+
+// Start begins to feed a topic. It neither blocks nor calls the cache.
+func (s *Streams) Start(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Start(k)
+	} else {
+		s.refused.start(k, s.refuse(k.TypeURL))
+	}
+}
+
+// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+func (s *Streams) Refresh(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Refresh(k)
+	}
+}
+
+// Stop ends the feeding of a topic. It neither blocks nor calls the cache.
+func (s *Streams) Stop(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Stop(k)
+	} else {
+		s.refused.stop(k)
+	}
+}
+
+// stream returns that of a type, new if there is none; nil if the type cannot be
+// asked for. A stream of which nothing is wanted is not open, and is kept: there
+// are not many types.
+func (s *Streams) stream(typeURL string) *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streams[typeURL]
+	if st == nil && !s.closed {
+		if forms := serviceForms(typeURL, s.opts.Protocol); len(forms) > 0 {
+			st = s.open(forms)
+			s.streams[typeURL] = st
+		}
+	}
+	return st
+}
+
+// refuse says why a type cannot be asked for.
+func (s *Streams) refuse(typeURL string) *cache.Error {
+	how := "discovery service of its own"
+	switch {
+	case s.opts.Protocol == REST:
+		how = "REST-JSON form"
+	case len(serviceForms(typeURL, Auto)) > 0:
+		how = "discovery service of its own in " + string(s.opts.Protocol)
+	}
+	return &cache.Error{
+		Code:    codes.Unimplemented,
+		Message: "type " + clip(typeURL) + " has no " + how + ", and its control plane is asked for each type by itself",
+	}
+}
+
+// Leave waits until the control plane has been told that nothing is wanted any
+// more, but not for long. It is for the time between the last Stop and Close.
+func (s *Streams) Leave() {
+	var wg sync.WaitGroup
+	for _, st := range s.all() {
+		wg.Go(st.Leave)
+	}
+	wg.Wait()
+}
+
+// Close ends the streams. It does not wait, and so may be called with the cache
+// locked; once Done is closed nothing comes to the sink any more.
+func (s *Streams) Close() {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	s.refused.close()
+	streams := s.all()
+	for _, st := range streams {
+		st.Close()
+	}
+	go func() {
+		defer close(s.done)
+		for _, st := range streams {
+			<-st.Done()
+		}
+		<-s.refused.done
+	}()
+}
+
+// Done is closed when all streams have ended, after Close.
+func (s *Streams) Done() <-chan struct{} { return s.done }
+
+// all returns the streams, in the order of their types.
+func (s *Streams) all() []*Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams := make([]*Stream, 0, len(s.streams))
+	for _, typeURL := range slices.Sorted(maps.Keys(s.streams)) {
+		streams = append(streams, s.streams[typeURL])
+	}
+	return streams
+}
+
+// Statuses returns a snapshot of each stream that is in use, and of each type that
+// is wanted and has none. It must not be called with the cache locked.
+func (s *Streams) Statuses() []Status {
+	var all []Status
+	for _, st := range s.all() {
+		if status := st.Status(); status.Connected || status.Subscriptions > 0 {
+			all = append(all, status)
+		}
+	}
+	return append(all, s.refused.statuses()...)
+}
