@@ -231,12 +231,12 @@ func (s *Set) kept(w *SetWatch, m *member) bool {
 	return m.resource.doNotCache && m.seq <= w.joined
 }
 
-// Restart has w's watcher told of every member again. Of what it was told before
-// and is removed, it is still told the removal.
+// Restart has w's watcher told of every member again, and of every error. Of what
+// it was told before and is removed, it is still told the removal.
 func (s *Set) Restart(w *SetWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.at = 0, nil
+	w.seq, w.at, w.noted = 0, nil, 0
 }
 
 // after returns the first member in the order behind w's position.

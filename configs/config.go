@@ -39,6 +39,13 @@ type Listener struct {
 	// Address is host:port. An empty host means all interfaces, port 0 any
 	// free port.
 	Address string `mapstructure:"address"`
+	// Protocol is what clients speak there.
+	Protocol ListenerProtocol `mapstructure:"protocol"`
+	// V2 serves the v2 transport of xDS as well.
+	V2 bool `mapstructure:"v2"`
+	// LongPoll is how long a request over REST, or of a gRPC client that polls,
+	// waits for something that the client does not have.
+	LongPoll time.Duration `mapstructure:"long_poll"`
 	// MaxRequestBytes is the largest request that is read from a client. A
 	// larger one ends its stream.
 	MaxRequestBytes Bytes `mapstructure:"max_request_bytes"`

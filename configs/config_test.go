@@ -34,6 +34,9 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		key       string
 		got, want any
 	}{
+		{"listener protocol", l.Protocol, ListenerGRPC},
+		{"listener v2", l.V2, false},
+		{"listener long_poll", l.LongPoll, 30 * time.Second},
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
 		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
@@ -60,6 +63,9 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 	c := mustParse(t, `
 listeners:
   - address: "[::1]:0"
+    protocol: rest
+    v2: true
+    long_poll: 1ms
     max_request_bytes: 1024
     limits: {subscriptions: 1, name_bytes: 2KiB, requests_per_second: 3, request_burst: 4, streams: 5}
     keepalive: {time: 1m30s, timeout: 500ms}
@@ -89,7 +95,7 @@ old_style_names:
 cache: {linger: 1ms, idle_entries: 1}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", MaxRequestBytes: 1024, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {

@@ -39,6 +39,11 @@ const (
 	// For servers that hold a request until there is something new.
 	defaultRequestTimeout = time.Minute
 
+	// Long enough that quiet clients cost little, and shorter than the idle
+	// timeouts of what may be in between. Clients that say how long they wait, as
+	// Envoy does, are answered before that.
+	defaultLongPoll = 30 * time.Second
+
 	defaultBackoffBase = time.Second
 	// Shorter than gRPC's two minutes: nothing new reaches any client until
 	// the relay is back, and there is one connection, not one per client.
@@ -54,6 +59,8 @@ const (
 func (c *Config) setDefaults() {
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
+		setDefault(&l.Protocol, ListenerGRPC)
+		setDefault(&l.LongPoll, defaultLongPoll)
 		setDefault(&l.MaxRequestBytes, defaultMaxRequestBytes)
 		setDefault(&l.Limits.Subscriptions, defaultSubscriptions)
 		setDefault(&l.Limits.NameBytes, defaultNameBytes)

@@ -88,6 +88,13 @@ relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`}
 	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
+	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
+	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
+	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1: listeners[0].v2: "yes" is text (want true or false)`},
+	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1: listeners[0].v2: "2" is a number (want true or false)`},
+	{"a list for a switch", "listeners: [{address: ':1', v2: []}]\n" + authority, `relay.yaml:1: listeners[0].v2: is a list (want true or false)`},
+	{"a bad switch", "listeners: [{address: ':1', v2: !!bool x}]\n" + authority, `relay.yaml:1: listeners[0].v2: "x" is a boolean (want true or false)`},
+	{"a poll that does not wait", "listeners: [{address: ':1', long_poll: 0s}]\n" + authority, `relay.yaml:1: listeners[0].long_poll: 0s is not a time to wait (want more than 0s)`},
 	{"TLS to clients without files", "listeners: [{address: ':1', tls: {}}]\n" + authority, `
 relay.yaml:1: listeners[0].tls.cert_file: missing (want the file of the server's certificate)
 relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certificate's key)`},
@@ -185,7 +192,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, max_request_bytes, limits, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, limits, keepalive, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

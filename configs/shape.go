@@ -70,10 +70,7 @@ func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool)
 	case t.Kind() == reflect.Int:
 		return s.walkInt(n, path)
 	case t.Kind() == reflect.Bool:
-		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
-			return s.wrongType(n, t, path)
-		}
-		return true
+		return s.walkBool(n, path)
 	default:
 		return s.walkString(n, path, allowEmpty)
 	}
@@ -146,6 +143,14 @@ func (s *shape) walkInt(n *yaml.Node, path string) bool {
 	var i int
 	if err := n.Decode(&i); err != nil || i <= 0 {
 		return s.fail(n, path, "%s is out of range (want 1 or more)", n.Value)
+	}
+	return true
+}
+
+func (s *shape) walkBool(n *yaml.Node, path string) bool {
+	var b bool
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&b) != nil {
+		return s.wrongType(n, reflect.TypeFor[bool](), path)
 	}
 	return true
 }

@@ -47,6 +47,25 @@ func (b Bytes) String() string {
 	return "0"
 }
 
+// ListenerProtocol is what is spoken on a listener.
+type ListenerProtocol string
+
+// The protocols of listeners.
+const (
+	ListenerGRPC ListenerProtocol = "grpc"
+	ListenerREST ListenerProtocol = "rest" // REST-JSON, over HTTP
+)
+
+// UnmarshalText sets p from its notation.
+func (p *ListenerProtocol) UnmarshalText(text []byte) error {
+	switch q := ListenerProtocol(text); q {
+	case ListenerGRPC, ListenerREST:
+		*p = q
+		return nil
+	}
+	return fmt.Errorf("%q is not a protocol of listeners (want %s or %s)", text, ListenerGRPC, ListenerREST)
+}
+
 // Protocol is the form of xDS that is spoken with a server.
 type Protocol string
 

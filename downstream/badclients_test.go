@@ -50,7 +50,7 @@ func newBadRelay(t *testing.T, l Limits, o ListenerOptions) *badRelay {
 	r := &badRelay{t: t, cache: newTestCache(&recordingFeeder{}, 1000)}
 	t.Cleanup(r.cache.Close)
 	r.server, r.log = newTestServer(r.cache, DefaultMaxResponseBytes)
-	r.memory = serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, l) }, ServerOptions(o)...)
+	r.memory = serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, ListenerOptions{Limits: l}) }, ServerOptions(o)...)
 	r.good = openDelta(t, r.dial())
 	subscribeTo(t, r.good, clusterType, goodName)
 	eventually(t, "the good client is subscribed", func() bool { return r.subscriptions() == 1 })

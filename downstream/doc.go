@@ -11,4 +11,8 @@
 // lives only while there is something to send. A client that does not read
 // holds up that second goroutine, and nothing else: what it missed is not
 // queued, but read from the cache when it can be sent.
+//
+// A client that polls has for each request such a stream without I/O, until there
+// is a response or the time is over: over gRPC as the Fetch methods, and over HTTP
+// as REST-JSON.
 package downstream

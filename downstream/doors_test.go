@@ -1,7 +1,9 @@
 package downstream
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // call opens a stream by its method's name.
@@ -107,5 +110,109 @@ func TestServicesOfSingleTypesRefuseOthers(t *testing.T) {
 				t.Errorf("got %v, want INVALID_ARGUMENT: %s", err, want)
 			}
 		})
+	}
+}
+
+// A Fetch method is answered once: with what there is, or when the time is over
+// with nothing but the version that the client has.
+func TestFetchMethodsAreAnsweredOnce(t *testing.T) {
+	r := newRelay(t)
+	conn := r.dial()
+	hurried := serveInMemory(t, func(g *grpc.Server) {
+		r.server.Register(g, ListenerOptions{LongPoll: time.Millisecond, V2: true})
+	}, ServerOptions(ListenerOptions{})...).dial()
+	for _, d := range doorsOf(ListenerOptions{V2: true}) {
+		if d.fetch == "" {
+			continue
+		}
+		t.Run(d.service, func(t *testing.T) {
+			fetch := func(conn *grpc.ClientConn, req *discoveryv3.DiscoveryRequest) *discoveryv3.DiscoveryResponse {
+				t.Helper()
+				var response discoveryv3.DiscoveryResponse
+				if err := conn.Invoke(testContext(t), "/"+d.service+"/"+d.fetch, req, &response); err != nil {
+					t.Fatal(err)
+				}
+				return &response
+			}
+			go func() {
+				k := <-r.started
+				r.cache.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: k.TypeURL, Changes: []cache.Change{
+					{Name: k.Name, Resource: newTestResource(k.TypeURL, k.Name, "v1", "one")},
+				}})
+			}()
+			first := fetch(conn, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}})
+			if len(first.GetResources()) != 1 || first.GetTypeUrl() != d.typeURL || first.GetVersionInfo() == "" {
+				t.Errorf("got %v", first)
+			}
+			again := fetch(hurried, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: first.GetVersionInfo()})
+			if len(again.GetResources()) != 0 || again.GetTypeUrl() != d.typeURL || again.GetVersionInfo() != first.GetVersionInfo() {
+				t.Errorf("got %v, want nothing but the version", again)
+			}
+		})
+	}
+	eds := "/envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints"
+	err := conn.Invoke(testContext(t), eds, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType}, new(discoveryv3.DiscoveryResponse))
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("another type's request gives %v", err)
+	}
+	eventually(t, "nothing is left of them", func() bool { return r.server.Clients() == 0 })
+}
+
+// The v2 transport carries resources of either version of the API: those of
+// version 2 if a request on a service of one type does not say.
+func TestV2ServicesServeBothVersionsOfTheirType(t *testing.T) {
+	r := newRelay(t)
+	conn := r.dial()
+	v3 := map[string]string{}
+	for _, d := range doors {
+		v3[d.service[strings.LastIndexByte(d.service, '.')+1:]] = d.typeURL
+	}
+	for _, d := range doorsV2 {
+		t.Run(d.service, func(t *testing.T) {
+			requested := map[string]string{"": d.typeURL, d.typeURL: d.typeURL}
+			if other := v3[d.service[strings.LastIndexByte(d.service, '.')+1:]]; d.typeURL != "" {
+				requested[other] = other
+			} else {
+				requested = map[string]string{clusterType: clusterType, typeurl.ClusterV2: typeurl.ClusterV2}
+			}
+			for asked, want := range requested {
+				g := call(t, conn, "/"+d.service+"/"+d.delta)
+				name := d.service + asked // which no other case asks for
+				if err := g.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: asked, ResourceNamesSubscribe: []string{name}}); err != nil {
+					t.Fatal(err)
+				}
+				k := <-r.started
+				r.cache.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: want, Changes: []cache.Change{
+					{Name: name, Resource: newTestResource(want, name, "v1", "one")},
+				}})
+				var response discoveryv3.DeltaDiscoveryResponse
+				if err := g.RecvMsg(&response); err != nil {
+					t.Fatal(err)
+				}
+				if k.TypeURL != want || response.GetTypeUrl() != want || len(response.GetResources()) != 1 {
+					t.Errorf("%q gives %v", asked, &response)
+				}
+			}
+			if d.typeURL == "" {
+				return
+			}
+			g := call(t, conn, "/"+d.service+"/"+d.delta)
+			if err := g.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/other"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.RecvMsg(new(discoveryv3.DeltaDiscoveryResponse)); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("another type gives %v", err)
+			}
+		})
+	}
+}
+
+// The v2 transport is there only if it is switched on.
+func TestV2ServicesAreOffByDefault(t *testing.T) {
+	r := newRelay(t)
+	v3 := serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, ListenerOptions{}) }, ServerOptions(ListenerOptions{})...)
+	g := call(t, v3.dial(), "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources")
+	if err := g.RecvMsg(new(discoveryv3.DeltaDiscoveryResponse)); status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v, want UNIMPLEMENTED", err)
 	}
 }

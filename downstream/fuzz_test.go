@@ -312,6 +312,10 @@ func (p *player) read() bool {
 		}
 		p.told[r.typeURL][res.name] = p.now
 	}
+	for _, e := range r.errors { // that it is over is told by the resource
+		p.now++
+		p.because(r.typeURL, e.name)
+	}
 	if r.typeURL == clusterType { // whose endpoints follow
 		p.now++
 		p.because(endpointType, cache.Wildcard)

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/time/rate"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // maxReason bounds what is kept of a client's words, in bytes.
@@ -38,7 +40,7 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *nack {
 	}
 	r.rejected = true
 	s.rejection = clip(detail.GetMessage())
-	if s.typeURL == secretType {
+	if typeurl.KindOf(s.typeURL) == typeurl.Secret {
 		// A client may quote what it rejects.
 		s.rejection = "(the client's words are not shown, as they may hold a secret)"
 	}

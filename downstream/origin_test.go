@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -24,6 +25,10 @@ var typesByShortName = map[string]string{
 	"rds":    routeType,
 	"srds":   scopedRouteType,
 	"vhds":   virtualHostType,
+	"cds2":   typeurl.ClusterV2,
+	"eds2":   typeurl.EndpointsV2,
+	"lds2":   typeurl.ListenerV2,
+	"rds2":   typeurl.RouteV2,
 	"widget": "type.googleapis.com/example.Widget", // of which nobody has heard
 }
 

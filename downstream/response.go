@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. Those of the
@@ -53,7 +54,7 @@ type response struct {
 // noteChanged notes that a resource in the response is new or changed to the
 // client.
 func (r *response) noteChanged(res *cache.Resource) {
-	if r.typeURL == clusterType {
+	if typeurl.KindOf(r.typeURL) == typeurl.Cluster {
 		r.changed = append(r.changed, res)
 	}
 }

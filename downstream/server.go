@@ -35,6 +35,10 @@ type Server struct {
 	options Options
 	stats   stats
 
+	ending    chan struct{} // closed by EndPolls
+	endPolls  func()
+	jsonCache jsonCache
+
 	mu      sync.Mutex
 	lastID  uint64
 	streams map[*stream]struct{}
@@ -63,7 +67,9 @@ func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}}
+	s := &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}, ending: make(chan struct{})}
+	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
+	return s
 }
 
 // ListenerOptions are what can be set for each listener.
@@ -75,6 +81,13 @@ type ListenerOptions struct {
 	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
 	// seconds if 0.
 	KeepaliveTime, KeepaliveTimeout time.Duration
+	// LongPoll is how long a request that is answered once, over REST or by a
+	// Fetch method, waits for something that its client does not have.
+	LongPoll time.Duration
+	// V2 opens the doors of the v2 transport too.
+	V2 bool
+	// Limits are what its clients may cost.
+	Limits Limits
 }
 
 // ServerOptions are the gRPC options that a server's listeners need (the codec),
@@ -127,14 +140,15 @@ func (s *Server) Stats() Stats {
 	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Limits: limits}
 }
 
-// Clients returns the number of open streams.
+// Clients returns the number of open streams, and of requests that are answered
+// once and wait for that.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// Describe returns the open streams, in no order.
+// Describe returns what Clients counts, in no order.
 func (s *Server) Describe() []ClientStatus {
 	s.mu.Lock()
 	streams := make([]*stream, 0, len(s.streams))

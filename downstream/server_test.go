@@ -89,7 +89,7 @@ func newRelay(t *testing.T) *relay {
 	t.Cleanup(r.cache.Close)
 	r.server, _ = newTestServer(r.cache, DefaultMaxResponseBytes)
 	r.memory = serveInMemory(t, func(g *grpc.Server) {
-		r.server.Register(g, Limits{})
+		r.server.Register(g, ListenerOptions{LongPoll: patience, V2: true})
 		healthpb.RegisterHealthServer(g, health.NewServer())
 	}, ServerOptions(ListenerOptions{})...)
 	return r

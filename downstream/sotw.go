@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // sotwSession is the state of one type URL on a state-of-the-world stream.
@@ -57,7 +58,7 @@ type sotwSession struct {
 }
 
 func newSotWSession(s subscriptions) *sotwSession {
-	return &sotwSession{subscriptions: s, fullType: s.typeURL == listenerType || s.typeURL == clusterType}
+	return &sotwSession{subscriptions: s, fullType: typeurl.KindOf(s.typeURL).FullState()}
 }
 
 // request takes a client's request, and returns the NACK if it is one.

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // session is the protocol state of one type URL on a stream, in either form.
@@ -321,7 +323,10 @@ func (st *stream) number(s session, r *response) *response {
 	st.nonces++
 	r.nonce = strconv.FormatUint(st.nonces, 10)
 	s.sent(r)
-	if eds := st.byType[endpointType]; eds != nil {
+	for _, eds := range [...]session{st.byType[typeurl.EndpointsV3], st.byType[typeurl.EndpointsV2]} {
+		if eds == nil {
+			continue
+		}
 		for _, cluster := range r.changed {
 			eds.resend(endpointsOf(cluster))
 		}
@@ -350,7 +355,7 @@ func (st *stream) end() {
 type ClientStatus struct {
 	Node   *corev3.Node // nil before the first request
 	Peer   string
-	Form   string // sotw or delta
+	Form   string // sotw or delta; unary or rest of a request that waits
 	Since  time.Time
 	Types  []TypeStatus
 	Stream uint64

@@ -1,31 +1,33 @@
 package downstream
 
+import "github.com/xds-relay/xds-relay/typeurl"
+
 // Type URLs of which the protocol says something that it does not say of all.
 const (
-	listenerType    = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	clusterType     = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointType    = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	routeType       = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	scopedRouteType = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
-	secretType      = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-	virtualHostType = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
+	listenerType    = typeurl.ListenerV3
+	clusterType     = typeurl.ClusterV3
+	endpointType    = typeurl.EndpointsV3
+	routeType       = typeurl.RouteV3
+	scopedRouteType = typeurl.ScopedRouteV3
+	secretType      = typeurl.SecretV3
+	virtualHostType = typeurl.VirtualHostV3
 )
 
 // rank is a type's place in the order in which additions and changes are sent
 // on an aggregated stream. xDS: "Eventual consistency considerations".
 func rank(typeURL string) int {
-	switch typeURL {
-	case clusterType:
+	switch typeurl.KindOf(typeURL) {
+	case typeurl.Cluster:
 		return 0
-	case endpointType:
+	case typeurl.Endpoints:
 		return 1
-	case listenerType:
+	case typeurl.Listener:
 		return 2
-	case routeType:
+	case typeurl.Route:
 		return 3
-	case scopedRouteType:
+	case typeurl.ScopedRoute:
 		return 4
-	case virtualHostType:
+	case typeurl.VirtualHost:
 		return 5
 	default:
 		return 6

@@ -8,17 +8,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // From what a response says to what the cache is told.
-
-// fullState are the types whose SotW responses are the whole state, also of
-// what is asked for by name. Those to a wildcard always are.
-// xDS: "Grouping Resources into Responses".
-var fullState = map[string]bool{
-	"type.googleapis.com/envoy.config.cluster.v3.Cluster":   true,
-	"type.googleapis.com/envoy.config.listener.v3.Listener": true,
-}
 
 // apply takes a response's verdicts. version is the version_info of a SotW
 // response.
@@ -29,7 +22,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	set := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	// A response of nothing but heartbeats is not the whole state: servers send
 	// those of what has a TTL. xDS: "SotW TTL".
-	full := sotw && !v.hidden && !v.onlyBeats() && (set || fullState[s.typeURL])
+	full := sotw && !v.hidden && !v.onlyBeats() && (set || typeurl.KindOf(s.typeURL).FullState())
 	v.list = s.resolve(v.list, full)
 	held := s.members
 	begins := set && held == nil

@@ -207,7 +207,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	if c.Gone {
 		p.t.Fatalf("%q is there and is not: %+v", c.Name, c)
 	}
-	if c.Resource.TypeURL() != p.subs.typeURL || keyOf(c.Resource.Name()) != c.Name {
+	if c.Resource.TypeURL() != p.subs.typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
 		p.t.Fatalf("%q is told as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
 	}
 }
@@ -217,6 +217,7 @@ func (p *fuzzed) send() {
 	if p.subs.needStream(p.session.begun()) {
 		p.reopen(false)
 	}
+	p.check(p.subs.expire(p.now))
 	p.check(p.session.conclude(p.now, defaultResponseTimeout))
 	for _, m := range p.session.requests(p.now, fuzzedLimit) {
 		nonce, detail := "", (*status.Status)(nil)

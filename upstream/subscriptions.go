@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // What is wanted of one type, and what is known of it, whichever protocol and
@@ -310,7 +311,7 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 	w := waiting{ask: s.asks, since: now}
 	for _, sub := range subs {
 		sub.sent, sub.first, sub.failure = true, first, nil
-		if !sub.answered || sub.left && fullState[s.typeURL] {
+		if !sub.answered || sub.left && typeurl.KindOf(s.typeURL).FullState() {
 			sub.ask = w.ask
 			w.subs = append(w.subs, sub)
 		}

@@ -71,6 +71,7 @@ var typeURLs = map[string]string{
 	"cds":   "type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	"eds":   "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 	"lds":   "type.googleapis.com/envoy.config.listener.v3.Listener",
+	"cds2":  "type.googleapis.com/envoy.api.v2.Cluster",
 	"rds":   "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
 	"other": "type.googleapis.com/example.Unheard",
 }

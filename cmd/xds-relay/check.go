@@ -94,8 +94,26 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	if !fine {
 		return &exitError{status: statusNotAll}
 	}
+	for i, l := range cfg.Listeners {
+		fmt.Fprintf(stdout, "listeners[%d]: %s\n", i, describeListener(l))
+	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())
 	return nil
+}
+
+// describeListener says what a client may speak there.
+func describeListener(l configs.Listener) string {
+	security, services := "plaintext", "v3"
+	if l.TLS != nil {
+		security = "TLS"
+		if l.TLS.ClientCAFile != "" {
+			security = "TLS with client certificates"
+		}
+	}
+	if l.V2 {
+		services = "v3 and v2"
+	}
+	return fmt.Sprintf("clients are served on %s over %s (%s, %s), and wait up to %s when they poll", l.Address, l.Protocol, services, security, l.LongPoll)
 }
 
 func (f *checkFlags) explain(stdout, stderr io.Writer) error {

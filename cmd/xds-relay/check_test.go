@@ -9,6 +9,10 @@ import (
 
 const checkable = `listeners:
   - address: 127.0.0.1:0
+  - address: 127.0.0.1:18001
+    protocol: rest
+    v2: true
+    long_poll: 5s
 authorities:
   - name: cloud.example.com
     servers:
@@ -49,6 +53,8 @@ func TestCheckSaysWhatEachAuthorityAndRuleDoes(t *testing.T) {
 	inFolder(t, map[string]string{"relay.yaml": checkable, "resources/cart.yaml": cartYAML})
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
 	want := `authorities[2].directory: resources has 1 resources
+listeners[0]: clients are served on 127.0.0.1:0 over grpc (v3, plaintext), and wait up to 30s when they poll
+listeners[1]: clients are served on 127.0.0.1:18001 over rest (v3 and v2, plaintext), and wait up to 5s when they poll
 authorities[0]: xdstp://cloud.example.com/... is fed by server cp.example.com:443 (auto, TLS)
 authorities[1]: xdstp://*.tenants.example.com/... is fed by server tenants.example.com:443 (sotw, plaintext), each authority by itself
 authorities[2]: xdstp://onprem/... is fed by directory resources

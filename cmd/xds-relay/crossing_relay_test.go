@@ -66,7 +66,7 @@ func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedR
 		lis:   bufconn.Listen(connBuffer),
 		grpc:  grpc.NewServer(downstream.ServerOptions(downstream.ListenerOptions{})...),
 	}
-	r.server.Register(s.grpc, downstream.Limits{})
+	r.server.Register(s.grpc, downstream.ListenerOptions{})
 	go func() { _ = s.grpc.Serve(s.lis) }()
 	return s
 }

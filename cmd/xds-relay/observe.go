@@ -28,7 +28,7 @@ func (r *relay) observe() error {
 		name, about string
 		read        func() []admin.Sample
 	}{
-		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients.",
+		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, and requests of clients that poll while they wait.",
 			one(func() int { return r.server.Clients() })},
 		{r.metrics.Counter, "xds_relay.downstream.requests", "Requests from clients, ACKs and NACKs among them.",
 			one(func() uint64 { return r.server.Stats().Requests })},

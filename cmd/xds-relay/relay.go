@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,11 +12,7 @@ import (
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
@@ -37,15 +34,10 @@ type relay struct {
 	admin   *admin.Server
 	metrics *admin.Metrics
 
-	listeners    []listener
+	listeners    []*listener
 	addresses    []string // on which clients are served
 	adminSocket  net.Listener
 	adminAddress string
-}
-
-type listener struct {
-	socket net.Listener
-	grpc   *grpc.Server
 }
 
 // newRelay puts a relay together. builtIn, if not nil, is what the authorities'
@@ -86,23 +78,14 @@ func (r *relay) listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("listeners[%d].address: %w", i, err)
 		}
-		options := downstream.ServerOptions(downstream.ListenerOptions{
-			MaxRequestBytes:  int(l.MaxRequestBytes),
-			KeepaliveTime:    l.Keepalive.Time,
-			KeepaliveTimeout: l.Keepalive.Timeout,
-		})
+		var tlsConfig *tls.Config
 		if l.TLS != nil {
-			config, err := l.TLS.Load()
-			if err != nil {
+			if tlsConfig, err = l.TLS.Load(); err != nil {
+				_ = socket.Close()
 				return fmt.Errorf("listeners[%d].tls: %w", i, err)
 			}
-			options = append(options, grpc.Creds(credentials.NewTLS(config)))
 		}
-		s := grpc.NewServer(options...)
-		r.server.Register(s, limitsOf(l))
-		healthpb.RegisterHealthServer(s, r.health)
-		reflection.Register(s)
-		r.listeners = append(r.listeners, listener{socket, s})
+		r.listeners = append(r.listeners, r.newListener(&l, socket, tlsConfig))
 		r.addresses = append(r.addresses, socket.Addr().String())
 	}
 	if r.cfg.Admin.Address == "" {
@@ -116,25 +99,14 @@ func (r *relay) listen(ctx context.Context) error {
 	return nil
 }
 
-// limitsOf returns what the clients of a listener may cost.
-func limitsOf(l configs.Listener) downstream.Limits {
-	return downstream.Limits{
-		Subscriptions:     l.Limits.Subscriptions,
-		NameBytes:         int(l.Limits.NameBytes),
-		RequestsPerSecond: l.Limits.RequestsPerSecond,
-		RequestBurst:      l.Limits.RequestBurst,
-		Streams:           l.Limits.Streams,
-	}
-}
-
 // run serves until ctx ends, or a listener fails.
 func (r *relay) run(ctx context.Context) error {
 	failed := make(chan error, len(r.listeners)+1)
 	var wg sync.WaitGroup
 	for _, l := range r.listeners {
-		r.log.Info("serving clients", "address", l.socket.Addr().String())
+		r.log.Info("serving clients", "address", l.socket.Addr().String(), "protocol", string(l.protocol))
 		wg.Go(func() {
-			if err := l.grpc.Serve(l.socket); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			if err := l.serve(); err != nil {
 				failed <- fmt.Errorf("listener %s: %w", l.socket.Addr(), err)
 			}
 		})
@@ -158,10 +130,15 @@ func (r *relay) run(ctx context.Context) error {
 	}
 	r.admin.SetReady(false)
 	r.health.Shutdown()
-	// Streams have no end of their own that could be waited for. Clients go to
-	// another replica, or come back.
+	// Clients go to another replica, or come back.
+	r.server.EndPolls()
+	var finishing sync.WaitGroup
 	for _, l := range r.listeners {
-		l.grpc.Stop()
+		finishing.Go(l.finish)
+	}
+	finishing.Wait()
+	for _, l := range r.listeners {
+		l.stop()
 	}
 	if adminHTTP != nil {
 		err = errors.Join(err, adminHTTP.Close())
@@ -173,8 +150,7 @@ func (r *relay) run(ctx context.Context) error {
 // close ends the feeding. It is called once, also if listen or run failed.
 func (r *relay) close() {
 	for _, l := range r.listeners {
-		l.grpc.Stop()
-		_ = l.socket.Close() // again, unless run never began
+		l.stop() // again, unless run never began
 	}
 	if r.adminSocket != nil {
 		_ = r.adminSocket.Close()

@@ -1,0 +1,133 @@
+package downstream
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
+)
+
+// Responses as JSON, for which alone resources are unmarshalled to be served.
+
+// toJSON gives a response in protobuf's canonical JSON, as the message of its
+// door. The caller must not change it. Resources without a form in JSON are left
+// out and told as errors.
+func (s *Server) toJSON(r *response, d door) ([]byte, error) {
+	size := 0
+	for _, b := range r.resources {
+		size += b.Len()
+	}
+	// Only what many clients may get is worth keeping: bytes that are shared.
+	if len(r.resources) != 1 || len(r.private) > 0 || size < minJSONCached {
+		return s.render(r, d)
+	}
+	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], version: r.version, path: d.path}
+	return s.jsonCache.entry(key, size).get(func() ([]byte, error) { return s.render(r, d) })
+}
+
+// render is toJSON's work.
+func (s *Server) render(r *response, d door) ([]byte, error) {
+	var msg discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(r.encode().Materialize(), &msg); err != nil {
+		return nil, fmt.Errorf("the response: %s", protoText(err))
+	}
+	if d.isV2() {
+		msg.ResourceErrors = nil // which v2 does not have, and JSON parsers may be strict
+	}
+	body, err := protojson.Marshal(&msg)
+	if err == nil {
+		return body, nil
+	}
+	good := make([]*anypb.Any, 0, len(msg.GetResources()))
+	for _, res := range msg.GetResources() {
+		_, err := protojson.Marshal(res)
+		if err == nil {
+			good = append(good, res)
+			continue
+		}
+		name, why := nameOf(res), "it has no form in JSON here"
+		if typeurl.KindOf(msg.GetTypeUrl()) != typeurl.Secret {
+			why += ": " + clip(protoText(err))
+		}
+		s.options.Log.Warn("resource left out of a REST response", "type_url", msg.GetTypeUrl(), "name", name, "reason", why)
+		if !d.isV2() {
+			msg.ResourceErrors = append(msg.ResourceErrors, &discoveryv3.ResourceError{
+				ResourceName: &discoveryv3.ResourceName{Name: name},
+				ErrorDetail:  &statuspb.Status{Code: int32(codes.Unimplemented), Message: why},
+			})
+		}
+	}
+	msg.Resources = good
+	return protojson.Marshal(&msg)
+}
+
+// nameOf returns the name of a resource of any type.
+func nameOf(res *anypb.Any) string {
+	var wrapped discoveryv3.Resource
+	if res.MessageIs(&wrapped) && res.UnmarshalTo(&wrapped) == nil {
+		return cmp.Or(wrapped.GetName(), wrapped.GetResourceName().GetName())
+	}
+	name, _ := cache.InnerName(res.GetValue())
+	return name
+}
+
+const (
+	minJSONCached = 32 << 10 // bytes of resources
+	maxJSONCached = 32 << 20 // of all; the newest may be larger
+)
+
+// jsonCache has what was rendered last, for the many clients that wait for the
+// same and get it at the same moment.
+type jsonCache struct {
+	mu      sync.Mutex
+	entries []*jsonEntry // the one used last at the end
+	size    int          // of their resources, encoded
+}
+
+type jsonKey struct {
+	shared  *byte // the resources' first: equal only for the same bytes, as it keeps them
+	version string
+	path    string
+}
+
+type jsonEntry struct {
+	key  jsonKey
+	size int
+	once sync.Once
+	body []byte
+	err  error
+}
+
+func (c *jsonCache) entry(key jsonKey, size int) *jsonEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := &jsonEntry{key: key, size: size}
+	if i := slices.IndexFunc(c.entries, func(e *jsonEntry) bool { return e.key == key }); i >= 0 {
+		e = c.entries[i]
+		c.entries = slices.Delete(c.entries, i, i+1)
+	} else {
+		c.size += size
+	}
+	c.entries = append(c.entries, e)
+	for c.size > maxJSONCached && len(c.entries) > 1 {
+		c.size -= c.entries[0].size
+		c.entries = slices.Delete(c.entries, 0, 1)
+	}
+	return e
+}
+
+// get renders the entry the first time.
+func (e *jsonEntry) get(render func() ([]byte, error)) ([]byte, error) {
+	e.once.Do(func() { e.body, e.err = render() })
+	return e.body, e.err
+}

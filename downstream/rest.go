@@ -1,0 +1,207 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// The doors over HTTP. xDS: "REST-JSON polling subscriptions". What is answered,
+// and when, is in fetch.go.
+
+// timeoutHeader is how Envoy says in milliseconds how long it waits for the
+// answer: its ApiConfigSource.request_timeout, which is one second by default.
+const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
+
+const (
+	restPatience    = 10 * time.Second // for a request to come, once it has begun
+	restIdle        = 5 * time.Minute  // between two requests: more than anybody's poll interval
+	restWriting     = time.Minute      // for a client to read the answer
+	maxHeaderBytes  = 64 << 10
+	maxRequestBytes = 4 << 20
+)
+
+// HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
+// the latter without TLS too, to clients that know.
+func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
+	h := &restHandler{server: s, gate: newGate(o.Limits), options: o, doors: map[string]door{}}
+	if h.options.MaxRequestBytes == 0 {
+		h.options.MaxRequestBytes = maxRequestBytes
+	}
+	for _, d := range doorsOf(o) {
+		if d.path != "" {
+			h.doors[d.path] = d
+		}
+	}
+	srv := &http.Server{
+		Handler:        h,
+		ReadTimeout:    restPatience,
+		WriteTimeout:   o.LongPoll + restPatience + restWriting,
+		IdleTimeout:    restIdle,
+		MaxHeaderBytes: maxHeaderBytes,
+		Protocols:      new(http.Protocols),
+		HTTP2:          &http.HTTP2Config{SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout},
+		ErrorLog:       slog.NewLogLogger(s.options.Log.Handler(), slog.LevelWarn),
+	}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	return srv
+}
+
+type restHandler struct {
+	server  *Server
+	gate    *gate
+	options ListenerOptions
+	doors   map[string]door // by path
+}
+
+// ServeHTTP implements http.Handler.
+func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d, ok := h.doors[r.URL.Path]
+	switch {
+	case !ok:
+		fail(w, http.StatusNotFound, codes.NotFound, h.unknownPath(r.URL.Path))
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
+		return
+	}
+	req, ok := h.read(w, r)
+	if !ok {
+		return
+	}
+	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
+	if patience, ok := clientPatience(r.Header); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	answer, err := h.server.fetch(ctx, h.gate, formREST, d.typeURL, req, h.options.LongPoll)
+	switch {
+	case r.Context().Err() != nil: // nobody is there any more
+	case err != nil:
+		st := status.Convert(err)
+		fail(w, httpStatus(st.Code()), st.Code(), st.Message())
+	case answer == nil:
+		w.WriteHeader(http.StatusNotModified)
+	default:
+		body, err := h.server.toJSON(answer, d)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, codes.Internal, err.Error())
+			return
+		}
+		send(w, http.StatusOK, body)
+	}
+}
+
+// read reads the request. If it is none, that is answered.
+func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, bool) {
+	limit := int64(h.options.MaxRequestBytes)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		h.server.stats.limits[limitRequestBytes].Add(1)
+		logExcess(h.server.options.Log.With("client", r.RemoteAddr), &excess{limit: limitRequestBytes, asked: int(max(r.ContentLength, limit+1)), most: int(limit)})
+		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf("the request has more than %d bytes", limit))
+		return nil, false
+	case err != nil:
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
+		return nil, false
+	}
+	req := new(discoveryv3.DiscoveryRequest)
+	// A client's API may be newer than the relay's, as it may over gRPC.
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, req); err != nil {
+		// The error may quote the client, and so is for the client only.
+		h.server.options.Log.Warn("client's request is not valid", "client", r.RemoteAddr, "path", r.URL.Path)
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "+protoText(err))
+		return nil, false
+	}
+	return req, true
+}
+
+func (h *restHandler) unknownPath(path string) string {
+	if !h.options.V2 {
+		for _, d := range doorsV2 {
+			if d.path == path {
+				return fmt.Sprintf("%q is of the v2 transport, which this listener does not serve", path)
+			}
+		}
+	}
+	return fmt.Sprintf("there is nothing at %q (want one such as %s)", clip(path), doors[1].path)
+}
+
+// clientPatience is how long the client waits for the answer, if it says so.
+func clientPatience(h http.Header) (time.Duration, bool) {
+	ms, err := strconv.ParseUint(h.Get(timeoutHeader), 10, 31)
+	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
+}
+
+// remoteAddr is a client's address, for those who expect a net.Addr.
+type remoteAddr string
+
+// Network implements net.Addr.
+func (remoteAddr) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a remoteAddr) String() string { return string(a) }
+
+// httpStatus is the HTTP status of a gRPC code, as google/rpc/code.proto has it.
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	case codes.Unimplemented:
+		return http.StatusNotImplemented
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// fail answers with a google.rpc.Status.
+func fail(w http.ResponseWriter, httpStatus int, code codes.Code, message string) {
+	body, err := protojson.Marshal(status.New(code, strings.ToValidUTF8(message, "?")).Proto())
+	if err != nil {
+		body = []byte("{}") // it has no fields that cannot be JSON
+	}
+	send(w, httpStatus, body)
+}
+
+func send(w http.ResponseWriter, httpStatus int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(httpStatus)
+	_, _ = w.Write(body) // the client has gone
+}
+
+// protoText is the text of an error of the protobuf library without its prefix,
+// whose space is not always one.
+func protoText(err error) string {
+	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+}
