@@ -224,10 +224,14 @@ func (p *player) origin(typeURL string, what byte, name string) {
 		}
 		name, u.Scope = k.Name, cache.Scope{Authority: k.Authority}
 	}
-	// That it could not be had is no reason to say again what it was.
-	if is := what % 6; is != 2 && p.is[typeURL+" "+u.Scope.String()+" "+name] != is {
-		p.is[typeURL+" "+u.Scope.String()+" "+name] = is
-		p.because(typeURL, spelled)
+	// That it could not be had is no reason to say again what it was; that it can be
+	// had again is one, as it ends the error.
+	key := typeURL + " " + u.Scope.String() + " " + name
+	if is := what % 6; p.is[key] != is {
+		p.is[key] = is
+		if is != 2 {
+			p.because(typeURL, spelled)
+		}
 	}
 	change := cache.Change{Name: name}
 	switch what % 6 {
