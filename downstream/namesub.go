@@ -1,0 +1,166 @@
+package downstream
+
+import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// One client's subscriptions to a name and to a wildcard.
+
+// told is what a client was last told of a name.
+type told uint8
+
+const (
+	toldNothing told = iota
+	toldResource
+	toldAbsent
+	toldFailed
+)
+
+// asked is how a client asks for something: by a name, or by a ResourceLocator,
+// which may have dynamic parameters (TP2).
+type asked struct {
+	name    string
+	locator bool
+	params  string // as in cache.Scope
+}
+
+func byName(name string) asked { return asked{name: name} }
+
+func byLocator(l *discoveryv3.ResourceLocator) asked {
+	return asked{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
+}
+
+// key is what the subscription is kept under: the name, and what no name has.
+func (a asked) key() string {
+	if !a.locator {
+		return a.name
+	}
+	return a.name + "\x00" + a.params
+}
+
+// nameSub is a client's subscription to one name.
+type nameSub struct {
+	cache.Watch
+	subs  *subscriptions
+	entry *cache.Entry // nil if the name can mean nothing
+	rare  *rareSub     // nil for most
+	// key is the client's spelling, and more if it asked by a locator.
+	key  string
+	hash uint64 // of the content that it was told
+	// beats is the heartbeat that it was told last, errTold a hash of the error, 0
+	// for none.
+	beats, errTold uint32
+	told           told
+	// mayHold: the client may hold the resource from an earlier stream.
+	mayHold bool
+	// missed: it was missing in a full state because nothing was known of it.
+	missed bool
+	// covered: the wildcard's part of the full state has it.
+	covered bool
+	queued  bool // in subscriptions.pending
+	ended   bool
+	inInbox bool // guarded by inbox.mu
+}
+
+// rareSub is what most subscriptions do not have.
+type rareSub struct {
+	asked
+	err *cache.Error // why the name can mean nothing
+	// withheld is not for this client: it came later.
+	withheld *cache.Resource
+	// constraints are of the variant that the client was told.
+	constraints string
+}
+
+// name is the client's spelling.
+func (s *nameSub) name() string {
+	if s.rare != nil {
+		return s.rare.name
+	}
+	return s.key
+}
+
+// byLocator says that the client asked by a ResourceLocator.
+func (s *nameSub) byLocator() bool { return s.rare != nil && s.rare.locator }
+
+// form is how the client is told the resource.
+func (s *nameSub) form() cache.Form {
+	if s.byLocator() {
+		return s.subs.form | cache.ByLocator
+	}
+	return s.subs.form
+}
+
+// Changed implements cache.Watcher.
+func (s *nameSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
+
+func (s *nameSub) marked() *bool { return &s.inInbox }
+
+func (s *nameSub) moveToPending() {
+	if !s.queued && !s.ended {
+		s.queued = true
+		s.subs.pending = append(s.subs.pending, s)
+	}
+}
+
+// state is what there is to tell of the name.
+func (s *nameSub) state() cache.State {
+	if s.entry == nil {
+		if s.rare.err.Code == codes.NotFound {
+			return cache.State{Status: cache.Absent, Err: s.rare.err}
+		}
+		return cache.State{Status: cache.Failed, Err: s.rare.err}
+	}
+	st := s.entry.State()
+	if s.rare == nil || s.rare.withheld == nil {
+		return st
+	}
+	switch {
+	case st.Resource != s.rare.withheld:
+		s.rare.withheld = nil
+		return st
+	case st.Err != nil:
+		return cache.State{Status: cache.Failed, Err: st.Err}
+	}
+	return cache.State{Status: cache.Requested}
+}
+
+// known says whether the authority has said what the name is.
+func (s *nameSub) known() bool {
+	switch s.state().Status {
+	case cache.Present, cache.Absent:
+		return true
+	case cache.Requested, cache.Failed:
+	}
+	return false
+}
+
+// setSub is a client's subscription to a wildcard.
+type setSub struct {
+	cache.SetWatch
+	subs    *subscriptions
+	set     *cache.Set   // nil if the wildcard can mean nothing
+	err     *cache.Error // why
+	asked   asked
+	pending bool // something may have changed
+	fresh   bool // not answered yet
+	errTold bool
+	inInbox bool // guarded by inbox.mu
+}
+
+// Changed implements cache.Watcher.
+func (s *setSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
+
+func (s *setSub) marked() *bool { return &s.inInbox }
+
+func (s *setSub) moveToPending() { s.pending = true }
+
+func (s *setSub) status() (cache.Status, *cache.Error) {
+	if s.set == nil {
+		return cache.Failed, s.err
+	}
+	return s.set.Status()
+}

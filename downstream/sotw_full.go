@@ -1,0 +1,182 @@
+package downstream
+
+import (
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Responses that are the full state of what is subscribed to.
+// xDS: "Grouping Resources into Responses".
+
+// fullState returns a response with all that is subscribed to, if that is not
+// what the client was sent last and all of it is known. Unless all, what was
+// removed is still in it, as it was last, and the removal withheld.
+func (s *sotwSession) fullState(all bool) *response {
+	if !s.known() {
+		return nil
+	}
+	changes, removals, beats := s.due()
+	if s.wild == nil && len(s.named) == 0 {
+		s.withheld, s.leftIn = false, false
+		return nil // it wants nothing, and has dropped what it held
+	}
+	s.withheld = removals && !all
+	onlyBeats := !changes && (!removals || s.withheld)
+	if onlyBeats && !beats {
+		return nil
+	}
+	s.leftIn = s.withheld
+	r := &response{typeURL: s.typeURL}
+	var version string
+	var form cache.Form
+	if onlyBeats && !s.beatsWhole {
+		form = cache.Heartbeat
+	}
+	if s.wild != nil {
+		full := s.wildcardState(r, form|s.wildForm())
+		version = full.Version
+		// xDS: "ACK/NACK and resource type instance version": the version that a
+		// client gives on a new stream is what it has.
+		has := s.stated && full.Hash == s.state // it has changed, and back
+		if s.wild.fresh {
+			has = s.last.nonce == "" && version == s.resumed
+		}
+		s.wild.fresh = false
+		s.state, s.stated = full.Hash, len(s.named) == 0
+		if has && s.stated && !onlyBeats && r.empty() {
+			return nil
+		}
+		r.addFull(full)
+	}
+	for _, sub := range s.named {
+		s.tellInFull(r, sub, form|sub.form())
+	}
+	switch {
+	case onlyBeats:
+		version = s.last.version
+	case len(s.named) > 0:
+		version = s.namedVersion(version)
+	}
+	r.version = version
+	return r
+}
+
+// due says what of a full state the client has not been sent.
+func (s *sotwSession) due() (changes, removals, beats bool) {
+	if w := s.wild; w != nil {
+		changes, removals, beats = w.set.Due(&w.SetWatch, s.form)
+		changes = changes || w.fresh
+		w.pending = false
+	}
+	removals = removals || s.leftIn
+	if s.withheld {
+		for _, sub := range s.named {
+			removals = removals || removed(sub, sub.state())
+		}
+	}
+	s.takePending(func(sub *nameSub) bool {
+		st := sub.state()
+		if removed(sub, st) {
+			removals = true
+		} else {
+			changes = changes || s.differs(sub, &st)
+			beats = beats || st.Status == cache.Present && sub.beating(&st)
+		}
+		return true
+	})
+	return changes, removals, beats
+}
+
+// wildcardState returns the wildcard's part of a full state.
+func (s *sotwSession) wildcardState(r *response, form cache.Form) cache.Full {
+	w := s.wild
+	changed := func(m cache.Member) {
+		if m.Resource != nil {
+			r.noteChanged(m.Resource)
+		}
+		// What is asked for by name as well is told there.
+		if m.Err != nil && s.covering(m.Name) == nil {
+			r.addError(fieldSotWErrors, m.Name, m.Err)
+		}
+	}
+	look := func(has func(string) bool) {
+		for _, sub := range s.named {
+			sub.covered = sub.entry != nil && has(sub.entry.Key().Name)
+		}
+	}
+	if s.withheld {
+		return w.set.Extended(&w.SetWatch, form, changed, look)
+	}
+	return w.set.Full(&w.SetWatch, form, changed, look)
+}
+
+// tellInFull adds to r what there is to tell of a name in a full state.
+func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
+	st := sub.state()
+	switch {
+	case st.Status == cache.Present:
+	case s.withheld && removed(sub, st):
+		st.Resource = st.Was
+	default:
+		sub.missed = st.Status == cache.Requested
+		s.tellMissing(r, sub, st)
+		return
+	}
+	sub.missed = false
+	if sub.told != toldResource || sub.hash != s.mark(st.Resource) {
+		r.noteChanged(st.Resource)
+	}
+	s.knowsResource(sub, &st)
+	s.tellError(r, sub, st.Err)
+	sub.mayHold = false
+	if s.wild == nil || !sub.covered || sub.byLocator() != s.wild.asked.locator {
+		r.addSotW(sub.name(), st.Resource, form)
+	}
+}
+
+// differs says whether the client would notice a name's state.
+func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
+	switch st.Status {
+	case cache.Present:
+		return s.changed(sub, st) || st.Err != nil && sub.errTold != markError(st.Err)
+	case cache.Absent:
+		if sub.missed && st.Err == nil {
+			s.knows(sub, toldAbsent, 0) // in that state it was missing
+		}
+		return sub.told != toldAbsent
+	case cache.Failed:
+		return sub.told != toldFailed || sub.errTold != markError(st.Err)
+	}
+	return false
+}
+
+// known says whether a full state can be told. What a client holds and is missing
+// in it, it deletes, so nothing of that must be missing only because it is not
+// known yet, or could not be had. A name that is only new to the client may be: the
+// response may have been sent before the request had come, and clients wait for
+// what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
+func (s *sotwSession) known() bool {
+	if s.wild != nil {
+		if status, _ := s.wild.status(); status != cache.Present {
+			return false
+		}
+	}
+	for _, sub := range s.named {
+		if !sub.mayHold && sub.told != toldResource {
+			continue
+		}
+		switch st := sub.state(); st.Status {
+		case cache.Requested:
+			return false
+		case cache.Failed:
+			// What the authority itself says of a name is told, as an error, in the
+			// state without it.
+			if st.Err.Code == codes.Unavailable {
+				return false
+			}
+		case cache.Present, cache.Absent:
+		}
+	}
+	return true
+}
