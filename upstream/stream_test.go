@@ -378,6 +378,7 @@ func TestAckComesAfterTheCache(t *testing.T) {
 		s.Start(key("cds", "a"))
 		st := b.next()
 		st.delta(t)
+		synctest.Wait() // the sender is done: it must not come to wait for a lock
 		b.respond(st, deltaResponse(t, "cds", "1", "a"))
 		acked := make(chan string, 1)
 		go func() {

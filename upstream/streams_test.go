@@ -92,6 +92,14 @@ func (s *separate) stop() {
 	}
 }
 
+// watch watches entries of a type, which go into one request.
+func (s *separate) watch(typ string, names ...string) map[string]*cache.Entry {
+	st := s.streams.stream(typeURLs[typ])
+	st.mu.Lock() // the sender is busy
+	defer st.mu.Unlock()
+	return s.bench.watch(typ, names...)
+}
+
 func (s *separate) handle(_ any, stream grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(stream)
 	st := &typed{method: full[strings.LastIndexByte(full, '/')+1:]}
@@ -169,12 +177,12 @@ func (s *separate) wantFailed(what string, err *cache.Error, code codes.Code, te
 func TestEachTypeHasAStreamOfItsOwn(t *testing.T) {
 	runSeparate(t, Options{Protocol: Delta}, func(s *separate) {
 		c := s.watch("cds", "a")["a"]
-		e := s.watch("eds", "a")
+		e := s.watch("eds", "a", "b")
 		streams := s.next("DeltaClusters", "DeltaEndpoints")
-		for _, st := range streams {
-			req := st.delta(s.T)
-			if got := req.GetResourceNamesSubscribe(); !slices.Equal(got, []string{"a"}) || req.GetNode().GetId() != "relay" {
-				s.Errorf("%s: asked for %q as %q", st.method, got, req.GetNode().GetId())
+		for i, want := range []string{"[a]", "[a b]"} {
+			req := streams[i].delta(s.T)
+			if got := fmt.Sprint(slices.Sorted(slices.Values(req.GetResourceNamesSubscribe()))); got != want || req.GetNode().GetId() != "relay" {
+				s.Errorf("%s: asked for %s as %q, want %s", streams[i].method, got, req.GetNode().GetId(), want)
 			}
 		}
 		s.respond(&streams[0].scripted, deltaResponse(s.T, "cds", "1", "a"))
@@ -189,7 +197,7 @@ func TestEachTypeHasAStreamOfItsOwn(t *testing.T) {
 			s.Errorf("resumed with %v", got)
 		}
 		s.want(e["a"], "present v1")
-		if got, want := s.statuses(), "Cluster delta true 1; ClusterLoadAssignment delta true 1 Unavailable: restart"; got != want {
+		if got, want := s.statuses(), "Cluster delta true 1; ClusterLoadAssignment delta true 2 Unavailable: restart"; got != want {
 			s.Errorf("statuses\n%s, want\n%s", got, want)
 		}
 	})
