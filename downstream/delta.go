@@ -334,10 +334,24 @@ func (d *deltaSession) addGone(r *response, sub *nameSub, name string, was *cach
 		r.addRemoved(name)
 	}
 	// What an alias stood for is known under its own name, too.
-	if was != nil && was.Alias() && d.named[was.Name()] == nil && r.alias != was.Name() {
+	if was != nil && was.Alias() && r.alias != was.Name() && !d.has(was.Name()) {
 		r.alias = was.Name()
 		r.addRemoved(was.Name())
 	}
+}
+
+// has says that the client is to have a resource of that name, however it asked
+// for it.
+func (d *deltaSession) has(name string) bool {
+	if d.named[name] != nil {
+		return true
+	}
+	for _, sub := range d.named {
+		if r := sub.state().Resource; r != nil && r.Name() == name {
+			return true
+		}
+	}
+	return false
 }
 
 // sent notes that r goes to the client as its newest response.
