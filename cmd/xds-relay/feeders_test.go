@@ -121,3 +121,16 @@ func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
 	}
 	f.Close()
 }
+
+// Who asks with dynamic parameters is of the same partition, and its Node stands
+// for it upstream.
+func TestParametersHaveTheirPartitionsNode(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	scope := cache.Scope{Authority: "a", Partition: "p", OldStyle: true}
+	f.join(scope, &corev3.Node{Id: "one"})
+	scope.Params = cache.Params{"env": "prod"}.String()
+	f.Start(cache.Key{Scope: scope, TypeURL: "t", Name: "n"})
+	if got := (*opened)[0].node.GetId(); got != "one" {
+		t.Errorf("the feed stands for node %q, want one", got)
+	}
+}
