@@ -24,6 +24,7 @@ type Set struct {
 	seq     uint64 // of the newest change, or of the newest note
 	sweepAt int    // the number of removed members at which to sweep
 	sum     uint64 // over the members that are present, see digest
+	ttlSum  uint64 // over those of them that have a TTL
 	// originVersion is the SotW version_info under which the origin gave exactly
 	// this state, empty if no single one did.
 	originVersion string
@@ -70,6 +71,10 @@ type SetWatch struct {
 	// between are the positions of earlier states with removed members in them,
 	// as far as they alone say that the watcher knows one of those.
 	between []uint64
+	// begin is seq as it was before the first of the calls of Since that have not
+	// told everything yet; within says that there was one.
+	begin  uint64
+	within bool
 	// noted is the newest note that the watcher has taken.
 	noted uint64
 	// joined is the newest change when the watch began: what is not for newcomers
@@ -177,7 +182,10 @@ func (s *Set) Failed(key string) bool {
 func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told, begin := w.ahead, w.seq
+	told := w.ahead
+	if !w.within {
+		w.begin, w.within = w.seq, true
+	}
 	for m := s.after(w); m != nil; m = m.next {
 		news := Changed
 		if m.removed {
@@ -194,12 +202,12 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	}
 	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
 	for n := range s.notes.after(w.noted) {
-		if t, ok := s.tellOf(w, n, begin); ok && !yield(t) {
+		if t, ok := s.tellOf(w, n, w.begin); ok && !yield(t) {
 			return false
 		}
 		w.noted = n.seq
 	}
-	w.noted = s.seq
+	w.noted, w.within = s.seq, false
 	return true
 }
 
@@ -226,6 +234,27 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	return t, t.News != Nothing || t.Err != nil
 }
 
+// keeps says that some member is kept from w's watcher.
+func (s *Set) keeps(w *SetWatch) bool {
+	if s.withheld == 0 || w.joined == 0 {
+		return false
+	}
+	for m := s.order.front; m != nil && m.seq <= w.joined; m = m.next {
+		if !m.removed && m.resource.doNotCache {
+			return true
+		}
+	}
+	return false
+}
+
+// Keeps says that some member is kept from w's watcher, because it came later and
+// the member is not to be cached, until it has come anew.
+func (s *Set) Keeps(w *SetWatch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keeps(w)
+}
+
 // kept says that a member is kept from w's watcher, who came after it.
 func (s *Set) kept(w *SetWatch, m *member) bool {
 	return m.resource.doNotCache && m.seq <= w.joined
@@ -236,7 +265,7 @@ func (s *Set) kept(w *SetWatch, m *member) bool {
 func (s *Set) Restart(w *SetWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.at, w.noted = 0, nil, 0
+	w.seq, w.at, w.noted, w.within = 0, nil, 0, false
 }
 
 // after returns the first member in the order behind w's position.
@@ -310,7 +339,7 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func
 		return m != nil && !m.removed
 	})
 	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
-	if s.withheld > 0 && w.joined > 0 {
+	if s.keeps(w) {
 		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
 	}
 	if s.withTTL == 0 {
@@ -324,7 +353,11 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func
 		}
 		s.bodies[f] = body
 	}
-	return Full{Version: s.version(), Resources: body, Len: s.present, Hash: s.sum}
+	hash := s.sum
+	if f&WithTTL != 0 {
+		hash += 3 * s.ttlSum
+	}
+	return Full{Version: s.version(), Resources: body, Len: s.present, Hash: hash}
 }
 
 // Extended is Full with the removed members that the watcher knows still in it,
@@ -403,15 +436,20 @@ func (s *Set) version() string {
 func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 	var parts mem.BufferSlice
 	var full Full
+	var ttlSum uint64
 	for m := s.order.front; m != nil; m = m.next {
 		if keep(m) {
 			parts = m.resource.AppendSotW(parts, m.resource.name, f)
 			full.Len++
 			full.Hash += digest(m.resource)
+			if f&WithTTL != 0 && m.resource.ttl > 0 {
+				ttlSum += digest(m.resource)
+			}
 		}
 	}
 	body := make([]byte, parts.Len())
 	parts.CopyTo(body)
 	full.Version, full.Resources = formatHash(full.Hash), mem.SliceBuffer(body)
+	full.Hash += 3 * ttlSum
 	return full
 }

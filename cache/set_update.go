@@ -21,7 +21,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
 		s.order.remove(m)
-	case m.resource.ttl+r.ttl > 0:
+	case m.resource.ttl > 0 || r.ttl > 0:
 		s.beat(m, r)
 		return true
 	default:
@@ -82,6 +82,7 @@ func (s *Set) count(m *member, n int) {
 	s.sum += uint64(n) * digest(m.resource)
 	if m.resource.ttl > 0 {
 		s.withTTL += n
+		s.ttlSum += uint64(n) * digest(m.resource)
 	}
 	if m.resource.doNotCache {
 		s.withheld += n

@@ -334,24 +334,33 @@ func (d *deltaSession) addGone(r *response, sub *nameSub, name string, was *cach
 		r.addRemoved(name)
 	}
 	// What an alias stood for is known under its own name, too.
-	if was != nil && was.Alias() && r.alias != was.Name() && !d.has(was.Name()) {
-		r.alias = was.Name()
-		r.addRemoved(was.Name())
+	if was != nil && was.Alias() {
+		if r.removable == nil {
+			r.removable = d.removable()
+		}
+		if r.removable[was.Name()] {
+			delete(r.removable, was.Name())
+			r.addRemoved(was.Name())
+		}
 	}
 }
 
-// has says that the client is to have a resource of that name, however it asked
-// for it.
-func (d *deltaSession) has(name string) bool {
-	if d.named[name] != nil {
-		return true
+// removable are the resources of which all aliases are gone that the client asked
+// for, and which it does not have by another name either.
+func (d *deltaSession) removable() map[string]bool {
+	names := map[string]bool{}
+	for _, g := range d.gone {
+		if g.was == nil || !g.was.Alias() || d.named[g.was.Name()] != nil {
+			continue
+		}
+		names[g.was.Name()] = d.wild == nil || d.wild.set == nil || d.wild.set.Member(g.was.Name()) == nil
 	}
 	for _, sub := range d.named {
-		if r := sub.state().Resource; r != nil && r.Name() == name {
-			return true
+		if r := sub.state().Resource; r != nil && r.Alias() {
+			delete(names, r.Name())
 		}
 	}
-	return false
+	return names
 }
 
 // sent notes that r goes to the client as its newest response.

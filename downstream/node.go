@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,12 +37,16 @@ func nodeChanges(was, is *corev3.Node) (changes []string) {
 	for i := range a.Descriptor().Fields().Len() {
 		field := a.Descriptor().Fields().Get(i)
 		var same bool
-		about := string(field.Name()) + " differs"
+		about := ""
 		switch field.Name() {
 		case "id":
-			same, about = was.GetId() == is.GetId(), fmt.Sprintf("id was %q and is %q", clip(was.GetId()), clip(is.GetId()))
+			if same = was.GetId() == is.GetId(); !same {
+				about = fmt.Sprintf("id was %q and is %q", clip(was.GetId()), clip(is.GetId()))
+			}
 		case "cluster":
-			same, about = was.GetCluster() == is.GetCluster(), fmt.Sprintf("cluster was %q and is %q", clip(was.GetCluster()), clip(is.GetCluster()))
+			if same = was.GetCluster() == is.GetCluster(); !same {
+				about = fmt.Sprintf("cluster was %q and is %q", clip(was.GetCluster()), clip(is.GetCluster()))
+			}
 		case "metadata":
 			same = equalStructs(was.GetMetadata(), is.GetMetadata())
 		case "extensions":
@@ -50,7 +55,7 @@ func nodeChanges(was, is *corev3.Node) (changes []string) {
 			same = a.Has(field) == b.Has(field) && (!a.Has(field) || a.Get(field).Equal(b.Get(field)))
 		}
 		if !same {
-			changes = append(changes, about)
+			changes = append(changes, cmp.Or(about, string(field.Name())+" differs"))
 		}
 	}
 	return changes

@@ -45,8 +45,9 @@ type response struct {
 	private   []byte          // encoded removals and errors
 
 	names nameList // of what it carries, to explain a NACK
-	// alias is the last name that was removed because an alias of it was.
-	alias string
+	// removable are the names that are to be removed with their last alias, once
+	// they are known. Delta.
+	removable map[string]bool
 	// changed are the Clusters in it that are new or changed to the client.
 	changed []*cache.Resource
 }

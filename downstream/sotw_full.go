@@ -43,7 +43,7 @@ func (s *sotwSession) fullState(all bool) *response {
 			has = s.last.nonce == "" && version == s.resumed
 		}
 		s.wild.fresh = false
-		s.state, s.stated = full.Hash, len(s.named) == 0
+		s.state, s.stated = full.Hash, len(s.named) == 0 && r.empty()
 		if has && s.stated && !onlyBeats && r.empty() {
 			return nil
 		}

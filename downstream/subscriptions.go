@@ -42,8 +42,8 @@ type subscriptions struct {
 	abilities
 
 	named map[string]*nameSub // by key
-	// params are those of all locators that there have been.
-	params map[string]struct{}
+	// params are those of the locators, and how many subscriptions have them.
+	params map[string]int
 	wild   *setSub // nil without a wildcard
 	// pending are the names of which there may be something to tell.
 	pending []*nameSub
@@ -77,9 +77,9 @@ func (s *subscriptions) subscribe(a asked) *nameSub {
 	if a.locator {
 		sub.rare = &rareSub{asked: a}
 		if s.params == nil {
-			s.params = map[string]struct{}{}
+			s.params = map[string]int{}
 		}
-		s.params[a.params] = struct{}{}
+		s.params[a.params]++
 	}
 	if key, err := s.lookUp(a); err != nil {
 		sub.rare = &rareSub{asked: a, err: asError(err)}
@@ -119,6 +119,11 @@ func (s *subscriptions) unsubscribe(key string) bool {
 		return false
 	}
 	delete(s.named, key)
+	if sub.byLocator() {
+		if s.params[sub.rare.params]--; s.params[sub.rare.params] == 0 {
+			delete(s.params, sub.rare.params)
+		}
+	}
 	s.end(sub)
 	if len(s.pending) > 2*len(s.named)+minCompact {
 		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.ended })

@@ -230,6 +230,9 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	if v.resource != nil && !v.heartbeat {
 		c.Resource = s.encode(v.resource, "").Aliased()
 	}
+	if v.variant != nil {
+		c.Resource = v.variant.Aliased()
+	}
 	for _, alias := range v.aliases {
 		if name := canonical(alias); name != v.key && !slices.Contains(fed, name) {
 			tell(name, c)
@@ -270,7 +273,8 @@ func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Ch
 		// A name that was added on this stream, or again, may be missing because the
 		// response was sent before the request had come; but the wildcard came first.
 		known := set || !sub.left && (sub.first || sub.answer.Resource != nil)
-		if sub.seen == s.responses || !known || absent || sub.reported {
+		// One that is asked for anew was missing in a request, and may be in this.
+		if sub.seen == s.responses || !known || absent || sub.reported || sub.anew {
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""

@@ -188,7 +188,7 @@ func parseResource(b []byte) resource {
 			name = merge(name, f.bytes)
 			continue
 		}
-		r.extra = merge(r.extra, f.raw)
+		r.extra = append(r.extra, f.raw...) // its own: there may be many
 	}
 	if err == nil {
 		err = f.err
@@ -300,10 +300,10 @@ func parseDuration(b []byte) (time.Duration, error) {
 		}
 	}
 	const most = math.MaxInt64/int64(time.Second) - 1
-	if seconds > most {
-		seconds = most
+	if seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
+		return 0, f.err // none that a Duration may be
 	}
-	return max(0, time.Duration(max(0, seconds))*time.Second+time.Duration(nanos)), f.err
+	return time.Duration(min(seconds, most))*time.Second + time.Duration(nanos), f.err
 }
 
 // parseFlag returns a bool field of a message.

@@ -210,8 +210,15 @@ func (s *subscriptions) forget(sub *subscription) {
 		return
 	}
 	delete(s.names, sub.name)
+	if sub.via != "" {
+		s.aliased[sub.via] = slices.DeleteFunc(s.aliased[sub.via], func(name string) bool { return name == sub.name })
+		if len(s.aliased[sub.via]) == 0 {
+			delete(s.aliased, sub.via)
+		}
+	}
 	if s.members[sub.name] == nil {
 		delete(s.variants, sub.name)
+		delete(s.ambiguous, sub.name)
 		s.expiries.end(sub.name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 type variant struct {
 	constraints string
 	resource    *cache.Resource
+	aliases     []string
 }
 
 // resolve puts, for each name of which there are variants, one verdict in the
@@ -129,16 +130,24 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 		r = s.encode(v.resource, v.key)
 	case v.gone && v.constraints == "" && was < 0:
 		// The name as a whole, but for what has come with this.
-		held = slices.DeleteFunc(held, func(h variant) bool { return slices.Contains(before, h) })
+		held = slices.DeleteFunc(held, func(h variant) bool {
+			return slices.ContainsFunc(before, func(b variant) bool { return b.constraints == h.constraints && b.resource == h.resource })
+		})
 	case v.gone && at >= 0:
 		held = slices.Delete(held, at, at+1)
 	case !v.gone && was >= 0 && at < 0:
 		r = before[was].resource // it could not be had anew
 	}
+	aliases := v.aliases
+	if v.resource == nil || v.heartbeat {
+		if was >= 0 {
+			aliases = before[was].aliases
+		}
+	}
 	if r != nil && at >= 0 {
-		held[at].resource = r
+		held[at].resource, held[at].aliases = r, aliases
 	} else if r != nil {
-		held = append(held, variant{v.constraints, r})
+		held = append(held, variant{v.constraints, r, aliases})
 	}
 	s.variants[v.key] = held
 	if v.resource == nil {
@@ -151,6 +160,7 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 func (s *subscriptions) choose(key string, said map[string]verdict) (verdict, bool) {
 	held := s.variants[key]
 	if len(held) == 0 {
+		delete(s.ambiguous, key)
 		v, ok := said[key]
 		if !ok && s.holds(key) != nil {
 			v, ok = verdict{key: key, gone: true}, true
@@ -169,7 +179,7 @@ func (s *subscriptions) choose(key string, said map[string]verdict) (verdict, bo
 	} else if len(held) == 1 {
 		delete(s.ambiguous, key)
 	}
-	v := verdict{key: key, variant: held[0].resource}
+	v := verdict{key: key, variant: held[0].resource, aliases: held[0].aliases}
 	if e, ok := said[key]; ok && !e.gone {
 		v.err = e.err
 	}
