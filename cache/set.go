@@ -327,7 +327,7 @@ type Full struct {
 
 // Full returns the set's state as a whole in a form, and moves w past it. It is
 // built once per state and form, and shared by all. changed is called for each
-// member that is new or changed to the watcher, or with an error that is new, and
+// member that is new or changed to the watcher, and for each that has an error, and
 // look once, with what says whether a name (as Key.Name is an entry's) is in the
 // state; both as yield is in Since.
 func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
@@ -409,15 +409,16 @@ func (s *Set) between(w *SetWatch) []uint64 {
 }
 
 // changes calls changed for each member that is new or changed to the watcher, and
-// for those with an error that is.
+// for all that have an error.
 func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := s.after(w); m != nil; m = m.next {
 		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
 			changed(Member{Name: m.resource.name, News: Changed, Resource: m.resource})
 		}
 	}
-	for n := range s.notes.after(w.noted) {
-		if n.err != nil && n.failed > w.noted {
+	// A resource that is told again without its error would end that.
+	for n := range s.notes.after(0) {
+		if n.err != nil {
 			changed(Member{Name: n.key, Err: n.err})
 		}
 	}

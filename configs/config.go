@@ -49,6 +49,9 @@ type Listener struct {
 	// MaxRequestBytes is the largest request that is read from a client. A
 	// larger one ends its stream.
 	MaxRequestBytes Bytes `mapstructure:"max_request_bytes"`
+	// MaxResponseBytes is the size below which responses are cut into several
+	// where the protocol allows it. A resource that is larger is sent alone.
+	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`
 	// Limits are what its clients may cost.
 	Limits Limits `mapstructure:"limits"`
 	// Keepalive finds clients that went away without a word, whose

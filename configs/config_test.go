@@ -38,6 +38,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"listener v2", l.V2, false},
 		{"listener long_poll", l.LongPoll, 30 * time.Second},
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
+		{"listener max_response_bytes", l.MaxResponseBytes, Bytes(4080 << 10)},
 		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
 		{"listener tls", l.TLS == nil, true},
@@ -67,6 +68,7 @@ listeners:
     v2: true
     long_poll: 1ms
     max_request_bytes: 1024
+    max_response_bytes: 2KiB
     limits: {subscriptions: 1, name_bytes: 2KiB, requests_per_second: 3, request_burst: 4, streams: 5}
     keepalive: {time: 1m30s, timeout: 500ms}
     tls: {cert_file: a.pem, key_file: b.pem, client_ca_file: c.pem}
@@ -95,7 +97,7 @@ old_style_names:
 cache: {linger: 1ms, idle_entries: 1}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {

@@ -23,6 +23,8 @@ const (
 	// A few GiB of memory at most, as long as they are quiet.
 	defaultStreams = 100_000
 
+	// Just below what gRPC clients receive unless told otherwise.
+	defaultListenerMaxResponseBytes = 4<<20 - 16<<10
 	// A SotW response holds every resource of its type at once: tens of
 	// thousands of clusters or endpoints are tens of megabytes.
 	defaultMaxResponseBytes = 64 << 20
@@ -62,6 +64,7 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Protocol, ListenerGRPC)
 		setDefault(&l.LongPoll, defaultLongPoll)
 		setDefault(&l.MaxRequestBytes, defaultMaxRequestBytes)
+		setDefault(&l.MaxResponseBytes, defaultListenerMaxResponseBytes)
 		setDefault(&l.Limits.Subscriptions, defaultSubscriptions)
 		setDefault(&l.Limits.NameBytes, defaultNameBytes)
 		setDefault(&l.Limits.RequestsPerSecond, defaultRequestsPerSecond)

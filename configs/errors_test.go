@@ -192,7 +192,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, limits, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, limits, keepalive, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -261,7 +261,7 @@ func (d *deltaSession) tellError(r *response, sub *nameSub, err *cache.Error) bo
 	if !r.fits(sizeError(sub.name(), err), d.limit) {
 		return false
 	}
-	r.addError(fieldDeltaErrors, sub.name(), err)
+	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
 	sub.errTold = markError(err)
 	return true
 }
@@ -312,7 +312,11 @@ func (d *deltaSession) tellGone(r *response) {
 		d.addGone(r, sub, name, g.was)
 		// To a client that reads it, NOT_FOUND means a removal too.
 		if g.err != nil {
-			r.addError(fieldDeltaErrors, name, g.err)
+			constraints := ""
+			if sub != nil {
+				constraints = sub.constraints()
+			}
+			r.addVariantError(fieldDeltaErrors, name, constraints, g.err)
 		}
 		delete(d.gone, key)
 		delete(d.initial, name)

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -57,6 +58,7 @@ func doorsOf(o ListenerOptions) []door {
 // with its ServerOptions. The limits are those of all streams that come through it.
 func (s *Server) Register(r grpc.ServiceRegistrar, o ListenerOptions) {
 	g := newGate(o.Limits)
+	g.responses = o.MaxResponseBytes
 	for _, d := range doorsOf(o) {
 		desc := &grpc.ServiceDesc{ServiceName: d.service, HandlerType: (*any)(nil), Metadata: d.file}
 		if d.sotw != "" {
@@ -84,7 +86,7 @@ func handler[R request, S session](s *Server, g *gate, f form[R, S], implied str
 		defer g.leave()
 		st := s.open(stream, f.name, implied)
 		defer s.forget(st)
-		st.limits = g.limits
+		st.limits, st.maxResponse = g.limits, cmp.Or(g.responses, st.maxResponse)
 		return serve(st, f)
 	}
 }

@@ -108,8 +108,10 @@ func over(l limit, asked, most int, what string) *excess {
 // gate holds the clients of one listener to its limits.
 type gate struct {
 	limits Limits
-	open   atomic.Int64   // streams
-	told   rate.Sometimes // of those that were turned away
+	// responses is the size below which responses are cut; 0 for the server's.
+	responses int
+	open      atomic.Int64   // streams
+	told      rate.Sometimes // of those that were turned away
 }
 
 // turnedAwayEvery is how often the operator is told that streams are turned away.

@@ -83,6 +83,14 @@ func (s *nameSub) name() string {
 	return s.key
 }
 
+// constraints are of the variant that the client was told, empty for none.
+func (s *nameSub) constraints() string {
+	if s.rare == nil {
+		return ""
+	}
+	return s.rare.constraints
+}
+
 // byLocator says that the client asked by a ResourceLocator.
 func (s *nameSub) byLocator() bool { return s.rare != nil && s.rare.locator }
 

@@ -2,8 +2,8 @@ package downstream
 
 import (
 	"slices"
+	"unicode/utf8"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -141,14 +141,22 @@ func sizeError(name string, err *cache.Error) int { return len(name) + len(err.M
 
 // addError adds to resource_errors, which has another number in each form.
 func (r *response) addError(num protowire.Number, name string, err *cache.Error) {
-	b, merr := proto.Marshal(&discoveryv3.ResourceError{
-		ResourceName: &discoveryv3.ResourceName{Name: name},
-		ErrorDetail:  &statuspb.Status{Code: int32(err.Code), Message: err.Message},
-	})
-	if merr != nil {
+	r.addVariantError(num, name, "", err)
+}
+
+// addVariantError is addError of a variant, with its constraints (TP2).
+func (r *response) addVariantError(num protowire.Number, name, constraints string, err *cache.Error) {
+	const (
+		resourceName protowire.Number = 1
+		errorDetail  protowire.Number = 2
+	)
+	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: err.Message})
+	if merr != nil || !utf8.ValidString(name) {
 		return // a name or text that is not UTF-8: the client has no use for it
 	}
-	r.addPrivate(num, b)
+	b := cache.AppendResourceName(nil, resourceName, name, constraints)
+	b = protowire.AppendTag(b, errorDetail, protowire.BytesType)
+	r.addPrivate(num, protowire.AppendBytes(b, detail))
 }
 
 func (r *response) addPrivate(num protowire.Number, b []byte) {

@@ -74,6 +74,8 @@ func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server
 
 // ListenerOptions are what can be set for each listener.
 type ListenerOptions struct {
+	// MaxResponseBytes is as in Options, which it goes before if it is not 0.
+	MaxResponseBytes int
 	// MaxRequestBytes bounds what a client may send in one request; gRPC's 4 MiB
 	// if 0.
 	MaxRequestBytes int
@@ -111,7 +113,7 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, since: time.Now(), byType: map[string]session{}}
+	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, since: time.Now(), byType: map[string]session{}}
 	if p, ok := peer.FromContext(g.Context()); ok {
 		st.peer = p.Addr.String()
 	}

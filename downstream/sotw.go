@@ -298,7 +298,7 @@ func (s *sotwSession) tellError(r *response, sub *nameSub, err *cache.Error) boo
 	if !s.full() && !r.fits(sizeError(sub.name(), err), s.limit) {
 		return false
 	}
-	r.addError(fieldSotWErrors, sub.name(), err)
+	r.addVariantError(fieldSotWErrors, sub.name(), sub.constraints(), err)
 	sub.errTold = markError(err)
 	return true
 }
@@ -307,6 +307,9 @@ func (s *sotwSession) tellError(r *response, sub *nameSub, err *cache.Error) boo
 func (s *sotwSession) knowsResource(sub *nameSub, st *cache.State) {
 	s.knows(sub, toldResource, s.mark(st.Resource))
 	sub.beats, sub.errTold = st.Beats, 0
+	if sub.byLocator() {
+		sub.rare.constraints = st.Resource.Constraints()
+	}
 }
 
 // knows notes what the client was told of a name.

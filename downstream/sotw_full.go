@@ -161,6 +161,9 @@ func (s *sotwSession) known() bool {
 		if status, _ := s.wild.status(); status != cache.Present {
 			return false
 		}
+		if s.wild.fresh && s.last.nonce == "" && s.resumed != "" && s.wild.set.Keeps(&s.wild.SetWatch) {
+			return false // the client may hold what it is to be told anew
+		}
 	}
 	for _, sub := range s.named {
 		if !sub.mayHold && sub.told != toldResource {

@@ -99,7 +99,9 @@ type stream struct {
 	since   time.Time
 	log     *slog.Logger
 	limits  Limits
-	inbox   inbox
+	// maxResponse is the size below which responses are cut, in bytes.
+	maxResponse int
+	inbox       inbox
 
 	// Of the goroutine that receives.
 	requests *rate.Limiter // nil before the first
@@ -162,7 +164,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		if e := over(limitTypes, len(st.byType)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.server.options.MaxResponseBytes, st.able))
+		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.maxResponse, st.able))
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)

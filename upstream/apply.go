@@ -34,9 +34,16 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		u.Changes = s.takeListed(u.Changes)
 	}
 	listed := len(u.Changes)
+	if set && full {
+		s.refused = nil
+	}
 	for i := range v.list {
-		if c, ok := s.take(&v.list[i], set, held); ok {
+		c, ok := s.take(&v.list[i], set, held)
+		if ok {
 			u.Changes = append(u.Changes, c)
+		}
+		if set {
+			s.note(v.list[i].key, c)
 		}
 	}
 	members := u.Changes[listed:len(u.Changes):len(u.Changes)]
@@ -64,6 +71,12 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		// More of it is to come.
 	case settling:
 		s.settle(&u)
+		set := &u.Sets[len(u.Sets)-1]
+		for _, c := range members {
+			if c.Resource == nil && c.Err != nil && !c.Gone {
+				set.Changes = append(set.Changes, c)
+			}
+		}
 	case set:
 		s.wildcard.answered = true
 		if v.nack != "" {
@@ -100,6 +113,19 @@ func (s *subscriptions) settle(u *cache.Update) {
 // onlyBeats says that there is nothing but heartbeats.
 func (v *verdicts) onlyBeats() bool {
 	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
+}
+
+// note keeps why a name of the wildcard could not be had, for who asks for it by
+// name later.
+func (s *subscriptions) note(key string, c cache.Change) {
+	if c.Err == nil || c.Gone || c.Resource != nil || s.members[key] != nil {
+		delete(s.refused, key)
+		return
+	}
+	if s.refused == nil {
+		s.refused = map[string]*cache.Error{}
+	}
+	s.refused[key] = c.Err
 }
 
 // renew begins the time to live anew of what has come.

@@ -61,6 +61,9 @@ type subscriptions struct {
 	// members is what the wildcard has given, under the keys of the entries. It is
 	// nil as long as there is no answer for the wildcard.
 	members map[string]*cache.Resource
+	// refused is why names that are no members could not be had, as the control plane
+	// said of the wildcard.
+	refused map[string]*cache.Error
 	// setVersion is the version_info under which members came, if they are
 	// exactly what came.
 	setVersion string
@@ -138,6 +141,8 @@ func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 			// too, but go-control-plane does not, having sent it already.
 			if r := s.members[name]; r != nil && !r.DoNotCache() {
 				sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
+			} else if err := s.refused[name]; err != nil {
+				sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: name, Err: err}
 			}
 		}
 	}
@@ -206,7 +211,7 @@ func (s *subscriptions) touch(sub *subscription) {
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
 	if sub == s.wildcard {
-		s.wildcard, s.members, s.setVersion, s.settled = nil, nil, "", time.Time{}
+		s.wildcard, s.members, s.refused, s.setVersion, s.settled = nil, nil, nil, "", time.Time{}
 		return
 	}
 	delete(s.names, sub.name)

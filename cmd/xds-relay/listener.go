@@ -31,6 +31,7 @@ type listener struct {
 func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig *tls.Config) *listener {
 	o := downstream.ListenerOptions{
 		MaxRequestBytes:  int(l.MaxRequestBytes),
+		MaxResponseBytes: int(l.MaxResponseBytes),
 		KeepaliveTime:    l.Keepalive.Time,
 		KeepaliveTimeout: l.Keepalive.Timeout,
 		LongPoll:         l.LongPoll,
