@@ -207,7 +207,11 @@ func decode(t tb, form string, r *response) *received {
 		}
 	}
 	for _, e := range errs {
-		got.errors = append(got.errors, receivedError{e.GetResourceName().GetName(), codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage()})
+		name := e.GetResourceName().GetName()
+		if e.GetResourceName().GetDynamicParameterConstraints() != nil {
+			name += showConstraints(e.GetResourceName())
+		}
+		got.errors = append(got.errors, receivedError{name, codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage()})
 	}
 	// The order within a response means nothing.
 	slices.SortStableFunc(got.resources, func(a, b receivedResource) int { return strings.Compare(a.name, b.name) })

@@ -37,6 +37,11 @@ func (s *Server) fetch(ctx context.Context, g *gate, form, implied string, req *
 		return nil, s.turnAway(g, noStream{ctx: ctx}, e)
 	}
 	defer g.leave()
+	return s.fetchEntered(ctx, g, form, implied, req, hold)
+}
+
+// fetchEntered is fetch for who has entered the gate.
+func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
 	}
@@ -132,6 +137,7 @@ var fetchForm = form[*discoveryv3.DiscoveryRequest, *fetchSession]{
 	newSession: newFetchSession,
 	take:       (*fetchSession).request,
 	names:      sotwNames,
+	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
 	subscribed: func(f *fetchSession, req *discoveryv3.DiscoveryRequest, enough int) int {
 		return sotwSubscribed(f.sotwSession, req, enough)
 	},

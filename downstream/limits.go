@@ -40,6 +40,8 @@ const (
 	maxTypes     = 64
 	maxNodeBytes = 256 << 10
 	maxUntold    = 1 << 20
+	// maxParameters are different dynamic parameters: each is a stream upstream.
+	maxParameters = 16
 )
 
 // limit is one of the limits, those that are configured and those that are not.
@@ -54,6 +56,7 @@ const (
 	limitTypes
 	limitNodeBytes
 	limitUntold
+	limitParameters
 	numLimits
 )
 
@@ -66,6 +69,7 @@ var limitNames = [numLimits]string{
 	limitTypes:         "types",
 	limitNodeBytes:     "node_bytes",
 	limitUntold:        "untold",
+	limitParameters:    "dynamic_parameters",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -75,7 +79,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one. (Over max_request_bytes gRPC says the error.)
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitNodeBytes, limitUntold:
+	case limitTypes, limitNodeBytes, limitUntold, limitParameters:
 		return "the fixed limit " + l.String()
 	default:
 		return "limits." + l.String()
@@ -193,6 +197,9 @@ func check[R request, S session](st *stream, f form[R, S], typeURL string, sess 
 			return e
 		}
 	}
+	if e := checkParameters(sess, f.locators(req)); e != nil {
+		return e
+	}
 	if st.limits.Subscriptions == 0 {
 		return nil
 	}
@@ -204,6 +211,23 @@ func check[R request, S session](st *stream, f form[R, S], typeURL string, sess 
 	}
 	n := others + f.subscribed(sess, req, st.limits.Subscriptions-others)
 	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names subscribed to on this stream")
+}
+
+// checkParameters holds the different dynamic parameters of a type against the
+// limit.
+func checkParameters(sess session, locators []*discoveryv3.ResourceLocator) *excess {
+	if len(locators) == 0 {
+		return nil
+	}
+	n := len(sess.parameters())
+	added := map[string]struct{}{}
+	for _, l := range locators {
+		params := byLocator(l).params
+		if _, there := sess.parameters()[params]; !there {
+			added[params] = struct{}{}
+		}
+	}
+	return over(limitParameters, n+len(added), maxParameters, "%d different dynamic parameters of one type")
 }
 
 // checkUntold holds what is kept to be told against the limit, after a request.
@@ -220,8 +244,8 @@ func (st *stream) checkUntold() *excess {
 func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, names := range [][]string{
-			keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
-			keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
+			texts(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
+			texts(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
 		} {
 			for _, name := range names {
 				if !yield(name) {
@@ -239,7 +263,20 @@ func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 
 // sotwNames are all names in a request.
 func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {
-	return slices.Values(keys(req.GetResourceNames(), req.GetResourceLocators()))
+	return slices.Values(texts(req.GetResourceNames(), req.GetResourceLocators()))
+}
+
+// texts are the names, and the parameters, each set of them in one text.
+func texts(names []string, locators []*discoveryv3.ResourceLocator) []string {
+	if len(locators) == 0 {
+		return names
+	}
+	all := slices.Clone(names)
+	for _, l := range locators {
+		a := byLocator(l)
+		all = append(all, a.name, a.params)
+	}
+	return all
 }
 
 // keys are what the subscriptions are kept under that a request is about.

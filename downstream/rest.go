@@ -80,17 +80,24 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
 		return
 	}
+	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
+	// Also what is being read costs something.
+	if e := h.gate.enter(); e != nil {
+		st := status.Convert(h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
+		fail(w, httpStatus(st.Code()), st.Code(), st.Message())
+		return
+	}
+	defer h.gate.leave()
 	req, ok := h.read(w, r)
 	if !ok {
 		return
 	}
-	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
 	if patience, ok := clientPatience(r.Header); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	answer, err := h.server.fetch(ctx, h.gate, formREST, d.typeURL, req, h.options.LongPoll)
+	answer, err := h.server.fetchEntered(ctx, h.gate, formREST, d.typeURL, req, h.options.LongPoll)
 	switch {
 	case r.Context().Err() != nil: // nobody is there any more
 	case err != nil:

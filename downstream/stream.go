@@ -43,6 +43,8 @@ type session interface {
 	untold() int
 	// subscribed is the number of names that the client has subscribed to.
 	subscribed() int
+	// parameters are the dynamic parameters of its locators.
+	parameters() map[string]int
 	// resend has a name's resource sent again, if the client was told it.
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
@@ -67,6 +69,8 @@ type form[R request, S session] struct {
 	// have when it has taken it: see check.
 	names      func(R) iter.Seq[string]
 	subscribed func(S, R, int) int
+	// locators are those that a request subscribes to.
+	locators func(R) []*discoveryv3.ResourceLocator
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
@@ -76,6 +80,7 @@ var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
 	take:       (*deltaSession).request,
 	names:      deltaNames,
 	subscribed: deltaSubscribed,
+	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
 }
 
 var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
@@ -85,6 +90,7 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
 	take:       (*sotwSession).request,
 	names:      sotwNames,
 	subscribed: sotwSubscribed,
+	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
 }
 
 // stream is one client's stream.

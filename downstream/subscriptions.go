@@ -98,6 +98,8 @@ func (s *subscriptions) subscribe(a asked) *nameSub {
 	return sub
 }
 
+func (s *subscriptions) parameters() map[string]int { return s.params }
+
 // subsOf yields the subscriptions to a name, of which locators can make several.
 func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {

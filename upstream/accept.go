@@ -209,6 +209,10 @@ type reasons struct {
 }
 
 func (r *reasons) add(index int, name string, reason error) {
+	if r.omitted > 0 {
+		r.omitted++ // there is no room any more
+		return
+	}
 	where := "removed_resources"
 	if index >= 0 {
 		where = fmt.Sprintf("resources[%d]", index)

@@ -48,6 +48,18 @@ func parseJSON(text []byte) (*answerJSON, error) {
 			return nil, fmt.Errorf("no DiscoveryResponse in JSON: %w", err)
 		}
 	}
+	// A bad resource is rejected by itself. So many that are none at all are no
+	// answer, and would take long to reject.
+	const most = 1000
+	bad := 0
+	for _, text := range a.resources {
+		if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '{' {
+			bad++
+		}
+	}
+	if bad > most {
+		return nil, fmt.Errorf("no DiscoveryResponse in JSON: %d of its resources are not objects", bad)
+	}
 	return a, nil
 }
 

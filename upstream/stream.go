@@ -323,7 +323,7 @@ func (s *Stream) ended(c *call) {
 		s.status.LastError = reason(err)
 		if c.form == s.forms[0] {
 			s.form = s.forms[1]
-			s.own.Info(fmt.Sprintf("control plane does not implement %s, using %s", s.forms[0].name, s.forms[1].name), "reason", reason(err))
+			s.own.Info("control plane does not implement this form, using the other", "protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
 			return
 		}
 		s.form = s.forms[0] // neither: perhaps it is something on the way that answers
