@@ -242,6 +242,10 @@ func (st *stream) checkUntold() *excess {
 
 // deltaNames are all names in a request.
 func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
+	if len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe())+len(req.GetInitialResourceVersions())+
+		len(req.GetResourceLocatorsSubscribe())+len(req.GetResourceLocatorsUnsubscribe()) == 0 {
+		return noNames // an ACK, as most are
+	}
 	return func(yield func(string) bool) {
 		for _, names := range [][]string{
 			texts(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
@@ -260,6 +264,8 @@ func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 		}
 	}
 }
+
+func noNames(func(string) bool) {}
 
 // sotwNames are all names in a request.
 func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {

@@ -187,6 +187,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 	if set {
 		if keep != nil {
 			s.members[v.key] = keep
+			delete(s.lapsed, v.key)
 		} else {
 			delete(s.members, v.key)
 		}
@@ -212,6 +213,10 @@ func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, he
 	if held == nil {
 		if sub != nil && sub.wanted && sub.expired {
 			s.refresh(sub) // it lives there
+		}
+		if _, lapsed := s.lapsed[r.name]; lapsed && set {
+			delete(s.lapsed, r.name)
+			s.refresh(s.wildcard)
 		}
 		return cache.Change{}, false
 	}

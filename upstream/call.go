@@ -155,8 +155,14 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		if f.session == nil {
 			continue // the stream has ended
 		}
-		if f.subs.needStream(f.session.begun()) {
-			return nil, 0, errRenew
+		if need, anew := f.subs.needStream(f.session.begun()); need {
+			// What is asked for anew for one client waits for those that come with it.
+			wait := s.opts.BackoffBase - now.Sub(s.renewed)
+			if !anew || wait <= 0 {
+				s.renewed = now
+				return nil, 0, errRenew
+			}
+			next = min(next, wait)
 		}
 		s.apply(f.subs.expire(now))
 		silent := c.silent()

@@ -97,14 +97,14 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 	u := s.newUpdate()
 	set := cache.SetUpdate{Name: cache.Wildcard}
 	for _, key := range s.expiries.due(now) {
-		delete(s.variants, key)
-		v := verdict{key: key, gone: true}
+		v := s.lapse(key)
 		if c, tell := s.take(&v, s.members != nil, s.members); tell {
 			if sub := s.names[key]; sub != nil {
-				sub.expired = true
+				sub.expired = v.gone
 			}
 			u.Changes = append(u.Changes, c)
-			set.Changes = append(set.Changes, cache.Change{Name: key, Gone: true})
+			c.Name = key
+			set.Changes = append(set.Changes, c)
 		}
 		u.Changes = s.takeAliases(&v, u.Changes)
 		s.version = "" // on a new stream it is to be sent again
@@ -116,4 +116,23 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 		u.Sets = append(u.Sets, set)
 	}
 	return u
+}
+
+// lapse drops what is held under a key and was not renewed, and returns what is to
+// be said of it: that it is gone, or a variant that has no TTL.
+func (s *subscriptions) lapse(key string) verdict {
+	if s.members[key] != nil {
+		if s.lapsed == nil {
+			s.lapsed = map[string]struct{}{}
+		}
+		s.lapsed[key] = struct{}{}
+	}
+	held := slices.DeleteFunc(s.variants[key], func(o variant) bool { return o.resource.TTL() > 0 })
+	if len(held) == 0 {
+		delete(s.variants, key)
+		return verdict{key: key, gone: true}
+	}
+	s.variants[key] = held
+	v, _ := s.choose(key, nil)
+	return v
 }

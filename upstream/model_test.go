@@ -197,8 +197,10 @@ func (m *model) lost() {
 
 // send is the client's sender: it opens a stream if there is none.
 func (m *model) send() {
-	if m.session != nil && m.subs.needStream(m.session.begun()) {
-		m.lost()
+	if m.session != nil {
+		if need, _ := m.subs.needStream(m.session.begun()); need {
+			m.lost()
+		}
 	}
 	if m.session == nil {
 		m.server = modelServer{names: map[string]bool{}, known: map[string]string{}}

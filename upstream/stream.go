@@ -67,7 +67,8 @@ type Stream struct {
 	// Of the goroutine.
 	backoff backoff
 	retryAt time.Time
-	logged  string // the last reason that was logged since a response came
+	renewed time.Time // when a new stream was last opened because it was needed
+	logged  string    // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh or Stop.

@@ -428,7 +428,7 @@ func TestAutoTakesSotWWhereDeltaIsUnimplemented(t *testing.T) {
 		if st := b.next(); st.form != SotW {
 			t.Errorf("then %s", st.form)
 		}
-		if n := b.logs.count("does not implement delta"); n != 1 {
+		if n := b.logs.count("does not implement this form"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})

@@ -75,6 +75,9 @@ type subscriptions struct {
 	hidden bool
 	// expiries are of what is held and has a TTL.
 	expiries expiries
+	// lapsed are members of the wildcard that were not renewed in time. Should the
+	// control plane say that one lives, the wildcard is asked for anew.
+	lapsed map[string]struct{}
 	// aliased are the names that are answered by another resource, under its name.
 	aliased map[string][]string
 	// variants are those that match of names that have several, ambiguous the names
@@ -211,7 +214,7 @@ func (s *subscriptions) touch(sub *subscription) {
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
 	if sub == s.wildcard {
-		s.wildcard, s.members, s.refused, s.setVersion, s.settled = nil, nil, nil, "", time.Time{}
+		s.wildcard, s.members, s.refused, s.lapsed, s.setVersion, s.settled = nil, nil, nil, nil, "", time.Time{}
 		return
 	}
 	delete(s.names, sub.name)
@@ -358,13 +361,17 @@ func (s *subscriptions) oldest() (time.Time, bool) {
 }
 
 // needStream says that a wildcard is wanted that was not in the first request of
-// the stream, and so needs a new one. A response that was on its way would make
+// the stream, and so needs a new one. anew says that one is needed only to ask for
+// it once more. A response that was on its way would make
 // its set look smaller than it is, go-control-plane does not send to a second
 // wildcard what it has sent to the first, and in SotW no names do not mean the
 // wildcard once there have been some.
-func (s *subscriptions) needStream(begun bool) bool {
+func (s *subscriptions) needStream(begun bool) (need, anew bool) {
 	w := s.wildcard
-	return begun && w != nil && w.wanted && (!w.sent || w.again && s.sotw)
+	if !begun || w == nil || !w.wanted {
+		return false, false
+	}
+	return !w.sent || w.again && s.sotw, w.sent
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

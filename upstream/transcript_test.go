@@ -154,7 +154,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	p.tell(p.subs.expire(p.now))
 	if p.session != nil && !quiet {
-		if p.subs.needStream(p.session.begun()) {
+		if need, _ := p.subs.needStream(p.session.begun()); need {
 			return p.out.String() + "a new stream is needed"
 		}
 		p.tell(p.session.conclude(p.now, defaultResponseTimeout))
