@@ -81,6 +81,7 @@ func (b *restBench) serve(o Options, ro RESTOptions, handler http.Handler) (stop
 		return lis.dial(ctx)
 	}
 	conn := DialREST("cp.example.com:80", ro)
+	conn.transport.IdleConnTimeout = 0
 	o.Protocol = REST
 	b.feed(conn, o)
 	return func() {
