@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,8 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary = filepath.Join(dir, "xds-relay")
-	err = errors.Join(lookAtSources(), build())
-	if err != nil {
+	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		_ = os.RemoveAll(dir)
 		os.Exit(1)
@@ -35,11 +33,11 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// lookAtSources looks at every file of the module that may go into the binary: go
-// test takes a result from its cache if what the test has looked at is the same,
-// and does not know what the binary is built from.
-func lookAtSources() error {
-	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+// TestSources looks at every file of the module that may go into the binary: go test
+// takes a result from its cache if what the tests have looked at is the same, and
+// does not know what the binary is built from.
+func TestSources(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -51,6 +49,9 @@ func lookAtSources() error {
 		_, err = os.Stat(path)
 		return err
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // build builds the binary, with the race detector if the tests have it.
