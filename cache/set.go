@@ -435,7 +435,7 @@ func (s *Set) version() string {
 // encodeIf makes a state of the members that keep wants, under a version that is
 // a hash over them.
 func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
-	var parts mem.BufferSlice
+	parts := make(mem.BufferSlice, 0, len(s.members))
 	var full Full
 	var ttlSum uint64
 	for m := s.order.front; m != nil; m = m.next {

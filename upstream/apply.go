@@ -240,10 +240,10 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	if len(v.aliases)+len(before) == 0 {
 		return changes
 	}
-	var fed []string
+	fed := map[string]bool{}
 	tell := func(name string, c cache.Change) {
 		sub := s.names[name]
-		if sub == nil || sub.seen == s.responses && sub.via != v.key {
+		if sub.seen == s.responses && sub.via != v.key {
 			return // it is a name of its own, too
 		}
 		c.Name = sub.name
@@ -251,27 +251,26 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 		sub.reported = v.err != nil && !v.bad
 		if c.Resource != nil {
 			sub.via = v.key
-			fed = append(fed, name)
+			fed[name] = true
 		}
 		if sub.wanted {
 			changes = append(changes, c)
 		}
 	}
-	c := cache.Change{Err: v.err, Gone: v.gone}
-	if v.resource != nil && !v.heartbeat {
-		c.Resource = s.encode(v.resource, "").Aliased()
-	}
-	if v.variant != nil {
-		c.Resource = v.variant.Aliased()
-	}
+	var r *cache.Resource // once somebody has asked for it
 	for _, alias := range v.aliases {
-		if name := canonical(alias); name != v.key && !slices.Contains(fed, name) {
-			tell(name, c)
+		name := canonical(alias)
+		if name == v.key || fed[name] || s.names[name] == nil {
+			continue
 		}
+		if r == nil {
+			r = s.aliasedResource(v)
+		}
+		tell(name, cache.Change{Resource: r, Err: v.err, Gone: v.gone})
 	}
 	for _, name := range before {
 		sub := s.names[name]
-		if sub == nil || sub.via != v.key || slices.Contains(fed, name) {
+		if sub == nil || sub.via != v.key || fed[name] {
 			continue
 		}
 		switch held := sub.answer.Resource; {
@@ -291,8 +290,23 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	if s.aliased == nil {
 		s.aliased = map[string][]string{}
 	}
-	s.aliased[v.key] = fed
+	s.aliased[v.key] = slices.Sorted(maps.Keys(fed))
 	return changes
+}
+
+// aliasedResource is what a verdict gives to who asked by an alias, nil if nothing.
+// It shares its bytes with what its own name is given, if that was asked for.
+func (s *subscriptions) aliasedResource(v *verdict) *cache.Resource {
+	switch {
+	case v.variant != nil:
+		return v.variant.Aliased()
+	case v.resource == nil || v.heartbeat:
+		return nil
+	}
+	if sub := s.names[v.key]; sub != nil && sub.seen == s.responses && sub.answer.Resource != nil {
+		return sub.answer.Resource.Aliased() // just encoded
+	}
+	return s.encode(v.resource, "").Aliased()
 }
 
 // takeMissing tells the names absent that a full response does not have.

@@ -10,6 +10,8 @@ import (
 	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
 	runtimeservice "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // service is how one type is asked for without the aggregated service.
@@ -21,61 +23,59 @@ type service struct {
 	delta, sotw, rest string
 }
 
-const typePrefix = "type.googleapis.com/"
-
 var services = []service{
 	{
-		typeURL: typePrefix + "envoy.config.listener.v3.Listener",
+		typeURL: typeurl.ListenerV3,
 		delta:   listenerservice.ListenerDiscoveryService_DeltaListeners_FullMethodName,
 		sotw:    listenerservice.ListenerDiscoveryService_StreamListeners_FullMethodName,
 		rest:    "/v3/discovery:listeners",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.route.v3.RouteConfiguration",
+		typeURL: typeurl.RouteV3,
 		delta:   routeservice.RouteDiscoveryService_DeltaRoutes_FullMethodName,
 		sotw:    routeservice.RouteDiscoveryService_StreamRoutes_FullMethodName,
 		rest:    "/v3/discovery:routes",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.route.v3.ScopedRouteConfiguration",
+		typeURL: typeurl.ScopedRouteV3,
 		delta:   routeservice.ScopedRoutesDiscoveryService_DeltaScopedRoutes_FullMethodName,
 		sotw:    routeservice.ScopedRoutesDiscoveryService_StreamScopedRoutes_FullMethodName,
 		rest:    "/v3/discovery:scoped-routes",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.route.v3.VirtualHost",
+		typeURL: typeurl.VirtualHostV3,
 		delta:   routeservice.VirtualHostDiscoveryService_DeltaVirtualHosts_FullMethodName,
 	},
 	{
-		typeURL: typePrefix + "envoy.config.cluster.v3.Cluster",
+		typeURL: typeurl.ClusterV3,
 		delta:   clusterservice.ClusterDiscoveryService_DeltaClusters_FullMethodName,
 		sotw:    clusterservice.ClusterDiscoveryService_StreamClusters_FullMethodName,
 		rest:    "/v3/discovery:clusters",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment",
+		typeURL: typeurl.EndpointsV3,
 		delta:   endpointservice.EndpointDiscoveryService_DeltaEndpoints_FullMethodName,
 		sotw:    endpointservice.EndpointDiscoveryService_StreamEndpoints_FullMethodName,
 		rest:    "/v3/discovery:endpoints",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.endpoint.v3.LbEndpoint",
+		typeURL: typeurl.LocalityEndpointV3,
 		delta:   endpointservice.LocalityEndpointDiscoveryService_DeltaLocalityEndpoints_FullMethodName,
 	},
 	{
-		typeURL: typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret",
+		typeURL: typeurl.SecretV3,
 		delta:   secretservice.SecretDiscoveryService_DeltaSecrets_FullMethodName,
 		sotw:    secretservice.SecretDiscoveryService_StreamSecrets_FullMethodName,
 		rest:    "/v3/discovery:secrets",
 	},
 	{
-		typeURL: typePrefix + "envoy.service.runtime.v3.Runtime",
+		typeURL: typeurl.RuntimeV3,
 		delta:   runtimeservice.RuntimeDiscoveryService_DeltaRuntime_FullMethodName,
 		sotw:    runtimeservice.RuntimeDiscoveryService_StreamRuntime_FullMethodName,
 		rest:    "/v3/discovery:runtime",
 	},
 	{
-		typeURL: typePrefix + "envoy.config.core.v3.TypedExtensionConfig",
+		typeURL: typeurl.ExtensionConfigV3,
 		delta:   extensionservice.ExtensionConfigDiscoveryService_DeltaExtensionConfigs_FullMethodName,
 		sotw:    extensionservice.ExtensionConfigDiscoveryService_StreamExtensionConfigs_FullMethodName,
 		rest:    "/v3/discovery:extension_configs",

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // TestServicesAreThoseOfTheAPI compares the table with what the API's own files say
@@ -20,7 +22,7 @@ func TestServicesAreThoseOfTheAPI(t *testing.T) {
 			if typeName == "" || !strings.HasPrefix(string(file.Package()), "envoy.service.") {
 				continue
 			}
-			of := service{typeURL: typePrefix + typeName}
+			of := service{typeURL: typeurl.Prefix + typeName}
 			for j := range s.Methods().Len() {
 				m := s.Methods().Get(j)
 				full := "/" + string(s.FullName()) + "/" + string(m.Name())
@@ -79,9 +81,9 @@ func TestFormsOfATypeOfItsOwn(t *testing.T) {
 		{"unheard.Of", Auto, ""},
 	} {
 		var got []string
-		for _, f := range serviceForms(typePrefix+"envoy."+tt.typ, tt.protocol) {
+		for _, f := range serviceForms(typeurl.Prefix+"envoy."+tt.typ, tt.protocol) {
 			got = append(got, string(f.name), f.method[strings.LastIndexByte(f.method, '/')+1:])
-			if f.typeURL != typePrefix+"envoy."+tt.typ {
+			if f.typeURL != typeurl.Prefix+"envoy."+tt.typ {
 				t.Errorf("%s: the type is %s", tt.typ, f.typeURL)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // separate is Streams between a cache and a control plane.
@@ -225,7 +226,7 @@ func TestAutoIsFoundOutForEachType(t *testing.T) {
 func TestAutoOfADeltaOnlyTypeStaysDelta(t *testing.T) {
 	runSeparate(t, Options{}, func(s *separate) {
 		s.unimplemented = []string{"DeltaVirtualHosts"}
-		k := cache.Key{Scope: testScope, TypeURL: typePrefix + "envoy.config.route.v3.VirtualHost", Name: "r/v"}
+		k := cache.Key{Scope: testScope, TypeURL: typeurl.VirtualHostV3, Name: "r/v"}
 		e, _ := s.cache.Watch(k, &watcher{})
 		synctest.Wait()
 		s.wantFailed("the virtual host", e.State().Err, codes.Unavailable, "unknown method DeltaVirtualHosts")
@@ -243,8 +244,8 @@ func TestTypeWithoutAServiceIsTold(t *testing.T) {
 		want     string
 	}{
 		{Auto, typeURLs["other"], "no discovery service of its own,"},
-		{SotW, typePrefix + "envoy.config.route.v3.VirtualHost", "no discovery service of its own in sotw"},
-		{REST, typePrefix + "envoy.config.route.v3.VirtualHost", "no REST-JSON form"},
+		{SotW, typeurl.VirtualHostV3, "no discovery service of its own in sotw"},
+		{REST, typeurl.VirtualHostV3, "no REST-JSON form"},
 	} {
 		runSeparate(t, Options{Protocol: tt.protocol}, func(s *separate) {
 			w := &watcher{}
