@@ -57,6 +57,7 @@ type Resource struct {
 	// alias: this is what another name than the resource's own stands for.
 	alias      bool
 	doNotCache bool
+	redirect   string
 }
 
 // Form is how a resource is told to one client. The zero value is what every
@@ -100,7 +101,13 @@ type Spec struct {
 	// DoNotCache says that the resource is for those who were subscribed when it
 	// came. discovery.proto: cache_control.
 	DoNotCache bool
+	// Redirect is, if the value is an xds.core.v3.ResourceLocator, the canonical URL
+	// that it stands for. TP1: "Server redirects".
+	Redirect string
 }
+
+// LocatorTypeURL is that of a resource that is a redirect.
+const LocatorTypeURL = "type.googleapis.com/xds.core.v3.ResourceLocator"
 
 // NewResource encodes a resource. It is the only time that this is done,
 // however many clients receive it.
@@ -118,11 +125,12 @@ func NewResource(s Spec) *Resource {
 	r := &Resource{
 		name: s.Name, version: s.Version, typeURL: s.TypeURL, hash: h.Sum64(),
 		ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
+		redirect: s.Redirect,
 	}
 	if r.version == "" {
 		r.version = formatHash(r.hash)
 	}
-	if s.TypeURL != lbEndpoint {
+	if s.TypeURL != lbEndpoint && s.Redirect == "" {
 		r.inner, _ = InnerName(s.Value)
 	}
 	if r.inner == s.Name {
@@ -189,6 +197,10 @@ func (r *Resource) Constraints() string { return r.constraints }
 // DoNotCache says that the resource is only for those who were subscribed when it
 // came.
 func (r *Resource) DoNotCache() bool { return r.doNotCache }
+
+// Redirect returns the canonical URL (with directives, perhaps) of what is to be
+// taken in the place of this resource, empty if it is no redirect.
+func (r *Resource) Redirect() string { return r.redirect }
 
 // Alias says that this is what another name than the resource's own stands for.
 func (r *Resource) Alias() bool { return r.alias }
