@@ -28,7 +28,6 @@ func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newRawCodec()),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-		grpc.SharedWriteBuffer(true),
 	}
 }
 

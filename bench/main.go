@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log"
 	"os"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 )
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("bench: ")
 	quick := flag.Bool("quick", false, "small numbers, one round: a minute")
 	only := flag.String("only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
 	rounds := flag.Int("rounds", 0, "how often each system is measured in each scenario (3, or 1 if quick)")
@@ -29,7 +26,8 @@ func main() {
 		err = measure(*quick, *only, *rounds, *out, *relay)
 	}
 	if err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
 	}
 }
 
@@ -82,8 +80,7 @@ func measure(quick bool, only string, rounds int, out, relay string) error {
 				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), sc.id, round+1, rounds, system)
 				metrics, err := sc.run(b, system)
 				if err != nil {
-					fmt.Fprintln(os.Stderr)
-					log.Printf("%s: %s: %v", sc.id, system, err)
+					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", sc.id, system, err)
 					r.Failed = append(r.Failed, fmt.Sprintf("%s: %v", system, err))
 					continue
 				}

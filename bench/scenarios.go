@@ -24,7 +24,6 @@ type scenario struct {
 type bench struct {
 	relay string // the binary
 	quick bool
-	logf  func(format string, args ...any)
 }
 
 // scale makes numbers smaller in a quick run.
@@ -120,16 +119,16 @@ func (s *session) settled() (time.Duration, error) {
 	return last, err
 }
 
-// updates changes one resource n times, each after all count clients had the last, and
+// updates changes one resource n times, each after all clients had the last, and
 // returns the CPU time for it and how long the median and the last client waited.
-func (s *session) updates(n, count int) (cpu time.Duration, median, last []time.Duration, err error) {
+func (s *session) updates(n int) (cpu time.Duration, median, last []time.Duration, err error) {
 	before, err := s.settled()
 	if err != nil {
 		return 0, nil, nil, err
 	}
 	for k := range n {
 		s.version++
-		if _, err := s.swarm.do(command{Do: "watch", Group: "all", Version: s.version, Count: count}); err != nil {
+		if _, err := s.swarm.do(command{Do: "watch", Group: "all", Version: s.version}); err != nil {
 			return 0, nil, nil, err
 		}
 		u, err := s.source.do(command{Do: "update", Index: k % s.spec.PerClient, Version: s.version})
@@ -213,7 +212,7 @@ func (b *bench) shared(system string, delta bool) ([]metric, error) {
 	}
 	defer s.stop()
 	n := b.scale(20, 10)
-	cpu, median, last, err := s.updates(n, 0)
+	cpu, median, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +236,7 @@ func (b *bench) fullState(system string) ([]metric, error) {
 	}
 	defer s.stop()
 	const n = 5
-	cpu, _, last, err := s.updates(n, 0)
+	cpu, _, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +337,7 @@ func (b *bench) glob(system string) ([]metric, error) {
 	}
 	defer s.stop()
 	const n = 20
-	cpu, _, last, err := s.updates(n, 0)
+	cpu, _, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
 	}
@@ -424,7 +423,7 @@ func (b *bench) hop(name string) ([]metric, error) {
 	if err := s.connect(1, 1, 0); err != nil {
 		return nil, err
 	}
-	_, _, last, err := s.updates(b.scale(500, 100), 0)
+	_, _, last, err := s.updates(b.scale(500, 100))
 	if err != nil {
 		return nil, err
 	}
@@ -438,7 +437,7 @@ func (b *bench) upstream(string) (out []metric, err error) {
 		if err != nil {
 			return nil, err
 		}
-		_, _, _, err = s.updates(10, 0)
+		_, _, _, err = s.updates(10)
 		if err != nil {
 			s.stop()
 			return nil, err

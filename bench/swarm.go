@@ -100,7 +100,7 @@ func dial(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithSharedWriteBuffer(true), grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
+		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newRawCodec()), grpc.MaxCallRecvMsgSize(most)))
 }
 
@@ -126,7 +126,7 @@ func (s *swarm) open(ctx context.Context, g *group, conn *grpc.ClientConn, spec 
 	}
 	if !deaf {
 		go func() {
-			if err := cl.read(); err != nil && ctx.Err() == nil {
+			if err := cl.read(); ctx.Err() == nil {
 				s.fail(fmt.Errorf("client %d: %w", number, err))
 			}
 		}()
@@ -177,6 +177,7 @@ func (c *swarmClient) request(nonce, version string, first bool) error {
 	return c.stream.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
+// read takes responses until it cannot, and returns why.
 func (c *swarmClient) read() error {
 	var in raw
 	for {
