@@ -121,7 +121,22 @@ func describeSource(a *configs.Authority) string {
 	if a.Directory != "" {
 		return "directory " + a.Directory
 	}
-	s := a.Servers[0]
+	servers := make([]string, len(a.Servers))
+	for i := range a.Servers {
+		servers[i] = describeServer(&a.Servers[i])
+	}
+	if len(servers) == 1 {
+		return servers[0]
+	}
+	f := a.Failover
+	when := "what is missing"
+	if f.Policy == configs.PolicyUnreachable {
+		when = fmt.Sprintf("what is missing, and for everything after %s", f.Grace)
+	}
+	return fmt.Sprintf("%s (the next one stands in for %s; a server has %s to answer)", strings.Join(servers, ", else "), when, f.Timeout)
+}
+
+func describeServer(s *configs.Server) string {
 	security := "plaintext"
 	if s.TLS != nil {
 		security = "TLS"

@@ -158,13 +158,12 @@ func (k *checker) authorities(as []Authority) {
 		case !hasServers && !hasDirectory && !k.unread[path+".servers"] && !k.unread[path+".directory"]:
 			k.fail(path, "has neither servers nor directory (want one of them)")
 		case hasServers && len(a.Servers) == 0:
-			k.fail(path+".servers", "is empty (want one server, such as - address: cp.example.com:443)")
-		case len(a.Servers) > 1:
-			k.fail(path+".servers", "has %d servers, but failover between servers is not supported yet (want one: keep the first)", len(a.Servers))
+			k.fail(path+".servers", "is empty (want at least one server, such as - address: cp.example.com:443)")
 		}
 		for j, s := range a.Servers {
 			k.server(fmt.Sprintf("%s.servers[%d]", path, j), s)
 		}
+		k.failover(path, a)
 	}
 }
 

@@ -50,7 +50,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
@@ -111,8 +111,15 @@ relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certifica
 	{"a pattern with an empty label", listener + "authorities: [{name: '*..a', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*..a" is not an authority (want what a URL has between // and /, or *.suffix)`},
 	{"no source", listener + "authorities: [{name: a}]\n", `relay.yaml:2: authorities[0]: has neither servers nor directory (want one of them)`},
 	{"two sources", listener + "authorities: [{name: a, directory: ., servers: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0]: has both servers and directory (want one of them)`},
-	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want one server, such as - address: cp.example.com:443)`},
-	{"two servers", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}]}]\n", `relay.yaml:2: authorities[0].servers: has 2 servers, but failover between servers is not supported yet (want one: keep the first)`},
+	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want at least one server, such as - address: cp.example.com:443)`},
+	{"a server twice", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}, {address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].servers[2].address: "a:1" is already authorities[0].servers[0] (want each server once)`},
+	{"a policy", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {policy: always}}]\n", `relay.yaml:2: authorities[0].failover.policy: "always" is not a policy of failover (want missing or unreachable)`},
+	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
+	{"a directory that cannot be reached", listener + "authorities: [{name: a, directory: ., failover: {policy: missing, timeout: 1s, grace: 1s, shared_versions: false, not_found: true, hysteresis: 1s}}]\n", `
+relay.yaml:2: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.timeout: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.grace: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
 	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].server: unknown key (did you mean "servers"?)`},
 
 	// Servers

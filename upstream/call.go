@@ -288,6 +288,9 @@ func (s *Stream) begin(c *call) {
 	s.live = true
 	s.down = nil
 	for _, f := range s.feeds {
+		if s.opts.Seed != nil && c.form.name == Delta {
+			f.subs.seed(time.Now(), s.opts.Seed)
+		}
 		f.session = c.form.session(f.subs)
 	}
 	if c.form.name != REST {
@@ -299,6 +302,7 @@ func (s *Stream) begin(c *call) {
 // has answered a poll. The caller holds mu.
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
+	s.event(Opened, "")
 	level := slog.LevelInfo
 	if s.logged != "" {
 		level = slog.LevelDebug // it was lost without an answer, and may be again
@@ -323,7 +327,10 @@ func (s *Stream) response(c *call, m *frame) error {
 			s.connected(c)
 		}
 	}
-	c.responded = true
+	if !c.responded {
+		c.responded = true
+		s.event(Responded, "")
+	}
 	if r == nil {
 		s.poke() // silence counts from now on
 		return nil

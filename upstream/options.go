@@ -6,6 +6,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Protocol is the form of the protocol that a stream speaks.
@@ -42,6 +44,15 @@ type Options struct {
 	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
 	// shared.
 	ResourceErrors *atomic.Uint64
+	// Watch, if not nil, is told what becomes of the control plane, in order, and in
+	// order with what the sink is told. It must not block, and must not call the
+	// Stream but to Close it.
+	Watch func(Event)
+	// Seed, if not nil, gives what is held of a topic that came from another server
+	// whose versions mean the same: the resource of a name, or the members of a
+	// wildcard, each with what it is kept under. It is asked when a delta stream
+	// opens, about what this server has not answered.
+	Seed func(k cache.Key, yield func(key string, r *cache.Resource))
 }
 
 const (

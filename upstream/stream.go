@@ -71,10 +71,11 @@ type Stream struct {
 	logged  string    // the last reason that was logged since a response came
 }
 
-// note is one call of Start, Refresh or Stop.
+// note is one call of Start, Refresh, Stop or Restate.
 type note struct {
 	key         cache.Key
 	again, stop bool
+	restate     bool // see Restate; then there is no key
 }
 
 // feed is one type.
@@ -215,7 +216,12 @@ func (s *Stream) takeNotes() (wanted bool) {
 		s.down = nil // long ago
 	}
 	updates := map[string]*cache.Update{}
+	restate := false
 	for _, n := range notes {
+		if n.restate {
+			restate = true
+			continue
+		}
 		f := s.feed(n.key.TypeURL)
 		if n.stop {
 			f.subs.stop(n.key.Name)
@@ -234,6 +240,9 @@ func (s *Stream) takeNotes() (wanted bool) {
 	}
 	for _, u := range updates {
 		s.apply(*u)
+	}
+	if restate {
+		s.restateAll()
 	}
 	if !s.live {
 		for _, f := range s.sorted() {
@@ -319,6 +328,7 @@ func (s *Stream) ended(c *call) {
 	}
 	switch err := c.err; {
 	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
+		s.event(Ended, "")
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.status.LastError = reason(err)
@@ -351,8 +361,10 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, and nobody has to know.
+		s.event(Lost, reason)
 		return
 	}
+	s.event(Failed, reason)
 	s.logged = reason
 	s.down = &cache.Error{
 		Code:    codes.Unavailable,
