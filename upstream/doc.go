@@ -58,6 +58,9 @@
 //     have passed.
 //   - SotW: names cannot be split over requests. If they exceed the limit they are
 //     sent all the same: the limit is the usual one, not necessarily the server's.
+//   - What another server has said is offered to this one only where their versions
+//     mean the same, and only in delta. In SotW the version is one of the whole, and
+//     silence would be taken for absence.
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
 //     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
 //     that has learnt delta is served as well with SotW until the relay restarts.
