@@ -100,9 +100,13 @@ authorities:
   - {name: a, servers: [{address: "a:1"}]}
   - {name: b, servers: [{address: "b:1", aggregated: false, tls: {}}]}
   - {name: c, servers: [{address: "c:1", protocol: rest, poll_interval: 1m}]}
+  - {name: d, servers: [{address: "d:1"}, {address: "d:2", protocol: sotw}]}
+  - {name: e, servers: [{address: "e:1"}, {address: "e:2"}], failover: {policy: unreachable, grace: 1m, timeout: 3s}}
 `).Describe()
 	for _, want := range []string{
 		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
+		"server d:1 (auto, plaintext), else server d:2 (sotw, plaintext) (the next one stands in for what is missing; a server has 15s to answer)\n",
+		"server e:2 (auto, plaintext) (the next one stands in for what is missing, and for everything after 1m0s; a server has 3s to answer)\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s, want in it %s", got, want)

@@ -45,10 +45,7 @@ func (h *Child) Apply(u cache.Update) {
 	g, c := h.group, h.self
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case c.gone:
-		return
-	case !c.active:
+	if !c.active {
 		c.behind = true
 		return
 	}

@@ -66,6 +66,13 @@ func (p *groupPlayer) printf(format string, args ...any) {
 	fmt.Fprintf(&p.out, format, args...)
 }
 
+// Write takes lines of log.
+func (p *groupPlayer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.logs.Write(b)
+}
+
 func (p *groupPlayer) close() {
 	if p.group != nil {
 		p.group.Close()
@@ -101,7 +108,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 		p.feeds[f.name] = f
 		return f
 	}
-	log := slog.New(slog.NewTextHandler(&p.logs, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
@@ -151,8 +158,10 @@ func (f *fakeFeed) Restate() {
 }
 
 func (p *groupPlayer) play(t *testing.T, d *datadriven.TestData) string {
+	p.mu.Lock()
 	p.out.Reset()
 	p.logs.Reset()
+	p.mu.Unlock()
 	switch {
 	case d.Cmd == "servers":
 		p.servers(t, d)

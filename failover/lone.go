@@ -21,7 +21,9 @@ type Lone struct {
 // NewLone begins to watch. Close ends it.
 func NewLone(scope cache.Scope, name string, timeout time.Duration, reach *Reach) *Lone {
 	l := &Lone{scope: scope, reach: reach, machine: NewMachine([]string{name}, Options{Timeout: timeout})}
+	l.mu.Lock()
 	l.timer = time.AfterFunc(timeout, func() { l.step(l.machine.Tick) })
+	l.mu.Unlock()
 	l.step(func(now time.Time) { l.machine.Missing(now, true) })
 	return l
 }
