@@ -158,6 +158,37 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	channel.awaitReaches(someMethod, one)
 }
 
+// TestServersOfOneListMaySpeakDifferentForms holds that a server that is polled takes
+// the place of one that is not.
+func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
+	polled := newKillable(t)
+	polled.start(plainCluster("both", "2"), plainEndpoints("at-both", 2))
+	// Another relay gives its resources to those that poll.
+	rest := startRelay(t, strings.Replace(relayTo(polled.address, "delta"), "listeners:\n  - address: 127.0.0.1:0", "listeners:\n  - address: 127.0.0.1:0\n    protocol: rest", 1))
+	first := newKillable(t)
+	first.start(plainCluster("both", "1"))
+	r := startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: cp.example.com
+    failover: {policy: unreachable, grace: 1ms, hysteresis: 1ms}
+    servers:
+      - {address: %q, backoff: {base: 50ms, max: 200ms}}
+      - {address: %q, protocol: rest, poll_interval: 100ms, backoff: {base: 50ms, max: 200ms}}
+old_style_names:
+  - authority: cp.example.com
+`, first.address, rest.address))
+	c := newClient(t, r, delta, node("one", ""))
+	c.subscribe(clusterType, wildcard)
+	c.awaitHas(t, "what the first server has", plainCluster("both", "1"))
+	first.kill()
+	c.awaitHas(t, "what the polled server has", plainCluster("both", "2"))
+	c.subscribe(endpointType, "at-both")
+	c.awaitHas(t, "what the polled server has", plainEndpoints("at-both", 2))
+	first.start(plainCluster("both", "3"), plainEndpoints("at-both", 3))
+	c.awaitHas(t, "what the first server has now", plainCluster("both", "3"), plainEndpoints("at-both", 3))
+	c.mustLive(t)
+}
+
 // mustShow waits until a page of the admin listener has a text: what it counts may
 // come just after what a client is told.
 func (r *relay) mustShow(t testing.TB, path, want string) {
