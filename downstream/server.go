@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
 )
 
 // DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
@@ -76,8 +76,8 @@ func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server
 type ListenerOptions struct {
 	// MaxResponseBytes is as in Options, which it goes before if it is not 0.
 	MaxResponseBytes int
-	// MaxRequestBytes bounds what a client may send in one request; gRPC's 4 MiB
-	// if 0.
+	// MaxRequestBytes bounds what a client may send in one request; 4 MiB, as in
+	// gRPC, if 0.
 	MaxRequestBytes int
 	// KeepaliveTime is how long a connection may be quiet before it is probed,
 	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
@@ -99,24 +99,19 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 		window  = 1 << 20 // static: without the estimator, and its pings
 		minPing = 5 * time.Second
 	)
-	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+	most := cmp.Or(o.MaxRequestBytes, maxRequestBytes)
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec(most)),
+		grpc.MaxRecvMsgSize(mostRead(most)),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
-	if o.MaxRequestBytes > 0 {
-		options = append(options, grpc.MaxRecvMsgSize(o.MaxRequestBytes))
-	}
-	return options
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, since: time.Now(), byType: map[string]session{}}
-	if p, ok := peer.FromContext(g.Context()); ok {
-		st.peer = p.Addr.String()
-	}
+	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), byType: map[string]session{}}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -130,11 +130,15 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
 	for st.pace() {
 		req := f.newRequest()
-		if err := st.grpc.RecvMsg(req); err != nil {
+		in := incoming{message: req}
+		if err := st.grpc.RecvMsg(&in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				return nil
 			}
 			return st.unreadable(err)
+		}
+		if in.excess != nil {
+			return st.refuse(in.excess)
 		}
 		answer, err := accept(st, f, req)
 		if err != nil {
@@ -233,8 +237,7 @@ func (st *stream) invalid(err error) error {
 func (st *stream) unreadable(err error) error {
 	switch status.Code(err) {
 	case codes.ResourceExhausted:
-		st.server.stats.limits[limitRequestBytes].Add(1)
-		st.logger().Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+		st.server.farTooLong(st.logger(), err)
 	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
 		return st.invalid(err)
 	default: // the connection's end
