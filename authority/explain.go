@@ -33,6 +33,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if err != nil {
 		return err
 	}
+	i, _ := r.find(route.Scope.Authority)
+	if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
+		fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+	}
 	if route.Key.Name != name {
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
 	}
@@ -94,6 +98,9 @@ func (r *Router) Describe() string {
 			b.WriteString(", each authority by itself")
 		}
 		b.WriteString("\n")
+		if p := a.ContextParameters; p != nil {
+			fmt.Fprintf(&b, "authorities[%d].context_parameters: %s\n", i, describePolicy(p))
+		}
 	}
 	always := false
 	for i, rule := range r.rules {

@@ -160,6 +160,7 @@ func (k *checker) authorities(as []Authority) {
 		case hasServers && len(a.Servers) == 0:
 			k.fail(path+".servers", "is empty (want at least one server, such as - address: cp.example.com:443)")
 		}
+		k.contextParameters(path+".context_parameters", a.ContextParameters)
 		for j, s := range a.Servers {
 			k.server(fmt.Sprintf("%s.servers[%d]", path, j), s)
 		}

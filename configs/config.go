@@ -132,6 +132,9 @@ type Authority struct {
 	// Failover says when another server, or the alternative of a name (#alt), takes
 	// the place of what cannot be had.
 	Failover Failover `mapstructure:"failover"`
+	// ContextParameters is what becomes of the context parameters of its names;
+	// nil if they are passed as they are.
+	ContextParameters *ContextParameters `mapstructure:"context_parameters"`
 }
 
 // Failover is how an authority that cannot be reached is replaced. See

@@ -50,7 +50,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
@@ -121,6 +121,20 @@ relay.yaml:2: authorities[0].failover.timeout: is for servers, and a directory c
 relay.yaml:2: authorities[0].failover.grace: is for servers, and a directory can always be reached (want no such key)
 relay.yaml:2: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
 	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].server: unknown key (did you mean "servers"?)`},
+
+	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2: authorities[0].context_parameters: says nothing (want drop, keep or require, or no such key)`},
+	{"drop and keep, and an empty list", listener + "authorities:\n- name: a\n  directory: .\n  context_parameters:\n    drop: [a]\n    keep: []\n", `
+relay.yaml:5: authorities[0].context_parameters: has both drop and keep (want one of them: what keep does not name is dropped)
+relay.yaml:7: authorities[0].context_parameters.keep: is empty (want at least one key, such as - shard, or no such key)`},
+	{"bad context parameters", listener + "authorities: [{name: a, directory: ., context_parameters: {drop: [a, 'a.*.b', a, '*b', 'c*'], require: [b, a, 'cd*', '', cc]}}]\n", `
+relay.yaml:2: authorities[0].context_parameters.require[3]: is "" (want text, or no such key)
+relay.yaml:2: authorities[0].context_parameters.drop[1]: "a.*.b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2: authorities[0].context_parameters.drop[2]: "a" is already drop[0] (want each once)
+relay.yaml:2: authorities[0].context_parameters.drop[3]: "*b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2: authorities[0].context_parameters.require[1]: "a" is required and dropped (want it kept, or not required)
+relay.yaml:2: authorities[0].context_parameters.require[2]: "cd*" is required and dropped (want it kept, or not required)
+relay.yaml:2: authorities[0].context_parameters.require[4]: "cc" is required and dropped (want it kept, or not required)`},
+	{"what is required is not kept", listener + "authorities: [{name: a, directory: ., context_parameters: {keep: ['a*'], require: [a, b, 'a.*']}}]\n", `relay.yaml:2: authorities[0].context_parameters.require[1]: "b" is required and dropped (want it kept, or not required)`},
 
 	// Servers
 	{"a server without address", listener + "authorities: [{name: a, servers: [{}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: missing (want host:port)`},

@@ -21,7 +21,8 @@ import (
 )
 
 // crossingConfig is what the relay is told. All clients are one partition, so
-// that there is one stream to the control plane.
+// that there is one stream to the control plane, and one for the xdstp names of
+// each authority.
 const crossingConfig = `
 listeners:
   - address: 127.0.0.1:18000
@@ -30,6 +31,10 @@ authorities:
   - name: control-plane
     servers:
       - {address: "control-plane:18000", protocol: PROTOCOL}
+  - name: policy.example.com
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
+    context_parameters: {drop: [xds.node.id], require: [shard]}
 old_style_names:
   - authority: control-plane
 cache: {linger: 1m}
@@ -43,7 +48,7 @@ type servedRelay struct {
 
 func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedRelay {
 	t.Helper()
-	cfg, err := configs.Parse("crossing.yaml", []byte(strings.Replace(crossingConfig, "PROTOCOL", protocol, 1)))
+	cfg, err := configs.Parse("crossing.yaml", []byte(strings.ReplaceAll(crossingConfig, "PROTOCOL", protocol)))
 	if err != nil {
 		t.Fatal(err)
 	}

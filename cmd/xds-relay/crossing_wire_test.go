@@ -62,8 +62,7 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 		_, _, _, rest := cutBraces(word)
 		word = variant.GetName() + rest
 	}
-	name, content, filled := strings.Cut(word, "=")
-	name, version, _ := strings.Cut(name, "@")
+	name, version, content, filled := cutResource(word)
 	r := &discoveryv3.Resource{Name: name, Version: version}
 	if variant != nil {
 		r.Name, r.ResourceName = "", variant
@@ -111,6 +110,19 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	}
 	r.Resource = &anypb.Any{TypeUrl: typeURLOf(t, typ), Value: value}
 	return r
+}
+
+// cutResource takes name@version=content apart. An xdstp name may have = in it, and
+// has a version here.
+func cutResource(word string) (name, version, content string, filled bool) {
+	if strings.HasPrefix(word, "xdstp://") {
+		name, version, _ = strings.Cut(word, "@")
+		version, content, filled = strings.Cut(version, "=")
+		return name, version, content, filled
+	}
+	name, content, filled = strings.Cut(word, "=")
+	name, version, _ = strings.Cut(name, "@")
+	return name, version, content, filled
 }
 
 func appendText(b []byte, number protowire.Number, s string) []byte {
