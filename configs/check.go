@@ -23,11 +23,17 @@ type checker struct {
 
 func (c *Config) check(unread map[string]bool) Errors {
 	k := &checker{source: c.source, unread: unread}
+	if n := len(c.Node.ID); n > maxNodeID {
+		k.fail("node.id", "has %d bytes (want at most %d)", n, maxNodeID)
+	}
 	k.listeners(c)
 	k.authorities(c.Authorities)
 	k.rules(c)
 	return k.errs
 }
+
+// maxNodeID is what other relays read of an id, in bytes.
+const maxNodeID = 256
 
 func (k *checker) fail(path, format string, args ...any) {
 	if !k.isUnread(path) {

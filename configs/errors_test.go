@@ -45,6 +45,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	// Types
 	{"no value", head + "admin:\n", `relay.yaml:3: admin: has no value (want a map with address, or no such key)`},
 	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3: node.id: is "" (want text, or no such key)`},
+	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3: node.id: has 257 bytes (want at most 256)`},
 	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3: node.id: 1 is a number (want text: "1")`},
 	{"a boolean for text", head + "old_style_names: [{when: true, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: true is a boolean (want text: "true")`},
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},

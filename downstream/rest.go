@@ -80,7 +80,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
 		return
 	}
-	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
+	ctx := peer.NewContext(withChain(r.Context(), r.Header), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
 		st := status.Convert(h.server.turnAway(h.gate, noStream{ctx: ctx}, e))

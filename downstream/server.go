@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
@@ -22,6 +24,8 @@ type Options struct {
 	// MaxResponseBytes is the size below which responses are cut where the
 	// protocol allows it; DefaultMaxResponseBytes if 0.
 	MaxResponseBytes int
+	// RelayID is that of the relay: a client that asks through it is refused.
+	RelayID string
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger
@@ -31,7 +35,7 @@ type Options struct {
 // concurrently.
 type Server struct {
 	topics  Topics
-	names   func(*corev3.Node) Names
+	names   func(*corev3.Node, chain.Chain) Names
 	options Options
 	stats   stats
 
@@ -59,8 +63,8 @@ type Stats struct {
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
-// stream, with the client's Node.
-func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server {
+// stream, with the client's Node and the relays through which it asks.
+func NewServer(topics Topics, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
 	}

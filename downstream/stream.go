@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/typeurl"
 )
 
@@ -165,7 +166,11 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
 			return false, st.refuse(e)
 		}
-		st.identify(req.GetNode())
+		through, err := st.through()
+		if err != nil {
+			return false, st.invalid(err)
+		}
+		st.identify(req.GetNode(), through)
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
 	}
@@ -197,12 +202,12 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 
 // identify notes who the client is. xDS: the Node comes with the first request
 // of a stream.
-func (st *stream) identify(node *corev3.Node) {
+func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	if node == nil {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.names = st.server.names(node)
+	st.names = st.server.names(node, through)
 	st.log = st.log.With("client", st.client())
 	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
 }

@@ -34,7 +34,8 @@ type call struct {
 	heard int
 
 	// Of the sender.
-	announced bool // the node was sent
+	announced bool     // the node was sent
+	relays    []string // that were announced
 }
 
 // maxUnsent bounds the memory for answers that wait to be sent, because the
@@ -66,6 +67,7 @@ func (s *Stream) serve() *call {
 		form: s.form, ctx: ctx, cancel: cancel,
 		opened: make(chan struct{}), ended: make(chan struct{}),
 	}
+	c.ctx = s.announceChain(ctx, c)
 	go s.receive(c)
 	err := s.attend(c)
 	cause := context.Cause(ctx)
@@ -150,6 +152,11 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	defer s.mu.Unlock()
 	if s.idleFeeds() > maxIdleFeeds {
 		return nil, 0, errRenew
+	}
+	if need, wait := s.chainChanged(c, now); need {
+		return nil, 0, errRenew
+	} else {
+		next = min(next, wait)
 	}
 	for _, f := range s.sorted() {
 		if f.session == nil {

@@ -68,7 +68,9 @@ type Stream struct {
 	backoff backoff
 	retryAt time.Time
 	renewed time.Time // when a new stream was last opened because it was needed
-	logged  string    // the last reason that was logged since a response came
+	// rechained is when one was last opened to announce other relays.
+	rechained time.Time
+	logged    string // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh, Stop or Restate.
@@ -177,6 +179,7 @@ func (s *Stream) poke() {
 // run opens the stream whenever there is something to subscribe to.
 func (s *Stream) run() {
 	defer close(s.done)
+	defer s.watchChain()()
 	for s.await() {
 		s.ended(s.serve())
 	}

@@ -18,6 +18,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -30,6 +31,8 @@ type scriptedClient struct {
 	stream grpc.ClientStream
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// metadata is what it sends when it opens its stream.
+	metadata metadata.MD
 
 	mu    sync.Mutex // guards all below, and sending
 	node  *corev3.Node
@@ -64,7 +67,7 @@ func (s *servedRelay) connect(t *testing.T, c *scriptedClient, service string) {
 		method = crossingServices[service][1]
 	}
 	var ctx context.Context
-	ctx, c.cancel = context.WithCancel(context.Background())
+	ctx, c.cancel = context.WithCancel(metadata.NewOutgoingContext(context.Background(), c.metadata))
 	var err error
 	c.stream, err = c.grpc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {

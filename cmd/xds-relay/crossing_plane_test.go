@@ -17,10 +17,13 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 type scriptedPlane struct {
@@ -34,7 +37,8 @@ type scriptedPlane struct {
 	events  []planeEvent
 	// before is how many names the last SotW request had that was taken.
 	before map[eventKey]int
-	opened int // streams
+	opened int      // streams
+	behind []string // of each stream, the relays that it announced
 	nonces int
 }
 
@@ -111,6 +115,7 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 	p.mu.Lock()
 	p.streams = append(p.streams, st)
 	p.opened++
+	p.behind = append(p.behind, strings.Join(metadata.ValueFromIncomingContext(stream.Context(), chain.Header), "|"))
 	number := p.opened
 	p.mu.Unlock()
 	note := func(e planeEvent) {
@@ -142,6 +147,13 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 	defer p.mu.Unlock()
 	p.streams = slices.DeleteFunc(p.streams, func(o *planeStream) bool { return o == st })
 	return err
+}
+
+// chains returns the relays that each stream announced, in their order.
+func (p *scriptedPlane) chains() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.behind)
 }
 
 func (p *scriptedPlane) endStream() {

@@ -63,6 +63,13 @@ func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
 	n.clients++
 }
 
+// clientsScope is that which clients join that use a scope: with whatever dynamic
+// parameters, they are the same.
+func clientsScope(scope cache.Scope) cache.Scope {
+	scope.Params = ""
+	return scope
+}
+
 // leave undoes a join.
 func (f *feeders) leave(scope cache.Scope) {
 	f.mu.Lock()
@@ -80,9 +87,7 @@ func (f *feeders) Start(k cache.Key) {
 	fd := f.feeds[k.Scope]
 	if fd == nil {
 		var node *corev3.Node
-		clients := k.Scope
-		clients.Params = "" // of the same Nodes
-		if n := f.nodes[clients]; n != nil {
+		if n := f.nodes[clientsScope(k.Scope)]; n != nil {
 			node = n.node
 		}
 		fd = &scopeFeed{feed: f.open(k.Scope, node)}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/upstream"
@@ -30,6 +31,8 @@ type sources struct {
 	node   *corev3.Node // the relay's own, for xdstp names
 	sink   upstream.Sink
 	log    *slog.Logger
+	// chains are the relays that the streams announce.
+	chains *chain.Table[cache.Scope]
 
 	conns       map[*configs.Server]connection
 	directories map[*configs.Authority]*directory.Source
@@ -69,6 +72,7 @@ type streams interface {
 func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*sources, error) {
 	s := &sources{
 		router: router, node: relayNode(cfg), sink: sink, log: log,
+		chains:      chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:       map[*configs.Server]connection{},
 		directories: map[*configs.Authority]*directory.Source{},
 		errors:      map[*configs.Authority]*atomic.Uint64{},
@@ -166,6 +170,7 @@ func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.ResourceErrors = s.errors[a]
+	o.Chain = s.chains.Of(clientsScope(scope))
 	if server.Aggregated {
 		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
 	}
