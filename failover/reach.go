@@ -20,8 +20,10 @@ func NewReach() *Reach { return &Reach{down: map[cache.Scope]time.Time{}} }
 
 // Unreachable says that none of a scope's servers can be reached, and since when: it
 // is so from the loss of the last one, once all have been tried, until one answers.
-// It may be called with any lock held, and by any goroutine.
+// It may be called with any lock held, and by any goroutine. Dynamic parameters do not
+// matter: they are asked for on the same stream.
 func (r *Reach) Unreachable(scope cache.Scope) (since time.Time, down bool) {
+	scope.Params = ""
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since, down = r.down[scope]

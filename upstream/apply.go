@@ -52,11 +52,11 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		s.renew(now, &v.list[i])
 	}
 	if full {
-		u.Changes = s.takeMissing(u.Changes, set)
+		u.Changes = s.takeMissing(now, u.Changes, set, v.shared)
 	}
 
 	settling := set && !sotw && !s.wildcard.answered
-	if settling && v.large {
+	if settling && (v.large || v.slow && s.settled.IsZero()) {
 		s.settled = now.Add(settleTime)
 	}
 	switch {
@@ -67,7 +67,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, &u)
-	case settling && v.large:
+	case settling && (v.large || v.slow):
 		// More of it is to come.
 	case settling:
 		s.settle(&u)
@@ -144,7 +144,7 @@ func (s *subscriptions) takeListed(changes []cache.Change) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(s.listed)) {
 		r := s.listed[name]
 		s.members[name] = r
-		if sub := s.names[name]; sub != nil && !sub.answered {
+		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
 			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
 			changes = append(changes, sub.answer)
 		}
@@ -185,6 +185,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 		keep = last // here as in the cache
 	}
 	if set {
+		delete(s.inherited, v.key)
 		if keep != nil {
 			s.members[v.key] = keep
 			delete(s.lapsed, v.key)
@@ -204,6 +205,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 // answer notes what the control plane has said of a name.
 func (s *subscriptions) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
+	sub.doubted, sub.vague = false, false
 	sub.answer = c
 }
 
@@ -311,15 +313,20 @@ func (s *subscriptions) aliasedResource(v *verdict) *cache.Resource {
 
 // takeMissing tells the names absent that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
-func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Change {
+func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, shared bool) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		sub := s.names[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
 		// A name that was added on this stream, or again, may be missing because the
 		// response was sent before the request had come; but the wildcard came first.
-		known := set || !sub.left && (sub.first || sub.answer.Resource != nil)
+		known := set || sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil)
 		// One that is asked for anew was missing in a request, and may be in this.
 		if sub.seen == s.responses || !known || absent || sub.reported || sub.anew {
+			continue
+		}
+		if shared && !set && !sub.first {
+			// It may have come for others, and not have been asked for by then.
+			s.doubt(sub, now)
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""
@@ -334,11 +341,14 @@ func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Ch
 // encode makes what is stored. key is what it is kept under, if that is to
 // share its memory with the resource's name.
 func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
+	if r.stored != nil {
+		return r.stored // for another set, or another name
+	}
 	name := r.name
 	if name == key {
 		name = key
 	}
-	return cache.NewResource(cache.Spec{
+	r.stored = cache.NewResource(cache.Spec{
 		Name:    name,
 		Version: r.version,
 		TypeURL: s.typeURL,
@@ -349,4 +359,5 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 		Constraints: r.constraints,
 		DoNotCache:  r.doNotCache,
 	})
+	return r.stored
 }

@@ -133,6 +133,6 @@ func (s *subscriptions) lapse(key string) verdict {
 		return verdict{key: key, gone: true}
 	}
 	s.variants[key] = held
-	v, _ := s.choose(key, nil)
+	v, _ := s.choose(key, nil, false)
 	return v
 }

@@ -80,7 +80,7 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	session func(*subscriptions) session
+	session func(*paramSets) session
 	parse   func([]byte) (*response, error)
 }
 
@@ -88,13 +88,13 @@ var (
 	deltaForm = &form{
 		name:    Delta,
 		method:  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
-		session: func(s *subscriptions) session { return newDeltaSession(s) },
+		session: func(s *paramSets) session { return newDeltaSession(s) },
 		parse:   parseDelta,
 	}
 	sotwForm = &form{
 		name:    SotW,
 		method:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
-		session: func(s *subscriptions) session { return newSotWSession(s) },
+		session: func(s *paramSets) session { return newSotWSession(s) },
 		parse:   parseSotW,
 	}
 )

@@ -51,6 +51,8 @@ type resource struct {
 	value   []byte
 	// err says why the element is no resource.
 	err error
+	// stored is what was made of it, once somebody has wanted it.
+	stored *cache.Resource
 }
 
 // resourceError is one element of a response's resource_errors.

@@ -13,7 +13,6 @@ import (
 // refusal feeds topics whose type cannot be asked for: with an error that says
 // why, because silence would look as if the control plane had yet to answer.
 type refusal struct {
-	scope cache.Scope
 	sink  Sink
 	log   *slog.Logger
 	done  chan struct{} // closed when nothing comes to the sink any more
@@ -40,8 +39,8 @@ type refused struct {
 	topics map[cache.Key]struct{}
 }
 
-func newRefusal(scope cache.Scope, sink Sink, log *slog.Logger) *refusal {
-	return &refusal{scope: scope, sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
+func newRefusal(sink Sink, log *slog.Logger) *refusal {
+	return &refusal{sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
 }
 
 // start tells a topic why there is nothing for it. It neither blocks nor calls the
@@ -122,16 +121,18 @@ func (r *refusal) tell() {
 			r.mu.Unlock()
 			return
 		}
-		updates := map[string]*cache.Update{}
+		type about struct{ typeURL, params string }
+		updates := map[about]*cache.Update{}
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // given up meanwhile
 			}
-			u := updates[k.TypeURL]
+			of := about{k.TypeURL, k.Scope.Params}
+			u := updates[of]
 			if u == nil {
-				u = &cache.Update{Scope: r.scope, TypeURL: k.TypeURL}
-				updates[k.TypeURL] = u
+				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+				updates[of] = u
 			}
 			if k.Name == cache.Wildcard {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})

@@ -57,7 +57,9 @@ func (s *Streams) Restate() {
 // restateAll does what Restate asked for. The caller holds mu.
 func (s *Stream) restateAll() {
 	for _, f := range s.sorted() {
-		s.apply(f.subs.restateAll())
+		for _, subs := range f.sets.list {
+			s.apply(subs.restateAll())
+		}
 	}
 }
 

@@ -27,7 +27,8 @@ type Sink interface {
 
 // Stream feeds the topics of one scope from a control plane, over one gRPC stream,
 // which is open while there is something to subscribe to: the aggregated one, and
-// then it is the [cache.Feeder] of that scope, or one of [Streams].
+// then it is the [cache.Feeder] of that scope, or one of [Streams]. It feeds the
+// scope with whatever dynamic parameters.
 type Stream struct {
 	// Read only.
 	scope  cache.Scope
@@ -82,7 +83,7 @@ type note struct {
 
 // feed is one type.
 type feed struct {
-	subs     *subscriptions
+	sets     *paramSets
 	session  session // nil without a stream
 	lastNack string  // that was logged
 }
@@ -218,7 +219,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 	if !s.wanted() && !time.Now().Before(s.retryAt) {
 		s.down = nil // long ago
 	}
-	updates := map[string]*cache.Update{}
+	updates := map[*subscriptions]*cache.Update{}
 	restate := false
 	for _, n := range notes {
 		if n.restate {
@@ -226,19 +227,20 @@ func (s *Stream) takeNotes() (wanted bool) {
 			continue
 		}
 		f := s.feed(n.key.TypeURL)
+		subs := f.sets.of(n.key.Scope.Params)
 		if n.stop {
-			f.subs.stop(n.key.Name)
+			subs.stop(n.key.Name)
 			continue
 		}
-		u := updates[n.key.TypeURL]
+		u := updates[subs]
 		if u == nil {
-			u = new(f.subs.newUpdate())
-			updates[n.key.TypeURL] = u
+			u = new(subs.newUpdate())
+			updates[subs] = u
 		}
 		if n.again {
-			f.subs.again(n.key.Name, s.down, u)
+			subs.again(n.key.Name, s.down, u)
 		} else {
-			f.subs.start(n.key.Name, s.down, u)
+			f.sets.start(subs, n.key.Name, s.down, u)
 		}
 	}
 	for _, u := range updates {
@@ -249,7 +251,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 	}
 	if !s.live {
 		for _, f := range s.sorted() {
-			s.apply(f.subs.expire(time.Now()))
+			s.apply(f.sets.expire(time.Now())...)
+			f.sets.prune()
 		}
 	}
 	return s.wanted()
@@ -262,7 +265,7 @@ func (s *Stream) untilDue() time.Duration {
 	defer s.mu.Unlock()
 	next := never
 	for _, f := range s.feeds {
-		if at, ok := f.subs.nextDue(); ok {
+		if at, ok := f.sets.nextDue(); ok {
 			next = min(next, time.Until(at))
 		}
 	}
@@ -273,9 +276,9 @@ func (s *Stream) untilDue() time.Duration {
 func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
-		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
+		f = &feed{sets: newParamSets(s.scope, typeURL)}
 		if s.live {
-			f.session = s.form.session(f.subs)
+			f.session = s.form.session(f.sets)
 		}
 		s.feeds[typeURL] = f
 	}
@@ -295,7 +298,7 @@ func (s *Stream) sorted() []*feed {
 // wanted says whether there is anything to subscribe to. The caller holds mu.
 func (s *Stream) wanted() bool {
 	for _, f := range s.feeds {
-		if f.subs.wanted > 0 {
+		if f.sets.wanted() > 0 {
 			return true
 		}
 	}
@@ -303,9 +306,11 @@ func (s *Stream) wanted() bool {
 }
 
 // apply tells the cache. The caller holds mu.
-func (s *Stream) apply(u cache.Update) {
-	if len(u.Changes)+len(u.Sets) > 0 {
-		s.sink.Apply(u)
+func (s *Stream) apply(updates ...cache.Update) {
+	for _, u := range updates {
+		if len(u.Changes)+len(u.Sets) > 0 {
+			s.sink.Apply(u)
+		}
 	}
 }
 
@@ -321,7 +326,7 @@ func (s *Stream) ended(c *call) {
 	s.setConnected(false)
 	for typeURL, f := range s.feeds {
 		f.session = nil
-		if f.subs.lost(); f.subs.wanted == 0 {
+		if f.sets.lost(); f.sets.wanted() == 0 {
 			delete(s.feeds, typeURL)
 		}
 	}
@@ -374,9 +379,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 		Message: clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
-		u := f.subs.newUpdate()
-		f.subs.failed(s.down, &u)
-		s.apply(u)
+		s.apply(f.sets.failed(s.down)...)
 	}
 }
 

@@ -44,7 +44,7 @@ func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.N
 			return newStream(forms, scope, conn, node, o, sink, log)
 		},
 		opts:    o,
-		refused: newRefusal(scope, sink, log),
+		refused: newRefusal(sink, log),
 		done:    make(chan struct{}),
 		streams: map[string]*Stream{},
 	}

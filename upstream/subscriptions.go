@@ -28,6 +28,11 @@ type subscription struct {
 	// left, in SotW, says that it was given up not long ago. If it is wanted again,
 	// a response without it may be one that was sent in between.
 	left bool
+	// doubted says that it may not exist, see doubt.
+	doubted bool
+	// vague, in delta, says that it is held, and is to come again, as the control
+	// plane was not told which it is.
+	vague bool
 	// failure is why there is no answer, if that was told.
 	failure *cache.Error
 
@@ -94,6 +99,10 @@ type subscriptions struct {
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
 	asks    int             // how many there have been
+	before  uint64          // responses that came before the stream
+	// inherited are the members that came before the stream and not since, see
+	// inherit.
+	inherited map[string]struct{}
 	// listed, in delta, is what was listed in initial_resource_versions by name
 	// while the wildcard had no answer. It is not sent again because of the
 	// wildcard, so it counts as a member; that it belongs to the name only could
@@ -215,6 +224,7 @@ func (s *subscriptions) touch(sub *subscription) {
 func (s *subscriptions) forget(sub *subscription) {
 	if sub == s.wildcard {
 		s.wildcard, s.members, s.refused, s.lapsed, s.setVersion, s.settled = nil, nil, nil, nil, "", time.Time{}
+		s.forgetVariants()
 		return
 	}
 	delete(s.names, sub.name)
@@ -254,7 +264,7 @@ func (s *subscriptions) sorted() []string {
 
 // opened begins a new stream: everything is to be asked for anew.
 func (s *subscriptions) opened(sotw bool) {
-	s.live, s.sotw = true, sotw
+	s.live, s.sotw, s.before, s.inherited = true, sotw, s.responses, nil
 	if s.wildcard != nil {
 		s.changed = append(s.changed, s.wildcard)
 	}
@@ -263,11 +273,21 @@ func (s *subscriptions) opened(sotw bool) {
 	}
 }
 
+// inherit takes note of which members are from before the stream. It matters where
+// there are dynamic parameters.
+func (s *subscriptions) inherit() {
+	s.inherited = make(map[string]struct{}, len(s.members))
+	for key := range s.members {
+		s.inherited[key] = struct{}{}
+	}
+}
+
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
 	if !s.settled.IsZero() {
 		s.members, s.settled = nil, time.Time{} // a part of it is nothing to resume with
+		s.forgetVariants()
 	}
 	for sub := range s.all() {
 		if sub.again {
@@ -276,7 +296,7 @@ func (s *subscriptions) lost() {
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
-		sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+		sub.sent, sub.first, sub.left, sub.again, sub.anew, sub.doubted, sub.vague = false, false, false, false, false, false, false
 		if !sub.wanted {
 			s.forget(sub)
 		}
