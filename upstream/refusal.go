@@ -13,9 +13,9 @@ import (
 // refusal feeds topics whose type cannot be asked for: with an error that says
 // why, because silence would look as if the control plane had yet to answer.
 type refusal struct {
-	sink  Sink
-	log   *slog.Logger
-	done  chan struct{} // closed when nothing comes to the sink any more
+	sink Sink
+	log  *slog.Logger
+	done chan struct{} // closed when nothing comes to the sink any more
 
 	// mu comes last in the order of locks.
 	mu sync.Mutex
