@@ -169,13 +169,13 @@ type streamView struct {
 	Server        string    `json:"server"`
 	Active        bool      `json:"active"` // and not one that is tried, or stood in for
 	Partition     string    `json:"partition"`
-	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Type          string    `json:"type,omitempty"` // of a stream for one type
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
 	Subscriptions int       `json:"subscriptions"`
+	Parameters    int       `json:"dynamic_parameters,omitempty"` // how many different ones
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
 	Errors        uint64    `json:"resource_errors"`
@@ -211,9 +211,9 @@ func (r *relay) authorities() []authorityView {
 		v := &views[index[a]]
 		for _, st := range of {
 			view := streamView{
-				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, Parameters: scope.Params, OldStyleNames: scope.OldStyle,
+				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
-				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {
 				view.Type = client.TypeWord(st.TypeURL)

@@ -170,7 +170,7 @@ func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.ResourceErrors = s.errors[a]
-	o.Chain = s.chains.Of(clientsScope(scope))
+	o.Chain = s.chains.Of(fedBy(scope))
 	if server.Aggregated {
 		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
 	}
