@@ -28,6 +28,10 @@ type model struct {
 	subs    *subscriptions
 	session session // nil without a stream
 	now     time.Time
+	// tell takes what the cache is told: apply, if there is one stream only.
+	tell func(...cache.Update)
+	// attached, if not nil, is called when session has changed.
+	attached func()
 
 	// What the cache would have.
 	entries map[string]string // of the names that were started: text, "absent", "failed" or "requested"
@@ -35,6 +39,7 @@ type model struct {
 	started bool              // the set was
 
 	world    map[string]string
+	hidden   map[string]bool // what a wildcard does not give
 	up, down []proto.Message // under way
 	server   modelServer
 }
@@ -61,6 +66,7 @@ func TestCacheHasWhatTheControlPlaneHas(t *testing.T) {
 						entries: map[string]string{},
 						world:   map[string]string{"always": "0"},
 					}
+					m.tell = m.apply
 					m.run(rt)
 				})
 			})
@@ -199,6 +205,18 @@ func (m *model) applyOne(u cache.Update) {
 func (m *model) lost() {
 	m.session, m.up, m.down = nil, nil, nil
 	m.subs.lost()
+	m.attach()
+}
+
+func (m *model) attach() {
+	if m.attached != nil {
+		m.attached()
+	}
+}
+
+// gives says whether the control plane gives what is subscribed to a name.
+func (m *model) gives(name string) bool {
+	return m.server.wildcard && !m.hidden[name] || m.server.names[name]
 }
 
 // send is the client's sender: it opens a stream if there is none.
@@ -211,8 +229,9 @@ func (m *model) send() {
 	if m.session == nil {
 		m.server = modelServer{names: map[string]bool{}, known: map[string]string{}}
 		m.session = m.form.session(alone(m.subs))
+		m.attach()
 	}
-	m.apply(m.session.conclude(m.now, defaultResponseTimeout)...)
+	m.tell(m.session.conclude(m.now, defaultResponseTimeout)...)
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
 
@@ -234,7 +253,7 @@ func (m *model) deliver() {
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}
-	m.apply(updates...)
+	m.tell(updates...)
 }
 
 // serve gives the server the next request.
@@ -318,7 +337,7 @@ func (m *model) push(again map[string]bool) {
 	s.nonce++
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce)}
 	for _, n := range modelNames {
-		if !s.wildcard && !s.names[n] {
+		if !m.gives(n) {
 			if again[n] {
 				resp.RemovedResources = append(resp.RemovedResources, n)
 			}
@@ -352,7 +371,7 @@ func (m *model) pushSotW() {
 		TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce), VersionInfo: m.worldVersion(),
 	}
 	for _, n := range modelNames {
-		if text, ok := m.world[n]; ok && (s.wildcard || s.names[n]) {
+		if text, ok := m.world[n]; ok && m.gives(n) {
 			resp.Resources = append(resp.Resources, &anypb.Any{TypeUrl: typeURLs[m.typ], Value: value(m.T, m.typ, n, text)})
 		}
 	}
