@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // Sink takes what has become known. It is a [cache.Cache].
@@ -72,7 +73,8 @@ type Stream struct {
 	renewed time.Time // when a new stream was last opened because it was needed
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
-	logged    string // the last reason that was logged since a response came
+	announce  *chain.Chain // what the next one is to announce, nil for what there is
+	logged    string       // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh, Stop or Restate.
