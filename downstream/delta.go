@@ -277,9 +277,7 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 	default:
 		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
-		if len(d.globs) > 0 {
-			r.noteOwn(sub)
-		}
+		d.noteNamed(sub)
 		if sub.byLocator() && sub.told == toldResource && sub.rare.constraints != res.Constraints() {
 			r.addRemovedVariant(sub.name(), sub.rare.constraints)
 		}

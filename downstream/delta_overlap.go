@@ -39,6 +39,14 @@ func present(set *setSub) bool {
 }
 
 func (d *deltaSession) uncoverIn(set *setSub, name string, ended bool) {
+	d.note(set, name, ended)
+	if present(set) {
+		set.moveToPending() // else that comes when it is
+	}
+}
+
+// note is uncoverIn for a set that is being told.
+func (d *deltaSession) note(set *setSub, name string, ended bool) {
 	if set.uncovered == nil {
 		set.uncovered = map[string]uncovered{}
 	}
@@ -48,9 +56,6 @@ func (d *deltaSession) uncoverIn(set *setSub, name string, ended bool) {
 		d.uncovered++
 	}
 	set.uncovered[key] = uncovered{name, ended || was.ended}
-	if present(set) {
-		set.moveToPending() // else that comes when it is
-	}
 }
 
 // settle drops a name from what is to be told so.
@@ -82,15 +87,15 @@ func (d *deltaSession) contested(set *setSub, a asked, m cache.Member) bool {
 		return false
 	}
 	if m.News == cache.Changed || m.News == cache.Removed {
-		d.uncoverIn(set, m.Name, false)
+		d.note(set, m.Name, false)
 	}
 	return true
 }
 
-// lose has a name told as gone, unless another set has it.
+// lose has a name of a set that is being told, told as gone, unless another has it.
 func (d *deltaSession) lose(set *setSub, a asked, g removal) {
 	if set.glob() && d.wildOf(a) != nil {
-		d.uncoverIn(set, a.name, false)
+		d.note(set, a.name, false)
 		return
 	}
 	g.asked = a
@@ -160,11 +165,15 @@ func (d *deltaSession) handOver(set *setSub) {
 	if !present(set) || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
 		return
 	}
+	var names []asked
 	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
 		a := set.asked.of(m.Name)
 		if m.Resource != nil && d.named[a.key()] == nil && (set.glob() || d.globOf(a) != nil) {
-			d.uncover(a, true)
+			names = append(names, a)
 		}
 		return true
 	})
+	for _, a := range names {
+		d.uncover(a, true)
+	}
 }

@@ -21,7 +21,7 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 	}
 	d.tellVanished(set)
 	if set.fresh {
-		set.fresh = false
+		set.fresh, set.named = false, nil
 		if set.glob() {
 			d.tellMissed(set)
 		}
@@ -134,11 +134,24 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	return true
 }
 
+// noteNamed notes that a name is told, which may be in a glob that is yet to be
+// answered.
+func (d *deltaSession) noteNamed(sub *nameSub) {
+	set := d.globOf(sub.asks())
+	if set == nil || !set.fresh {
+		return
+	}
+	if set.named == nil {
+		set.named = map[*nameSub]bool{}
+	}
+	set.named[sub] = true
+}
+
 // tellNamedMember adds to r a member of a glob that the client asks for by name as
-// well, if that answers its asking for the glob and is not in r already.
+// well, if that answers its asking for the glob, and was not told since.
 func (d *deltaSession) tellNamedMember(r *response, set *setSub, sub *nameSub, m cache.Member) bool {
 	st := sub.state()
-	if !set.glob() || !set.fresh || m.News != cache.Changed || st.Status != cache.Present || r.own[sub] {
+	if !set.glob() || !set.fresh || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
 		return true
 	}
 	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {

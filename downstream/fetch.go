@@ -232,7 +232,8 @@ var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"
 // is known.
 func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
 	for set := range f.sets() {
-		if !f.setKnown(set) {
+		// That the origin cannot be reached may pass.
+		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Code == codes.Unavailable {
 			return false
 		}
 	}

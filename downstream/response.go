@@ -48,9 +48,6 @@ type response struct {
 	// removable are the names that are to be removed with their last alias, once
 	// they are known. Delta.
 	removable map[string]bool
-	// own are the names that it tells of by themselves, noted where a glob may give
-	// them too. Delta.
-	own map[*nameSub]bool
 	// changed are the Clusters in it that are new or changed to the client.
 	changed []*cache.Resource
 }
@@ -61,13 +58,6 @@ func (r *response) noteChanged(res *cache.Resource) {
 	if typeurl.KindOf(r.typeURL) == typeurl.Cluster {
 		r.changed = append(r.changed, res)
 	}
-}
-
-func (r *response) noteOwn(sub *nameSub) {
-	if r.own == nil {
-		r.own = map[*nameSub]bool{}
-	}
-	r.own[sub] = true
 }
 
 // nameList remembers the first names of a response, and how many there are.

@@ -31,9 +31,11 @@ type setSub struct {
 	told, mayHold, moved bool
 
 	// Delta: initial are the versions of its members that the client holds, of what it
-	// has not been told yet; uncovered, by their keys, the names that are to be told
-	// as they are now.
+	// has not been told yet; named the members that it was told of by their names,
+	// while the glob was not answered; uncovered, by their keys, the names that are to
+	// be told as they are now.
 	initial   map[string]string
+	named     map[*nameSub]bool
 	uncovered map[string]uncovered
 }
 
@@ -86,7 +88,7 @@ func (s *setSub) again() {
 	if s.set != nil {
 		s.set.Restart(&s.SetWatch)
 	}
-	s.fresh, s.errTold = true, false
+	s.fresh, s.errTold, s.named = true, false, nil
 	s.moveToPending()
 }
 
