@@ -49,7 +49,16 @@ func (t *tombstones) add(s tombstone) {
 	if t.byKey == nil {
 		t.byKey = map[string]*list.Element{}
 	}
-	t.byKey[s.key] = t.order.PushBack(s)
+	// What a watcher needed for long is no newer for that.
+	after := t.order.Back()
+	for after != nil && after.Value.(tombstone).at.After(s.at) {
+		after = after.Prev()
+	}
+	if after == nil {
+		t.byKey[s.key] = t.order.PushFront(s)
+	} else {
+		t.byKey[s.key] = t.order.InsertAfter(s, after)
+	}
 	for t.order.Len() > t.bounds.Limit {
 		t.removeOldest()
 	}
