@@ -28,8 +28,10 @@ type deltaSession struct {
 	// gone is what is to be told as removed, by the keys under which it is, or would
 	// be, subscribed to. What comes back before that leaves it.
 	gone map[string]removal
-	// uncovered counts the names in setSub.uncovered.
+	// uncovered counts the names in setSub.uncovered, and loose are the sets with
+	// those that can be told.
 	uncovered int
+	loose     []*setSub
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
@@ -164,10 +166,11 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		return
 	}
 	key := a.key()
-	if d.globs[key] != nil {
+	if set := d.globs[key]; set != nil {
 		delete(d.gone, key)
-		if ended := d.unsubscribeGlob(a); ended != nil {
-			d.handOver(ended)
+		held := d.overlap(set)
+		if d.unsubscribeGlob(a) != nil {
+			d.handOver(set, held)
 		}
 		return
 	}
@@ -184,9 +187,9 @@ func (d *deltaSession) endWildcard() {
 	if d.wild == nil {
 		return
 	}
-	ended := d.wild
+	ended, held := d.wild, d.overlap(d.wild)
 	d.unsubscribeWildcard()
-	d.handOver(ended)
+	d.handOver(ended, held)
 	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g.asked) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named[name] == nil })
 	d.resumed = len(d.initial) > 0
@@ -197,7 +200,7 @@ func (d *deltaSession) wants(key string, a asked) bool {
 	return d.named[key] != nil || d.globs[key] != nil || d.globOf(a) != nil || d.wildOf(a) != nil
 }
 
-func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets) > 0 }
+func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 }
 
 func (d *deltaSession) untold() int {
 	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
@@ -215,6 +218,9 @@ func (d *deltaSession) additions(all bool) *response {
 	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
 	if len(d.pending) == 0 {
 		d.takePendingSets(func(set *setSub) bool { return d.tellSet(r, set) })
+		if len(d.pendingSets) == 0 {
+			d.tellUncovered(r)
+		}
 		if all && !d.adding() {
 			d.tellGone(r)
 		}
@@ -267,6 +273,7 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 // tellResource adds to r what is new about a name's resource.
 func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
+	delete(d.gone, sub.key) // it is back, before that was told
 	switch held := d.held(sub, st); {
 	case held && !sub.beating(st):
 	case !r.fits(res.Size(sub.name(), form), d.limit):

@@ -93,21 +93,26 @@ func (d *deltaSession) contested(set *setSub, a asked, m cache.Member) bool {
 }
 
 // lose has a name of a set that is being told, told as gone, unless another has it.
-func (d *deltaSession) lose(set *setSub, a asked, g removal) {
+func (d *deltaSession) lose(set *setSub, a asked) {
 	if set.glob() && d.wildOf(a) != nil {
 		d.note(set, a.name, false)
 		return
 	}
-	g.asked = a
-	d.gone[a.key()] = g
+	d.gone[a.key()] = removal{asked: a}
 }
 
-// tellUncovered adds to r what the sets have of the names that are to be told so,
-// and says whether it fitted.
-func (d *deltaSession) tellUncovered(r *response, set *setSub) bool {
-	if len(set.uncovered) == 0 {
-		return true
+// tellUncovered adds to r what the sets have of the names that are to be told so, as
+// far as it fits.
+func (d *deltaSession) tellUncovered(r *response) {
+	for len(d.loose) > 0 && d.tellUncoveredOf(r, d.loose[0]) {
+		d.loose = d.loose[1:]
 	}
+	if len(d.loose) == 0 {
+		d.loose = nil
+	}
+}
+
+func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 	for _, key := range slices.Sorted(maps.Keys(set.uncovered)) {
 		u := set.uncovered[key]
 		a := set.asked.of(u.name)
@@ -116,8 +121,8 @@ func (d *deltaSession) tellUncovered(r *response, set *setSub) bool {
 		switch {
 		case d.named[a.key()] != nil:
 			// It tells by itself.
-		case res != nil && by == glob && !u.ended:
-			// So does the glob.
+		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
+			// So does the glob; or it will, and until then the client keeps what it has.
 		case res != nil:
 			name := u.name
 			if urn.IsName(name) {
@@ -127,15 +132,30 @@ func (d *deltaSession) tellUncovered(r *response, set *setSub) bool {
 				return false
 			}
 			r.addDelta(name, res, set.form())
+			if glob.holds(name) {
+				glob.initial[name] = ""
+			}
 			delete(d.gone, a.key())
+			d.settle(a) // in the other set too
 		case waits != nil && u.ended:
+			d.settleIn(set, key)
 			d.uncoverIn(waits, u.name, true)
+			continue
 		default:
 			d.gone[a.key()] = removal{asked: a}
 		}
 		d.settleIn(set, key)
 	}
 	return true
+}
+
+// holds says that the client has, from before, what a set has under a name.
+func (s *setSub) holds(name string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.initial[name]
+	return ok
 }
 
 // first returns the first of two sets that has a member under that key; or else one
@@ -154,26 +174,34 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 	return nil, nil, waits
 }
 
+// overlap returns what the client holds by a set and another one may give too.
+func (d *deltaSession) overlap(set *setSub) (held []asked) {
+	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
+		return nil
+	}
+	add := func(name, _ string) {
+		a := set.asked.of(name)
+		if d.named[a.key()] == nil && (set.glob() || d.globOf(a) != nil) {
+			held = append(held, a)
+		}
+	}
+	set.set.Held(&set.SetWatch, add)
+	for name := range set.initial {
+		add(name, "")
+	}
+	return held
+}
+
 // handOver has those names of a set that has ended told as what other sets have of
-// them: the client does not know whether they have them.
-func (d *deltaSession) handOver(set *setSub) {
+// them: the client does not know whether they have them. held is its overlap, from
+// before it ended.
+func (d *deltaSession) handOver(set *setSub, held []asked) {
 	for _, u := range set.uncovered {
 		d.uncover(set.asked.of(u.name), u.ended)
 	}
 	d.uncovered -= len(set.uncovered)
 	set.uncovered = nil
-	if !present(set) || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
-		return
-	}
-	var names []asked
-	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
-		a := set.asked.of(m.Name)
-		if m.Resource != nil && d.named[a.key()] == nil && (set.glob() || d.globOf(a) != nil) {
-			names = append(names, a)
-		}
-		return true
-	})
-	for _, a := range names {
+	for _, a := range held {
 		d.uncover(a, true)
 	}
 }

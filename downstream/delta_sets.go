@@ -26,7 +26,10 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 			d.tellMissed(set)
 		}
 	}
-	return d.tellUncovered(r, set)
+	if len(set.uncovered) > 0 {
+		d.loose = append(d.loose, set) // once all sets have said what they have
+	}
+	return true
 }
 
 func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) bool {
@@ -53,7 +56,7 @@ func (d *deltaSession) tellVanished(set *setSub) {
 		for name := range held {
 			key, a := memberKey(name), set.asked.of(name)
 			if d.named[a.key()] == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) {
-				d.lose(set, a, removal{})
+				d.lose(set, a)
 				delete(held, name)
 			}
 		}
@@ -61,7 +64,11 @@ func (d *deltaSession) tellVanished(set *setSub) {
 	vanished(set.initial, func(asked) bool { return false })
 	set.initial = nil
 	if set.fresh && !set.glob() {
-		vanished(d.initial, func(a asked) bool { return d.globOf(a) != nil })
+		// That of globs which were subscribed to later.
+		vanished(d.initial, func(a asked) bool {
+			glob := d.globOf(a)
+			return glob != nil && glob.set.Member(memberKey(a.name)) != nil
+		})
 	}
 }
 
@@ -69,12 +76,19 @@ func (d *deltaSession) tellVanished(set *setSub) {
 // missed, as it says of no member that it holds it; and that the glob is empty.
 // TP1: "Glob".
 func (d *deltaSession) tellMissed(set *setSub) {
+	var gone []removal
 	set.set.Gone(func(name, constraints string) {
 		a := set.asked.of(name)
 		if _, there := d.gone[a.key()]; !there && d.named[a.key()] == nil {
-			d.lose(set, a, removal{constraints: constraints})
+			gone = append(gone, removal{asked: a, constraints: constraints})
 		}
 	})
+	for _, g := range gone {
+		// What the wildcard has is told by that.
+		if wild := d.wildOf(g.asked); wild == nil || wild.set == nil || wild.set.Member(memberKey(g.asked.name)) == nil {
+			d.gone[g.asked.key()] = g
+		}
+	}
 	if set.set.Len() == 0 {
 		for _, name := range set.spelled {
 			a := set.asked.of(name)
@@ -184,6 +198,10 @@ func (d *deltaSession) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 // told as what differs.
 func (d *deltaSession) hold(set *setSub) {
 	held := map[string]string{}
+	if set.fresh {
+		// It may: the other set need not have seen these go.
+		set.set.Gone(func(name, _ string) { held[name] = "" })
+	}
 	set.set.Held(&set.SetWatch, func(name, version string) {
 		if d.covering(set, name) == nil {
 			held[name] = version

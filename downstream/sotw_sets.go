@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func (s *sotwSession) setKnown(set *setSub) bool {
 func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 	var all setStates
 	var versions []string
-	named := s.namedBySet()
+	named, elsewhere := s.namedBySet()
 	add := func(set *setSub, except func(string) bool) {
 		if status, err := set.status(); status != cache.Present {
 			for _, name := range set.names() {
@@ -56,31 +57,38 @@ func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 		all.version = full.Version
 		set.fresh, set.moved, set.told, set.mayHold = false, false, true, false
 	}
-	// What a glob and the wildcard both have is told by the glob. A resource is in a
+	// What the wildcard and a glob both have is told by the glob: a resource is in a
 	// response once.
-	inGlobs := map[string]bool{}
 	for _, set := range s.byGlob {
 		if s.wildOf(set.asked.of(cache.Wildcard)) == nil {
 			add(set, nil)
 			continue
 		}
 		add(set, func(key string) bool {
-			inGlobs[key] = true
+			elsewhere[key] = true
 			return false
 		})
 	}
-	switch {
-	case s.wild == nil:
-	case len(inGlobs) == 0:
-		add(s.wild, nil)
-	default:
-		add(s.wild, func(key string) bool { return inGlobs[key] })
+	if s.wild != nil {
+		add(s.wild, s.without(elsewhere))
 	}
 	if len(versions) > 1 {
 		slices.Sort(versions)
 		all.version = s.namedVersion(strings.Join(versions, "\n"))
 	}
 	return all
+}
+
+// without returns what has those members of the wildcard left out: nil if it has
+// none of them, so that its part can be the one that all clients share.
+func (s *sotwSession) without(keys map[string]bool) func(string) bool {
+	if !s.withheld { // else there may be members that are gone
+		maps.DeleteFunc(keys, func(key string, _ bool) bool { return s.wild.set.Member(key) == nil })
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return func(key string) bool { return keys[key] }
 }
 
 // setState returns a set's part of a full state. Of subs it notes which it covers.
@@ -107,19 +115,26 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 	return set.set.Full(&set.SetWatch, form, except, changed, look)
 }
 
-// namedBySet returns the names that each set may cover. None is covered yet.
-func (s *sotwSession) namedBySet() map[*setSub][]*nameSub {
-	named := map[*setSub][]*nameSub{}
+// namedBySet returns the names that each set may cover. None is covered yet. An xdstp
+// name is something else than what a wildcard, which belongs to the client's Node,
+// gives under it: the keys of those that tell by themselves are elsewhere.
+func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
+	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for _, sub := range s.named {
 		sub.covered = false
 		if sub.entry == nil {
 			continue
 		}
-		for _, set := range [...]*setSub{s.globOf(sub.asks()), s.wildOf(sub.asks())} {
-			if set != nil {
-				named[set] = append(named[set], sub)
-			}
+		if set := s.globOf(sub.asks()); set != nil {
+			named[set] = append(named[set], sub)
+		}
+		switch set := s.wildOf(sub.asks()); {
+		case set == nil:
+		case !urn.IsName(sub.name()):
+			named[set] = append(named[set], sub)
+		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
+			elsewhere[sub.entry.Key().Name] = true
 		}
 	}
-	return named
+	return named, elsewhere
 }
