@@ -174,7 +174,8 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 	return nil, nil, waits
 }
 
-// overlap returns what the client holds by a set and another one may give too.
+// overlap returns what the client holds by a set, or may hold, and another one may
+// give too, but has not told because the set does.
 func (d *deltaSession) overlap(set *setSub) (held []asked) {
 	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
 		return nil
@@ -189,6 +190,12 @@ func (d *deltaSession) overlap(set *setSub) (held []asked) {
 	for name := range set.initial {
 		add(name, "")
 	}
+	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
+		if m.Resource != nil {
+			add(m.Name, "")
+		}
+		return true
+	})
 	return held
 }
 

@@ -258,9 +258,13 @@ func (c *globClient) contents() map[string]string {
 	return contents
 }
 
-// prune drops what nothing gives that the client wants.
+// prune drops what nothing gives that the client wants. Of what it does not say that
+// it holds, only the glob knows by which it does.
 func (c *globClient) prune() {
 	maps.DeleteFunc(c.held, func(name string, _ heldByModel) bool {
+		if c.silent && !c.wants[globOf(name)] && !c.byOther[name] {
+			return true
+		}
 		return !c.wants[name] && !c.wants[globOf(name)] && !c.wants[cache.Wildcard]
 	})
 }
