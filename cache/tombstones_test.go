@@ -152,8 +152,11 @@ func TestTombstonesAreOfWhatIsGone(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				name := globMember(rapid.IntRange(0, 9).Draw(t, "member"))
 				deltaGlob(c, gone(name))
+				if last = name; went[name] && !there[name] {
+					last = "" // said twice, which may count or not
+				}
 				delete(there, name)
-				went[name], last = true, name
+				went[name] = true
 			},
 			"read": func(t *rapid.T) {
 				since(s, &rapid.SampledFrom(watchers).Draw(t, "watcher").SetWatch, rapid.IntRange(-1, 3).Draw(t, "n"))

@@ -217,7 +217,9 @@ func decode(t tb, form string, r *response) *received {
 		got.errors = append(got.errors, receivedError{name, codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage()})
 	}
 	// The order within a response means nothing.
-	slices.SortStableFunc(got.resources, func(a, b receivedResource) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(got.resources, func(a, b receivedResource) int {
+		return strings.Compare(a.name+a.constraints, b.name+b.constraints)
+	})
 	return got
 }
 
