@@ -32,7 +32,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3: authorities[0].nmae: unknown key (did you mean "name"?)`},
 	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1: Listeners: unknown key (did you mean "listeners"?)`},
 	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
-	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries)`},
+	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries, tombstones)`},
 	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3: admin."a b": unknown key (want address)`},
 	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5: cache.linger: is given twice (first in line 4)`},
 	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3: cache: a key is a list (want text)`},
@@ -52,13 +52,15 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
 	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
-	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
+	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
 	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3: cache.idle_entries: "1.5" is a number (want a whole number)`},
 	{"a tag of one's own", head + "node: {id: !x a}\n", `relay.yaml:3: node.id: a is !x (want text: "a")`},
 
 	// Times, sizes, counts
+	{"no tombstones", head + "cache: {tombstones: {limit: 0}}\n", `relay.yaml:3: cache.tombstones.limit: 0 is out of range (want 1 or more)`},
+	{"tombstones without time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
 	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3: cache.idle_entries: 0 is out of range (want 1 or more)`},
 	{"zero subscriptions", "listeners: [{address: ':18000', limits: {subscriptions: 0, streams: all}}]\n" + authority, `
 relay.yaml:1: listeners[0].limits.subscriptions: 0 is out of range (want 1 or more)
@@ -90,6 +92,7 @@ relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`}
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
 	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
+	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
 	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
 	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1: listeners[0].v2: "yes" is text (want true or false)`},
 	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1: listeners[0].v2: "2" is a number (want true or false)`},
@@ -214,7 +217,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, limits, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, limits, keepalive, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -57,7 +57,7 @@ func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream", "downstream", "integration"} {
+	for _, folder := range []string{"upstream", "downstream", "cache", "integration"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -53,7 +53,10 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 	r := &relay{cfg: cfg, log: log, health: health.NewServer()}
 	router := authority.New(cfg)
 	r.feeders = newFeeders()
-	r.cache = cache.New(r.feeders, cache.Options{Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries})
+	r.cache = cache.New(r.feeders, cache.Options{
+		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries,
+		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
+	})
 	var err error
 	if r.sources, err = newSources(cfg, router, builtIn, r.cache, log); err != nil {
 		return nil, err
