@@ -47,6 +47,8 @@ type result struct {
 	// origin is the name of the topic that has the resource, with the entry's name
 	// if it was inside a collection.
 	origin string
+	// leaf is the topic itself.
+	leaf *leaf
 	// down: it is not to be had, or out of date, because an authority cannot be
 	// reached.
 	down bool
@@ -150,7 +152,7 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	l := e.resolver.leaf(key)
 	l.users[e.follow] = struct{}{}
 	e.used[l] = struct{}{}
-	is := result{State: l.state(), origin: key.Name}
+	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
 	is.down = e.down(key, &is.State)
 	if is.Status != cache.Present || is.Resource.Redirect() == "" {

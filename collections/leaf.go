@@ -12,6 +12,10 @@ type leaf struct {
 	withheld *cache.Resource // see Topics.Watch
 	users    map[*follow]struct{}
 	queued   bool // guarded by Resolver.inbox
+
+	// listed is what listOf was taken apart to, for all who use it.
+	listed *list
+	listOf *cache.Resource
 }
 
 // leaf returns that of a key, new if there is none.
@@ -41,6 +45,14 @@ func (l *leaf) state() cache.State {
 	}
 	l.withheld = nil
 	return st
+}
+
+// list returns the list collection that was found.
+func (r *result) list() *list {
+	if l := r.leaf; l.listOf != r.Resource {
+		l.listOf, l.listed = r.Resource, parseList(r.Resource)
+	}
+	return r.leaf.listed
 }
 
 // refresh has a resource that is not for newcomers asked for anew.
