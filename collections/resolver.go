@@ -2,6 +2,7 @@ package collections
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,8 +66,11 @@ type Resolver struct {
 	leaves  map[cache.Key]*leaf
 	follows map[*follow]struct{} // those to be evaluated
 	changed map[node]struct{}    // those that have something to write
-	// choosing are the follows that have chosen, or may, between alternatives.
+	// choosing are the follows that have chosen, or may, between alternatives; due
+	// those that are to be evaluated again at some time.
 	choosing map[*follow]struct{}
+	due      due
+	loops    map[string]int // how many follows have come upon each, see noteLoops
 }
 
 // note is one call of Start, Refresh or Stop.
@@ -107,6 +111,7 @@ func NewResolver(topics Topics, names Names, o Options) *Resolver {
 		follows:  map[*follow]struct{}{},
 		changed:  map[node]struct{}{},
 		choosing: map[*follow]struct{}{},
+		loops:    map[string]int{},
 	}
 	go r.run()
 	return r
@@ -202,10 +207,11 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 	for _, d := range dirty {
 		d.dirty()
 	}
-	for f := range r.choosing {
-		if reach || f.due(now) {
-			r.follows[f] = struct{}{}
-		}
+	if reach {
+		maps.Copy(r.follows, r.choosing)
+	}
+	for f := r.due.take(now); f != nil; f = r.due.take(now) {
+		r.follows[f] = struct{}{}
 	}
 	updates := map[updateKey]*cache.Update{}
 	r.topics.Hold() // all leaf entries as of one moment
@@ -225,12 +231,10 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 			r.topics.Apply(*u)
 		}
 	}
-	for f := range r.choosing {
-		if !f.dueAt.IsZero() && (!timed || f.dueAt.Sub(now) < next) {
-			next, timed = f.dueAt.Sub(now), true
-		}
+	if len(r.due) == 0 {
+		return 0, false
 	}
-	return next, timed
+	return r.due[0].dueAt.Sub(now), true
 }
 
 type updateKey struct {
@@ -249,7 +253,7 @@ func (r *Resolver) take(n note) {
 	case n.stop:
 	case n.again && old != nil:
 		old.refresh()
-	case old == nil:
+	case !n.again && old == nil:
 		r.nodes[n.key] = r.open(n.key)
 	}
 }
