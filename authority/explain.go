@@ -43,6 +43,11 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && asked != route.Key.Type {
 		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
 	}
+	if route.Scope.Derived != "" {
+		u, _ := urn.ParseURL(route.Key.Name)
+		r.explainDirectives(steps, u)
+		return nil
+	}
 	r.explainSource(steps, route.Scope)
 	return nil
 }

@@ -44,6 +44,8 @@ func (r *relay) observe() error {
 			one(func() int { return r.cache.Stats().Sets })},
 		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
 			one(func() int { return r.cache.Stats().Idle })},
+		{r.metrics.Counter, "xds_relay.collections.loops", "Loops of redirects that were found.",
+			one(r.derived.Loops)},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
 			func() []admin.Sample { return byAuthority(r.sources.switches) }},
