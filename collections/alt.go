@@ -52,7 +52,7 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 	if !c.wanted {
 		return first
 	}
-	passed = append(passed[:len(passed):len(passed)], altMark+alt.String())
+	passed = append(passed[:len(passed):len(passed)], altMark+alt.Key().Name)
 	var second result
 	if len(passed) > e.resolver.depth {
 		second = e.tooDeep(passed)
@@ -81,8 +81,8 @@ func (e *evaluation) decide(c *choice, lost bool, first *result, hysteresis time
 	case lost:
 		c.wanted, c.good = true, time.Time{}
 	case !c.wanted:
-	case !first.known():
-		c.good = time.Time{} // it has not answered yet
+	case !first.known() || first.shaky:
+		c.good = time.Time{} // it has not answered yet, or is going again
 	case c.good.IsZero() && hysteresis > 0:
 		c.good = e.now
 		e.wakeAt(c.good.Add(hysteresis))
@@ -131,40 +131,36 @@ func (e *evaluation) wakeAt(at time.Time) {
 	}
 }
 
-// down says whether a leaf topic is not to be had, or out of date, because its
-// authority cannot be reached.
-func (e *evaluation) down(key cache.Key, is *cache.State) bool {
+// reach says of a leaf topic whether it is down, or shaky: see result.
+func (e *evaluation) reach(key cache.Key, is *cache.State) (down, shaky bool) {
 	if is.Status == cache.Failed {
 		switch is.Err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
-			return true
+			return true, false
 		}
 	}
 	policy := e.resolver.names.Policy(key.Scope.Authority)
 	if !policy.Unreachable {
-		return false
+		return false, false
 	}
-	since, down := e.resolver.names.Unreachable(key.Scope)
-	if !down {
-		return false
-	}
-	if at := since.Add(policy.Grace); at.After(e.now) {
+	since, unreachable := e.resolver.names.Unreachable(key.Scope)
+	if at := since.Add(policy.Grace); unreachable && at.After(e.now) {
 		e.wakeAt(at)
-		return false
+		return false, true
 	}
-	return true
+	return unreachable, false
 }
 
 // and is the failure of both a URL and its alternative.
 func (r *result) and(alt urn.URL, second *result) result {
-	err := cache.Error{Code: codes.Unavailable, Message: "it " + why(r)}
+	err := cache.Error{Code: codes.Unavailable, Message: r.origin + " " + why(r)}
 	switch {
 	case r.Status == cache.Failed:
 		err = *r.Err
 	case second.Status == cache.Failed:
 		err.Code = second.Err.Code
 	}
-	err.Message += fmt.Sprintf("; and its alternative %s %s", alt, why(second))
+	err.Message = clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
 	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}
 }
 

@@ -52,8 +52,8 @@ type result struct {
 	// leaf is the topic itself, nil if there is none.
 	leaf *leaf
 	// down: it is not to be had, or out of date, because an authority cannot be
-	// reached.
-	down bool
+	// reached. shaky: that it cannot be reached is too new to count.
+	down, shaky bool
 }
 
 // follow begins a follow, which is evaluated in this round.
@@ -161,7 +161,7 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
-	is.down = e.down(key, &is.State)
+	is.down, is.shaky = e.reach(key, &is.State)
 	if is.Status != cache.Present || is.Resource.Redirect() == "" {
 		return is
 	}
@@ -196,7 +196,7 @@ func (e *evaluation) redirect(from string, is *result, to urn.URL, typeURL strin
 		return e.tooDeep(passed)
 	}
 	found := e.url(to, typeURL, passed)
-	found.down = found.down || is.down
+	found.down, found.shaky = found.down || is.down, found.shaky || is.shaky
 	if found.Status == cache.Present && found.Err == nil {
 		found.Err = is.Err // a newer redirect could not be had
 	}
@@ -209,7 +209,17 @@ func (e *evaluation) tooDeep(passed []string) result {
 
 // failure is the result of what cannot be obeyed.
 func failure(code codes.Code, format string, args ...any) result {
-	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: fmt.Sprintf(format, args...)}}}
+	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: clip(fmt.Sprintf(format, args...))}}}
+}
+
+// maxMessage bounds an error's words, in bytes: of names there may be many in it.
+const maxMessage = 4 << 10
+
+func clip(s string) string {
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + " ..."
+	}
+	return s
 }
 
 // asState is the state of a name that can mean nothing.
@@ -233,7 +243,7 @@ func (r *result) known() bool { return r.Status == cache.Present || r.Status == 
 // same says whether there is nothing new to somebody who knows r.
 func (r *result) same(is *result) bool {
 	return r.Status == is.Status && r.Resource == is.Resource && r.Beats == is.Beats &&
-		r.origin == is.origin && r.leaf == is.leaf && r.down == is.down && sameError(r.Err, is.Err)
+		r.origin == is.origin && r.leaf == is.leaf && r.down == is.down && r.shaky == is.shaky && sameError(r.Err, is.Err)
 }
 
 // sameError says whether two errors are the same to clients.

@@ -80,7 +80,9 @@ func (l *leaf) inline(e *listEntry) *cache.Resource {
 		if l.inlines == nil {
 			l.inlines = map[*listEntry]*cache.Resource{}
 		}
-		r = e.resource(entryName(l.key.Name, e.name))
+		name := entryName(l.key.Name, e.name)
+		r = e.resource(name)
+		r = r.Renamed(name, r.Version()) // inside too
 		l.inlines[e] = r
 	}
 	return r

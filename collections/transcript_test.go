@@ -32,7 +32,7 @@ import (
 //	down AUTHORITY | up AUTHORITY      it cannot be reached, or can be again
 //	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
 //	wait DURATION
-//	loops                              prints how many there were
+//	loops                              prints how many there have been
 //
 // What derived topics come to say is printed with their names, and with + and -
 // which leaf topics are asked for and given up.
@@ -53,6 +53,7 @@ type player struct {
 	*origins
 	wants map[string]*wanted
 	out   strings.Builder
+	loops bool // are to be printed
 }
 
 func (p *player) play(t *testing.T, d *datadriven.TestData) string {
@@ -114,10 +115,11 @@ func (p *player) do(line string) error {
 		p.resolver.ReachabilityChanged()
 	case "wait":
 		d, err := time.ParseDuration(args[0])
+		p.settle()
 		time.Sleep(d)
 		return err
 	case "loops":
-		fmt.Fprintf(&p.out, "loops: %d\n", p.resolver.Loops())
+		p.loops = true
 	default:
 		return fmt.Errorf("unknown")
 	}
@@ -196,8 +198,16 @@ func (p *player) print() {
 			fmt.Fprintf(&p.out, "%s: %s\n", name, says)
 		}
 	}
+	// Of one topic in the order of events; of several there is none.
+	slices.SortStableFunc(p.news, func(a, b string) int {
+		return strings.Compare(a[strings.IndexByte(a, ' '):], b[strings.IndexByte(b, ' '):])
+	})
 	for _, n := range p.news {
 		fmt.Fprintln(&p.out, n)
 	}
 	p.news = nil
+	if p.loops {
+		fmt.Fprintf(&p.out, "loops: %d\n", p.resolver.Loops())
+		p.loops = false
+	}
 }
