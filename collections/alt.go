@@ -81,7 +81,7 @@ func (e *evaluation) decide(c *choice, lost bool, first *result, hysteresis time
 	case lost:
 		c.wanted, c.good = true, time.Time{}
 	case !c.wanted:
-	case !first.known() || first.shaky:
+	case first.Status == cache.Requested || first.shaky:
 		c.good = time.Time{} // it has not answered yet, or is going again
 	case c.good.IsZero() && hysteresis > 0:
 		c.good = e.now

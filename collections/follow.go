@@ -237,9 +237,6 @@ func asState(err error) cache.State {
 // shortType is the part of a type URL that names have.
 func shortType(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// known says that there is an answer.
-func (r *result) known() bool { return r.Status == cache.Present || r.Status == cache.Absent }
-
 // same says whether there is nothing new to somebody who knows r.
 func (r *result) same(is *result) bool {
 	return r.Status == is.Status && r.Resource == is.Resource && r.Beats == is.Beats &&

@@ -2,7 +2,6 @@ package collections
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -121,13 +120,14 @@ type origins struct {
 // known are the authorities that are configured.
 var known = []string{"a", "b", "c", "d"}
 
-func newOrigins(t *testing.T) *origins {
+func newOrigins(t *testing.T, opts Options) *origins {
 	o := &origins{
 		T: t, says: map[string]cache.Change{}, asked: map[cache.Key]bool{},
 		downs: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
 	}
 	o.cache = cache.New(o, cache.Options{IdleEntries: 1000})
-	o.resolver = NewResolver(o.cache, o, Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	opts.Log = slog.New(slog.DiscardHandler)
+	o.resolver = NewResolver(o.cache, o, opts)
 	return o
 }
 

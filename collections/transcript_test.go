@@ -42,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
-			p := &player{origins: newOrigins(t), wants: map[string]*wanted{}}
+			p := &player{origins: newOrigins(t, Options{}), wants: map[string]*wanted{}}
 			defer p.close()
 			datadriven.RunTest(t, path, p.play)
 		})
