@@ -22,7 +22,8 @@ import (
 // come by.
 func TestDerivedEntriesAreWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		steps := rapid.SliceOfN(rapid.Custom(drawStep), 1, 40).Draw(rt, "steps")
+		const few, many = 50, 100
+		steps := rapid.SliceOfN(rapid.Custom(drawStep), few, many).Draw(rt, "steps")
 		var wrong []string
 		synctest.Test(t, func(t *testing.T) { wrong = playModel(t, steps) })
 		if len(wrong) > 0 {
@@ -143,6 +144,7 @@ func playModel(t *testing.T, steps []string) (wrong []string) {
 			return append(wrong, "the steps were\n"+strings.Join(steps[:i+1], "\n"))
 		}
 	}
+	p.leave(p.wants)
 	return nil
 }
 

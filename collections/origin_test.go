@@ -131,6 +131,22 @@ func newOrigins(t *testing.T, opts Options) *origins {
 	return o
 }
 
+// leave ends all subscriptions: then nothing is asked for, and nothing remembered.
+func (o *origins) leave(all map[string]*wanted) {
+	for _, w := range all {
+		o.cache.Unwatch(w)
+	}
+	o.settle()
+	r := o.resolver
+	if left := len(r.nodes) + len(r.leaves) + len(r.follows) + len(r.changed) + len(r.choosing) + len(r.due) + len(r.loops); left > 0 {
+		o.Errorf("of what nobody wants any more, the resolver remembers %d nodes, %d leaves, %d and %d follows, %d choices, %d times and %d loops",
+			len(r.nodes), len(r.leaves), len(r.follows), len(r.changed), len(r.choosing), len(r.due), len(r.loops))
+	}
+	if len(o.asked) > 0 {
+		o.Errorf("nobody wants anything, and asked for are %v", o.asked)
+	}
+}
+
 func (o *origins) close() {
 	o.cache.Close()
 	o.resolver.Close()
@@ -273,6 +289,7 @@ type wanted struct {
 	cache.Watch
 	entry *cache.Entry
 	last  string
+	quiet bool
 }
 
 // Changed implements cache.Watcher.

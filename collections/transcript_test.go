@@ -45,6 +45,7 @@ func TestTranscripts(t *testing.T) {
 			p := &player{origins: newOrigins(t, Options{}), wants: map[string]*wanted{}}
 			defer p.close()
 			datadriven.RunTest(t, path, p.play)
+			p.leave(p.wants)
 		})
 	})
 }
@@ -82,7 +83,8 @@ func (p *player) do(line string) error {
 		return err
 	case "want":
 		if len(args) > 1 {
-			p.want(long(args[0]))
+			p.wants[rest] = p.want(long(args[0]))
+			p.wants[rest].quiet = true
 			return nil
 		}
 		p.wants[args[0]] = p.want(long(args[0]))
@@ -193,7 +195,7 @@ func (p *player) entry(e string) []byte {
 func (p *player) print() {
 	for _, name := range slices.Sorted(maps.Keys(p.wants)) {
 		w := p.wants[name]
-		if says := w.says(); says != w.last {
+		if says := w.says(); says != w.last && !w.quiet {
 			w.last = says
 			fmt.Fprintf(&p.out, "%s: %s\n", name, says)
 		}
