@@ -6,6 +6,8 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/collections"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -13,24 +15,34 @@ import (
 // authorities, and how its part of the feeding goes with that of the scopes.
 
 // leafNames implements collections.Names.
-type leafNames struct{ router *authority.Router }
+type leafNames struct {
+	router *authority.Router
+	reach  *failover.Reach
+}
 
 // Key implements collections.Names.
 func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 	return xdstpKey(n.router.Leaf, typeURL, name)
 }
 
-// defaultHysteresis is how long the primary of an alternative must have been there
-// again before it is used again.
-const defaultHysteresis = 5 * time.Second
-
 // Policy implements collections.Names.
-func (n leafNames) Policy(string) collections.Policy {
-	return collections.Policy{Hysteresis: defaultHysteresis}
+func (n leafNames) Policy(authority string) collections.Policy {
+	a, ok := n.router.Source(cache.Scope{Authority: authority})
+	if !ok {
+		return collections.Policy{}
+	}
+	return collections.Policy{
+		Unreachable: a.Failover.Policy == configs.PolicyUnreachable,
+		Grace:       a.Failover.Grace,
+		Hysteresis:  a.Failover.Hysteresis,
+		NotFound:    a.Failover.NotFound,
+	}
 }
 
 // Unreachable implements collections.Names.
-func (n leafNames) Unreachable(cache.Scope) (since time.Time, down bool) { return time.Time{}, false }
+func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
+	return n.reach.Unreachable(fedBy(scope))
+}
 
 // joinAll joins the scopes in which the resource under a key may be found.
 func (n *clientNames) joinAll(k cache.Key) {

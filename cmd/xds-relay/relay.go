@@ -61,7 +61,8 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
-	r.derived = collections.NewResolver(r.cache, leafNames{router}, collections.Options{Log: log})
+	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Log: log})
+	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.feeders.derived = r.derived
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
