@@ -19,6 +19,7 @@ var transcripts = []string{
 	"downstream/testdata/*/*.txt",
 	"upstream/testdata/*.txt",
 	"failover/testdata/*/*.txt",
+	"collections/testdata/*.txt",
 	"cmd/xds-relay/testdata/crossing/*/*.txt",
 }
 
