@@ -13,11 +13,9 @@ type leaf struct {
 	users    map[*follow]struct{}
 	queued   bool // guarded by Resolver.inbox
 
-	// listed is what listOf was taken apart to, and inlines its entries as
-	// resources, for all who use them.
-	listed  *list
-	listOf  *cache.Resource
-	inlines map[*listEntry]*cache.Resource
+	// listed is what listOf was taken apart to, for all who use it.
+	listed *list
+	listOf *cache.Resource
 }
 
 // leaf returns that of a key, and whether it is new.
@@ -66,26 +64,25 @@ func (l *leaf) refresh() {
 
 // list returns the list collection that was found.
 func (r *result) list() *list {
-	if l := r.leaf; l.listOf != r.Resource {
-		l.listOf, l.listed, l.inlines = r.Resource, parseList(r.Resource), nil
+	l := r.leaf
+	switch {
+	case l.listed == nil:
+		l.listOf, l.listed = r.Resource, parseList(r.Resource)
+	case l.listOf != r.Resource:
+		l.listOf, l.listed = r.Resource, parseListAfter(r.Resource, l.listed)
 	}
-	return r.leaf.listed
+	return l.listed
 }
 
 // inline returns an inline entry of the list collection, which has a name and is no
 // redirect, as a resource.
 func (l *leaf) inline(e *listEntry) *cache.Resource {
-	r := l.inlines[e]
-	if r == nil {
-		if l.inlines == nil {
-			l.inlines = map[*listEntry]*cache.Resource{}
-		}
+	if e.made == nil {
 		name := entryName(l.key.Name, e.name)
-		r = e.resource(name)
-		r = r.Renamed(name, r.Version()) // inside too
-		l.inlines[e] = r
+		r := e.resource(name)
+		e.made = r.Renamed(name, r.Version()) // inside too
 	}
-	return r
+	return e.made
 }
 
 // Changed implements cache.Watcher.

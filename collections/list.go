@@ -1,6 +1,7 @@
 package collections
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // TP1: "List". What is in a list collection, of whatever type: all of them are
 // repeated CollectionEntry resources = 1.
 
-// list is a list collection's content. It does not change.
+// list is a list collection's content.
 type list struct {
 	entries []listEntry
 	// named has the indexes of the inline entries that have a name.
@@ -40,6 +41,9 @@ type listEntry struct {
 	name, version string
 	typeURL       string
 	value         []byte // part of the collection's own
+	raw           []byte // all of it
+	// made is the value as a resource, once somebody has asked for that by name.
+	made *cache.Resource
 	// err says why the entry is none. It may have a name nevertheless.
 	err *cache.Error
 }
@@ -61,12 +65,30 @@ const (
 
 // parseList takes a list collection apart. A bad entry is an error of that entry
 // only.
-func parseList(r *cache.Resource) *list {
+func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
+
+// parseListAfter is parseList of one that comes after another: what is the same is
+// taken from that.
+func parseListAfter(r *cache.Resource, before *list) *list {
 	l := &list{}
+	next := 0 // in before.entries
 	err := eachBytes(r.Value(), func(num protowire.Number, b []byte) error {
-		if num == listResources {
-			l.add(parseListEntry(b))
+		if num != listResources {
+			return nil
 		}
+		const ahead = 2 // one may be missing now
+		for i := next; i < min(next+ahead, len(before.entries)); i++ {
+			if e := before.entries[i]; e.err == nil && bytes.Equal(e.raw, b) {
+				next = i + 1
+				l.add(e.again(b), nil)
+				return nil
+			}
+		}
+		e, err := parseListEntry(b)
+		if i, ok := before.named[e.name]; ok {
+			next = i + 1
+		}
+		l.add(e, err)
 		return nil
 	})
 	if err != nil {
@@ -110,9 +132,20 @@ func (e *listEntry) resource(name string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
 }
 
+// again returns the entry as it is in another collection, whose bytes it shares then:
+// those of the one before are not to be kept for it.
+func (e listEntry) again(raw []byte) listEntry {
+	if at := bytes.Index(raw, e.value); at >= 0 && e.value != nil {
+		e.value = raw[at : at+len(e.value)]
+	}
+	e.raw = raw
+	return e
+}
+
 // parseListEntry parses a CollectionEntry. Of a oneof the last on the wire counts,
 // and what comes of one message in several pieces is their concatenation.
 func parseListEntry(b []byte) (e listEntry, err error) {
+	e.raw = b
 	var locator, inline []byte
 	is := protowire.Number(0)
 	err = eachBytes(b, func(num protowire.Number, b []byte) error {

@@ -2,6 +2,7 @@ package collections
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -219,6 +220,58 @@ func TestListCollectionIsWhatItsMessageSays(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A collection that comes after another is what it would be by itself, and what is
+// the same in both is taken apart, and made a resource, once.
+func TestListCollectionAfterAnother(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(label string) (entries [][]byte) {
+			for _, n := range rapid.SliceOfN(rapid.IntRange(0, 9), 0, 8).Draw(rt, label) {
+				name := fmt.Sprint(n % 4)
+				switch {
+				case n == 0:
+					entries = append(entries, inlineEntry(t, "", "1", cluster(t, "anonymous")))
+				case n == 1:
+					entries = append(entries, inlineEntry(t, "bad", "1", nil))
+				case n < 4:
+					entries = append(entries, locatorEntry(t, "xdstp://a/envoy.config.cluster.v3.Cluster/"+name))
+				default:
+					entries = append(entries, inlineEntry(t, name, fmt.Sprint(n), cluster(t, name)))
+				}
+			}
+			return entries
+		}
+		before, entries := parseList(collection("c", draw("before")...)), draw("after")
+		for i := range before.entries {
+			if e := &before.entries[i]; e.name != "" && e.err == nil {
+				e.made = e.resource(e.name)
+			}
+		}
+		l, want := parseListAfter(collection("c", entries...), before), parseList(collection("c", entries...))
+		if l.describe() != want.describe() || !maps.Equal(l.named, want.named) {
+			rt.Fatalf("after another it is\n%sand by itself\n%s", l.describe(), want.describe())
+		}
+		for i, e := range l.entries {
+			if string(e.value) != string(want.entries[i].value) {
+				rt.Fatalf("entry %d has value %q, want %q", i, e.value, want.entries[i].value)
+			}
+			if e.made != nil && (e.made.Name() != e.name || e.made.Version() != e.version || string(e.made.Value()) != string(e.value)) {
+				rt.Fatalf("entry %d is not the resource that was made of another", i)
+			}
+		}
+	})
+
+	x, y, z := inlineEntry(t, "x", "1", cluster(t, "x")), inlineEntry(t, "y", "1", cluster(t, "y")), inlineEntry(t, "z", "1", cluster(t, "z"))
+	before := parseList(collection("c", x, y, z))
+	made := before.entries[2].resource("z")
+	before.entries[2].made = made
+	for _, after := range [][][]byte{{x, y, z}, {z}, {y, z}, {inlineEntry(t, "x", "2", cluster(t, "x")), y, z}, {x, y, inlineEntry(t, "new", "1", cluster(t, "new")), z}} {
+		l := parseListAfter(collection("c", after...), before)
+		if got := l.entry("z").made; got != made && len(after) > 1 {
+			t.Errorf("of %d entries the last one, which is the same, is made anew", len(after))
+		}
+	}
 }
 
 func FuzzListCollection(f *testing.F) {

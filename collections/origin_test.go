@@ -246,7 +246,7 @@ func (o *origins) reach(authority string, down bool) {
 // settle waits until there is nothing more to do.
 func (o *origins) settle() {
 	for {
-		time.Sleep(1) // of nothing but what is due by now
+		time.Sleep(time.Nanosecond) // so that what is due by now is done
 		synctest.Wait()
 		o.mu.Lock()
 		unread := o.unread

@@ -214,11 +214,15 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		r.follows[f] = struct{}{}
 	}
 	updates := map[updateKey]*cache.Update{}
-	r.topics.Hold() // all leaf entries as of one moment
-	for len(r.follows) > 0 {
+	r.topics.Hold() // all leaf entries as of one moment, unless they are very many
+	for n := 1; len(r.follows) > 0; {
 		for f := range r.follows {
 			delete(r.follows, f)
 			f.evaluate(now)
+			if n++; n%perHold == 0 {
+				r.topics.Release()
+				r.topics.Hold()
+			}
 		}
 	}
 	for n := range r.changed {
@@ -236,6 +240,9 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 	}
 	return r.due[0].dueAt.Sub(now), true
 }
+
+// perHold is how many follows are evaluated without letting updates be stored.
+const perHold = 1000
 
 type updateKey struct {
 	scope   cache.Scope
