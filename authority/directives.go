@@ -34,6 +34,7 @@ func (r *Router) derived(name string, u urn.URL) (Route, error) {
 	if !r.anyKnown(u) {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
 	}
+	u = u.Map(r.withPolicies)
 	if entry, ok := u.Entry(); ok {
 		if key.Type, ok = strings.CutSuffix(key.Type, collection); !ok {
 			return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: "entry=" + entry,
@@ -42,6 +43,19 @@ func (r *Router) derived(name string, u urn.URL) (Route, error) {
 	}
 	key.Name = u.String()
 	return Route{Scope: cache.Scope{Authority: key.Authority, Derived: cache.Resolved}, Key: key}, nil
+}
+
+// withPolicies is the key of what an authority is asked for. What lacks a parameter
+// stays as it is, and cannot be had.
+func (r *Router) withPolicies(key urn.Key) urn.Key {
+	i, ok := r.find(key.Authority)
+	if !ok {
+		return key
+	}
+	if asked, err := withPolicy(r.authorities[i].ContextParameters, key.Name, key); err == nil {
+		return asked
+	}
+	return key
 }
 
 // anyKnown says whether the authority of a URL, or of one of its alternatives, is

@@ -33,9 +33,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if err != nil {
 		return err
 	}
-	i, _ := r.find(route.Scope.Authority)
-	if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
-		fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+	if i, ok := r.find(route.Scope.Authority); ok && route.Scope.Derived == "" {
+		if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
+			fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+		}
 	}
 	if route.Key.Name != name {
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)

@@ -108,3 +108,27 @@ func (p *parts) directive(name string) (value string, ok bool) {
 	}
 	return "", false
 }
+
+// Map returns the URL with other names in the place of its own and those of its
+// alternatives: what f makes of each.
+func (u URL) Map(f func(Key) Key) URL {
+	name := f(u.key).Name
+	alt, hasAlt := u.Alt()
+	entry, hasEntry := u.Entry()
+	sep := "#"
+	if hasAlt {
+		name += sep + altDirective + "=" + string(escape(nil, alt.Map(f).name, inDirective))
+		sep = ","
+	}
+	if hasEntry {
+		name += sep + entryDirective + "=" + entry
+	}
+	if name == u.name {
+		return u
+	}
+	mapped, err := ParseURL(name)
+	if err != nil {
+		return u // f made something that is no name
+	}
+	return mapped
+}
