@@ -19,6 +19,9 @@ import (
 // where the steps end.
 func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error) {
 	var steps strings.Builder
+	if r.explainView(&steps, node, typeURL, name) {
+		return steps.String(), nil
+	}
 	if urn.IsName(name) {
 		err := r.explainXdstp(&steps, typeURL, name)
 		return steps.String(), err
@@ -95,7 +98,7 @@ func (r *Router) explainSource(steps *strings.Builder, scope cache.Scope) {
 	fmt.Fprintf(steps, "\nfed by %s\n", describeSource(a))
 }
 
-// Describe says what each authority and each rule does, one per line.
+// Describe says what each authority, each rule and each view does, one per line.
 func (r *Router) Describe() string {
 	var b strings.Builder
 	for i, a := range r.authorities {
@@ -127,6 +130,7 @@ func (r *Router) Describe() string {
 	if !always {
 		b.WriteString("old_style_names: any other client is refused, except for xdstp names\n")
 	}
+	r.describeViews(&b)
 	return b.String()
 }
 

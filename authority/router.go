@@ -42,6 +42,8 @@ type Router struct {
 	suffixes    map[string]int
 	authorities []configs.Authority
 	rules       []configs.Rule
+	views       []configs.View
+	viewsOf     viewIndex
 }
 
 // New returns a router for cfg, which comes from configs.Load or
@@ -52,6 +54,8 @@ func New(cfg *configs.Config) *Router {
 		suffixes:    map[string]int{},
 		authorities: cfg.Authorities,
 		rules:       cfg.OldStyleNames,
+		views:       cfg.Views,
+		viewsOf:     newViewIndex(cfg.Views),
 	}
 	for i, a := range cfg.Authorities {
 		if suffix, ok := strings.CutPrefix(a.Name, "*"); ok {
