@@ -48,7 +48,7 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 	c := e.choice(u)
 	policy := e.resolver.names.Policy(u.Key().Authority)
 	lost := first.down || policy.NotFound && first.Status == cache.Absent
-	e.decide(c, lost, &first, policy.Hysteresis)
+	e.wakeAt(c.decide(lost, first.Status != cache.Requested && !first.shaky, policy.Hysteresis, e.now))
 	if !c.wanted {
 		return first
 	}
@@ -75,22 +75,24 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 }
 
 // decide decides between a URL and its alternative. lost: the alternative is to take
-// its place.
-func (e *evaluation) decide(c *choice, lost bool, first *result, hysteresis time.Duration) {
+// its place; answered: there is an answer from the URL itself, which is to last. It
+// returns when to decide again, zero for never.
+func (c *choice) decide(lost, answered bool, hysteresis time.Duration, now time.Time) (again time.Time) {
 	switch {
 	case lost:
 		c.wanted, c.good = true, time.Time{}
 	case !c.wanted:
-	case first.Status == cache.Requested || first.shaky:
+	case !answered:
 		c.good = time.Time{} // it has not answered yet, or is going again
 	case c.good.IsZero() && hysteresis > 0:
-		c.good = e.now
-		e.wakeAt(c.good.Add(hysteresis))
-	case e.now.Sub(c.good) < hysteresis:
-		e.wakeAt(c.good.Add(hysteresis))
+		c.good = now
+		return now.Add(hysteresis)
+	case now.Sub(c.good) < hysteresis:
+		return c.good.Add(hysteresis)
 	default:
 		*c = choice{}
 	}
+	return time.Time{}
 }
 
 // choice returns what is remembered of the choice between a URL and its alternative.
@@ -121,34 +123,36 @@ func (f *follow) endChoices(but map[string]bool) {
 		return
 	}
 	f.choices = nil
-	delete(f.resolver.choosing, f)
+	if !f.reaches {
+		delete(f.resolver.choosing, f)
+	}
 }
 
-// wakeAt has the follow evaluated again at that time, or before.
+// wakeAt has the follow evaluated again at that time, zero for never, or before.
 func (e *evaluation) wakeAt(at time.Time) {
-	if e.again.IsZero() || at.Before(e.again) {
+	if !at.IsZero() && (e.again.IsZero() || at.Before(e.again)) {
 		e.again = at
 	}
 }
 
-// reach says of a leaf topic whether it is down, or shaky: see result.
-func (e *evaluation) reach(key cache.Key, is *cache.State) (down, shaky bool) {
-	if is.Status == cache.Failed {
-		switch is.Err.Code {
+// reach says of a leaf topic whether it is down, or shaky (see result), and when that
+// may be another for no other reason than the time, zero for never.
+func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (down, shaky bool, again time.Time) {
+	if status == cache.Failed {
+		switch err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
-			return true, false
+			return true, false, time.Time{}
 		}
 	}
-	policy := e.resolver.names.Policy(key.Scope.Authority)
+	policy := r.names.Policy(key.Scope.Authority)
 	if !policy.Unreachable {
-		return false, false
+		return false, false, time.Time{}
 	}
-	since, unreachable := e.resolver.names.Unreachable(key.Scope)
-	if at := since.Add(policy.Grace); unreachable && at.After(e.now) {
-		e.wakeAt(at)
-		return false, true
+	since, unreachable := r.names.Unreachable(key.Scope)
+	if at := since.Add(policy.Grace); unreachable && at.After(now) {
+		return false, true, at
 	}
-	return unreachable, false
+	return unreachable, false, time.Time{}
 }
 
 // and is the failure of both a URL and its alternative.

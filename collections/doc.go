@@ -14,7 +14,11 @@
 //	          there is no graph to be kept, and a loop is a name met twice on the way
 //	choice    what is remembered from one evaluation to the next: which of a URL and
 //	          its alternative is in use, and since when it could be the other
-//	node      a derived topic: an entry is one follow, a set is many
+//	source    where members of a set come from: a glob, a list collection, either with
+//	          an alternative, or a single member, which is a follow. It offers them
+//	          and what has changed of them, so that one change costs the work of one
+//	union     the members of several sources; of two of one name the first source's
+//	node      a derived topic: an entry is one follow, a set is a union
 //
 // An evaluation has at most Options.Depth redirects and alternatives in a row, so it
 // ends, whatever control planes say; and it is over when it has come upon a loop.

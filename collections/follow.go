@@ -25,7 +25,10 @@ type follow struct {
 	choices map[string]*choice // between alternatives, by URL
 	loops   []string           // that the last evaluation met, see noteLoops
 	dueAt   time.Time          // when to evaluate again, zero for never
-	place   int                // in Resolver.due, from 1; 0 if it is not there
+	// reaches: whether its authorities can be reached is of interest also if there is
+	// no choice.
+	reaches bool
+	place   int // in Resolver.due, from 1; 0 if it is not there
 }
 
 // target is where a follow begins.
@@ -161,7 +164,9 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
-	is.down, is.shaky = e.reach(key, &is.State)
+	var again time.Time
+	is.down, is.shaky, again = e.resolver.reach(key, is.Status, is.Err, e.now)
+	e.wakeAt(again)
 	if is.Status != cache.Present || is.Resource.Redirect() == "" {
 		return is
 	}

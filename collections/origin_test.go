@@ -126,7 +126,9 @@ func newOrigins(t *testing.T, opts Options) *origins {
 		downs: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
 	}
 	o.cache = cache.New(o, cache.Options{IdleEntries: 1000})
-	opts.Log = slog.New(slog.DiscardHandler)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
 	o.resolver = NewResolver(o.cache, o, opts)
 	return o
 }
@@ -262,7 +264,7 @@ func (o *origins) settle() {
 			asked := o.asked[k]
 			o.mu.Unlock()
 			switch {
-			case !asked, !ok && !down:
+			case !asked, !ok && !down, k.IsSet():
 				continue
 			case down:
 				c = cache.Change{Name: k.Name, Err: &cache.Error{Code: codes.Unavailable, Message: k.Scope.Authority + " is down"}}

@@ -37,6 +37,8 @@ type Options struct {
 	// Depth is how many redirects and alternatives in a row are followed: 10 by
 	// default.
 	Depth int
+	// Views are what views are made of, by Scope.Derived.
+	Views map[string]View
 	Log   *slog.Logger
 }
 
@@ -71,6 +73,7 @@ type Resolver struct {
 	choosing map[*follow]struct{}
 	due      due
 	loops    map[string]int // how many follows have come upon each, see noteLoops
+	sets     *sets
 }
 
 // note is one call of Start, Refresh or Stop.
@@ -112,6 +115,7 @@ func NewResolver(topics Topics, names Names, o Options) *Resolver {
 		changed:  map[node]struct{}{},
 		choosing: map[*follow]struct{}{},
 		loops:    map[string]int{},
+		sets:     newSets(o.Views),
 	}
 	go r.run()
 	return r
@@ -214,8 +218,10 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		r.follows[f] = struct{}{}
 	}
 	updates := map[updateKey]*cache.Update{}
-	r.topics.Hold() // all leaf entries as of one moment, unless they are very many
-	for n := 1; len(r.follows) > 0; {
+	r.topics.Hold() // all leaf topics as of one moment, unless they are very many
+	r.sets.look(now, reach)
+	for n := 1; len(r.follows)+len(r.sets.steps) > 0; {
+		r.takeSteps(now)
 		for f := range r.follows {
 			delete(r.follows, f)
 			f.evaluate(now)
@@ -230,15 +236,16 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		r.write(n, updates)
 	}
 	r.topics.Release()
+	r.tellClashes()
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
 			r.topics.Apply(*u)
 		}
 	}
-	if len(r.due) == 0 {
-		return 0, false
+	if len(r.due) > 0 {
+		next, timed = r.due[0].dueAt.Sub(now), true
 	}
-	return r.due[0].dueAt.Sub(now), true
+	return r.sets.next(now, next, timed)
 }
 
 // perHold is how many follows are evaluated without letting updates be stored.
@@ -267,6 +274,15 @@ func (r *Resolver) take(n note) {
 
 // open makes the node of a derived topic.
 func (r *Resolver) open(k cache.Key) node {
+	view, isView := r.sets.views[k.Scope.Derived]
+	switch {
+	case isView && k.IsSet():
+		return newViewNode(r, k, view)
+	case isView:
+		return newListNode(r, k, view)
+	case k.IsSet():
+		return newResolvedNode(r, k)
+	}
 	return newEntryNode(r, k)
 }
 
