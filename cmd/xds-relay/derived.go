@@ -59,6 +59,20 @@ func (n *clientNames) joinAll(k cache.Key) {
 	}
 }
 
+// viewsOf are the views by the scopes of their topics.
+func viewsOf(cfg *configs.Config) map[string]collections.View {
+	views := map[string]collections.View{}
+	for i, v := range cfg.Views {
+		view := collections.View{Rename: v.Rename}
+		for _, collection := range v.Collections {
+			u, _ := urn.ParseURL(collection) // the configuration was checked
+			view.Collections = append(view.Collections, u)
+		}
+		views[authority.ViewScope(i)] = view
+	}
+	return views
+}
+
 // startDerived begins a derived topic. One of old-style names stands for clients
 // with a Node until it ends, which may be after they have gone: its leaf topics are
 // to be asked for with that Node whenever they are asked for.

@@ -23,6 +23,8 @@ type clientNames struct {
 	feeders *feeders
 	node    *corev3.Node
 	log     *slog.Logger
+	// views says which views are for the client.
+	views authority.ViewMatcher
 	// oldStyle has the scope of old-style names by type URL: it depends on
 	// nothing else, and is worked out once.
 	oldStyle map[string]oldStyleScope
@@ -41,6 +43,14 @@ type oldStyleScope struct {
 
 // Key implements downstream.Names.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
+	if k, ok := n.router.View(typeURL, name, n.views); ok {
+		if n.through.Relay {
+			for _, of := range n.router.ViewSources(k.Scope) {
+				n.join(of)
+			}
+		}
+		return k, nil
+	}
 	if !urn.IsName(name) {
 		scope, err := n.scope(typeURL)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err

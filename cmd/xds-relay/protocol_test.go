@@ -20,6 +20,7 @@ var transcripts = []string{
 	"upstream/testdata/*.txt",
 	"failover/testdata/*/*.txt",
 	"collections/testdata/*.txt",
+	"collections/testdata/sets/*.txt",
 	"cmd/xds-relay/testdata/crossing/*/*.txt",
 }
 

@@ -61,13 +61,13 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
-	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Log: log})
+	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Views: viewsOf(cfg), Log: log})
 	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.feeders.derived = r.derived
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
 			router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{},
-			through: through, chains: r.sources.chains,
+			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
 		}
 	}
 	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})
