@@ -29,7 +29,10 @@ type Config struct {
 	// partition. The first rule that matches a client decides. Without rules
 	// only xdstp names are served.
 	OldStyleNames []Rule `mapstructure:"old_style_names"`
-	Cache         Cache  `mapstructure:"cache"`
+	// Views are sets and collections that are put together of others. The first
+	// that matches what a client asks for decides.
+	Views []View `mapstructure:"views"`
+	Cache Cache  `mapstructure:"cache"`
 
 	source source
 }

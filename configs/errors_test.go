@@ -15,6 +15,9 @@ const (
 	authority = "authorities: [{name: cp, directory: .}]\n"
 )
 
+// viewed are collections of clusters.
+const viewed = "collections: ['xdstp://cp/envoy.config.cluster.v3.Cluster/*']"
+
 // Every mistake, by all that is said about it.
 var mistakes = []struct {
 	name, yaml, want string
@@ -25,7 +28,7 @@ var mistakes = []struct {
 	{"an empty document", "# nothing\n", `
 relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
 relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, cache)`},
+	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, cache)`},
 	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
@@ -188,6 +191,35 @@ relay.yaml:6: old_style_names[2]: can never match, because old_style_names[0] al
 	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
 	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: 1 is a number (want text: "1")`},
 
+	// Views
+	{"a view of nothing", head + "views: [{}]\n", `
+relay.yaml:3: views[0].match: missing (want a type and wildcard: true, or a glob, or a list)
+relay.yaml:3: views[0].collections: missing (want at least one URL of a list or a glob collection)`},
+	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: says not what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
+	{"a view of a wildcard of no type", head + "views: [{match: {wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: missing (want the type of the wildcard: one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of an unknown type", head + "views: [{match: {type: clusters, wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: unknown type "clusters" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of no wildcard", head + "views: [{match: {type: cluster, wildcard: false}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.wildcard: is false (want true, or no such key and a glob or a list)`},
+	{"a view of two", head + "views: [{match: {type: cluster, wildcard: true, glob: 'xdstp://f/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: has wildcard and glob (want one of them)`},
+	{"a view of a glob with a type", head + "views: [{match: {type: cluster, glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: goes with wildcard (want no such key: the glob has its type in its name)`},
+	{"a view of a glob that is none", head + "views: [{match: {glob: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: "xdstp://f/T/a" is not the name of a glob collection, xdstp://authority/type/.../*`},
+	{"a view of a glob with directives", head + "views: [{match: {glob: 'xdstp://f/T/*#alt=xdstp://g/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: xdstp name "xdstp://f/T/*#alt=xdstp://g/T/*": directives on a resource name "#alt=xdstp://g/T/*" (want none, or %23 for a # in the name) at offset 13`},
+	{"a view of a list that is none", head + "views: [{match: {list: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "xdstp://f/T/a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view of an old-style name", head + "views: [{match: {list: a}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view with a bad condition", head + "views: [{match: {type: cluster, wildcard: true}, when: node.id, " + viewed + "}]\n", `relay.yaml:3: views[0].when: gives string (want bool)`},
+	{"a view that renames what has no directory", head + "views: [{match: {type: cluster, wildcard: true}, rename: true, " + viewed + "}]\n", `relay.yaml:3: views[0].rename: is for views of a glob, which give members a directory (want no such key)`},
+	{"a view of what is no collection", head + "views:\n- match: {type: T.x, wildcard: true}\n  collections:\n  - a\n  - 1\n  - xdstp://cp\n  - xdstp://cp/T.x/a\n  - xdstp://cp/T.xCollection/a#entry=b\n  - xdstp://cp/T.y/*\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n  - xdstp://cp/T.x/a%2A\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n", `
+relay.yaml:6: views[0].collections[0]: "a" is not an xdstp URL (want one of a list or a glob collection)
+relay.yaml:7: views[0].collections[1]: 1 is a number (want text: "1")
+relay.yaml:8: views[0].collections[2]: xdstp name "xdstp://cp": no resource type (want xdstp://authority/type/id) at offset 10
+relay.yaml:9: views[0].collections[3]: "xdstp://cp/T.x/a" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:10: views[0].collections[4]: "xdstp://cp/T.xCollection/a#entry=b" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:11: views[0].collections[5]: "xdstp://cp/T.y/*" is of type T.y (want T.x for a glob or T.xCollection for a list, as in match)
+relay.yaml:12: views[0].collections[6]: "cq" is not in authorities (did you mean "cp"?)
+relay.yaml:13: views[0].collections[7]: "xdstp://cp/T.x/a*" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:14: views[0].collections[8]: "xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a" is already views[0].collections[6] (want each once)`},
+	{"a view after one for all", head + "views:\n- {match: {type: cluster, wildcard: true}, " + viewed + "}\n- {match: {type: cds, wildcard: true}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1]: can never match, because views[0] matches the same for every client (want that view later)`},
+	{"a view with the same condition", head + "views:\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a%2Ab/*'}, when: node.id == 'a', " + viewed + "}\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a*b/*'}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1].when: can never match, because views[0] matches the same under the same condition (want another one)`},
+
 	// One mistake hides no other, and is told once.
 	{"all at once", `
 listeners:
@@ -270,7 +302,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, cache)", file)
+	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, cache)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -298,6 +330,9 @@ func FuzzParse(f *testing.F) {
 			for i := range c.OldStyleNames {
 				_, _ = c.OldStyleNames[i].Matches(nil, "")
 				_, _ = c.OldStyleNames[i].PartitionOf(nil, "")
+			}
+			for i := range c.Views {
+				_, _ = c.Views[i].Matches(nil)
 			}
 		}
 		if err != nil && err.Error() == "" {

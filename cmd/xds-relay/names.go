@@ -23,6 +23,8 @@ type clientNames struct {
 	feeders *feeders
 	node    *corev3.Node
 	log     *slog.Logger
+	// views says which views are for the client.
+	views authority.ViewMatcher
 	// oldStyle has the scope of old-style names by type URL: it depends on
 	// nothing else, and is worked out once.
 	oldStyle map[string]oldStyleScope
@@ -41,22 +43,38 @@ type oldStyleScope struct {
 
 // Key implements downstream.Names.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
+	if k, ok := n.router.View(typeURL, name, n.views); ok {
+		if n.through.Relay {
+			for _, of := range n.router.ViewSources(k.Scope) {
+				n.join(of)
+			}
+		}
+		return k, nil
+	}
 	if !urn.IsName(name) {
 		scope, err := n.scope(typeURL)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}
-	route, err := n.router.Xdstp(name)
+	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+	if err == nil {
+		n.joinAll(k)
+	}
+	return k, err
+}
+
+// xdstpKey is the key of an xdstp name that is asked for as typeURL.
+func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
+	to, err := route(name)
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
-	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; asked != route.Key.Type {
+	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; asked != to.Key.Type {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
-			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, route.Key.Type, asked),
+			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked),
 		}
 	}
-	n.join(route.Scope)
-	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
+	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 }
 
 // join has what the scope is asked for announced as the relays' that the client

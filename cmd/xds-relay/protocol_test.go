@@ -19,6 +19,8 @@ var transcripts = []string{
 	"downstream/testdata/*/*.txt",
 	"upstream/testdata/*.txt",
 	"failover/testdata/*/*.txt",
+	"collections/testdata/*.txt",
+	"collections/testdata/sets/*.txt",
 	"cmd/xds-relay/testdata/crossing/*/*.txt",
 }
 

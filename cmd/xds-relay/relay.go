@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 )
@@ -30,6 +31,7 @@ type relay struct {
 	cache   *cache.Cache
 	sources *sources
 	feeders *feeders
+	derived *collections.Resolver
 	server  *downstream.Server
 	health  *health.Server
 	admin   *admin.Server
@@ -62,10 +64,13 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
+	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Views: viewsOf(cfg), Log: log})
+	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.feeders.derived = r.derived
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
 			router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{},
-			through: through, chains: r.sources.chains,
+			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
 		}
 	}
 	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})
@@ -163,6 +168,7 @@ func (r *relay) close() {
 		_ = r.adminSocket.Close()
 	}
 	r.cache.Close()
+	r.derived.Close()
 	r.feeders.Close()
 	r.sources.Close()
 	if r.metrics != nil {
