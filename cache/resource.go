@@ -36,9 +36,6 @@ const (
 // Resource. xDS: "SotW TTL".
 const WrappedTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// lbEndpoint is the one type of the API whose field 1 is not a name.
-const lbEndpoint = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
-
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable, and shared by all who hold or send it.
 type Resource struct {
@@ -130,7 +127,7 @@ func NewResource(s Spec) *Resource {
 	if r.version == "" {
 		r.version = formatHash(r.hash)
 	}
-	if s.TypeURL != lbEndpoint && s.Redirect == "" {
+	if HasInnerName(s.TypeURL) {
 		r.inner, _ = InnerName(s.Value)
 	}
 	if r.inner == s.Name {

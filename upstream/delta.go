@@ -53,23 +53,19 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	first := !d.asked
 	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard && d.subs.params == nil
 	if first {
-		d.unlisted = p.list(d.subs.members)
+		d.unlisted = p.list(d.subs.allMembers())
 	}
-	listed := map[string]*cache.Resource{}
 	for _, sub := range add {
 		switch {
 		case legacy:
 			p.must()
-		case !first || d.subs.members[sub.name] != nil || sub.answer.Resource == nil:
+		case !first || d.subs.member(sub.name) != nil || sub.answer.Resource == nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
 			d.unlisted++
-		case d.subs.members == nil && d.subs.wildcard != nil:
-			listed[sub.name] = sub.answer.Resource
+		case d.subs.members() == nil && d.subs.wildcard != nil:
+			d.subs.wildcard.set.list(sub.name, sub.answer.Resource)
 		}
-	}
-	if first {
-		d.subs.listed = listed
 	}
 	d.subs.ask(add, first, now)
 	d.asked = d.asked || len(add) > 0
@@ -125,7 +121,9 @@ func (d *deltaSession) response(now time.Time, r *response) (cache.Update, strin
 func (d *deltaSession) conclude(now time.Time, timeout time.Duration) cache.Update {
 	u := d.subs.newUpdate()
 	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
-		d.subs.fail(sub, noAnswer(timeout), &u)
+		if !d.subs.settleHeld(sub, &u) {
+			d.subs.fail(sub, noAnswer(timeout), &u)
+		}
 	}
 	return u
 }
@@ -212,7 +210,7 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// list puts the members of a wildcard into the first request of a stream:
+// list puts the members of sets into the first request of a stream:
 // initial_resource_versions count nowhere else. They go before names, because of
 // members that are left out nobody says that they are gone. It returns how many
 // are left out.

@@ -164,7 +164,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 		p.t.Fatalf("a NACK of %d bytes", len(nack))
 	}
 	for _, set := range u.Sets {
-		for key := range p.subs.members {
+		for key := range p.subs.members() {
 			if set.Full && !slices.ContainsFunc(set.Changes, func(c cache.Change) bool { return c.Name == key }) {
 				p.t.Fatalf("%q is held, and not in the full set", key)
 			}

@@ -39,6 +39,9 @@ type Options struct {
 	// MaxRequestBytes is the length of the longest request. The default is just
 	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
 	MaxRequestBytes int
+	// NoGlobs says that the control plane does not know glob collections: they are fed
+	// from the wildcard of their type. In SotW they always are.
+	NoGlobs bool
 	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
 	// shared.
 	ResourceErrors *atomic.Uint64

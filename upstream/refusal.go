@@ -115,7 +115,7 @@ func (r *refusal) tell() {
 				u = &cache.Update{Scope: r.scope, TypeURL: k.TypeURL}
 				updates[k.TypeURL] = u
 			}
-			if k.Name == cache.Wildcard {
+			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
 			} else {
 				u.Changes = append(u.Changes, cache.Change{Name: k.Name, Err: t.err})

@@ -142,7 +142,7 @@ func (s *sotwSession) again() (names []string) {
 // xDS: "ACK/NACK and resource type instance version".
 func (s *sotwSession) resume() string {
 	for sub := range s.subs.all() {
-		if !sub.answered {
+		if sub.wanted && !sub.answered {
 			return ""
 		}
 	}
@@ -191,7 +191,7 @@ func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string
 	s.answers = append(s.answers, a)
 	s.size += a.size()
 	u := s.subs.apply(now, &v, true, r.version)
-	s.complete = s.subs.members != nil && !v.hidden
+	s.complete = s.subs.members() != nil && !v.hidden
 	return u, v.nack
 }
 
@@ -231,7 +231,7 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Updat
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
 			}, &u)
-		case s.subs.wildcard != nil && s.subs.members == nil:
+		case s.subs.wildcard != nil && s.subs.members() == nil:
 			s.subs.fail(sub, noAnswer(timeout), &u)
 		default:
 			absent(sub)

@@ -262,6 +262,7 @@ func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
 		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
+		f.subs.noGlobs = s.opts.NoGlobs
 		if s.live {
 			f.session = s.form.session(f.subs)
 		}

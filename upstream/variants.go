@@ -110,7 +110,7 @@ func (s *subscriptions) held(key string) *cache.Resource {
 	if sub := s.names[key]; sub != nil && sub.answer.Resource != nil {
 		return sub.answer.Resource
 	}
-	return s.members[key]
+	return s.member(key)
 }
 
 // takeVariant takes what was said of one variant that matches. before are those
