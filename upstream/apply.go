@@ -3,6 +3,7 @@ package upstream
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -80,13 +81,7 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 			c.settled = now.Add(settleTime)
 		}
 	case settling:
-		s.settle(c, u)
-		set := &u.Sets[len(u.Sets)-1]
-		for _, change := range p.changes {
-			if change.Resource == nil && change.Err != nil && !change.Gone {
-				set.Changes = append(set.Changes, change)
-			}
-		}
+		s.settle(c, p.changes, u)
 	default:
 		c.sub.answered = true
 		if v.nack != "" {
@@ -110,12 +105,28 @@ const (
 	settleTime    = time.Second
 )
 
-// settle makes what has come of a set the whole of it.
-func (s *subscriptions) settle(c *set, u *cache.Update) {
+// settle makes what has come of a set the whole of it. news are what came last, of
+// which errors are told.
+func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 	s.settling = slices.DeleteFunc(s.settling, func(o *set) bool { return o == c })
-	c.settled = time.Time{}
+	c.settled, c.listed = time.Time{}, nil
 	c.sub.answered = true
-	s.tellSet(c.restate(), u)
+	all := c.restate()
+	held := all.Changes
+	for _, change := range news {
+		if change.Resource != nil || change.Err == nil || change.Gone {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(held, change.Name, func(h cache.Change, name string) int {
+			return strings.Compare(h.Name, name)
+		})
+		if found {
+			held[i].Err = change.Err // it could not be had anew
+		} else {
+			all.Changes = append(all.Changes, change)
+		}
+	}
+	s.tellSet(all, u)
 }
 
 // onlyBeats says that there is nothing but heartbeats.
@@ -331,7 +342,7 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 		Value:   r.value,
 		Extra:   r.extra,
 
-		Redirect:    r.redirect,
+		Redirect: r.redirect,
 
 		TTL:         r.ttl,
 		Constraints: r.constraints,

@@ -53,7 +53,9 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	first := !d.asked
 	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard && d.subs.params == nil
 	if first {
-		d.unlisted = p.list(d.subs.allMembers())
+		members := d.subs.allMembers()
+		d.unlisted = p.list(members)
+		d.subs.list(members, p.listed)
 	}
 	for _, sub := range add {
 		switch {
@@ -226,6 +228,12 @@ func (p *deltaPacker) list(members map[string]*cache.Resource) (unlisted int) {
 		}
 	}
 	return unlisted
+}
+
+// listed says whether a resource is in the first request.
+func (p *deltaPacker) listed(r *cache.Resource) bool {
+	_, ok := p.must().GetInitialResourceVersions()[r.Name()]
+	return ok
 }
 
 // resubscribe subscribes to a name of which a resource is held, and lists it if

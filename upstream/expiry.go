@@ -124,7 +124,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 	}
 	for _, c := range slices.Clone(s.settling) {
 		if !now.Before(c.settled) {
-			s.settle(c, &u)
+			s.settle(c, nil, &u)
 			r.forget(c)
 		}
 	}

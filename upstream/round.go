@@ -72,7 +72,7 @@ func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *
 			p := r.of(sub.set)
 			s.release(sub.set)
 			sub.set.members, sub.set.refused = map[string]*cache.Resource{}, nil
-			p.full, p.certain = true, true
+			p.full, p.certain = true, p.certain || s.first(sub.name)
 		case sub.set.members == nil:
 			r.failed = append(r.failed, failedGlob{sub, o.err})
 		}
@@ -113,7 +113,9 @@ func (r *round) sets(v *verdict) (in places) {
 		return in
 	}
 	in[1] = r.of(g.set)
-	in[1].certain = in[1].certain || !byName
+	if !g.answered && !in[1].certain && !byName && !v.gone && !v.heartbeat {
+		in[1].certain = r.subs.first(v.key, g.name)
+	}
 	in[1].bad = in[1].bad || v.bad
 	return in
 }
@@ -126,6 +128,12 @@ func (r *round) tellEarly() {
 			r.u.Changes = append(r.u.Changes, c)
 		}
 	}
+}
+
+// first says that none of the names was given up not long ago, so that what comes of
+// them is not because of what was asked for before.
+func (s *subscriptions) first(names ...string) bool {
+	return !slices.ContainsFunc(s.gone, func(gone string) bool { return slices.Contains(names, gone) })
 }
 
 // took notes what there is to tell of a name in its places.

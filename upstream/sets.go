@@ -160,9 +160,14 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 			changes = append(changes, sub.answer)
 		}
 	}
-	c.listed = nil
 	if c.sub == s.wildcard {
+		c.listed = nil
 		return changes
+	}
+	for name, r := range s.members() {
+		if s.globOf(name) == c.sub {
+			c.members[name] = r
+		}
 	}
 	for name, sub := range s.names {
 		if r := sub.answer.Resource; r != nil && s.globOf(name) == c.sub {
@@ -170,6 +175,19 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 		}
 	}
 	return changes
+}
+
+// list notes which members of globs need not be sent because of a wildcard that has
+// no answer yet.
+func (s *subscriptions) list(members map[string]*cache.Resource, listed func(*cache.Resource) bool) {
+	if s.wildcard == nil || s.members() != nil {
+		return
+	}
+	for key, r := range members {
+		if listed(r) {
+			s.wildcard.set.list(key, r)
+		}
+	}
 }
 
 // settleHeld makes what is held by name, if there is anything, the whole of a glob
@@ -184,8 +202,32 @@ func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
 		sub.set.members = nil
 		return false
 	}
-	s.settle(sub.set, u)
+	s.settle(sub.set, nil, u)
 	return true
+}
+
+// maxGone bounds what is remembered of what was given up on a stream.
+const maxGone = 64
+
+// noteGone notes that something was given up of which a response may be on its way.
+func (s *subscriptions) noteGone(name string) {
+	if !s.live {
+		return
+	}
+	if len(s.gone) == maxGone {
+		s.gone = slices.Delete(s.gone, 0, 1)
+	}
+	s.gone = append(s.gone, name)
+}
+
+// leave leaves to a set that waits for its answer what was held under a name that is
+// given up: the control plane need not send it again.
+func (s *subscriptions) leave(key string, r *cache.Resource) {
+	for c := range s.sets(key) {
+		if c.members == nil && c.sub.sent {
+			c.list(key, r)
+		}
+	}
 }
 
 // release drops the members of a set, and what is kept of those that are of nobody

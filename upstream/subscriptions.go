@@ -88,6 +88,8 @@ type subscriptions struct {
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
 	asks    int             // how many there have been
+	// gone are the last few that were given up.
+	gone []string
 	// settling are the sets that are not known to be complete.
 	settling []*set
 }
@@ -246,6 +248,7 @@ func (s *subscriptions) touch(sub *subscription) {
 
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
+	s.noteGone(sub.name)
 	if sub.set != nil {
 		if sub == s.wildcard {
 			s.wildcard = nil
@@ -253,6 +256,9 @@ func (s *subscriptions) forget(sub *subscription) {
 			delete(s.globs, sub.name)
 		}
 		s.settling = slices.DeleteFunc(s.settling, func(c *set) bool { return c == sub.set })
+		for key, r := range sub.set.members {
+			s.leave(key, r)
+		}
 		s.release(sub.set)
 		return
 	}
@@ -264,9 +270,7 @@ func (s *subscriptions) forget(sub *subscription) {
 		}
 	}
 	if r := sub.answer.Resource; r != nil {
-		if g := s.globOf(sub.name); g != nil && g.sent && g.set.members == nil {
-			g.set.list(sub.name, r)
-		}
+		s.leave(sub.name, r)
 	}
 	if s.member(sub.name) == nil {
 		s.drop(sub.name)
@@ -305,7 +309,7 @@ func (s *subscriptions) opened(sotw bool) {
 
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
-	s.live, s.changed, s.waiting = false, nil, nil
+	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
 	for _, c := range s.settling {
 		c.members, c.settled = nil, time.Time{} // a part of it is nothing to resume with
 	}
