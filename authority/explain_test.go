@@ -34,6 +34,33 @@ fed by server b:1 (delta, plaintext)
 `,
 		},
 		{
+			name: "a glob", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1 is an xdstp name: it means the same to every client
+it is a glob collection: all in that directory, with exactly these parameters
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
+			name: "a list collection, as its members", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x is an xdstp name: it means the same to every client
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
+			name: "a glob of another type", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/*",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/* is an xdstp name: it means the same to every client
+it is a glob collection: all in that directory, with exactly these parameters
+its type is envoy.config.cluster.v3.ClusterCollection, so nothing will be found under type.googleapis.com/envoy.config.cluster.v3.Cluster
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
 			name: "xdstp, not configured", yaml: federation, typeURL: clusterType, what: "xdstp://other/envoy.config.cluster.v3.Cluster/x",
 			want: `
 xdstp://other/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the same to every client

@@ -25,10 +25,17 @@ type Route struct {
 	// Scope is the authority's: a concrete one, never a pattern. It may be the
 	// empty one.
 	Scope cache.Scope
-	// Key is what the name is known by: two spellings of one name have equal
-	// keys. It names the resource's type, which is to be the type that the
+	// Key is what the name is known by, which may be that of a glob collection: two
+	// spellings of one name have equal keys. It names the resource's type, which is to be the type that the
 	// client asks for.
 	Key urn.Key
+}
+
+// Under says whether the name may be asked for under the type of that message name:
+// its own, or of a list collection its members', for whoever asks for listeners and
+// names a collection of them. TP1: "List collections".
+func (r Route) Under(asked string) bool {
+	return asked == r.Key.Type || !r.Key.Glob && asked+"Collection" == r.Key.Type
 }
 
 // Router routes names by a configuration. It does not change, and is safe for
@@ -82,8 +89,6 @@ func (r *Router) Xdstp(name string) (Route, error) {
 	case !urn.IsName(name):
 		_, err := urn.ParseURN(name)
 		return Route{}, err
-	case key.Glob:
-		return Route{}, &UnsupportedNameError{Name: name, Feature: "glob collections"}
 	}
 	if _, ok := r.find(key.Authority); !ok {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}

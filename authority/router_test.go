@@ -139,7 +139,7 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		{"xdstp://notexample.com/t/x", `xdstp name "xdstp://notexample.com/t/x": authority "notexample.com" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
-		{"xdstp://Onprem:1/t/x/*", `xdstp name "xdstp://Onprem:1/t/x/*": this version of the relay does not serve glob collections (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://onprem:1/t/x/*", `xdstp name "xdstp://onprem:1/t/x/*": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": this version of the relay does not serve directives (want the name of one resource)`, new(*UnsupportedNameError)},
 		{"xdstp://Onprem:1", `xdstp name "xdstp://Onprem:1": no resource type (want xdstp://authority/type/id) at offset 16`, new(*urn.Error)},
 		{"backend", `xdstp name "backend": not an xdstp name (want xdstp://authority/type/id) at offset 0`, new(*urn.Error)},

@@ -25,27 +25,10 @@ func parseRedirect(typeURL string, value []byte) (url string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
 	}
-	return u.String(), checkTarget(typeURL, u)
-}
-
-// checkTarget says why a URL cannot take the place of a resource of a type: it is
-// another one's, or that of a collection.
-func checkTarget(typeURL string, u urn.URL) error {
-	want := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
-	key := u.Key()
-	_, entry := u.Entry()
-	switch {
-	case key.Glob:
-		return fmt.Errorf("is a redirect to the glob collection %s (want the name of one resource)", key.Name)
-	case entry && key.Type != want+"Collection":
-		return fmt.Errorf("is a redirect to an entry of %s, which is no %sCollection", key.Name, want)
-	case !entry && key.Type != want:
-		return fmt.Errorf("is a redirect to %s, which is no %s", key.Name, want)
+	if err := u.CheckTarget(typeURL[strings.LastIndexByte(typeURL, '/')+1:]); err != nil {
+		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
 	}
-	if alt, ok := u.Alt(); ok {
-		return checkTarget(typeURL, alt)
-	}
-	return nil
+	return u.String(), nil
 }
 
 // errUnnamedRedirect says that a redirect cannot be kept under anything: there is

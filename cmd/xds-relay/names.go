@@ -43,11 +43,16 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
-	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; asked != route.Key.Type {
+	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
+	if !route.Under(asked) {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
 			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, route.Key.Type, asked),
 		}
+	}
+	if asked != route.Key.Type {
+		// A list collection that is asked for under its members' type is the same one.
+		typeURL = strings.TrimSuffix(typeURL, asked) + route.Key.Type
 	}
 	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
 }

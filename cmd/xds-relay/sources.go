@@ -144,6 +144,7 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 		BackoffBase: server.Backoff.Base,
 		BackoffMax:  server.Backoff.Max,
 
+		NoGlobs:        !server.Globs,
 		ResourceErrors: s.errors[a],
 	}
 	var open streams
