@@ -127,9 +127,11 @@ authorities:
   - {name: a, servers: [{address: "a:1"}]}
   - {name: b, servers: [{address: "b:1", aggregated: false, tls: {}}]}
   - {name: c, servers: [{address: "c:1", protocol: rest, poll_interval: 1m}]}
+  - {name: d, servers: [{address: "d:1", protocol: delta, globs: false}]}
 `).Describe()
 	for _, want := range []string{
 		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
+		"server d:1 (delta, globs from wildcards, plaintext)\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s, want in it %s", got, want)
