@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ authorities: [{name: a, directory: files}]
 	} {
 		k, err := names.Key(prefix+tt.typeURL, tt.name)
 		if tt.err != "" {
-			if e, ok := err.(*cache.Error); !ok || e.Message != tt.err {
+			if e := (*cache.Error)(nil); !errors.As(err, &e) || e.Message != tt.err {
 				t.Errorf("%s: got %v, want %s", tt.rule, err, tt.err)
 			}
 			continue
