@@ -78,6 +78,7 @@ var typeURLs = map[string]string{
 	"cds2":  "type.googleapis.com/envoy.api.v2.Cluster",
 	"rds":   "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
 	"other": "type.googleapis.com/example.Unheard",
+	"lists": "type.googleapis.com/example.ThingCollection",
 }
 
 type player struct {
