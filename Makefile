@@ -10,10 +10,10 @@ ARGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test interop lint fmt bench fuzz clean
+.PHONY: help run build test interop lint fmt bench bench-quick fuzz clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for your own)
 	bin/xds-relay serve $(ARGS)
@@ -40,8 +40,12 @@ lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 fmt: ## format all Go files
 	$(LINT) fmt ./...
 
-bench: ## run the benchmarks (BENCH='Parse' for some of them)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: ## measure the relay against a bare gRPC server and others (bench/; 15 min)
+	$(GO) run ./bench $(ARGS)
+
+bench-quick: ## the same with small numbers, and Go's benchmarks of the hot pieces
+	$(GO) run ./bench -quick $(ARGS)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./cache ./downstream
 
 # `go test -fuzz` takes one target of one package at a time.
 fuzz: ## run every fuzz target for FUZZTIME (60s) each

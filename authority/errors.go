@@ -4,7 +4,10 @@ package authority
 // are: they say what the client sent, and nothing else of the configuration.
 // PartitionError is for the operator, because it quotes the expression.
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // UnknownAuthorityError is for an xdstp name of an authority that is not
 // configured. To its client the resource does not exist.
@@ -26,6 +29,18 @@ type UnsupportedNameError struct {
 
 func (e *UnsupportedNameError) Error() string {
 	return fmt.Sprintf("xdstp name %q: this version of the relay does not serve %s (want the name of one resource)", e.Name, e.Feature)
+}
+
+// MissingParameterError is for an xdstp name that lacks context parameters without
+// which its authority is not asked.
+type MissingParameterError struct {
+	Name       string // as it was asked for
+	Authority  string
+	Parameters []string // keys, or beginnings of keys and a *
+}
+
+func (e *MissingParameterError) Error() string {
+	return fmt.Sprintf("xdstp name %q: authority %q requires the context parameter %s", e.Name, e.Authority, strings.Join(e.Parameters, ", and "))
 }
 
 // NoRuleError is for a client that asks for old-style names and that no rule

@@ -33,6 +33,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if err != nil {
 		return err
 	}
+	i, _ := r.find(route.Scope.Authority)
+	if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
+		fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+	}
 	if route.Key.Name != name {
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
 	}
@@ -97,6 +101,9 @@ func (r *Router) Describe() string {
 			b.WriteString(", each authority by itself")
 		}
 		b.WriteString("\n")
+		if p := a.ContextParameters; p != nil {
+			fmt.Fprintf(&b, "authorities[%d].context_parameters: %s\n", i, describePolicy(p))
+		}
 	}
 	always := false
 	for i, rule := range r.rules {
@@ -124,7 +131,22 @@ func describeSource(a *configs.Authority) string {
 	if a.Directory != "" {
 		return "directory " + a.Directory
 	}
-	s := a.Servers[0]
+	servers := make([]string, len(a.Servers))
+	for i := range a.Servers {
+		servers[i] = describeServer(&a.Servers[i])
+	}
+	if len(servers) == 1 {
+		return servers[0]
+	}
+	f := a.Failover
+	when := "what is missing"
+	if f.Policy == configs.PolicyUnreachable {
+		when = fmt.Sprintf("what is missing, and for everything after %s", f.Grace)
+	}
+	return fmt.Sprintf("%s (the next one stands in for %s; a server has %s to answer)", strings.Join(servers, ", else "), when, f.Timeout)
+}
+
+func describeServer(s *configs.Server) string {
 	security := "plaintext"
 	if s.TLS != nil {
 		security = "TLS"

@@ -61,6 +61,23 @@ fed by server cloud:443 (auto, TLS)
 `,
 		},
 		{
+			name: "xdstp, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1",
+			want: `
+xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1 is an xdstp name: it means the same to every client
+authorities[1].context_parameters drops from it debug.a, xds.node.id
+its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x?shard=1
+authority "drops": authorities[1]
+fed by directory a
+`,
+		},
+		{
+			name: "xdstp, a parameter that is missing", yaml: policies, what: "xdstp://keeps/envoy.config.cluster.v3.Cluster/x",
+			want: `
+xdstp://keeps/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the same to every client
+`,
+			err: `xdstp name "xdstp://keeps/envoy.config.cluster.v3.Cluster/x": authority "keeps" requires the context parameter shard`,
+		},
+		{
 			name: "xdstp, not configured", yaml: federation, typeURL: clusterType, what: "xdstp://other/envoy.config.cluster.v3.Cluster/x",
 			want: `
 xdstp://other/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the same to every client
@@ -127,11 +144,29 @@ authorities:
   - {name: a, servers: [{address: "a:1"}]}
   - {name: b, servers: [{address: "b:1", aggregated: false, tls: {}}]}
   - {name: c, servers: [{address: "c:1", protocol: rest, poll_interval: 1m}]}
-  - {name: d, servers: [{address: "d:1", protocol: delta, globs: false}]}
+  - {name: d, servers: [{address: "d:1"}, {address: "d:2", protocol: sotw}]}
+  - {name: f, servers: [{address: "f:1", protocol: delta, globs: false}]}
+  - {name: e, servers: [{address: "e:1"}, {address: "e:2"}], failover: {policy: unreachable, grace: 1m, timeout: 3s}}
 `).Describe()
 	for _, want := range []string{
 		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
-		"server d:1 (delta, globs from wildcards, plaintext)\n",
+		"server d:1 (auto, plaintext), else server d:2 (sotw, plaintext) (the next one stands in for what is missing; a server has 15s to answer)\n",
+		"server f:1 (delta, globs from wildcards, plaintext)\n",
+		"server e:2 (auto, plaintext) (the next one stands in for what is missing, and for everything after 1m0s; a server has 3s to answer)\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s, want in it %s", got, want)
+		}
+	}
+}
+
+func TestDescribeSaysWhatBecomesOfContextParameters(t *testing.T) {
+	got := router(t, policies).Describe()
+	for _, want := range []string{
+		"fed by directory a\nauthorities[1]: ",
+		"authorities[1].context_parameters: all are passed on but xds.node.id, debug.*\n",
+		"authorities[2].context_parameters: none are passed on but shard, env*; names without shard are refused\n",
+		"authorities[3].context_parameters: all are passed on; names without shard, or env* are refused\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s, want in it %s", got, want)

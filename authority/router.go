@@ -26,8 +26,9 @@ type Route struct {
 	// empty one.
 	Scope cache.Scope
 	// Key is what the name is known by, which may be that of a glob collection: two
-	// spellings of one name have equal keys. It names the resource's type, which is to be the type that the
-	// client asks for.
+	// spellings of one name have equal keys, and so have two names that differ in
+	// nothing but context parameters that the authority's policy drops. It names the
+	// resource's type, which is to be the type that the client asks for (see Under).
 	Key urn.Key
 }
 
@@ -73,9 +74,10 @@ func New(cfg *configs.Config) *Router {
 // a pattern covers is a scope of its own.
 //
 // A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one that
-// the relay does not serve yet an *UnsupportedNameError; and one of an
+// the relay does not serve yet an *UnsupportedNameError; one of an
 // authority that is not configured an *UnknownAuthorityError, for the relay
-// connects to nothing that the configuration does not name.
+// connects to nothing that the configuration does not name; and one that lacks
+// a context parameter that its authority requires a *MissingParameterError.
 func (r *Router) Xdstp(name string) (Route, error) {
 	key, err := urn.KeyOf(name)
 	switch {
@@ -90,8 +92,12 @@ func (r *Router) Xdstp(name string) (Route, error) {
 		_, err := urn.ParseURN(name)
 		return Route{}, err
 	}
-	if _, ok := r.find(key.Authority); !ok {
+	i, ok := r.find(key.Authority)
+	if !ok {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
+	}
+	if key, err = withPolicy(r.authorities[i].ContextParameters, name, key); err != nil {
+		return Route{}, err
 	}
 	return Route{Scope: cache.Scope{Authority: key.Authority}, Key: key}, nil
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Scope is a namespace of resource names: what has one name in one scope is one
-// resource. It also decides who feeds a topic: one stream per scope upstream.
+// resource. It also decides who feeds a topic: one stream upstream for the scopes that
+// differ in Params only.
 type Scope struct {
 	// Authority is the authority's name, as in the configuration.
 	Authority string

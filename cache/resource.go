@@ -170,6 +170,36 @@ func (r *Resource) Aliased() *Resource {
 	return &c
 }
 
+// Renamed returns the resource under another name, which it says inside too if it
+// has a name there, and another version. It is encoded anew.
+func (r *Resource) Renamed(name, version string) *Resource {
+	value := r.value
+	if r.inner != "" && r.inner != name {
+		value = renameValue(r.value, name)
+	}
+	return NewResource(Spec{
+		Name: name, Version: version, TypeURL: r.typeURL, Value: value, Extra: r.extra,
+		TTL: r.ttl, Constraints: r.constraints, DoNotCache: r.doNotCache, Redirect: r.redirect,
+	})
+}
+
+// renameValue returns an encoded message with another name in its field 1. It is the
+// same for two that differ in nothing else.
+func renameValue(value []byte, name string) []byte {
+	out := appendString(make([]byte, 0, len(value)+len(name)), nameField, name)
+	for len(value) > 0 {
+		num, typ, n := protowire.ConsumeField(value)
+		if n < 0 {
+			break // it was read before
+		}
+		if num != nameField || typ != protowire.BytesType {
+			out = append(out, value[:n]...)
+		}
+		value = value[n:]
+	}
+	return out
+}
+
 // Name returns the name that the origin gave the resource, in its spelling.
 func (r *Resource) Name() string { return r.name }
 

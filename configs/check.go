@@ -23,11 +23,17 @@ type checker struct {
 
 func (c *Config) check(unread map[string]bool) Errors {
 	k := &checker{source: c.source, unread: unread}
+	if n := len(c.Node.ID); n > maxNodeID {
+		k.fail("node.id", "has %d bytes (want at most %d)", n, maxNodeID)
+	}
 	k.listeners(c)
 	k.authorities(c.Authorities)
 	k.rules(c)
 	return k.errs
 }
+
+// maxNodeID is what other relays read of an id, in bytes.
+const maxNodeID = 256
 
 func (k *checker) fail(path, format string, args ...any) {
 	if !k.isUnread(path) {
@@ -158,13 +164,13 @@ func (k *checker) authorities(as []Authority) {
 		case !hasServers && !hasDirectory && !k.unread[path+".servers"] && !k.unread[path+".directory"]:
 			k.fail(path, "has neither servers nor directory (want one of them)")
 		case hasServers && len(a.Servers) == 0:
-			k.fail(path+".servers", "is empty (want one server, such as - address: cp.example.com:443)")
-		case len(a.Servers) > 1:
-			k.fail(path+".servers", "has %d servers, but failover between servers is not supported yet (want one: keep the first)", len(a.Servers))
+			k.fail(path+".servers", "is empty (want at least one server, such as - address: cp.example.com:443)")
 		}
+		k.contextParameters(path+".context_parameters", a.ContextParameters)
 		for j, s := range a.Servers {
 			k.server(fmt.Sprintf("%s.servers[%d]", path, j), s)
 		}
+		k.failover(path, a)
 	}
 }
 

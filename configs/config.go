@@ -124,11 +124,39 @@ type Authority struct {
 	// before a pattern, and a longer pattern before a shorter one. The empty
 	// name, for xdstp:///..., has to be written out as name: "".
 	Name string `mapstructure:"name" allow:"empty"`
-	// Servers are the control planes, by priority. This version takes one.
+	// Servers are the control planes, by priority.
 	Servers []Server `mapstructure:"servers"`
 	// Directory is a folder of resource files, relative to the folder in
 	// which the relay is started.
 	Directory string `mapstructure:"directory"`
+	// Failover says when another server, or the alternative of a name (#alt), takes
+	// the place of what cannot be had.
+	Failover Failover `mapstructure:"failover"`
+	// ContextParameters is what becomes of the context parameters of its names;
+	// nil if they are passed as they are.
+	ContextParameters *ContextParameters `mapstructure:"context_parameters"`
+}
+
+// Failover is how an authority that cannot be reached is replaced. See
+// docs/failover.md.
+type Failover struct {
+	// Policy is when: only for what is missing, or for everything.
+	Policy FailoverPolicy `mapstructure:"policy"`
+	// Timeout is how long a server may take for its first response before the next
+	// one is tried.
+	Timeout time.Duration `mapstructure:"timeout"`
+	// Grace is how long an authority may be unreachable before PolicyUnreachable
+	// has what is held replaced.
+	Grace time.Duration `mapstructure:"grace"`
+	// Hysteresis is how long a server that comes and goes, or the primary of an
+	// alternative, must have been there again before it is gone back to.
+	Hysteresis time.Duration `mapstructure:"hysteresis"`
+	// NotFound has alternatives used also for what the authority says does not
+	// exist.
+	NotFound bool `mapstructure:"not_found"`
+	// SharedVersions says that the versions of all servers mean the same, so that
+	// what one has said may be offered to another.
+	SharedVersions bool `mapstructure:"shared_versions"`
 }
 
 // Server is one control plane of an authority.

@@ -53,6 +53,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
 		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
 		{"server tls", s.TLS == nil, true},
+		{"failover", c.Authorities[0].Failover, Failover{PolicyMissing, 15 * time.Second, 30 * time.Second, 5 * time.Second, false, false}},
 		{"cache", c.Cache, Cache{5 * time.Minute, 10000}},
 	} {
 		if tt.got != tt.want {
@@ -89,6 +90,9 @@ authorities:
       - address: cp:443
         globs: false
         tls: {ca_file: a, cert_file: b, key_file: c, server_name: d}
+      - address: cp:444
+        protocol: rest
+    failover: {policy: unreachable, timeout: 1s, grace: 2s, hysteresis: 3s, not_found: true, shared_versions: true}
   - name: ""
     directory: files
 old_style_names:
@@ -108,20 +112,25 @@ cache: {linger: 1ms, idle_entries: 1}
 	if c.Admin.Address != "localhost:19000" {
 		t.Errorf("admin: got %+v", c.Admin)
 	}
+	failover := Failover{Policy: PolicyMissing, Timeout: 15 * time.Second, Grace: 30 * time.Second, Hysteresis: 5 * time.Second}
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxResponseBytes: 1 << 30,
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{},
-		}}},
+		}}, Failover: failover},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{"a", "b", "c", "d"},
-		}}},
-		{Name: "", Directory: "files"},
+		}, {
+			Address: "cp:444", Protocol: ProtocolREST, MaxResponseBytes: 64 << 20,
+			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,
+			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
+		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}},
+		{Name: "", Directory: "files", Failover: failover},
 	}
 	if !reflect.DeepEqual(c.Authorities, wantAuthorities) {
 		t.Errorf("authorities: got %+v, want %+v", c.Authorities, wantAuthorities)

@@ -51,6 +51,13 @@ const (
 	// the relay is back, and there is one connection, not one per client.
 	defaultBackoffMax = 30 * time.Second
 
+	// What the protocol has clients wait for a resource.
+	defaultFailoverTimeout = 15 * time.Second
+	// Longer than the restart of a control plane.
+	defaultFailoverGrace = 30 * time.Second
+	// Longer than a server that crashes as soon as it has been asked is up.
+	defaultFailoverHysteresis = 5 * time.Second
+
 	defaultCluster     = "xds-relay"
 	defaultLinger      = 5 * time.Minute
 	defaultIdleEntries = 10000
@@ -76,6 +83,11 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Node.ID, hostname())
 	setDefault(&c.Node.Cluster, defaultCluster)
 	for i := range c.Authorities {
+		f := &c.Authorities[i].Failover
+		setDefault(&f.Policy, PolicyMissing)
+		setDefault(&f.Timeout, defaultFailoverTimeout)
+		setDefault(&f.Grace, defaultFailoverGrace)
+		setDefault(&f.Hysteresis, defaultFailoverHysteresis)
 		for j := range c.Authorities[i].Servers {
 			s := &c.Authorities[i].Servers[j]
 			setDefault(&s.Protocol, ProtocolAuto)

@@ -45,12 +45,13 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	// Types
 	{"no value", head + "admin:\n", `relay.yaml:3: admin: has no value (want a map with address, or no such key)`},
 	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3: node.id: is "" (want text, or no such key)`},
+	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3: node.id: has 257 bytes (want at most 256)`},
 	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3: node.id: 1 is a number (want text: "1")`},
 	{"a boolean for text", head + "old_style_names: [{when: true, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: true is a boolean (want text: "true")`},
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
@@ -111,9 +112,30 @@ relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certifica
 	{"a pattern with an empty label", listener + "authorities: [{name: '*..a', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*..a" is not an authority (want what a URL has between // and /, or *.suffix)`},
 	{"no source", listener + "authorities: [{name: a}]\n", `relay.yaml:2: authorities[0]: has neither servers nor directory (want one of them)`},
 	{"two sources", listener + "authorities: [{name: a, directory: ., servers: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0]: has both servers and directory (want one of them)`},
-	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want one server, such as - address: cp.example.com:443)`},
-	{"two servers", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}]}]\n", `relay.yaml:2: authorities[0].servers: has 2 servers, but failover between servers is not supported yet (want one: keep the first)`},
+	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want at least one server, such as - address: cp.example.com:443)`},
+	{"a server twice", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}, {address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].servers[2].address: "a:1" is already authorities[0].servers[0] (want each server once)`},
+	{"a policy", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {policy: always}}]\n", `relay.yaml:2: authorities[0].failover.policy: "always" is not a policy of failover (want missing or unreachable)`},
+	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
+	{"a directory that cannot be reached", listener + "authorities: [{name: a, directory: ., failover: {policy: missing, timeout: 1s, grace: 1s, shared_versions: false, not_found: true, hysteresis: 1s}}]\n", `
+relay.yaml:2: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.timeout: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.grace: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
 	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].server: unknown key (did you mean "servers"?)`},
+
+	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2: authorities[0].context_parameters: says nothing (want drop, keep or require, or no such key)`},
+	{"drop and keep, and an empty list", listener + "authorities:\n- name: a\n  directory: .\n  context_parameters:\n    drop: [a]\n    keep: []\n", `
+relay.yaml:5: authorities[0].context_parameters: has both drop and keep (want one of them: what keep does not name is dropped)
+relay.yaml:7: authorities[0].context_parameters.keep: is empty (want at least one key, such as - shard, or no such key)`},
+	{"bad context parameters", listener + "authorities: [{name: a, directory: ., context_parameters: {drop: [a, 'a.*.b', a, '*b', 'c*'], require: [b, a, 'cd*', '', cc]}}]\n", `
+relay.yaml:2: authorities[0].context_parameters.require[3]: is "" (want text, or no such key)
+relay.yaml:2: authorities[0].context_parameters.drop[1]: "a.*.b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2: authorities[0].context_parameters.drop[2]: "a" is already drop[0] (want each once)
+relay.yaml:2: authorities[0].context_parameters.drop[3]: "*b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2: authorities[0].context_parameters.require[1]: "a" is required and dropped (want it kept, or not required)
+relay.yaml:2: authorities[0].context_parameters.require[2]: "cd*" is required and dropped (want it kept, or not required)
+relay.yaml:2: authorities[0].context_parameters.require[4]: "cc" is required and dropped (want it kept, or not required)`},
+	{"what is required is not kept", listener + "authorities: [{name: a, directory: ., context_parameters: {keep: ['a*'], require: [a, b, 'a.*']}}]\n", `relay.yaml:2: authorities[0].context_parameters.require[1]: "b" is required and dropped (want it kept, or not required)`},
 
 	// Servers
 	{"a server without address", listener + "authorities: [{name: a, servers: [{}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: missing (want host:port)`},

@@ -120,10 +120,18 @@ func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
 		if !s.walk(element, t.Elem(), elementPath, false) {
 			// The others keep their numbers.
 			s.unread[elementPath] = true
-			n.Content[i] = &yaml.Node{Kind: yaml.MappingNode, Line: element.Line}
+			n.Content[i] = nothing(t.Elem(), element.Line)
 		}
 	}
 	return true
+}
+
+// nothing stands for an entry that cannot be used.
+func nothing(t reflect.Type, line int) *yaml.Node {
+	if t.Kind() == reflect.String {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Line: line}
+	}
+	return &yaml.Node{Kind: yaml.MappingNode, Line: line}
 }
 
 func (s *shape) walkString(n *yaml.Node, path string, allowEmpty bool) bool {

@@ -86,3 +86,22 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("%q is not a protocol (want %s, %s, %s or %s)", text, ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST)
 }
+
+// FailoverPolicy says what of an authority that cannot be reached is replaced.
+type FailoverPolicy string
+
+// The policies of failover.
+const (
+	PolicyMissing     FailoverPolicy = "missing"     // what is not held; gRFC A71
+	PolicyUnreachable FailoverPolicy = "unreachable" // everything, after a grace time
+)
+
+// UnmarshalText sets p from its notation.
+func (p *FailoverPolicy) UnmarshalText(text []byte) error {
+	switch q := FailoverPolicy(text); q {
+	case PolicyMissing, PolicyUnreachable:
+		*p = q
+		return nil
+	}
+	return fmt.Errorf("%q is not a policy of failover (want %s or %s)", text, PolicyMissing, PolicyUnreachable)
+}

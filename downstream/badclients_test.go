@@ -224,7 +224,7 @@ func TestBadRequestsEndTheirOwnStreamOnly(t *testing.T) {
 		},
 		{
 			name: "too many bytes", send: func(form string) any { return asking(form, endpointType, manyNames(1_000_000)...) },
-			code: codes.ResourceExhausted, message: "larger than max (6930164 vs. 4194304)", logged: "limit=max_request_bytes", counted: limitRequestBytes,
+			code: codes.ResourceExhausted, message: "a request of 6930164 bytes, but max_request_bytes is 4194304", logged: "limit=max_request_bytes", counted: limitRequestBytes,
 		},
 		{
 			name: "a million names", send: func(form string) any { return asking(form, endpointType, manyNames(1_000_000)...) },

@@ -1,16 +1,39 @@
 package downstream
 
 import (
+	"math"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )
 
 // codec is gRPC's proto codec, except that a response is ready-made: it goes out
-// as it is, in buffers that are shared between streams.
-type codec struct{ encoding.CodecV2 }
+// as it is, in buffers that are shared between streams; and that a request which
+// is too long is not decoded but said to be.
+type codec struct {
+	encoding.CodecV2
+	maxRequest int // bytes; 0 for no limit
+}
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+func newCodec(maxRequest int) codec {
+	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
+}
+
+// incoming is what a request is read into. Of one that is over
+// max_request_bytes the message stays empty.
+type incoming struct {
+	message any
+	excess  *excess
+}
+
+// readFactor is how much more than its listener's limit a request may have for
+// gRPC to read it at all, so that the relay can say which limit it is over. Of a
+// longer one gRPC ends the stream before anybody here is asked.
+const readFactor = 4
+
+// mostRead is what gRPC is to read of one message.
+func mostRead(maxRequest int) int { return int(min(readFactor*int64(maxRequest), math.MaxInt)) }
 
 // Marshal implements encoding.CodecV2. gRPC frees the buffers that it is given;
 // ours are plain memory, for which that means nothing.
@@ -19,4 +42,17 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return r.encode(), nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*incoming)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v) // of health and reflection
+	}
+	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
+		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
+		return nil // gRPC would make it an error of its own
+	}
+	return c.CodecV2.Unmarshal(data, r.message)
 }

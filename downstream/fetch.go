@@ -98,8 +98,15 @@ func beforeDeadline(patience time.Duration) time.Duration {
 func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		req := new(discoveryv3.DiscoveryRequest)
-		if err := decode(req); err != nil {
+		in := incoming{message: req}
+		if err := decode(&in); err != nil {
+			if status.Code(err) == codes.ResourceExhausted {
+				s.farTooLong(s.options.Log.With("client", addressOf(ctx)), err)
+			}
 			return nil, err
+		}
+		if in.excess != nil {
+			return nil, s.refuseRequest(addressOf(ctx), in.excess)
 		}
 		r, err := s.fetch(ctx, g, formUnary, implied, req, hold)
 		if err != nil {

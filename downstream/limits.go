@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -76,11 +77,13 @@ var limitNames = [numLimits]string{
 func (l limit) String() string { return limitNames[l] }
 
 // place returns where an operator finds the limit: its key below the listener, if
-// it has one. (Over max_request_bytes gRPC says the error.)
+// it has one.
 func (l limit) place() string {
 	switch l {
 	case limitTypes, limitNodeBytes, limitUntold, limitParameters:
 		return "the fixed limit " + l.String()
+	case limitRequestBytes:
+		return l.String()
 	default:
 		return "limits." + l.String()
 	}
@@ -140,12 +143,16 @@ func (g *gate) leave() { g.open.Add(-1) }
 // turnAway notes that a stream could not enter, and returns why.
 func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
-	var from string
-	if p, ok := peer.FromContext(stream.Context()); ok {
-		from = p.Addr.String()
-	}
-	g.told.Do(func() { logExcess(s.options.Log.With("client", from), e) })
+	g.told.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
 	return e
+}
+
+// addressOf returns the address of the client whose request has that context.
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 // refuse notes that the client went over a limit, and returns the excess as the
@@ -154,6 +161,21 @@ func (st *stream) refuse(e *excess) error {
 	st.server.stats.limits[e.limit].Add(1)
 	logExcess(st.logger(), e)
 	return e
+}
+
+// refuseRequest is refuse for a request that has no stream yet. client is its
+// address.
+func (s *Server) refuseRequest(client string, e *excess) error {
+	s.stats.limits[e.limit].Add(1)
+	logExcess(s.options.Log.With("client", client), e)
+	return e
+}
+
+// farTooLong notes that gRPC has refused a request for its length, which is not
+// known here.
+func (s *Server) farTooLong(log *slog.Logger, err error) {
+	log.Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+	s.stats.limits[limitRequestBytes].Add(1)
 }
 
 func logExcess(log *slog.Logger, e *excess) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -55,7 +56,9 @@ type clusterNames struct {
 	closed  bool
 }
 
-func newClusterNames(node *corev3.Node) Names { return &clusterNames{cluster: node.GetCluster()} }
+func newClusterNames(node *corev3.Node, _ chain.Chain) Names {
+	return &clusterNames{cluster: node.GetCluster()}
+}
 
 func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if !urn.IsName(name) {

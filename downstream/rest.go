@@ -80,7 +80,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
 		return
 	}
-	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
+	ctx := peer.NewContext(withChain(r.Context(), r.Header), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
 		st := status.Convert(h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
@@ -122,9 +122,8 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		h.server.stats.limits[limitRequestBytes].Add(1)
-		logExcess(h.server.options.Log.With("client", r.RemoteAddr), &excess{limit: limitRequestBytes, asked: int(max(r.ContentLength, limit+1)), most: int(limit)})
-		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf("the request has more than %d bytes", limit))
+		e := over(limitRequestBytes, int(max(r.ContentLength, limit+1)), int(limit), "a request of at least %d bytes")
+		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(r.RemoteAddr, e).Error())
 		return nil, false
 	case err != nil:
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())

@@ -216,8 +216,8 @@ func TestRESTRefusesWhatIsNoRequest(t *testing.T) {
 		{"the root", "GET", "/", ``, 404, codes.NotFound, "there is nothing"},
 		{"v2 where it is off", "POST", "/v2/discovery:clusters", `{}`, 404, codes.NotFound, "is of the v2 transport, which this listener does not serve"},
 		{"GET", "GET", "/v3/discovery:clusters", ``, 405, codes.Unimplemented, "the method is GET (want POST)"},
-		{"too much", "POST", "/v3/discovery:clusters", `{"versionInfo": "` + strings.Repeat("x", limit) + `"}`, 413, codes.ResourceExhausted, "more than 1000 bytes"},
-		{"too much that is no JSON", "POST", "/v3/discovery:clusters", strings.Repeat(" ", limit+1), 413, codes.ResourceExhausted, "more than 1000 bytes"},
+		{"too much", "POST", "/v3/discovery:clusters", `{"versionInfo": "` + strings.Repeat("x", limit) + `"}`, 413, codes.ResourceExhausted, "a request of at least 1019 bytes, but max_request_bytes is 1000"},
+		{"too much that is no JSON", "POST", "/v3/discovery:clusters", strings.Repeat(" ", limit+1), 413, codes.ResourceExhausted, "a request of at least 1001 bytes, but max_request_bytes is 1000"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(testContext(t), test.method, v3.URL+test.path, strings.NewReader(test.body))

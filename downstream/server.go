@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,8 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
@@ -22,6 +24,8 @@ type Options struct {
 	// MaxResponseBytes is the size below which responses are cut where the
 	// protocol allows it; DefaultMaxResponseBytes if 0.
 	MaxResponseBytes int
+	// RelayID is that of the relay: a client that asks through it is refused.
+	RelayID string
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger
@@ -31,7 +35,7 @@ type Options struct {
 // concurrently.
 type Server struct {
 	topics  Topics
-	names   func(*corev3.Node) Names
+	names   func(*corev3.Node, chain.Chain) Names
 	options Options
 	stats   stats
 
@@ -59,8 +63,8 @@ type Stats struct {
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
-// stream, with the client's Node.
-func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server {
+// stream, with the client's Node and the relays through which it asks.
+func NewServer(topics Topics, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
 	}
@@ -76,8 +80,8 @@ func NewServer(topics Topics, names func(*corev3.Node) Names, o Options) *Server
 type ListenerOptions struct {
 	// MaxResponseBytes is as in Options, which it goes before if it is not 0.
 	MaxResponseBytes int
-	// MaxRequestBytes bounds what a client may send in one request; gRPC's 4 MiB
-	// if 0.
+	// MaxRequestBytes bounds what a client may send in one request; 4 MiB, as in
+	// gRPC, if 0.
 	MaxRequestBytes int
 	// KeepaliveTime is how long a connection may be quiet before it is probed,
 	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
@@ -99,24 +103,19 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 		window  = 1 << 20 // static: without the estimator, and its pings
 		minPing = 5 * time.Second
 	)
-	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+	most := cmp.Or(o.MaxRequestBytes, maxRequestBytes)
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec(most)),
+		grpc.MaxRecvMsgSize(mostRead(most)),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
-	if o.MaxRequestBytes > 0 {
-		options = append(options, grpc.MaxRecvMsgSize(o.MaxRequestBytes))
-	}
-	return options
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, since: time.Now(), byType: map[string]session{}}
-	if p, ok := peer.FromContext(g.Context()); ok {
-		st.peer = p.Addr.String()
-	}
+	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), byType: map[string]session{}}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()

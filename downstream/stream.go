@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/typeurl"
 )
 
@@ -130,11 +131,15 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
 	for st.pace() {
 		req := f.newRequest()
-		if err := st.grpc.RecvMsg(req); err != nil {
+		in := incoming{message: req}
+		if err := st.grpc.RecvMsg(&in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				return nil
 			}
 			return st.unreadable(err)
+		}
+		if in.excess != nil {
+			return st.refuse(in.excess)
 		}
 		answer, err := accept(st, f, req)
 		if err != nil {
@@ -161,7 +166,11 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
 			return false, st.refuse(e)
 		}
-		st.identify(req.GetNode())
+		through, err := st.through()
+		if err != nil {
+			return false, st.invalid(err)
+		}
+		st.identify(req.GetNode(), through)
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
 	}
@@ -193,12 +202,12 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 
 // identify notes who the client is. xDS: the Node comes with the first request
 // of a stream.
-func (st *stream) identify(node *corev3.Node) {
+func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	if node == nil {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.names = st.server.names(node)
+	st.names = st.server.names(node, through)
 	st.log = st.log.With("client", st.client())
 	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
 }
@@ -233,8 +242,7 @@ func (st *stream) invalid(err error) error {
 func (st *stream) unreadable(err error) error {
 	switch status.Code(err) {
 	case codes.ResourceExhausted:
-		st.server.stats.limits[limitRequestBytes].Add(1)
-		st.logger().Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+		st.server.farTooLong(st.logger(), err)
 	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
 		return st.invalid(err)
 	default: // the connection's end

@@ -16,6 +16,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if resources, ok := os.LookupEnv(planeResources); ok {
+		fmt.Fprintln(os.Stderr, runPlane(resources)) // it serves until it is killed
+		os.Exit(1)
+	}
 	dir, err := os.MkdirTemp("", "xds-relay-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -44,6 +44,8 @@ type verdicts struct {
 	// name's absence means nothing.
 	hidden bool
 	large  bool // see largeResponse
+	shared bool // with other sets, for whom there may be something in it
+	slow   bool // there may be more to come, but for no longer than settleTime
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
 }

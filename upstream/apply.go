@@ -46,7 +46,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		s.renew(now, &v.list[i])
 	}
 	if full {
-		u.Changes = s.takeMissing(u.Changes, set)
+		u.Changes = s.takeMissing(now, u.Changes, set, v.shared)
 	}
 	for _, p := range r.parts {
 		s.finish(now, p, v, sotw, version, &u)
@@ -74,7 +74,7 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, u)
-	case settling && (v.large || !p.certain):
+	case settling && (v.large || v.slow || !p.certain):
 		// More of it may be to come.
 		if v.large || c.settled.IsZero() {
 			s.settling = append(slices.DeleteFunc(s.settling, func(o *set) bool { return o == c }), c)
@@ -182,6 +182,9 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 		keep = last // here as in the cache
 	}
 	in.put(v.key, keep)
+	if in.any() {
+		delete(s.inherited, v.key)
+	}
 	if sub == nil {
 		return c, true
 	}
@@ -194,6 +197,7 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 // answer notes what the control plane has said of a name.
 func (s *subscriptions) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
+	sub.doubted, sub.vague = false, false
 	sub.answer = c
 }
 
@@ -304,15 +308,20 @@ func (s *subscriptions) aliasedResource(v *verdict) *cache.Resource {
 
 // takeMissing tells the names absent that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
-func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Change {
+func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, shared bool) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		sub := s.names[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
 		// A name that was added on this stream, or again, may be missing because the
 		// response was sent before the request had come; but the wildcard came first.
-		known := set || !sub.left && (sub.first || sub.answer.Resource != nil)
+		known := set || sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil)
 		// One that is asked for anew was missing in a request, and may be in this.
 		if sub.seen == s.responses || !known || absent || sub.reported || sub.anew {
+			continue
+		}
+		if shared && !set && !sub.first {
+			// It may have come for others, and not have been asked for by then.
+			s.doubt(sub, now)
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""
@@ -327,6 +336,9 @@ func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Ch
 // encode makes what is stored. key is what it is kept under, if that is to
 // share its memory with the resource's name.
 func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
+	if r.stored != nil {
+		return r.stored // for another set, or another name
+	}
 	name := r.name
 	if name == key {
 		name = key
@@ -335,7 +347,7 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 	if r.redirect != "" {
 		typeURL = cache.LocatorTypeURL
 	}
-	return cache.NewResource(cache.Spec{
+	r.stored = cache.NewResource(cache.Spec{
 		Name:    name,
 		Version: r.version,
 		TypeURL: typeURL,
@@ -348,4 +360,5 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 		Constraints: r.constraints,
 		DoNotCache:  r.doNotCache,
 	})
+	return r.stored
 }

@@ -34,7 +34,8 @@ type call struct {
 	heard int
 
 	// Of the sender.
-	announced bool // the node was sent
+	announced bool     // the node was sent
+	relays    []string // that were announced
 }
 
 // maxUnsent bounds the memory for answers that wait to be sent, because the
@@ -66,6 +67,7 @@ func (s *Stream) serve() *call {
 		form: s.form, ctx: ctx, cancel: cancel,
 		opened: make(chan struct{}), ended: make(chan struct{}),
 	}
+	c.ctx = s.announceChain(ctx, c)
 	go s.receive(c)
 	err := s.attend(c)
 	cause := context.Cause(ctx)
@@ -151,11 +153,16 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	if s.idleFeeds() > maxIdleFeeds {
 		return nil, 0, errRenew
 	}
+	if need, wait := s.chainChanged(c, now); need {
+		return nil, 0, errRenew
+	} else {
+		next = min(next, wait)
+	}
 	for _, f := range s.sorted() {
 		if f.session == nil {
 			continue // the stream has ended
 		}
-		if need, anew := f.subs.needStream(f.session.begun()); need {
+		if need, anew := f.sets.needStream(f.session.begun()); need {
 			// What is asked for anew for one client waits for those that come with it.
 			wait := s.opts.BackoffBase - now.Sub(s.renewed)
 			if !anew || wait <= 0 {
@@ -163,21 +170,25 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 				return nil, 0, errRenew
 			}
 			next = min(next, wait)
+			if f.sets.held() {
+				continue
+			}
 		}
-		s.apply(f.subs.expire(now))
+		s.apply(f.sets.expire(now)...)
 		silent := c.silent()
 		if !silent {
-			s.apply(f.session.conclude(now, s.opts.ResponseTimeout))
+			s.apply(f.session.conclude(now, s.opts.ResponseTimeout)...)
 		}
 		out = append(out, f.session.requests(now, s.limit)...)
+		f.sets.prune()
 		if what := f.session.unfit(); what != "" {
-			s.log.Warn("request is too long", "type_url", f.subs.typeURL,
+			s.log.Warn("request is too long", "type_url", f.sets.typeURL,
 				"limit", s.opts.MaxRequestBytes, "reason", what)
 		}
-		if since, ok := f.subs.oldest(); ok && !silent {
+		if since, ok := f.sets.oldest(); ok && !silent {
 			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
 		}
-		if at, ok := f.subs.nextDue(); ok {
+		if at, ok := f.sets.nextDue(); ok {
 			next = min(next, at.Sub(now))
 		}
 	}
@@ -189,7 +200,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 // caller holds mu.
 func (s *Stream) idleFeeds() (n int) {
 	for _, f := range s.feeds {
-		if f.subs.wanted == 0 {
+		if f.sets.wanted() == 0 {
 			n++
 		}
 	}
@@ -227,7 +238,7 @@ func (s *Stream) part(c *call) {
 	for _, f := range s.sorted() {
 		// A wildcard is not given up in so many words: made explicit first, as it
 		// has to be, it would all be sent once more.
-		if f.session != nil && f.subs.wildcard == nil {
+		if f.session != nil && !f.sets.hasWildcard() {
 			out = append(out, f.session.requests(time.Now(), s.limit)...)
 		}
 	}
@@ -288,7 +299,12 @@ func (s *Stream) begin(c *call) {
 	s.live = true
 	s.down = nil
 	for _, f := range s.feeds {
-		f.session = c.form.session(f.subs)
+		if s.opts.Seed != nil && c.form.name == Delta {
+			for _, subs := range f.sets.list {
+				subs.seed(time.Now(), s.opts.Seed)
+			}
+		}
+		f.session = c.form.session(f.sets)
 	}
 	if c.form.name != REST {
 		s.connected(c)
@@ -299,6 +315,7 @@ func (s *Stream) begin(c *call) {
 // has answered a poll. The caller holds mu.
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
+	s.event(Opened, "")
 	level := slog.LevelInfo
 	if s.logged != "" {
 		level = slog.LevelDebug // it was lost without an answer, and may be again
@@ -323,7 +340,10 @@ func (s *Stream) response(c *call, m *frame) error {
 			s.connected(c)
 		}
 	}
-	c.responded = true
+	if !c.responded {
+		c.responded = true
+		s.event(Responded, "")
+	}
 	if r == nil {
 		s.poke() // silence counts from now on
 		return nil
@@ -341,11 +361,13 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.stray(c, r)
 		return nil
 	}
-	u, nack := f.session.response(time.Now(), r)
-	s.apply(u)
-	for _, name := range f.subs.takeWarnings() {
-		s.log.Warn("several variants of a resource match the same dynamic parameters",
-			"type_url", f.subs.typeURL, "name", clip(name), "parameters", s.scope.Params)
+	updates, nack := f.session.response(time.Now(), r)
+	s.apply(updates...)
+	for _, subs := range f.sets.list {
+		for _, name := range subs.takeWarnings() {
+			s.log.Warn("several variants of a resource match the same dynamic parameters",
+				"type_url", subs.typeURL, "name", clip(name), "parameters", subs.scope.Params)
+		}
 	}
 	if nack != "" {
 		s.status.Nacks++
@@ -354,7 +376,7 @@ func (s *Stream) response(c *call, m *frame) error {
 			level = slog.LevelDebug
 		}
 		s.log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-			"type_url", f.subs.typeURL, "version", clip(r.version), "nonce", clip(r.nonce), "reason", nack)
+			"type_url", f.sets.typeURL, "version", clip(r.version), "nonce", clip(r.nonce), "reason", nack)
 	}
 	f.lastNack = nack
 	unsent := 0

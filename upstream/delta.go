@@ -15,7 +15,7 @@ import (
 // deltaSession is the client's side of one type on a delta stream.
 // xDS: "Incremental xDS".
 type deltaSession struct {
-	subs    *subscriptions
+	sets    *paramSets
 	answers []answer
 	size    int // of answers
 
@@ -28,9 +28,15 @@ type deltaSession struct {
 	unlisted int
 }
 
-func newDeltaSession(subs *subscriptions) *deltaSession {
-	subs.opened(false)
-	return &deltaSession{subs: subs}
+func newDeltaSession(sets *paramSets) *deltaSession {
+	sets.opened(false)
+	return &deltaSession{sets: sets}
+}
+
+// deltaChanges are what is to be subscribed to and what is to be given up of a set.
+type deltaChanges struct {
+	subs      *subscriptions
+	add, drop []*subscription
 }
 
 func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
@@ -38,42 +44,67 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	for i := range d.answers {
 		// Without changes of subscriptions: Istio takes those for errors.
 		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
-			TypeUrl:       d.subs.typeURL,
+			TypeUrl:       d.sets.typeURL,
 			ResponseNonce: d.answers[i].nonce,
 			ErrorDetail:   d.answers[i].errorDetail(),
 		})
 	}
 	d.answers, d.size = nil, 0
 
-	add, drop := d.changes()
-	if len(add) == 0 && len(drop) == 0 {
+	changes := d.changes()
+	if len(changes) == 0 {
 		return out
 	}
-	p := deltaPacker{typeURL: d.subs.typeURL, params: d.subs.params, limit: limit, out: out}
+	p := deltaPacker{typeURL: d.sets.typeURL, sets: d.sets, limit: limit, out: out}
 	first := !d.asked
-	legacy := first && len(add) == 1 && add[0] == d.subs.wildcard && d.subs.params == nil
+	legacy := first && isLegacy(changes)
 	if first {
-		members := d.subs.allMembers()
-		d.unlisted = p.list(members)
-		d.subs.list(members, p.listed)
+		for _, subs := range d.sets.list {
+			d.unlisted += p.list(subs)
+		}
 	}
-	for _, sub := range add {
+	for _, c := range changes {
+		d.subscribe(&p, c, first, legacy)
+		c.subs.ask(c.add, first, now)
+		d.asked = d.asked || len(c.add) > 0
+		d.explicit = d.explicit || len(c.add) > 0 && !legacy
+	}
+	for _, c := range changes {
+		d.unsubscribe(now, &p, c)
+	}
+	p.flush()
+	return p.out
+}
+
+// isLegacy says that the wildcard is all that is subscribed to, which the old form
+// does. That has no parameters.
+func isLegacy(changes []deltaChanges) bool {
+	c := changes[0]
+	return len(changes) == 1 && len(c.add) == 1 && c.add[0] == c.subs.wildcard && c.subs.params == nil
+}
+
+// subscribe packs what is subscribed to of one set.
+func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy bool) {
+	p.of = c.subs
+	for _, sub := range c.add {
 		switch {
 		case legacy:
 			p.must()
-		case !first || d.subs.member(sub.name) != nil || sub.answer.Resource == nil:
+		case !first || c.subs.member(sub.name) != nil || sub.answer.Resource == nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
 			d.unlisted++
-		case d.subs.members() == nil && d.subs.wildcard != nil:
-			d.subs.wildcard.set.list(sub.name, sub.answer.Resource)
+			sub.vague = true
+		case c.subs.members() == nil && c.subs.wildcard != nil && !d.sets.differs(c.subs, sub.answer.Resource):
+			c.subs.wildcard.set.list(sub.name, sub.answer.Resource)
 		}
 	}
-	d.subs.ask(add, first, now)
-	d.asked = d.asked || len(add) > 0
-	d.explicit = d.explicit || len(add) > 0 && !legacy
+}
 
-	wildcard := slices.IndexFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
+// unsubscribe packs what is given up of one set.
+func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges) {
+	p.of = c.subs
+	wildcard := slices.IndexFunc(c.drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
 	if wildcard >= 0 {
 		if !d.explicit {
 			// xDS: "How the client specifies what resources to return": it is there
@@ -83,51 +114,62 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 		}
 		p.flush() // whichever of the lists in one request counts first
 	}
-	for _, sub := range drop {
+	for _, sub := range c.drop {
 		p.unsubscribe(sub.name)
-		d.subs.forget(sub)
+		if sub.answer.Resource == nil {
+			d.sets.left.add(sub.name, now)
+		}
+		c.subs.forget(sub)
 	}
-	p.flush()
-	return p.out
 }
 
-// changes returns what is to be subscribed to and what is to be given up.
-func (d *deltaSession) changes() (add, drop []*subscription) {
-	for _, sub := range d.subs.changed {
-		switch {
-		case d.subs.get(sub.name) != sub:
-			// Given up before it was asked for.
-		case sub.wanted && (!sub.sent || sub.again):
-			sub.answered = sub.answered && !sub.again
-			sub.sent, sub.again = true, false
-			add = append(add, sub)
-		case !sub.wanted && sub.sent:
-			sub.sent = false
-			drop = append(drop, sub)
+// changes returns what is to be subscribed to and what is to be given up, of the
+// sets of which there is something.
+func (d *deltaSession) changes() (changes []deltaChanges) {
+	for _, subs := range d.sets.list {
+		c := deltaChanges{subs: subs}
+		for _, sub := range subs.changed {
+			switch {
+			case subs.get(sub.name) != sub:
+				// Given up before it was asked for.
+			case sub.wanted && (!sub.sent || sub.again):
+				sub.answered = sub.answered && !sub.again
+				sub.sent, sub.again = true, false
+				c.add = append(c.add, sub)
+			case !sub.wanted && sub.sent:
+				sub.sent = false
+				c.drop = append(c.drop, sub)
+			}
+		}
+		subs.changed = nil
+		if len(c.add)+len(c.drop) > 0 {
+			changes = append(changes, c)
 		}
 	}
-	d.subs.changed = nil
-	return add, drop
+	return changes
 }
 
-func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
+func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, string) {
 	v := accept(r)
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
-	return d.subs.apply(now, &v, false, ""), v.nack
+	return d.sets.apply(now, &v, false, ""), v.nack
 }
 
 // conclude tells what the control plane has not answered, which says nothing
 // about its existence: it says that itself.
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaSession) conclude(now time.Time, timeout time.Duration) cache.Update {
-	u := d.subs.newUpdate()
-	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
-		if !d.subs.settleHeld(sub, &u) {
-			d.subs.fail(sub, noAnswer(timeout), &u)
+func (d *deltaSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
+	return d.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
+		for _, sub := range subs.overdue(now.Add(-timeout)) {
+			switch {
+			case sub.doubted:
+				subs.dropDoubted(sub, u)
+			case !subs.settleHeld(sub, u):
+				subs.fail(sub, noAnswer(timeout), u)
+			}
 		}
-	}
-	return u
+	})
 }
 
 func (d *deltaSession) begun() bool { return d.asked }
@@ -147,7 +189,8 @@ func (d *deltaSession) unfit() string {
 // deltaPacker fills requests up to a limit.
 type deltaPacker struct {
 	typeURL string
-	params  cache.Params // of all names; then they go as locators
+	sets    *paramSets
+	of      *subscriptions // whose names these are; if it has parameters, they go as locators
 	limit   int
 	out     []proto.Message
 
@@ -193,7 +236,7 @@ func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func (p *deltaPacker) subscribe(name string) {
-	if l := locator(name, p.params); l != nil {
+	if l := locator(name, p.of.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
 		return
@@ -203,7 +246,7 @@ func (p *deltaPacker) subscribe(name string) {
 }
 
 func (p *deltaPacker) unsubscribe(name string) {
-	if l := locator(name, p.params); l != nil {
+	if l := locator(name, p.of.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
 		return
@@ -212,21 +255,24 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// list puts the members of sets into the first request of a stream:
+// list puts the members of a set's wildcard and globs into the first request of a stream:
 // initial_resource_versions count nowhere else. They go before names, because of
 // members that are left out nobody says that they are gone. It returns how many
 // are left out.
-func (p *deltaPacker) list(members map[string]*cache.Resource) (unlisted int) {
+func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
+	p.of = subs
+	members := subs.allMembers()
 	if len(members) > 0 {
 		p.must()
 	}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if r := members[key]; p.room(versionSize(r)) {
-			p.version(r)
+			p.version(key, r)
 		} else {
 			unlisted++
 		}
 	}
+	subs.list(members, p.listed)
 	return unlisted
 }
 
@@ -240,29 +286,34 @@ func (p *deltaPacker) listed(r *cache.Resource) bool {
 // that goes into the same request, and that is the first.
 func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
 	size := sizeString(name)
-	if l := locator(name, p.params); l != nil {
+	if l := locator(name, p.of.params); l != nil {
 		size = sizeMessage(l)
 	}
 	if p.flushed || !p.room(size+versionSize(r)) {
 		p.subscribe(name)
 		return false
 	}
-	p.version(r)
+	p.version(name, r)
 	p.subscribe(name)
 	return true
 }
 
 // version lists a resource, under the name that the origin knows it by.
-func (p *deltaPacker) version(r *cache.Resource) {
+func (p *deltaPacker) version(key string, r *cache.Resource) {
 	req := p.must()
 	if req.InitialResourceVersions == nil {
 		req.InitialResourceVersions = map[string]string{}
 	}
-	p.size += versionSize(r)
 	p.filled = true
 	version := r.Version()
-	if r.DoNotCache() {
+	if r.DoNotCache() || p.sets.differs(p.of, r) {
 		version = "" // it is to come again, for those who came later; or to go
+		if sub := p.of.names[key]; sub != nil {
+			sub.vague = true
+		}
+	}
+	if _, there := req.InitialResourceVersions[r.Name()]; !there {
+		p.size += versionSize(r)
 	}
 	req.InitialResourceVersions[r.Name()] = version
 }

@@ -4,9 +4,11 @@
 //
 // The protocol is in plain values, without goroutine, lock, clock or I/O:
 //
-//	subscriptions   what is wanted of one type, and what is known of it; it
-//	                lasts as long as somebody wants something
+//	subscriptions   what is wanted of one type with the same dynamic parameters,
+//	                and what is known of it; it lasts as long as somebody wants
+//	                something
 //	set             of that, what is held of the wildcard or of a glob
+//	paramSets       those of one type, with whatever parameters
 //	deltaSession    what the control plane has been told and has yet to be told
 //	sotwSession     of that, in either form; it lasts as long as its stream
 //
@@ -74,9 +76,32 @@
 //     have passed.
 //   - SotW: names cannot be split over requests. If they exceed the limit they are
 //     sent all the same: the limit is the usual one, not necessarily the server's.
+//   - What another server has said is offered to this one only where their versions
+//     mean the same, and only in delta. In SotW the version is one of the whole, and
+//     silence would be taken for absence.
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
 //     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
 //     that has learnt delta is served as well with SotW until the relay restarts.
+//   - TP2: sets of subscriptions with different dynamic parameters share the stream.
+//     Who starts a name that another set has been given, and matches, is given it
+//     before the control plane answers: it need not send again what it has sent.
+//   - TP2: a removal or an error without constraints is about who has been given
+//     something without constraints, or else the answer to who has asked in vain. If
+//     there are several of those, a removal may be about one of them: it is about all
+//     to whom nothing has come within the time of an answer.
+//   - TP2: initial_resource_versions have names only. Where sets hold, or are to have,
+//     different things under a name it is listed without a version, so that it is
+//     sent again. The variant that comes then is in the place of the one before.
+//   - TP2, delta: where a stream has several sets, the first answer to a wildcard may
+//     be that to another's, and counts as all of it after a second.
+//   - TP2, delta: a wildcard with new parameters needs a new stream as any does, but
+//     no oftener than the shortest backoff: clients choose parameters as they like.
+//   - TP2, SotW: beside locators, the wildcard of who has no parameters is a locator
+//     too, and not the name `*`. Who does not know locators sees the old form.
+//   - TP2, SotW: the version of a stream that had several sets is not shown on the
+//     next, as what is held under it may have come for others.
+//   - TP2, SotW: a variant is in the place of those that matched before, for which
+//     there is no word of removal.
 //   - REST: a request with names that are new goes without a version, at once. The
 //     documents do not ask for that, but control planes that compare versions only
 //     (go-control-plane) would say that there is nothing new.

@@ -97,11 +97,7 @@ func (s *subscriptions) nextDue() (time.Time, bool) {
 // renewed it, and that a set has settled.
 func (s *subscriptions) expire(now time.Time) cache.Update {
 	u := s.newUpdate()
-	r := &round{subs: s, u: &u}
-	if m := s.members(); m != nil {
-		r.whole = &part{set: s.wildcard.set, held: m}
-		r.parts = append(r.parts, r.whole)
-	}
+	r := s.newLapse(&u)
 	for _, key := range s.expiries.due(now) {
 		v := s.lapse(key)
 		in := r.sets(&v)
@@ -113,11 +109,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 				u.Changes = append(u.Changes, c)
 			}
 			c.Name = key
-			for _, p := range in {
-				if p != nil {
-					p.changes = append(p.changes, c)
-				}
-			}
+			in.lapsed(c)
 		}
 		u.Changes = s.takeAliases(&v, u.Changes)
 		s.version = "" // on a new stream it is to be sent again
@@ -128,12 +120,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 			r.forget(c)
 		}
 	}
-	for _, p := range r.parts {
-		if p.set.sub.answered && len(p.changes) > 0 {
-			p.set.version = "" // it is not what the control plane calls so
-			s.tellSet(cache.SetUpdate{Name: p.set.sub.name, Changes: p.changes}, &u)
-		}
-	}
+	r.tell()
 	return u
 }
 
@@ -154,6 +141,6 @@ func (s *subscriptions) lapse(key string) verdict {
 		return verdict{key: key, gone: true}
 	}
 	s.variants[key] = held
-	v, _ := s.choose(key, nil)
+	v, _ := s.choose(key, nil, false)
 	return v
 }

@@ -230,7 +230,13 @@ func (m *model) start(name string) {
 	m.apply(u)
 }
 
-func (m *model) apply(u cache.Update) {
+func (m *model) apply(updates ...cache.Update) {
+	for _, u := range updates {
+		m.applyOne(u)
+	}
+}
+
+func (m *model) applyOne(u cache.Update) {
 	for _, c := range u.Changes {
 		if _, ok := m.entries[c.Name]; !ok {
 			continue
@@ -277,10 +283,10 @@ func (m *model) send() {
 	}
 	if m.session == nil {
 		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
-		m.session = m.form.session(m.subs)
+		m.session = m.form.session(alone(m.subs))
 	}
 	m.apply(m.subs.expire(m.now))
-	m.apply(m.session.conclude(m.now, defaultResponseTimeout))
+	m.apply(m.session.conclude(m.now, defaultResponseTimeout)...)
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
 
@@ -298,11 +304,11 @@ func (m *model) deliver() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	u, nack := m.session.response(m.now, r)
+	updates, nack := m.session.response(m.now, r)
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}
-	m.apply(u)
+	m.apply(updates...)
 }
 
 // serve gives the server the next request.

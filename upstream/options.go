@@ -6,6 +6,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Protocol is the form of the protocol that a stream speaks.
@@ -42,9 +44,20 @@ type Options struct {
 	// NoGlobs says that the control plane does not know glob collections: they are fed
 	// from the wildcard of their type. In SotW they always are.
 	NoGlobs bool
+	// Chain, if not nil, is the relays that the stream announces.
+	Chain Announced
 	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
 	// shared.
 	ResourceErrors *atomic.Uint64
+	// Watch, if not nil, is told what becomes of the control plane, in order, and in
+	// order with what the sink is told. It must not block, and must not call the
+	// Stream but to Close it.
+	Watch func(Event)
+	// Seed, if not nil, gives what is held of a topic that came from another server
+	// whose versions mean the same: the resource of a name, or the members of a
+	// wildcard, each with what it is kept under. It is asked when a delta stream
+	// opens, about what this server has not answered.
+	Seed func(k cache.Key, yield func(key string, r *cache.Resource))
 }
 
 const (
@@ -70,7 +83,7 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	session func(*subscriptions) session
+	session func(*paramSets) session
 	parse   func([]byte) (*response, error)
 }
 
@@ -78,13 +91,13 @@ var (
 	deltaForm = &form{
 		name:    Delta,
 		method:  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
-		session: func(s *subscriptions) session { return newDeltaSession(s) },
+		session: func(s *paramSets) session { return newDeltaSession(s) },
 		parse:   parseDelta,
 	}
 	sotwForm = &form{
 		name:    SotW,
 		method:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
-		session: func(s *subscriptions) session { return newSotWSession(s) },
+		session: func(s *paramSets) session { return newSotWSession(s) },
 		parse:   parseSotW,
 	}
 )

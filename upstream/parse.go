@@ -54,6 +54,8 @@ type resource struct {
 	redirect string
 	// err says why the element is no resource.
 	err error
+	// stored is what was made of it, once somebody has wanted it.
+	stored *cache.Resource
 }
 
 // resourceError is one element of a response's resource_errors.

@@ -303,7 +303,7 @@ func FuzzAccept(f *testing.F) {
 			for _, name := range []string{cache.Wildcard, "a", "b", "r"} {
 				subs.start(name, nil, &u)
 			}
-			s := form.session(subs)
+			s := form.session(alone(subs))
 			s.requests(t0, 1<<20)
 			_, nack := s.response(t0, r)
 			for i := range r.resources {
@@ -348,18 +348,18 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	subs := newSubscriptions(cache.Scope{}, "t/x")
 	u := subs.newUpdate()
 	subs.start("name", nil, &u)
-	s := newDeltaSession(subs)
+	s := newDeltaSession(alone(subs))
 	s.requests(t0, 1<<20)
-	u, nack := s.response(t0, r)
+	updates, nack := s.response(t0, r)
 	if nack != "" {
 		t.Fatal(nack)
 	}
 	clear(b) // as when the buffer is used again
-	got := u.Changes[0].Resource
+	got := updates[0].Changes[0].Resource
 	if got.Name() != "name" || !bytes.Equal(got.Value(), appendText(nil, 1, "name")) {
 		t.Fatalf("%q %q", got.Name(), got.Value())
 	}
-	if unsafe.StringData(got.Name()) != unsafe.StringData(u.Changes[0].Name) {
+	if unsafe.StringData(got.Name()) != unsafe.StringData(updates[0].Changes[0].Name) {
 		t.Error("a name is held twice")
 	}
 }

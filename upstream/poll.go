@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Polling in the form of a gRPC stream, so that a Stream and its sessions need not
@@ -133,13 +135,14 @@ func (p *pollStream) SendMsg(m any) error {
 	return nil
 }
 
-// namesOf returns the names in a request. They are in locators if they have
-// parameters, which are the same all along.
+// namesOf returns the names in a request, in order; those in locators with their
+// parameters, and what no name has.
 func namesOf(r *discoveryv3.DiscoveryRequest) []string {
-	names := r.GetResourceNames()
+	names := slices.Clone(r.GetResourceNames())
 	for _, l := range r.GetResourceLocators() {
-		names = append(names[:len(names):len(names)], l.GetName())
+		names = append(names, l.GetName()+"\x00"+cache.Params(l.GetDynamicParameters()).String())
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -13,10 +13,9 @@ import (
 // refusal feeds topics whose type cannot be asked for: with an error that says
 // why, because silence would look as if the control plane had yet to answer.
 type refusal struct {
-	scope cache.Scope
-	sink  Sink
-	log   *slog.Logger
-	done  chan struct{} // closed when nothing comes to the sink any more
+	sink Sink
+	log  *slog.Logger
+	done chan struct{} // closed when nothing comes to the sink any more
 
 	// mu comes last in the order of locks.
 	mu sync.Mutex
@@ -37,11 +36,11 @@ const maxRefusedLogs = 16
 type refused struct {
 	err    *cache.Error
 	since  time.Time
-	topics int
+	topics map[cache.Key]struct{}
 }
 
-func newRefusal(scope cache.Scope, sink Sink, log *slog.Logger) *refusal {
-	return &refusal{scope: scope, sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
+func newRefusal(sink Sink, log *slog.Logger) *refusal {
+	return &refusal{sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
 }
 
 // start tells a topic why there is nothing for it. It neither blocks nor calls the
@@ -54,18 +53,36 @@ func (r *refusal) start(k cache.Key, why *cache.Error) {
 	}
 	t := r.types[k.TypeURL]
 	if t == nil {
-		t = &refused{err: why, since: time.Now()}
+		t = &refused{err: why, since: time.Now(), topics: map[cache.Key]struct{}{}}
 		r.types[k.TypeURL] = t
 		if r.logged++; r.logged <= maxRefusedLogs {
 			r.log.Warn("a type cannot be asked for", "type_url", clip(k.TypeURL), "reason", why.Message)
 		}
 	}
-	t.topics++
+	t.topics[k] = struct{}{}
 	r.untold = append(r.untold, k)
+	r.begin()
+}
+
+// begin has what is untold be told. The caller holds mu.
+func (r *refusal) begin() {
 	if !r.telling {
 		r.telling = true
 		go r.tell()
 	}
+}
+
+// restate tells all topics once more. It neither blocks nor calls the cache.
+func (r *refusal) restate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || len(r.types) == 0 {
+		return
+	}
+	for _, t := range r.types {
+		r.untold = slices.AppendSeq(r.untold, maps.Keys(t.topics))
+	}
+	r.begin()
 }
 
 // stop ends the feeding of a topic.
@@ -76,7 +93,7 @@ func (r *refusal) stop(k cache.Key) {
 	if t == nil {
 		return
 	}
-	if t.topics--; t.topics == 0 {
+	if delete(t.topics, k); len(t.topics) == 0 {
 		delete(r.types, k.TypeURL)
 	}
 }
@@ -104,16 +121,18 @@ func (r *refusal) tell() {
 			r.mu.Unlock()
 			return
 		}
-		updates := map[string]*cache.Update{}
+		type about struct{ typeURL, params string }
+		updates := map[about]*cache.Update{}
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // given up meanwhile
 			}
-			u := updates[k.TypeURL]
+			of := about{k.TypeURL, k.Scope.Params}
+			u := updates[of]
 			if u == nil {
-				u = &cache.Update{Scope: r.scope, TypeURL: k.TypeURL}
-				updates[k.TypeURL] = u
+				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+				updates[of] = u
 			}
 			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
@@ -134,7 +153,7 @@ func (r *refusal) statuses() (all []Status) {
 	defer r.mu.Unlock()
 	for _, typeURL := range slices.Sorted(maps.Keys(r.types)) {
 		t := r.types[typeURL]
-		all = append(all, Status{TypeURL: typeURL, Since: t.since, LastError: t.err.Message, Subscriptions: t.topics})
+		all = append(all, Status{TypeURL: typeURL, Since: t.since, LastError: t.err.Message, Subscriptions: len(t.topics)})
 	}
 	return all
 }

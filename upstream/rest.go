@@ -15,8 +15,11 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // REST-JSON over HTTP. xDS: "REST-JSON polling subscriptions".
@@ -129,6 +132,9 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	// It asks only: on a connection that turns out to be closed already it is made
 	// again. Empty, the header is not sent.
 	req.Header["Idempotency-Key"] = []string{}
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		req.Header[http.CanonicalHeaderKey(chain.Header)] = md.Get(chain.Header)
+	}
 	if c.o.UserAgent != "" {
 		req.Header.Set("User-Agent", c.o.UserAgent)
 	}

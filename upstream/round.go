@@ -33,6 +33,9 @@ type round struct {
 	whole *part // the wildcard's, nil if there is none
 	parts []*part
 	globs map[*set]*part
+	// shared says that there are others on the stream, for whom what comes of a glob
+	// may have been sent.
+	shared bool
 	// failed are the globs of which an error was said.
 	failed []failedGlob
 	// early is what names are told that had been listed when a glob begins.
@@ -47,7 +50,7 @@ type failedGlob struct {
 // newRound begins to take a response, with what it says of sets as such. set says
 // that it is of the wildcard, and full that it is all of that.
 func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *round {
-	r := &round{subs: s, u: u}
+	r := &round{subs: s, u: u, shared: v.shared}
 	if set {
 		c := s.wildcard.set
 		r.whole = &part{set: c, held: c.members, begins: c.members == nil, full: full, certain: true, bad: v.nack != ""}
@@ -72,7 +75,7 @@ func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *
 			p := r.of(sub.set)
 			s.release(sub.set)
 			sub.set.members, sub.set.refused = map[string]*cache.Resource{}, nil
-			p.full, p.certain = true, p.certain || s.first(sub.name)
+			p.full, p.certain = true, p.certain || r.first(sub.name)
 		case sub.set.members == nil:
 			r.failed = append(r.failed, failedGlob{sub, o.err})
 		}
@@ -114,7 +117,7 @@ func (r *round) sets(v *verdict) (in places) {
 	}
 	in[1] = r.of(g.set)
 	if !g.answered && !in[1].certain && !byName && !v.gone && !v.heartbeat {
-		in[1].certain = r.subs.first(v.key, g.name)
+		in[1].certain = r.first(v.key, g.name)
 	}
 	in[1].bad = in[1].bad || v.bad
 	return in
@@ -130,10 +133,10 @@ func (r *round) tellEarly() {
 	}
 }
 
-// first says that none of the names was given up not long ago, so that what comes of
-// them is not because of what was asked for before.
-func (s *subscriptions) first(names ...string) bool {
-	return !slices.ContainsFunc(s.gone, func(gone string) bool { return slices.Contains(names, gone) })
+// first says that what comes of names is not because of what others ask for, or of
+// what was given up not long ago.
+func (r *round) first(names ...string) bool {
+	return !r.shared && !slices.ContainsFunc(r.subs.gone, func(gone string) bool { return slices.Contains(names, gone) })
 }
 
 // took notes what there is to tell of a name in its places.
@@ -165,6 +168,35 @@ func (in places) put(key string, r *cache.Resource) {
 	for _, p := range in {
 		if p != nil {
 			p.set.put(key, r)
+		}
+	}
+}
+
+// tell tells of each set what has come about by time.
+func (r *round) tell() {
+	for _, p := range r.parts {
+		if p.set.sub.answered && len(p.changes) > 0 {
+			p.set.version = "" // it is not what the control plane calls so
+			r.subs.tellSet(cache.SetUpdate{Name: p.set.sub.name, Changes: p.changes}, r.u)
+		}
+	}
+}
+
+// newLapse begins to take what comes about by time.
+func (s *subscriptions) newLapse(u *cache.Update) *round {
+	r := &round{subs: s, u: u}
+	if m := s.members(); m != nil {
+		r.whole = &part{set: s.wildcard.set, held: m}
+		r.parts = append(r.parts, r.whole)
+	}
+	return r
+}
+
+// lapsed notes what there is to tell of a name in its places.
+func (in places) lapsed(c cache.Change) {
+	for _, p := range in {
+		if p != nil {
+			p.changes = append(p.changes, c)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(c.listed)) {
 		r := c.listed[name]
 		c.members[name] = r
-		if sub := s.names[name]; sub != nil && !sub.answered {
+		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
 			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
 			changes = append(changes, sub.answer)
 		}
@@ -220,13 +220,11 @@ func (s *subscriptions) noteGone(name string) {
 	s.gone = append(s.gone, name)
 }
 
-// leave leaves to a set that waits for its answer what was held under a name that is
+// leave leaves to a glob that waits for its answer what was held under a name that is
 // given up: the control plane need not send it again.
 func (s *subscriptions) leave(key string, r *cache.Resource) {
-	for c := range s.sets(key) {
-		if c.members == nil && c.sub.sent {
-			c.list(key, r)
-		}
+	if g := s.globOf(key); g != nil && g.sent && g.set.members == nil {
+		g.set.list(key, r)
 	}
 }
 

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,23 +20,39 @@ import (
 // document `*` could be asked for together with names, but control planes that
 // take it for a name among others (go-control-plane's snapshots) would answer
 // with the names alone, and that would be taken for the whole state.
+//
+// Each set of dynamic parameters has that for itself: a request has the names of
+// who has none, and locators of all others. Where there are locators, a wildcard
+// without parameters is a locator too. So it is for who knows locators, and to who
+// does not the request looks as if that were all.
 type sotwSession struct {
-	subs    *subscriptions
+	sets    *paramSets
+	of      map[*subscriptions]*sotwSet
 	answers []answer
 	size    int // of answers
 
-	nonce   string   // the latest
-	version string   // the last accepted
-	asked   bool     // the first request was sent
-	names   []string // of the last request
+	nonce   string    // the latest
+	version string    // the last accepted
+	asked   bool      // the first request was sent
+	wanted  []sotwAsk // in the last request
 	// explicit says that a name was subscribed to on this stream. As long as none
-	// was, no names mean the wildcard.
-	explicit bool
+	// was, no names mean the wildcard. located says that one was by a locator.
+	explicit, located bool
+	tooLong           int // bytes of a request that is longer than the limit
+}
+
+// sotwSet is what a session knows of one set.
+type sotwSet struct {
 	// leaving are the names that were given up not long ago.
 	leaving []leaving
 	// complete says that the last response was the wildcard's whole state.
 	complete bool
-	tooLong  int // bytes of a request that is longer than the limit
+}
+
+// sotwAsk is a name in a request.
+type sotwAsk struct {
+	subs *subscriptions
+	name string
 }
 
 // leaving is a name that was given up. The control plane ignores the request in
@@ -47,9 +64,19 @@ type leaving struct {
 	since time.Time
 }
 
-func newSotWSession(subs *subscriptions) *sotwSession {
-	subs.opened(true)
-	return &sotwSession{subs: subs}
+func newSotWSession(sets *paramSets) *sotwSession {
+	sets.opened(true)
+	return &sotwSession{sets: sets, of: map[*subscriptions]*sotwSet{}}
+}
+
+// set returns what is known of a set.
+func (s *sotwSession) set(subs *subscriptions) *sotwSet {
+	set := s.of[subs]
+	if set == nil {
+		set = &sotwSet{}
+		s.of[subs] = set
+	}
+	return set
 }
 
 func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
@@ -61,10 +88,10 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 	current := answer{nonce: s.nonce, version: s.version}
 	if again := s.again(); len(again) > 0 {
 		// A name that is newly added is sent again: so it is left out first.
-		names := s.names
-		s.names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(again, name) })
+		wanted := s.wanted
+		s.wanted = slices.DeleteFunc(slices.Clone(wanted), func(a sotwAsk) bool { return slices.Contains(again, a) })
 		out = append(out, s.request(&current, limit))
-		s.names = names
+		s.wanted = wanted
 		out = append(out, s.request(&current, limit))
 	} else if changed && len(s.answers) == 0 {
 		out = append(out, s.request(&current, limit))
@@ -74,9 +101,9 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 	if dropped && !s.explicit {
 		// xDS: "How the client specifies what resources to return". No names still
 		// mean the wildcard, until there have been some.
-		s.names = []string{cache.Wildcard}
+		s.wanted = []sotwAsk{{s.sets.of(""), cache.Wildcard}}
 		out = append(out, s.request(&current, limit))
-		s.names = nil
+		s.wanted = nil
 		out = append(out, s.request(&current, limit))
 	}
 	return out
@@ -85,101 +112,132 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 // change takes over what has changed about the subscriptions. It says whether a
 // request is due because of it, and whether the wildcard was given up.
 func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
-	if len(s.subs.changed) == 0 {
+	if !slices.ContainsFunc(s.sets.list, func(subs *subscriptions) bool { return len(subs.changed) > 0 }) {
 		return false, false
 	}
-	var add []*subscription
-	for _, sub := range s.subs.changed {
+	adds := make([][]*subscription, len(s.sets.list))
+	added := false
+	for i, subs := range s.sets.list {
+		add, drop := s.changeOf(subs, now)
+		adds[i] = add
+		added, dropped = added || len(add) > 0, dropped || drop
+	}
+	if !s.asked {
+		s.version = s.resume()
+	}
+	for i, subs := range s.sets.list {
+		subs.ask(adds[i], !s.asked, now)
+	}
+	wanted := s.want()
+	changed = !s.asked && added || !slices.Equal(wanted, s.wanted)
+	s.wanted = wanted
+	return changed, dropped
+}
+
+// changeOf takes over what has changed about one set.
+func (s *sotwSession) changeOf(subs *subscriptions, now time.Time) (add []*subscription, dropped bool) {
+	for _, sub := range subs.changed {
 		switch {
-		case s.subs.get(sub.name) != sub:
+		case subs.get(sub.name) != sub:
 			// Given up before it was asked for.
 		case sub.wanted && !sub.sent:
 			sub.sent = true
 			add = append(add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
-			dropped = dropped || sub == s.subs.wildcard
-			if s.explicit && sub != s.subs.wildcard {
+			dropped = dropped || sub == subs.wildcard
+			if s.explicit && subs.wildcard == nil {
 				sub.left = true
-				s.leaving = append(s.leaving, leaving{sub, now})
+				set := s.set(subs)
+				set.leaving = append(set.leaving, leaving{sub, now})
 			} else {
-				s.subs.forget(sub) // no name was asked for
+				subs.forget(sub) // no name was asked for
 			}
 		}
 	}
-	s.subs.changed = nil
-	if !s.asked {
-		s.version = s.resume()
-	}
-	s.subs.ask(add, !s.asked, now)
+	subs.changed = nil
+	return add, dropped
+}
 
-	var names []string
-	switch {
-	case s.subs.wildcard == nil:
-		names = s.subs.sorted()
-	case s.subs.params != nil:
-		names = []string{cache.Wildcard} // which the old form has no parameters for
+// want returns what is to be in the next request.
+func (s *sotwSession) want() (wanted []sotwAsk) {
+	for _, subs := range s.sets.list {
+		if subs.wildcard != nil {
+			wanted = append(wanted, sotwAsk{subs, cache.Wildcard})
+			continue
+		}
+		for _, name := range subs.sorted() {
+			wanted = append(wanted, sotwAsk{subs, name})
+		}
 	}
-	changed = !s.asked && len(add) > 0 || !slices.Equal(names, s.names)
-	s.names = names
-	return changed, dropped
+	if len(wanted) == 1 && wanted[0].name == cache.Wildcard && wanted[0].subs.params == nil && !s.explicit {
+		return nil // the old form, which has no parameters
+	}
+	return wanted
 }
 
 // again returns the names that are to be asked for once more.
-func (s *sotwSession) again() (names []string) {
-	for _, name := range s.names {
-		if sub := s.subs.names[name]; sub != nil && sub.again {
+func (s *sotwSession) again() (again []sotwAsk) {
+	for _, a := range s.wanted {
+		if sub := a.subs.names[a.name]; sub != nil && sub.again {
 			sub.again, sub.anew, sub.answered = false, true, false
-			names = append(names, name)
+			again = append(again, a)
 		}
 	}
-	return names
+	return again
 }
 
 // resume returns the version to be shown in the first request of a stream. What
 // that version has, the control plane may leave out: so there is none to be shown
-// if something was never had.
+// if something was never had, or may have come for others.
 // xDS: "ACK/NACK and resource type instance version".
 func (s *sotwSession) resume() string {
-	for sub := range s.subs.all() {
+	if len(s.sets.list) != 1 {
+		return ""
+	}
+	subs := s.sets.list[0]
+	for sub := range subs.all() {
 		if sub.wanted && !sub.answered {
 			return ""
 		}
 	}
-	return s.subs.version
+	return subs.version
 }
 
 // request makes a request, with all names: a later one takes the place of an
 // earlier. xDS: "When to send an update".
 func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
-		TypeUrl:       s.subs.typeURL,
+		TypeUrl:       s.sets.typeURL,
 		VersionInfo:   a.version,
 		ResponseNonce: a.nonce,
 		ErrorDetail:   a.errorDetail(),
 	}
-	if s.subs.params == nil {
-		req.ResourceNames = s.names
-	}
-	for _, name := range s.names {
-		if l := locator(name, s.subs.params); l != nil {
+	for _, a := range s.wanted {
+		switch l := locator(a.name, a.subs.params); {
+		case l != nil:
 			req.ResourceLocators = append(req.ResourceLocators, l)
+		case a.name == cache.Wildcard && (s.located || s.wanted[len(s.wanted)-1].subs.params != nil):
+			req.ResourceLocators = append(req.ResourceLocators, &discoveryv3.ResourceLocator{Name: a.name})
+		default:
+			req.ResourceNames = append(req.ResourceNames, a.name)
 		}
 	}
 	s.asked = true
-	s.explicit = s.explicit || len(s.names) > 0
+	s.explicit = s.explicit || len(s.wanted) > 0
+	s.located = s.located || len(req.GetResourceLocators()) > 0
 	if n := proto.Size(req); n > limit {
 		s.tooLong = n
 	}
 	return req
 }
 
-func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string) {
+func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, string) {
 	v := accept(r)
 	s.nonce = r.nonce
-	s.subs.version = ""
+	version := ""
 	if v.nack == "" {
-		s.version, s.subs.version = r.version, r.version
+		s.version, version = r.version, r.version
 	}
 	a := answer{nonce: r.nonce, version: s.version, nack: v.nack}
 	// xDS: "When to send an update": the later request counts. But what was wrong
@@ -190,54 +248,64 @@ func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string
 	}
 	s.answers = append(s.answers, a)
 	s.size += a.size()
-	u := s.subs.apply(now, &v, true, r.version)
-	s.complete = s.subs.members() != nil && !v.hidden
-	return u, v.nack
+	updates := s.sets.apply(now, &v, true, r.version)
+	for _, subs := range s.sets.list {
+		subs.version = version
+		s.set(subs).complete = subs.members() != nil && !v.hidden
+	}
+	return updates, v.nack
 }
 
 // conclude tells absent what has not been answered: there is no other sign.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
-func (s *sotwSession) conclude(now time.Time, timeout time.Duration) cache.Update {
+func (s *sotwSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
+	if len(s.of) > len(s.sets.list) {
+		maps.DeleteFunc(s.of, func(subs *subscriptions, _ *sotwSet) bool { return !slices.Contains(s.sets.list, subs) })
+	}
+	return s.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
+		s.set(subs).conclude(subs, now, timeout, u)
+	})
+}
+
+func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Duration, u *cache.Update) {
 	for len(s.leaving) > 0 && !s.leaving[0].since.Add(timeout).After(now) {
-		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && s.subs.get(sub.name) == sub {
-			s.subs.forget(sub)
+		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && subs.get(sub.name) == sub {
+			subs.forget(sub)
 		}
 		s.leaving = s.leaving[1:]
 	}
-	u := s.subs.newUpdate()
 	absent := func(sub *subscription) {
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 		u.Changes = append(u.Changes, sub.answer)
 	}
-	if w := s.subs.wildcard; w != nil && w.wanted && s.complete {
-		for _, sub := range s.subs.changed {
-			if sub.wanted && !sub.answered && sub != s.subs.wildcard {
+	if w := subs.wildcard; w != nil && w.wanted && s.complete {
+		for _, sub := range subs.changed {
+			if sub.wanted && !sub.answered && sub != w {
 				absent(sub) // from the whole state, which is known
 			}
 		}
 	}
-	for _, sub := range s.subs.overdue(now.Add(-timeout)) {
-		inLast := sub.left && sub.seen == s.subs.responses
+	for _, sub := range subs.overdue(now.Add(-timeout)) {
+		inLast := sub.left && sub.seen == subs.responses
 		sub.left = false
 		switch {
 		case inLast:
 		case sub.anew:
 			// What the control plane has sent already it need not send again, and those
 			// who have it keep it.
-			s.subs.fail(sub, noAnswer(timeout), &u)
+			subs.fail(sub, noAnswer(timeout), u)
 			sub.anew, sub.answered = false, true
-		case s.subs.hidden:
-			s.subs.fail(sub, &cache.Error{
+		case subs.hidden:
+			subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
-			}, &u)
-		case s.subs.wildcard != nil && s.subs.members() == nil:
-			s.subs.fail(sub, noAnswer(timeout), &u)
+			}, u)
+		case subs.wildcard != nil && subs.members() == nil:
+			subs.fail(sub, noAnswer(timeout), u)
 		default:
 			absent(sub)
 		}
 	}
-	return u
 }
 
 func (s *sotwSession) begun() bool { return s.asked }

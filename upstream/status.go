@@ -17,6 +17,8 @@ type Status struct {
 	LastError string
 	// Subscriptions is the number of names and wildcards that are wanted.
 	Subscriptions int
+	// Parameters is the number of different dynamic parameters among those.
+	Parameters int
 	// Responses is the number of responses received, and Nacks that of those which
 	// were not accepted as a whole, over all streams.
 	Responses, Nacks uint64
@@ -30,9 +32,16 @@ func (s *Stream) Status() Status {
 	defer s.mu.Unlock()
 	st := s.status
 	st.TypeURL, st.Protocol = s.form.typeURL, s.form.name
+	params := map[string]bool{}
 	for _, f := range s.feeds {
-		st.Subscriptions += f.subs.wanted
+		st.Subscriptions += f.sets.wanted()
+		for _, subs := range f.sets.list {
+			if subs.wanted > 0 && subs.params != nil {
+				params[subs.scope.Params] = true
+			}
+		}
 	}
+	st.Parameters = len(params)
 	return st
 }
 

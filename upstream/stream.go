@@ -27,7 +27,8 @@ type Sink interface {
 
 // Stream feeds the topics of one scope from a control plane, over one gRPC stream,
 // which is open while there is something to subscribe to: the aggregated one, and
-// then it is the [cache.Feeder] of that scope, or one of [Streams].
+// then it is the [cache.Feeder] of that scope, or one of [Streams]. It feeds the
+// scope with whatever dynamic parameters.
 type Stream struct {
 	// Read only.
 	scope  cache.Scope
@@ -68,18 +69,21 @@ type Stream struct {
 	backoff backoff
 	retryAt time.Time
 	renewed time.Time // when a new stream was last opened because it was needed
-	logged  string    // the last reason that was logged since a response came
+	// rechained is when one was last opened to announce other relays.
+	rechained time.Time
+	logged    string // the last reason that was logged since a response came
 }
 
-// note is one call of Start, Refresh or Stop.
+// note is one call of Start, Refresh, Stop or Restate.
 type note struct {
 	key         cache.Key
 	again, stop bool
+	restate     bool // see Restate; then there is no key
 }
 
 // feed is one type.
 type feed struct {
-	subs     *subscriptions
+	sets     *paramSets
 	session  session // nil without a stream
 	lastNack string  // that was logged
 }
@@ -176,6 +180,7 @@ func (s *Stream) poke() {
 // run opens the stream whenever there is something to subscribe to.
 func (s *Stream) run() {
 	defer close(s.done)
+	defer s.watchChain()()
 	for s.await() {
 		s.ended(s.serve())
 	}
@@ -214,30 +219,40 @@ func (s *Stream) takeNotes() (wanted bool) {
 	if !s.wanted() && !time.Now().Before(s.retryAt) {
 		s.down = nil // long ago
 	}
-	updates := map[string]*cache.Update{}
+	updates := map[*subscriptions]*cache.Update{}
+	restate := false
 	for _, n := range notes {
-		f := s.feed(n.key.TypeURL)
-		if n.stop {
-			f.subs.stop(n.key.Name)
+		if n.restate {
+			restate = true
 			continue
 		}
-		u := updates[n.key.TypeURL]
+		f := s.feed(n.key.TypeURL)
+		subs := f.sets.of(n.key.Scope.Params)
+		if n.stop {
+			subs.stop(n.key.Name)
+			continue
+		}
+		u := updates[subs]
 		if u == nil {
-			u = new(f.subs.newUpdate())
-			updates[n.key.TypeURL] = u
+			u = new(subs.newUpdate())
+			updates[subs] = u
 		}
 		if n.again {
-			f.subs.again(n.key.Name, s.down, u)
+			subs.again(n.key.Name, s.down, u)
 		} else {
-			f.subs.start(n.key.Name, s.down, u)
+			f.sets.start(subs, n.key.Name, s.down, u)
 		}
 	}
 	for _, u := range updates {
 		s.apply(*u)
 	}
+	if restate {
+		s.restateAll()
+	}
 	if !s.live {
 		for _, f := range s.sorted() {
-			s.apply(f.subs.expire(time.Now()))
+			s.apply(f.sets.expire(time.Now())...)
+			f.sets.prune()
 		}
 	}
 	return s.wanted()
@@ -250,7 +265,7 @@ func (s *Stream) untilDue() time.Duration {
 	defer s.mu.Unlock()
 	next := never
 	for _, f := range s.feeds {
-		if at, ok := f.subs.nextDue(); ok {
+		if at, ok := f.sets.nextDue(); ok {
 			next = min(next, time.Until(at))
 		}
 	}
@@ -261,10 +276,10 @@ func (s *Stream) untilDue() time.Duration {
 func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
-		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
-		f.subs.noGlobs = s.opts.NoGlobs
+		f = &feed{sets: newParamSets(s.scope, typeURL)}
+		f.sets.noGlobs = s.opts.NoGlobs
 		if s.live {
-			f.session = s.form.session(f.subs)
+			f.session = s.form.session(f.sets)
 		}
 		s.feeds[typeURL] = f
 	}
@@ -284,7 +299,7 @@ func (s *Stream) sorted() []*feed {
 // wanted says whether there is anything to subscribe to. The caller holds mu.
 func (s *Stream) wanted() bool {
 	for _, f := range s.feeds {
-		if f.subs.wanted > 0 {
+		if f.sets.wanted() > 0 {
 			return true
 		}
 	}
@@ -292,9 +307,11 @@ func (s *Stream) wanted() bool {
 }
 
 // apply tells the cache. The caller holds mu.
-func (s *Stream) apply(u cache.Update) {
-	if len(u.Changes)+len(u.Sets) > 0 {
-		s.sink.Apply(u)
+func (s *Stream) apply(updates ...cache.Update) {
+	for _, u := range updates {
+		if len(u.Changes)+len(u.Sets) > 0 {
+			s.sink.Apply(u)
+		}
 	}
 }
 
@@ -310,7 +327,7 @@ func (s *Stream) ended(c *call) {
 	s.setConnected(false)
 	for typeURL, f := range s.feeds {
 		f.session = nil
-		if f.subs.lost(); f.subs.wanted == 0 {
+		if f.sets.lost(); f.sets.wanted() == 0 {
 			delete(s.feeds, typeURL)
 		}
 	}
@@ -320,6 +337,7 @@ func (s *Stream) ended(c *call) {
 	}
 	switch err := c.err; {
 	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
+		s.event(Ended, "")
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.status.LastError = reason(err)
@@ -352,17 +370,17 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, and nobody has to know.
+		s.event(Lost, reason)
 		return
 	}
+	s.event(Failed, reason)
 	s.logged = reason
 	s.down = &cache.Error{
 		Code:    codes.Unavailable,
 		Message: clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
-		u := f.subs.newUpdate()
-		f.subs.failed(s.down, &u)
-		s.apply(u)
+		s.apply(f.sets.failed(s.down)...)
 	}
 }
 

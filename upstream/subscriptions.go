@@ -31,6 +31,11 @@ type subscription struct {
 	// left, in SotW, says that it was given up not long ago. If it is wanted again,
 	// a response without it may be one that was sent in between.
 	left bool
+	// doubted says that it may not exist, see doubt.
+	doubted bool
+	// vague, in delta, says that it is held, and is to come again, as the control
+	// plane was not told which it is.
+	vague bool
 	// failure is why there is no answer, if that was told.
 	failure *cache.Error
 
@@ -88,6 +93,10 @@ type subscriptions struct {
 	changed []*subscription // wanted or given up since the last request
 	waiting []waiting       // in the order of their time
 	asks    int             // how many there have been
+	before  uint64          // responses that came before the stream
+	// inherited are the members that came before the stream and not since, see
+	// inherit.
+	inherited map[string]struct{}
 	// gone are the last few that were given up.
 	gone []string
 	// settling are the sets that are not known to be complete.
@@ -292,7 +301,8 @@ func (s *subscriptions) sorted() []string {
 // opened begins a new stream: everything is to be asked for anew.
 func (s *subscriptions) opened(sotw bool) {
 	filtered := s.filters()
-	if s.live, s.sotw = true, sotw; s.filters() != filtered {
+	s.live, s.sotw, s.before, s.inherited = true, sotw, s.responses, nil
+	if s.filters() != filtered {
 		s.reroute()
 		s.changed = nil
 	}
@@ -307,11 +317,24 @@ func (s *subscriptions) opened(sotw bool) {
 	}
 }
 
+// inherit takes note of which members are from before the stream. It matters where
+// there are dynamic parameters.
+func (s *subscriptions) inherit() {
+	members := s.allMembers()
+	s.inherited = make(map[string]struct{}, len(members))
+	for key := range members {
+		s.inherited[key] = struct{}{}
+	}
+}
+
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
 	for _, c := range s.settling {
 		c.members, c.settled = nil, time.Time{} // a part of it is nothing to resume with
+	}
+	if len(s.settling) > 0 {
+		s.forgetVariants()
 	}
 	s.settling = nil
 	for sub := range s.all() {
@@ -324,7 +347,7 @@ func (s *subscriptions) lost() {
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
-		sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+		sub.sent, sub.first, sub.left, sub.again, sub.anew, sub.doubted, sub.vague = false, false, false, false, false, false, false
 		if !sub.started && !sub.wanted {
 			s.forget(sub)
 		}

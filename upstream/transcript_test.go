@@ -36,6 +36,8 @@ import (
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
 //	                                                asked for again
+//	    each with [params=K:V|none], if not with those of the client; what others
+//	    than those are told is printed with their parameters
 //	send                                            what is to be sent
 //	response [nonce=N] [version=V] [type=T] [quietly]
 //	    one line per resource, NAME followed by any of
@@ -85,7 +87,8 @@ type player struct {
 	form    *form
 	typ     string
 	limit   int
-	subs    *subscriptions
+	params  string // of who is meant if nothing is said
+	sets    *paramSets
 	session session
 	now     time.Time
 	down    *cache.Error
@@ -97,30 +100,38 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	p.out.Reset()
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
-	u := cache.Update{}
+	params := p.paramsOf(t, d)
+	var updates []cache.Update
+	told := func(tell func(subs *subscriptions, u *cache.Update)) {
+		subs := p.sets.of(params)
+		u := subs.newUpdate()
+		tell(subs, &u)
+		updates = append(updates, u)
+	}
 	switch d.Cmd {
 	case "client":
 		*p = player{now: time.Unix(0, 0), limit: 1 << 20}
 		d.ScanArgs(t, "type", &p.typ)
 		d.MaybeScanArgs(t, "limit", &p.limit)
-		var params string
-		d.MaybeScanArgs(t, "params", &params)
-		p.subs = newSubscriptions(cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}, typeURLs[p.typ])
-		p.subs.noGlobs = d.HasArg("noglobs")
+		p.params = params
+		p.sets = newParamSets(cache.Scope{Authority: "a"}, typeURLs[p.typ])
+		p.sets.noGlobs = d.HasArg("noglobs")
 		p.open(t, d)
 	case "subscribe":
-		u = p.subs.newUpdate()
-		for _, name := range names(d) {
-			p.subs.start(name, p.down, &u)
-		}
+		told(func(subs *subscriptions, u *cache.Update) {
+			for _, name := range names(d) {
+				p.sets.start(subs, name, p.down, u)
+			}
+		})
 	case "again":
-		u = p.subs.newUpdate()
-		for _, name := range names(d) {
-			p.subs.again(name, p.down, &u)
-		}
+		told(func(subs *subscriptions, u *cache.Update) {
+			for _, name := range names(d) {
+				subs.again(name, p.down, u)
+			}
+		})
 	case "unsubscribe":
 		for _, name := range names(d) {
-			p.subs.stop(name)
+			p.sets.of(params).stop(name)
 		}
 	case "send":
 	case "response":
@@ -129,10 +140,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			return "the stream ends: " + err.Error()
 		}
-		if r.typeURL != p.subs.typeURL || !p.session.begun() {
+		if r.typeURL != p.sets.typeURL || !p.session.begun() {
 			return "ignored: not asked for"
 		}
-		if u, nack = p.session.response(p.now, r); nack != "" && quiet {
+		if updates, nack = p.session.response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.out, "rejected")
 		}
 	case "after":
@@ -143,33 +154,35 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		p.now = p.now.Add(wait)
 	case "lost", "unreachable":
 		p.session = nil
-		p.subs.lost()
+		p.sets.lost()
 		if d.Cmd == "unreachable" {
 			p.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[0].Key}
-			u = p.subs.newUpdate()
-			p.subs.failed(p.down, &u)
+			updates = p.sets.failed(p.down)
 		}
 	case "open":
 		p.open(t, d)
 	default:
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
 	}
-	p.tell(u)
-	for _, name := range p.subs.takeWarnings() {
-		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
+	p.tell(updates...)
+	for _, subs := range p.sets.list {
+		for _, name := range subs.takeWarnings() {
+			fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
+		}
 	}
-	p.tell(p.subs.expire(p.now))
+	p.tell(p.sets.expire(p.now)...)
 	if p.session != nil && !quiet {
-		if need, _ := p.subs.needStream(p.session.begun()); need {
+		if need, _ := p.sets.needStream(p.session.begun()); need {
 			return p.out.String() + "a new stream is needed"
 		}
-		p.tell(p.session.conclude(p.now, defaultResponseTimeout))
+		p.tell(p.session.conclude(p.now, defaultResponseTimeout)...)
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
 			}
 			p.send(m)
 		}
+		p.sets.prune()
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)
 		}
@@ -185,7 +198,25 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 		p.form = map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
 	}
 	p.down = nil
-	p.session = p.form.session(p.subs)
+	p.session = p.form.session(p.sets)
+}
+
+// paramsOf returns the parameters of who is meant.
+func (p *player) paramsOf(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	params := p.params
+	if d.Cmd == "client" {
+		params = ""
+	}
+	if !d.HasArg("params") {
+		return params
+	}
+	d.ScanArgs(t, "params", &params)
+	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "params" })
+	if params == "none" {
+		return ""
+	}
+	return strings.ReplaceAll(params, ":", "=")
 }
 
 // names are those of a directive, and of its input, where any spelling can be.
@@ -447,7 +478,7 @@ func (p *player) send(m proto.Message) {
 	var detail *status.Status
 	switch m := m.(type) {
 	case *discoveryv3.DeltaDiscoveryRequest:
-		if m.GetTypeUrl() != p.subs.typeURL {
+		if m.GetTypeUrl() != p.sets.typeURL {
 			parts = append(parts, "type="+m.GetTypeUrl())
 		}
 		addLocators := func(what string, list []*discoveryv3.ResourceLocator) {
@@ -508,16 +539,26 @@ func shorten(s string) string {
 	return s
 }
 
-func (p *player) tell(u cache.Update) {
+func (p *player) tell(updates ...cache.Update) {
+	for _, u := range updates {
+		who := "tell"
+		if u.Scope.Params != p.params {
+			who = "tell {" + u.Scope.Params + "}"
+		}
+		p.tellOne(who, u)
+	}
+}
+
+func (p *player) tellOne(who string, u cache.Update) {
 	for _, c := range u.Changes {
-		fmt.Fprintf(&p.out, "tell %s: %s\n", shorten(c.Name), change(c))
+		fmt.Fprintf(&p.out, "%s %s: %s\n", who, shorten(c.Name), change(c))
 	}
 	for _, set := range u.Sets {
 		if set.Err != nil {
-			fmt.Fprintf(&p.out, "tell set %s: failed: %s\n", set.Name, set.Err)
+			fmt.Fprintf(&p.out, "%s set %s: failed: %s\n", who, set.Name, set.Err)
 			continue
 		}
-		fmt.Fprintf(&p.out, "tell set %s:", set.Name)
+		fmt.Fprintf(&p.out, "%s set %s:", who, set.Name)
 		if set.Full {
 			fmt.Fprintf(&p.out, " full, version=%s", set.Version)
 		}

@@ -16,6 +16,7 @@ type variant struct {
 	constraints string
 	resource    *cache.Resource
 	aliases     []string
+	seen        uint64 // the last response that had it
 }
 
 // resolve puts, for each name of which there are variants, one verdict in the
@@ -45,10 +46,13 @@ func (s *subscriptions) resolve(list []verdict, full bool) []verdict {
 		if err != nil || !c.match(s.params) {
 			continue // of others, or bad, which accept has said
 		}
+		if v.resource != nil && !v.heartbeat {
+			s.supersede(v.key)
+		}
 		s.takeVariant(v, before[v.key], said)
 	}
 	for _, key := range touched {
-		if v, ok := s.choose(key, said); ok {
+		if v, ok := s.choose(key, said, full); ok {
 			rest = append(rest, v)
 		}
 		if len(s.variants[key]) == 0 {
@@ -65,14 +69,14 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 	for i := range list {
 		v := &list[i]
 		_, several := s.variants[v.key]
-		if !several && v.constraints != "" {
+		if !several && v.constraints != "" && s.concerns(v) {
 			if s.variants == nil {
 				s.variants = map[string][]variant{}
 			}
 			// What was the only one becomes one of several.
 			s.variants[v.key] = nil
 			if r := s.holds(v.key); r != nil {
-				s.variants[v.key] = []variant{{resource: r}}
+				s.variants[v.key] = []variant{{constraints: r.Constraints(), resource: r, seen: s.lastSeen(v.key)}}
 			}
 			several = true
 		}
@@ -93,6 +97,16 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 	return sorted
 }
 
+// concerns says whether anything is wanted that a verdict may be about. On the same
+// stream comes what others ask for.
+func (s *subscriptions) concerns(v *verdict) bool {
+	if g := s.globOf(v.key); g != nil && g.sent {
+		return true
+	}
+	return s.wildcard != nil && s.wildcard.sent || s.names[v.key] != nil || len(s.aliased[v.key]) > 0 ||
+		slices.ContainsFunc(v.aliases, func(alias string) bool { return s.names[canonical(alias)] != nil })
+}
+
 // holds returns what is held under a key, or for an alias of it.
 func (s *subscriptions) holds(key string) *cache.Resource {
 	if r := s.held(key); r != nil {
@@ -111,6 +125,47 @@ func (s *subscriptions) held(key string) *cache.Resource {
 		return sub.answer.Resource
 	}
 	return s.member(key)
+}
+
+// supersede drops the variants of a name that matched, now that another comes which
+// does, if they need not have been removed in so many words: a server has only one
+// for everybody, SotW has no word for a removal, and who reconnects cannot say which
+// variant it has.
+func (s *subscriptions) supersede(key string) {
+	s.variants[key] = slices.DeleteFunc(s.variants[key], func(o variant) bool {
+		return o.seen <= s.before || s.sotw && o.seen < s.responses
+	})
+}
+
+// lastSeen returns the last response that had what is held under a key, as far as it
+// matters on which stream that came.
+func (s *subscriptions) lastSeen(key string) uint64 {
+	switch sub := s.names[key]; {
+	case sub != nil:
+		return sub.seen
+	case s.isInherited(key):
+		return s.before
+	}
+	return s.responses
+}
+
+// isInherited says that what is held under a key has not come on this stream.
+func (s *subscriptions) isInherited(key string) bool {
+	if sub := s.names[key]; sub != nil {
+		return sub.seen <= s.before
+	}
+	_, inherited := s.inherited[key]
+	return inherited
+}
+
+// forgetVariants drops those that only a wildcard had.
+func (s *subscriptions) forgetVariants() {
+	for key := range s.variants {
+		if s.holds(key) == nil {
+			delete(s.variants, key)
+			delete(s.ambiguous, key)
+		}
+	}
 }
 
 // takeVariant takes what was said of one variant that matches. before are those
@@ -145,9 +200,9 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 		}
 	}
 	if r != nil && at >= 0 {
-		held[at].resource, held[at].aliases = r, aliases
+		held[at] = variant{v.constraints, r, aliases, s.responses}
 	} else if r != nil {
-		held = append(held, variant{v.constraints, r, aliases})
+		held = append(held, variant{v.constraints, r, aliases, s.responses})
 	}
 	s.variants[v.key] = held
 	if v.resource == nil {
@@ -156,13 +211,13 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 }
 
 // choose returns what is to be said of a name: the variant that there is, or that
-// there is none.
-func (s *subscriptions) choose(key string, said map[string]verdict) (verdict, bool) {
+// there is none. What is missing in a full response is for takeMissing to say.
+func (s *subscriptions) choose(key string, said map[string]verdict, full bool) (verdict, bool) {
 	held := s.variants[key]
 	if len(held) == 0 {
 		delete(s.ambiguous, key)
 		v, ok := said[key]
-		if !ok && s.holds(key) != nil {
+		if !ok && !full && s.holds(key) != nil {
 			v, ok = verdict{key: key, gone: true}, true
 		}
 		return v, ok

@@ -18,6 +18,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -30,6 +31,8 @@ type scriptedClient struct {
 	stream grpc.ClientStream
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// metadata is what it sends when it opens its stream.
+	metadata metadata.MD
 
 	mu    sync.Mutex // guards all below, and sending
 	node  *corev3.Node
@@ -40,10 +43,10 @@ type scriptedClient struct {
 
 // clientType is what a client remembers of a type.
 type clientType struct {
-	nonce   string // the newest
-	version string // SotW: that of the newest response
-	valid   string // SotW: the newest that it accepted
-	names   []string
+	nonce   string   // the newest
+	version string   // SotW: that of the newest response
+	valid   string   // SotW: the newest that it accepted
+	names   []string // SotW: what it asks for, as the transcript says it
 }
 
 // crossingServices are the methods of the services, SotW and delta.
@@ -64,7 +67,7 @@ func (s *servedRelay) connect(t *testing.T, c *scriptedClient, service string) {
 		method = crossingServices[service][1]
 	}
 	var ctx context.Context
-	ctx, c.cancel = context.WithCancel(context.Background())
+	ctx, c.cancel = context.WithCancel(metadata.NewOutgoingContext(context.Background(), c.metadata))
 	var err error
 	c.stream, err = c.grpc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
@@ -108,7 +111,7 @@ func (c *scriptedClient) gotDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	c.mu.Lock()
 	c.of(m.GetTypeUrl()).nonce = m.GetNonce()
 	for _, r := range m.GetResources() {
-		c.held[m.GetTypeUrl()+" "+r.GetName()] = r.GetVersion()
+		c.held[m.GetTypeUrl()+" "+r.GetName()+r.GetResourceName().GetName()] = r.GetVersion()
 	}
 	c.got = append(c.got, describeDeltaResponse(m))
 	c.mu.Unlock()
@@ -146,7 +149,8 @@ func (c *scriptedClient) ack(typeURL string) {
 	}
 	typ.valid = typ.version
 	c.held[typeURL] = typ.valid
-	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: typ.nonce, VersionInfo: typ.valid, ResourceNames: typ.names})
+	names, locators := namesAndLocators(typ.names)
+	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: typ.nonce, VersionInfo: typ.valid, ResourceNames: names, ResourceLocators: locators})
 }
 
 // send sends, the first time with the node. The caller holds mu.
@@ -174,9 +178,9 @@ func (c *scriptedClient) request(t *testing.T, d *datadriven.TestData) {
 		rest := strings.Join(words[1:], " ")
 		switch what := words[0]; {
 		case what == "subscribe" && c.delta:
-			delta.ResourceNamesSubscribe = words[1:]
+			delta.ResourceNamesSubscribe, delta.ResourceLocatorsSubscribe = namesAndLocators(words[1:])
 		case what == "unsubscribe" && c.delta:
-			delta.ResourceNamesUnsubscribe = words[1:]
+			delta.ResourceNamesUnsubscribe, delta.ResourceLocatorsUnsubscribe = namesAndLocators(words[1:])
 		case what == "initial" && c.delta:
 			delta.InitialResourceVersions = map[string]string{}
 			for _, word := range words[1:] {
@@ -211,7 +215,7 @@ func (c *scriptedClient) request(t *testing.T, d *datadriven.TestData) {
 		c.send(delta)
 		return
 	}
-	sotw.ResourceNames = typ.names
+	sotw.ResourceNames, sotw.ResourceLocators = namesAndLocators(typ.names)
 	c.send(sotw)
 }
 

@@ -17,24 +17,28 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 type scriptedPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	form string
 
-	mu     sync.Mutex
-	server *grpc.Server // nil while it is down
-	lis    *bufconn.Listener
-	stream *planeStream // the newest; nil if it has ended
-	events []planeEvent
+	mu      sync.Mutex
+	server  *grpc.Server // nil while it is down
+	lis     *bufconn.Listener
+	streams []*planeStream // those that are open, the newest last
+	events  []planeEvent
 	// before is how many names the last SotW request had that was taken.
 	before map[eventKey]int
-	opened int // streams
+	opened int      // streams
+	behind []string // of each stream, the relays that it announced
 	nonces int
 }
 
@@ -109,8 +113,9 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 		end:  make(chan error, 1),
 	}
 	p.mu.Lock()
-	p.stream = st
+	p.streams = append(p.streams, st)
 	p.opened++
+	p.behind = append(p.behind, strings.Join(metadata.ValueFromIncomingContext(stream.Context(), chain.Header), "|"))
 	number := p.opened
 	p.mu.Unlock()
 	note := func(e planeEvent) {
@@ -140,30 +145,39 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stream == st {
-		p.stream = nil
-	}
+	p.streams = slices.DeleteFunc(p.streams, func(o *planeStream) bool { return o == st })
 	return err
+}
+
+// chains returns the relays that each stream announced, in their order.
+func (p *scriptedPlane) chains() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.behind)
 }
 
 func (p *scriptedPlane) endStream() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stream.end <- status.Error(codes.Unavailable, "going to another replica")
+	p.streams[len(p.streams)-1].end <- status.Error(codes.Unavailable, "going to another replica")
 }
 
-// respond sends a response of the lines of a directive.
-func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string) {
+// respond sends a response of the lines of a directive, on the newest stream or on
+// all that are open.
+func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, all bool, lines string) {
 	t.Helper()
 	p.mu.Lock()
 	if nonce == "" {
 		nonce = string(rune('A' + p.nonces))
 		p.nonces++
 	}
-	st := p.stream
+	streams := slices.Clone(p.streams)
 	p.mu.Unlock()
-	if st == nil {
+	if len(streams) == 0 {
 		t.Fatal("there is no stream to respond on")
+	}
+	if !all {
+		streams = streams[len(streams)-1:]
 	}
 	typeURL := typeURLOf(t, typ)
 	delta := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, SystemVersionInfo: version}
@@ -172,14 +186,24 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string)
 		words := strings.Fields(line)
 		switch words[0] {
 		case "removed":
-			delta.RemovedResources = append(delta.RemovedResources, words[1:]...)
+			for _, word := range words[1:] {
+				if n := variantName(t, word); n != nil {
+					delta.RemovedResourceNames = append(delta.RemovedResourceNames, n)
+				} else {
+					delta.RemovedResources = append(delta.RemovedResources, word)
+				}
+			}
 		case "error":
 			var code codes.Code
 			if err := code.UnmarshalJSON([]byte(`"` + words[2] + `"`)); err != nil {
 				t.Fatal(err)
 			}
+			name := variantName(t, words[1])
+			if name == nil {
+				name = &discoveryv3.ResourceName{Name: words[1]}
+			}
 			e := &discoveryv3.ResourceError{
-				ResourceName: &discoveryv3.ResourceName{Name: words[1]},
+				ResourceName: name,
 				ErrorDetail:  &statuspb.Status{Code: int32(code), Message: strings.Join(words[3:], " ")},
 			}
 			delta.ResourceErrors = append(delta.ResourceErrors, e)
@@ -188,7 +212,7 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string)
 			r := scriptedResource(t, typ, words)
 			delta.Resources = append(delta.Resources, r)
 			a := r.GetResource()
-			if r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil {
+			if r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil || r.GetResourceName() != nil {
 				var err error
 				if a, err = anypb.New(r); err != nil {
 					t.Fatal(err)
@@ -201,8 +225,10 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce, lines string)
 	if p.form == "sotw" {
 		m = sotw
 	}
-	if err := st.send(m); err != nil {
-		t.Fatal(err)
+	for _, st := range streams {
+		if err := st.send(m); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -219,12 +245,12 @@ func (p *scriptedPlane) take() []string {
 			continue
 		}
 		if n > 0 && merged[n-1].sotw != nil {
-			p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
+			p.before[merged[n-1].key()] = sotwAsked(merged[n-1].sotw)
 		}
 		merged = append(merged, e)
 	}
 	if n := len(merged); n > 0 && merged[n-1].sotw != nil {
-		p.before[merged[n-1].key()] = len(merged[n-1].sotw.GetResourceNames())
+		p.before[merged[n-1].key()] = sotwAsked(merged[n-1].sotw)
 	}
 	p.events = nil
 	out := make([]string, 0, len(merged))
@@ -249,14 +275,16 @@ func (e *planeEvent) takesDelta(next planeEvent) bool {
 		a.GetResponseNonce() != "" || b.GetResponseNonce() != "" || len(b.GetInitialResourceVersions()) > 0 {
 		return false
 	}
-	names := slices.Concat(a.GetResourceNamesSubscribe(), a.GetResourceNamesUnsubscribe())
-	for _, name := range slices.Concat(b.GetResourceNamesSubscribe(), b.GetResourceNamesUnsubscribe()) {
-		if name == "*" || len(names) == 0 || slices.Contains(names, name) {
+	names := deltaAsked(a)
+	for _, name := range deltaAsked(b) {
+		if strings.HasPrefix(name, "*") || len(names) == 0 || slices.Contains(names, name) {
 			return false
 		}
 	}
 	a.ResourceNamesSubscribe = append(a.ResourceNamesSubscribe, b.GetResourceNamesSubscribe()...)
 	a.ResourceNamesUnsubscribe = append(a.ResourceNamesUnsubscribe, b.GetResourceNamesUnsubscribe()...)
+	a.ResourceLocatorsSubscribe = append(a.ResourceLocatorsSubscribe, b.GetResourceLocatorsSubscribe()...)
+	a.ResourceLocatorsUnsubscribe = append(a.ResourceLocatorsUnsubscribe, b.GetResourceLocatorsUnsubscribe()...)
 	return true
 }
 
@@ -268,12 +296,24 @@ func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
 		a.GetErrorDetail() != nil || b.GetErrorDetail() != nil {
 		return false
 	}
-	had, has, will := before[e.key()], len(a.GetResourceNames()), len(b.GetResourceNames())
+	had, has, will := before[e.key()], sotwAsked(a), sotwAsked(b)
 	if (had >= has || has >= will) && (had <= has || has <= will || will == 0) {
 		return false
 	}
-	a.ResourceNames = b.GetResourceNames()
+	a.ResourceNames, a.ResourceLocators = b.GetResourceNames(), b.GetResourceLocators()
 	return true
+}
+
+// deltaAsked are the names and locators that a request is about.
+func deltaAsked(m *discoveryv3.DeltaDiscoveryRequest) []string {
+	return slices.Concat(
+		withLocators(m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()),
+		withLocators(m.GetResourceNamesUnsubscribe(), m.GetResourceLocatorsUnsubscribe()))
+}
+
+// sotwAsked is how many names and locators a request has.
+func sotwAsked(m *discoveryv3.DiscoveryRequest) int {
+	return len(m.GetResourceNames()) + len(m.GetResourceLocators())
 }
 
 // eventKey is a stream and a type.

@@ -21,7 +21,8 @@ import (
 )
 
 // crossingConfig is what the relay is told. All clients are one partition, so
-// that there is one stream to the control plane.
+// that there is one stream to the control plane, and one for the xdstp names of
+// each authority.
 const crossingConfig = `
 listeners:
   - address: 127.0.0.1:18000
@@ -30,6 +31,10 @@ authorities:
   - name: control-plane
     servers:
       - {address: "control-plane:18000", protocol: PROTOCOL}
+  - name: policy.example.com
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
+    context_parameters: {drop: [xds.node.id], require: [shard]}
 old_style_names:
   - authority: control-plane
 cache: {linger: 1m}
@@ -43,7 +48,17 @@ type servedRelay struct {
 
 func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedRelay {
 	t.Helper()
-	cfg, err := configs.Parse("crossing.yaml", []byte(strings.Replace(crossingConfig, "PROTOCOL", protocol, 1)))
+	return startInMemory(t, strings.ReplaceAll(crossingConfig, "PROTOCOL", protocol), func(string) dialer { return plane.dial })
+}
+
+// dialer connects to a server.
+type dialer = func(context.Context, string) (net.Conn, error)
+
+// startInMemory starts a relay. dial returns how it comes to the servers of an
+// authority.
+func startInMemory(t *testing.T, config string, dial func(authority string) dialer) *servedRelay {
+	t.Helper()
+	cfg, err := configs.Parse("relay.yaml", []byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +67,16 @@ func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedR
 		t.Fatal(err)
 	}
 	// The only difference to a relay that runs: where its connections go.
-	for a, conn := range r.sources.conns {
-		_ = conn.Close()
-		r.sources.conns[a], err = upstream.Dial("passthrough:///control-plane", upstream.DialOptions{
-			Extra: []grpc.DialOption{grpc.WithContextDialer(plane.dial)},
-		})
-		if err != nil {
-			t.Fatal(err)
+	for _, a := range cfg.Authorities {
+		for i := range a.Servers {
+			server := &a.Servers[i]
+			_ = r.sources.conns[server].Close()
+			r.sources.conns[server], err = upstream.Dial("passthrough:///control-plane", upstream.DialOptions{
+				Extra: []grpc.DialOption{grpc.WithContextDialer(dial(a.Name))},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	s := &servedRelay{

@@ -22,9 +22,9 @@ import (
 // which its first lines name, and shows everything that anybody received, so
 // that no output means that nobody said anything. The directives are:
 //
-//	respond TYPE [version=V] [nonce=N]
-//	  One response of the control plane. Nonces are A, B, C, ... unless given.
-//	  Its lines are
+//	respond TYPE [version=V] [nonce=N] [all]
+//	  One response of the control plane, on its newest stream, or on all that are
+//	  open. Nonces are A, B, C, ... unless given. Its lines are
 //	    foo@1=one         a resource, its version (delta only) and its content;
 //	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
 //	                      another type; garbage: no message of its type
@@ -34,6 +34,8 @@ import (
 //	                      in one then
 //	    removed foo
 //	    error foo NOT_FOUND why
+//	  A name with braces, foo{env=prod}, is that of the variant for who asks with
+//	  that parameter; see crossing_params_test.go.
 //
 //	control-plane ends | down | up
 //	  It ends the stream; it goes, with its connections; it is back.
@@ -50,7 +52,8 @@ import (
 //	  and "version V", in the place of the one that was accepted last ("version
 //	  accepted" is that of an earlier stream). Both may have "nack why", "node ID",
 //	  which is otherwise in the first request only, and "nonce N": a SotW client
-//	  gives the newest nonce of the type unless that says another, or "none".
+//	  gives the newest nonce of the type unless that says another, or "none". A
+//	  name with braces, A{env=prod&zone=1}, is a locator with dynamic parameters.
 //
 //	ack CLIENT TYPE
 //	  The request that accepts the newest response.
@@ -125,7 +128,7 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 		var version, nonce string
 		d.MaybeScanArgs(t, "version", &version)
 		d.MaybeScanArgs(t, "nonce", &nonce)
-		c.plane.respond(t, d.CmdArgs[0].Key, version, nonce, d.Input)
+		c.plane.respond(t, d.CmdArgs[0].Key, version, nonce, d.HasArg("all"), d.Input)
 	case "control-plane":
 		switch what := d.CmdArgs[0].Key; what {
 		case "ends":

@@ -57,9 +57,16 @@ func shortType(typeURL string) string {
 // scriptedResource makes a resource of the words of a line.
 func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Resource {
 	t.Helper()
-	name, content, filled := strings.Cut(words[0], "=")
-	name, version, _ := strings.Cut(name, "@")
+	variant, word := variantName(t, words[0]), words[0]
+	if variant != nil {
+		_, _, _, rest := cutBraces(word)
+		word = variant.GetName() + rest
+	}
+	name, version, content, filled := cutResource(word)
 	r := &discoveryv3.Resource{Name: name, Version: version}
+	if variant != nil {
+		r.Name, r.ResourceName = "", variant
+	}
 	garbage := false
 	for _, word := range words[1:] {
 		switch what, value, _ := strings.Cut(word, "="); {
@@ -105,6 +112,19 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	return r
 }
 
+// cutResource takes name@version=content apart. An xdstp name may have = in it, and
+// has a version here.
+func cutResource(word string) (name, version, content string, filled bool) {
+	if strings.HasPrefix(word, "xdstp://") {
+		name, version, _ = strings.Cut(word, "@")
+		version, content, filled = strings.Cut(version, "=")
+		return name, version, content, filled
+	}
+	name, content, filled = strings.Cut(word, "=")
+	name, version, _ = strings.Cut(name, "@")
+	return name, version, content, filled
+}
+
 func appendText(b []byte, number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 }
@@ -144,8 +164,8 @@ func shortHash(version string) string { return hash.ReplaceAllString(version, "#
 
 func describeDeltaRequest(m *discoveryv3.DeltaDiscoveryRequest) string {
 	l := newMessageLine(m.GetTypeUrl())
-	l.list("subscribe", m.GetResourceNamesSubscribe())
-	l.list("unsubscribe", m.GetResourceNamesUnsubscribe())
+	l.list("subscribe", withLocators(m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()))
+	l.list("unsubscribe", withLocators(m.GetResourceNamesUnsubscribe(), m.GetResourceLocatorsUnsubscribe()))
 	var initial []string
 	for name, version := range m.GetInitialResourceVersions() {
 		initial = append(initial, name+"@"+shortHash(version))
@@ -163,7 +183,7 @@ func describeDeltaRequest(m *discoveryv3.DeltaDiscoveryRequest) string {
 
 func describeSotWRequest(m *discoveryv3.DiscoveryRequest) string {
 	l := newMessageLine(m.GetTypeUrl())
-	names := slices.Sorted(slices.Values(m.GetResourceNames()))
+	names := slices.Sorted(slices.Values(withLocators(m.GetResourceNames(), m.GetResourceLocators())))
 	l.add("names=[" + strings.Join(names, " ") + "] version=" + shortHash(m.GetVersionInfo()) + " nonce=" + m.GetResponseNonce())
 	l.tail(m.GetNode().GetId(), m.GetResponseNonce(), m.GetErrorDetail())
 	return l.String()
@@ -177,7 +197,7 @@ func describeDeltaResponse(m *discoveryv3.DeltaDiscoveryResponse) string {
 		resources = append(resources, describeResource(r))
 	}
 	l.resources(resources, m.GetResourceErrors())
-	l.list("removed", m.GetRemovedResources())
+	l.list("removed", describeNames(m.GetRemovedResources(), m.GetRemovedResourceNames()))
 	return l.String()
 }
 
@@ -203,11 +223,11 @@ func describeSotWResponse(m *discoveryv3.DiscoveryResponse) string {
 }
 
 func describeResource(r *discoveryv3.Resource) string {
-	text := r.GetName() + "@" + shortHash(r.GetVersion())
+	text := describeName(r.GetName(), r.GetResourceName()) + "@" + shortHash(r.GetVersion())
 	if r.GetResource() != nil {
 		name, content := readResource(r.GetResource())
 		text += "=" + content
-		if name != r.GetName() {
+		if name != r.GetName()+r.GetResourceName().GetName() {
 			text += ",inside=" + name
 		}
 	}
@@ -246,7 +266,7 @@ func (l *messageLine) resources(resources []string, errs []*discoveryv3.Resource
 	var errors []string
 	for _, e := range errs {
 		message, _, _ := strings.Cut(e.GetErrorDetail().GetMessage(), ": Unavailable: connection error") // gRPC's words
-		errors = append(errors, strings.TrimSpace(e.GetResourceName().GetName()+": "+codes.Code(e.GetErrorDetail().GetCode()).String()+" "+message))
+		errors = append(errors, strings.TrimSpace(describeErrorName(e)+": "+codes.Code(e.GetErrorDetail().GetCode()).String()+" "+message))
 	}
 	l.list("errors", errors)
 }

@@ -20,7 +20,8 @@ type feed interface {
 
 // feeders is the cache's feeder: it hands each topic to its scope's feed, which
 // it makes for the first topic and closes after the last. So there is one stream
-// upstream for each scope, however many clients and topics.
+// upstream for each scope, however many clients and topics, and with whatever
+// dynamic parameters they ask: those are no part of the scope that a feed is for.
 type feeders struct {
 	// open makes a scope's feed. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) feed
@@ -51,6 +52,13 @@ func newFeeders() *feeders {
 	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}}
 }
 
+// fedBy returns the scope whose feed feeds a scope, and which clients join that use it:
+// that without parameters.
+func fedBy(scope cache.Scope) cache.Scope {
+	scope.Params = ""
+	return scope
+}
+
 // join notes that a client with that Node uses the scope, until it leaves.
 func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
 	f.mu.Lock()
@@ -77,16 +85,15 @@ func (f *feeders) leave(scope cache.Scope) {
 func (f *feeders) Start(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fd := f.feeds[k.Scope]
+	scope := fedBy(k.Scope)
+	fd := f.feeds[scope]
 	if fd == nil {
 		var node *corev3.Node
-		clients := k.Scope
-		clients.Params = "" // of the same Nodes
-		if n := f.nodes[clients]; n != nil {
+		if n := f.nodes[scope]; n != nil {
 			node = n.node
 		}
-		fd = &scopeFeed{feed: f.open(k.Scope, node)}
-		f.feeds[k.Scope] = fd
+		fd = &scopeFeed{feed: f.open(scope, node)}
+		f.feeds[scope] = fd
 	}
 	fd.topics++
 	fd.feed.Start(k)
@@ -96,7 +103,7 @@ func (f *feeders) Start(k cache.Key) {
 func (f *feeders) Refresh(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fd := f.feeds[k.Scope]; fd != nil {
+	if fd := f.feeds[fedBy(k.Scope)]; fd != nil {
 		fd.feed.Refresh(k)
 	}
 }
@@ -105,7 +112,8 @@ func (f *feeders) Refresh(k cache.Key) {
 func (f *feeders) Stop(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fd := f.feeds[k.Scope]
+	scope := fedBy(k.Scope)
+	fd := f.feeds[scope]
 	if fd == nil {
 		return // closed
 	}
@@ -114,7 +122,7 @@ func (f *feeders) Stop(k cache.Key) {
 		fd.idle++
 		idle := fd.idle
 		// This waits for a goroutine that may be waiting for the cache.
-		f.closing.Go(func() { f.retire(k.Scope, fd, idle) })
+		f.closing.Go(func() { f.retire(scope, fd, idle) })
 	}
 }
 

@@ -122,15 +122,28 @@ func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
 	f.Close()
 }
 
-// Who asks with dynamic parameters is of the same partition, and its Node stands
-// for it upstream.
-func TestParametersHaveTheirPartitionsNode(t *testing.T) {
+// Who asks with dynamic parameters is of the same partition: its Node stands for it
+// upstream, on the same stream.
+func TestParametersHaveTheirPartitionsFeed(t *testing.T) {
 	f, opened := newRecordedFeeders()
-	scope := cache.Scope{Authority: "a", Partition: "p", OldStyle: true}
-	f.join(scope, &corev3.Node{Id: "one"})
-	scope.Params = cache.Params{"env": "prod"}.String()
-	f.Start(cache.Key{Scope: scope, TypeURL: "t", Name: "n"})
-	if got := (*opened)[0].node.GetId(); got != "one" {
+	f.join(scopeA, &corev3.Node{Id: "one"})
+	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	k.Scope.Params = cache.Params{"env": "prod"}.String()
+	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	f.Start(k)
+	f.Start(plain)
+	if len(*opened) != 1 || (*opened)[0].topics != 2 {
+		t.Fatalf("%d feeds were opened, want one for both", len(*opened))
+	}
+	fd := (*opened)[0]
+	if got := fd.node.GetId(); got != "one" {
 		t.Errorf("the feed stands for node %q, want one", got)
 	}
+	f.Stop(plain)
+	f.Refresh(k)
+	f.Stop(k)
+	<-fd.leaving
+	fd.gone <- struct{}{}
+	<-fd.closed
+	f.Close()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -26,6 +27,11 @@ type clientNames struct {
 	// nothing else, and is worked out once.
 	oldStyle map[string]oldStyleScope
 	warned   bool // the operator was told that something cannot be served
+	// through is the relays through which it asks, and chains has them for the
+	// scopes that it has joined.
+	through chain.Chain
+	chains  *chain.Table[cache.Scope]
+	joined  map[cache.Scope]struct{}
 }
 
 type oldStyleScope struct {
@@ -50,11 +56,25 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, route.Key.Type, asked),
 		}
 	}
+	n.join(route.Scope)
 	if asked != route.Key.Type {
 		// A list collection that is asked for under its members' type is the same one.
 		typeURL = strings.TrimSuffix(typeURL, asked) + route.Key.Type
 	}
 	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
+}
+
+// join has what the scope is asked for announced as the relays' that the client
+// asks through.
+func (n *clientNames) join(scope cache.Scope) {
+	if _, already := n.joined[scope]; already || !n.through.Relay {
+		return
+	}
+	if n.joined == nil {
+		n.joined = map[cache.Scope]struct{}{}
+	}
+	n.joined[scope] = struct{}{}
+	n.chains.Join(scope, n.through)
 }
 
 func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
@@ -78,6 +98,7 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: s.err.Error()}
 	} else {
 		n.feeders.join(s.scope, n.node)
+		n.join(s.scope)
 	}
 	n.oldStyle[typeURL] = s
 	return s.scope, s.err
@@ -89,5 +110,8 @@ func (n *clientNames) Close() {
 		if s.err == nil {
 			n.feeders.leave(s.scope)
 		}
+	}
+	for scope := range n.joined {
+		n.chains.Leave(scope, n.through)
 	}
 }

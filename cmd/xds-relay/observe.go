@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -44,7 +45,11 @@ func (r *relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
 			one(func() int { return r.cache.Stats().Idle })},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
-		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.", r.resourceErrors},
+		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
+			func() []admin.Sample { return byAuthority(r.sources.switches) }},
+		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Authorities and partitions of which no control plane can be reached, by authority.", r.unreachable},
+		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.",
+			func() []admin.Sample { return byAuthority(r.sources.errors) }},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {
@@ -89,12 +94,23 @@ func (r *relay) upstreamStreams() []admin.Sample {
 	return samples
 }
 
-func (r *relay) resourceErrors() []admin.Sample {
+func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
 	var samples []admin.Sample
-	for a, n := range r.sources.errors {
+	for a, n := range counts {
 		samples = append(samples, admin.Sample{
 			Value:  int64(n.Load()),
 			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
+	}
+	return samples
+}
+
+func (r *relay) unreachable() []admin.Sample {
+	var samples []admin.Sample
+	for authority, n := range r.sources.reach.Count() {
+		samples = append(samples, admin.Sample{
+			Value:  int64(n),
+			Labels: []attribute.KeyValue{attribute.String("authority", authority)},
 		})
 	}
 	return samples
@@ -150,14 +166,16 @@ type authorityView struct {
 
 type streamView struct {
 	Authority     string    `json:"authority"` // the concrete one, of a pattern
+	Server        string    `json:"server"`
+	Active        bool      `json:"active"` // and not one that is tried, or stood in for
 	Partition     string    `json:"partition"`
-	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Type          string    `json:"type,omitempty"` // of a stream for one type
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
 	Subscriptions int       `json:"subscriptions"`
+	Parameters    int       `json:"dynamic_parameters,omitempty"` // how many different ones
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
 	Errors        uint64    `json:"resource_errors"`
@@ -193,9 +211,9 @@ func (r *relay) authorities() []authorityView {
 		v := &views[index[a]]
 		for _, st := range of {
 			view := streamView{
-				Authority: scope.Authority, Partition: scope.Partition, Parameters: scope.Params, OldStyleNames: scope.OldStyle,
+				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
-				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {
 				view.Type = client.TypeWord(st.TypeURL)
@@ -204,7 +222,7 @@ func (r *relay) authorities() []authorityView {
 		}
 	}
 	for _, v := range views {
-		slices.SortFunc(v.Streams, func(a, b streamView) int {
+		slices.SortStableFunc(v.Streams, func(a, b streamView) int {
 			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Type, b.Type))
 		})
 	}

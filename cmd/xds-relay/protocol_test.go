@@ -18,6 +18,7 @@ const protocolPage = "docs/protocol.md"
 var transcripts = []string{
 	"downstream/testdata/*/*.txt",
 	"upstream/testdata/*.txt",
+	"failover/testdata/*/*.txt",
 	"cmd/xds-relay/testdata/crossing/*/*.txt",
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 )
@@ -58,10 +59,13 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
-	names := func(node *corev3.Node) downstream.Names {
-		return &clientNames{router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{}}
+	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
+		return &clientNames{
+			router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{},
+			through: through, chains: r.sources.chains,
+		}
 	}
-	r.server = downstream.NewServer(r.cache, names, downstream.Options{Log: log})
+	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})
 	if err := r.observe(); err != nil {
 		r.close()
 		return nil, err

@@ -82,7 +82,7 @@ old_style_names:
 	}{
 		{"HTTP/2", true, true, []tls.Certificate{pair}, `{}`, `"name":"cart"`, http.StatusOK},
 		{"HTTP/1.1", true, false, []tls.Certificate{pair}, `{}`, `"name":"cart"`, http.StatusOK},
-		{"more than the listener takes", true, true, []tls.Certificate{pair}, strings.Repeat(" ", 2000), "more than 1024 bytes", http.StatusRequestEntityTooLarge},
+		{"more than the listener takes", true, true, []tls.Certificate{pair}, strings.Repeat(" ", 2000), "max_request_bytes is 1024", http.StatusRequestEntityTooLarge},
 		{"a client that no rule matches", true, true, []tls.Certificate{pair}, `{"node": {"cluster": "x"}}`,
 			`no rule of old_style_names matches node`, http.StatusBadRequest},
 		{"without a certificate", true, true, nil, `{}`, "", 0},

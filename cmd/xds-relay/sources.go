@@ -16,7 +16,9 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -29,14 +31,22 @@ type sources struct {
 	node   *corev3.Node // the relay's own, for xdstp names
 	sink   upstream.Sink
 	log    *slog.Logger
+	// chains are the relays that the streams announce.
+	chains *chain.Table[cache.Scope]
 
-	conns       map[*configs.Authority]connection
+	conns       map[*configs.Server]connection
 	directories map[*configs.Authority]*directory.Source
 	// errors counts what the servers say in resource_errors.
 	errors map[*configs.Authority]*atomic.Uint64
+	// switches counts how often another server has taken the place of one.
+	switches map[*configs.Authority]*atomic.Uint64
+	// reach is which scopes cannot be reached.
+	reach *failover.Reach
+	// held is asked for what may be offered to another server.
+	held failover.Holder
 
 	mu      sync.Mutex
-	streams map[cache.Scope]streams
+	streams map[cache.Scope]serverFeed
 }
 
 // connection is what all scopes of a server share: gRPC's, or that for REST.
@@ -45,24 +55,31 @@ type connection interface {
 	io.Closer
 }
 
-// streams are those of one scope: an upstream.Stream, or upstream.Streams.
+// sink is the cache.
+type sink interface {
+	upstream.Sink
+	failover.Holder
+}
+
+// streams are those of one scope and server: an upstream.Stream, or upstream.Streams.
 type streams interface {
-	cache.Feeder
-	Leave()
-	Close()
-	Done() <-chan struct{}
+	failover.Feed
 	Statuses() []upstream.Status
 }
 
 // newSources connects to nothing yet. builtIn, if not nil, is read instead of
 // the configured directories.
-func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink upstream.Sink, log *slog.Logger) (*sources, error) {
+func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*sources, error) {
 	s := &sources{
 		router: router, node: relayNode(cfg), sink: sink, log: log,
-		conns:       map[*configs.Authority]connection{},
+		chains:      chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
+		conns:       map[*configs.Server]connection{},
 		directories: map[*configs.Authority]*directory.Source{},
 		errors:      map[*configs.Authority]*atomic.Uint64{},
-		streams:     map[cache.Scope]streams{},
+		switches:    map[*configs.Authority]*atomic.Uint64{},
+		reach:       failover.NewReach(),
+		held:        sink,
+		streams:     map[cache.Scope]serverFeed{},
 	}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
@@ -72,12 +89,15 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		case a.Directory != "":
 			s.directories[a] = directory.New(a.Directory, a.Name, sink, log)
 		default:
-			conn, err := dial(a.Servers[0])
-			if err != nil {
-				s.Close()
-				return nil, err
+			for j := range a.Servers {
+				conn, err := dial(a.Servers[j])
+				if err != nil {
+					s.Close()
+					return nil, err
+				}
+				s.conns[&a.Servers[j]] = conn
 			}
-			s.conns[a], s.errors[a] = conn, new(atomic.Uint64)
+			s.errors[a], s.switches[a] = new(atomic.Uint64), new(atomic.Uint64)
 		}
 	}
 	return s, nil
@@ -138,41 +158,39 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	} else {
 		node = nodeFor(node)
 	}
-	server := a.Servers[0]
-	o := upstream.Options{
-		Protocol:    protocolFor(server, node),
-		BackoffBase: server.Backoff.Base,
-		BackoffMax:  server.Backoff.Max,
-
-		NoGlobs:        !server.Globs,
-		ResourceErrors: s.errors[a],
-	}
-	var open streams
-	if server.Aggregated {
-		open = upstream.NewStream(scope, s.conns[a], node, o, s.sink, s.log)
-	} else {
-		open = upstream.NewStreams(scope, s.conns[a], node, o, s.sink, s.log)
-	}
+	f := s.openServers(scope, a, node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams[scope] = open
-	return &streamFeed{streams: open, scope: scope, sources: s}
+	s.streams[scope] = f
+	return &streamFeed{serverFeed: f, scope: scope, sources: s}
+}
+
+// openServer makes the feed of a scope from one server.
+func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+	o.Protocol = protocolFor(*server, node)
+	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
+	o.NoGlobs = !server.Globs
+	o.ResourceErrors = s.errors[a]
+	o.Chain = s.chains.Of(fedBy(scope))
+	if server.Aggregated {
+		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
+	}
+	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }
 
 // streamFeed are streams that the sources know of while they are open.
 type streamFeed struct {
-	streams
+	serverFeed
 	scope   cache.Scope
 	sources *sources
 }
 
 // Close implements feed.
 func (f *streamFeed) Close() {
-	f.streams.Close()
-	<-f.Done()
+	f.serverFeed.Close()
 	f.sources.mu.Lock()
 	defer f.sources.mu.Unlock()
-	if f.sources.streams[f.scope] == f.streams { // and not its successor
+	if f.sources.streams[f.scope] == f.serverFeed { // and not its successor
 		delete(f.sources.streams, f.scope)
 	}
 }
@@ -187,13 +205,13 @@ func (directoryFeed) Leave() {}
 func (directoryFeed) Close() {}
 
 // statuses returns how the streams are doing.
-func (s *sources) statuses() map[cache.Scope][]upstream.Status {
+func (s *sources) statuses() map[cache.Scope][]serverStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
-	statuses := make(map[cache.Scope][]upstream.Status, len(open))
+	statuses := make(map[cache.Scope][]serverStatus, len(open))
 	for scope, of := range open {
-		statuses[scope] = of.Statuses()
+		statuses[scope] = of.statuses()
 	}
 	return statuses
 }

@@ -1,0 +1,65 @@
+package authority
+
+// This file is what becomes of a name's context parameters: the policy of its
+// authority's configuration.
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// withPolicy returns the key of what an authority is asked for when a client asks
+// for key: the same, without the context parameters that are dropped. name is the
+// client's spelling. Names that lack a required parameter are an error.
+func withPolicy(p *configs.ContextParameters, name string, key urn.Key) (urn.Key, error) {
+	if p == nil {
+		return key, nil
+	}
+	key = key.WithParams(func(param string) bool { return !p.Drops(param) })
+	// What is dropped does not count: what is left can go through here again.
+	var missing []string
+	for _, entry := range p.Require {
+		if !hasParameter(key, entry) {
+			missing = append(missing, entry)
+		}
+	}
+	if missing != nil {
+		return urn.Key{}, &MissingParameterError{Name: name, Authority: key.Authority, Parameters: missing}
+	}
+	return key, nil
+}
+
+func hasParameter(key urn.Key, entry string) bool {
+	for param := range key.ParamKeys() {
+		if configs.MatchesParameter(entry, param) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropped are the parameters of a name that the policy drops.
+func dropped(p *configs.ContextParameters, name string) []string {
+	key, err := urn.KeyOf(name)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Collect(key.ParamKeys()), func(param string) bool { return !p.Drops(param) })
+}
+
+func describePolicy(p *configs.ContextParameters) string {
+	passed := "all are passed on"
+	switch {
+	case len(p.Drop) > 0:
+		passed = "all are passed on but " + strings.Join(p.Drop, ", ")
+	case len(p.Keep) > 0:
+		passed = "none are passed on but " + strings.Join(p.Keep, ", ")
+	}
+	if len(p.Require) == 0 {
+		return passed
+	}
+	return passed + "; names without " + strings.Join(p.Require, ", or ") + " are refused"
+}

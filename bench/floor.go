@@ -1,0 +1,204 @@
+package main
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The floor: a bare gRPC server. It takes what a client says first for a request for
+// what that client is to have, answers with ready-made bytes, throws away all that
+// comes after, and broadcasts ready-made bytes when it is told to.
+
+// clientHeader is the metadata with a client's number.
+const clientHeader = "bench-client"
+
+// serverOptions are the best known for many quiet clients.
+func serverOptions() []grpc.ServerOption {
+	const window = 1 << 20
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newRawCodec()),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+	}
+}
+
+type floor struct {
+	spec *Spec
+	// state is the first answer to everybody, if all have the same.
+	mu      sync.Mutex
+	version []int // of each resource
+	whole   *message
+	streams map[int]*floorStream // by client
+	last    int                  // the largest number of a client
+	nonce   atomic.Uint64
+	sent    atomic.Int64
+	bytes   atomic.Int64
+}
+
+// message is ready but for its nonce.
+type message struct{ body mem.Buffer }
+
+type floorStream struct {
+	grpc.ServerStream
+	mu sync.Mutex // of sending
+}
+
+func (f *floor) message(indexes []int, v int) *message {
+	var b []byte
+	for _, i := range indexes {
+		b = append(b, f.spec.encodeResource(i, f.version[i], f.spec.Delta)...)
+	}
+	return &message{body: mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))}
+}
+
+func (f *floor) send(st *floorStream, m *message) error {
+	nonce := protowire.AppendTag(nil, respNonce, protowire.BytesType)
+	nonce = protowire.AppendString(nonce, strconv.FormatUint(f.nonce.Add(1), 10))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	f.sent.Add(1)
+	f.bytes.Add(int64(m.body.Len() + len(nonce)))
+	return st.SendMsg(&ready{mem.BufferSlice{m.body, mem.SliceBuffer(nonce)}})
+}
+
+func (f *floor) handle(_ any, g grpc.ServerStream) error {
+	client := 0
+	if md, ok := metadata.FromIncomingContext(g.Context()); ok && len(md.Get(clientHeader)) > 0 {
+		client, _ = strconv.Atoi(md.Get(clientHeader)[0]) // ours
+	}
+	var in raw
+	if err := g.RecvMsg(&in); err != nil {
+		return err
+	}
+	st := &floorStream{ServerStream: g}
+	f.mu.Lock()
+	f.streams[client] = st
+	f.last = max(f.last, client)
+	m := f.whole
+	if f.spec.Distinct {
+		m = nil
+	}
+	if m == nil {
+		m = f.message(f.spec.indexes(client), 1)
+		if !f.spec.Distinct {
+			f.whole = m
+		}
+	}
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.streams, client)
+	}()
+	if err := f.send(st, m); err != nil {
+		return err
+	}
+	for {
+		if err := g.RecvMsg(&in); err != nil {
+			return nil
+		}
+	}
+}
+
+// update changes a resource and broadcasts it to those who have it.
+func (f *floor) update(index, v int) (answer, error) {
+	f.mu.Lock()
+	at := time.Now()
+	var to []*floorStream
+	indexes := []int{index}
+	if index < 0 {
+		indexes = indexes[:0]
+		for i := range f.version {
+			indexes = append(indexes, i)
+		}
+	}
+	for _, i := range indexes {
+		f.version[i] = v
+	}
+	if f.spec.Distinct {
+		// Every so many clients have the same names.
+		for client := index / f.spec.PerClient; client <= f.last; client += f.spec.Resources / f.spec.PerClient {
+			if st := f.streams[client]; st != nil {
+				to = append(to, st)
+			}
+		}
+	} else {
+		to = slices.Collect(maps.Values(f.streams))
+	}
+	f.whole = nil
+	if f.spec.Full && !f.spec.Delta {
+		indexes = f.spec.indexes(0)
+	}
+	m := f.message(indexes, v)
+	if len(indexes) == len(f.version) {
+		f.whole = m
+	}
+	f.mu.Unlock()
+	workers := max(1, min(len(to), maxWorkers))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for k := w; k < len(to); k += workers {
+				_ = f.send(to[k], m) // its stream has ended
+			}
+		})
+	}
+	wg.Wait()
+	return answer{At: at.UnixNano()}, nil
+}
+
+// maxWorkers is more than there are cores: one may wait for a client.
+const maxWorkers = 16
+
+func runFloor(spec *Spec) error {
+	f := &floor{spec: spec, version: make([]int, spec.Resources), streams: map[int]*floorStream{}}
+	for i := range f.version {
+		f.version[i] = 1
+	}
+	address, err := serve(grpc.NewServer(append(serverOptions(), grpc.UnknownServiceHandler(f.handle))...))
+	if err != nil {
+		return err
+	}
+	return serveCommands(answer{Address: address}, func(c *command) (answer, error) {
+		switch c.Do {
+		case "update":
+			return f.update(c.Index, c.Version)
+		case "storm":
+			return storm(c, f.update)
+		}
+		return answer{Messages: f.sent.Load(), Bytes: f.bytes.Load()}, nil
+	})
+}
+
+func serve(s *grpc.Server) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	go func() { _ = s.Serve(l) }() // ends with the process
+	return l.Addr().String(), nil
+}
+
+// storm is many updates in a row, at a rate: of one resource after the other, with
+// versions from c.Version on.
+func storm(c *command, update func(index, v int) (answer, error)) (answer, error) {
+	tick := time.NewTicker(time.Second / time.Duration(c.Rate))
+	defer tick.Stop()
+	n := int(c.For.Seconds() * float64(c.Rate))
+	for k := range n {
+		<-tick.C
+		if _, err := update(k%c.Count, c.Version+k); err != nil {
+			return answer{}, err
+		}
+	}
+	return answer{Messages: int64(n)}, nil
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The origin: a control plane that is never what one waits for. It speaks delta and
+// SotW, aggregated, and counts what it is asked.
+
+type origin struct {
+	spec *Spec
+
+	mu      sync.Mutex
+	version []int
+	newest  int
+	index   map[string]int // of names
+	streams map[*originStream]struct{}
+	opened  int
+
+	requests, requestBytes, responseBytes atomic.Int64
+	nonce                                 atomic.Uint64
+}
+
+type originStream struct {
+	grpc.ServerStream
+	delta bool
+	send  sync.Mutex
+
+	// Guarded by origin.mu.
+	names map[string]bool
+	all   bool // the wildcard, or the glob
+}
+
+func (o *origin) handle(delta bool) func(any, grpc.ServerStream) error {
+	return func(_ any, g grpc.ServerStream) error {
+		st := &originStream{ServerStream: g, delta: delta, names: map[string]bool{}}
+		o.mu.Lock()
+		o.streams[st] = struct{}{}
+		o.opened++
+		o.mu.Unlock()
+		defer func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			delete(o.streams, st)
+		}()
+		for first := true; ; first = false {
+			var in raw
+			if err := g.RecvMsg(&in); err != nil {
+				return nil
+			}
+			r, err := parseRequest(in.data, delta)
+			if err != nil {
+				return err
+			}
+			o.requests.Add(1)
+			o.requestBytes.Add(int64(r.bytes))
+			if out := o.answer(st, &r, first); out != nil {
+				if err := o.respond(st, out); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// answer returns what a request is to be answered with, nil for nothing.
+func (o *origin) answer(st *originStream, r *request, first bool) []int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.typeURL != o.spec.typeURL() {
+		return nil
+	}
+	var out []int
+	for _, name := range r.dropped {
+		delete(st.names, name)
+	}
+	if !st.delta && r.nonce != "" && len(r.names) == len(st.names) {
+		return nil // an ACK
+	}
+	wanted := map[string]bool{}
+	for _, name := range r.names {
+		wanted[name] = true
+		if name == "*" || name == globName {
+			st.all = true
+			out = o.everything()
+		} else if i, ok := o.index[name]; ok && !st.names[name] {
+			out = append(out, i)
+		}
+	}
+	switch {
+	case !st.delta:
+		st.names = wanted
+	default:
+		for name := range wanted {
+			st.names[name] = true
+		}
+	}
+	if first && len(r.names) == 0 {
+		st.all = true
+		return o.everything()
+	}
+	if st.all && !st.delta && len(out) > 0 {
+		return o.everything()
+	}
+	return out
+}
+
+func (o *origin) everything() []int {
+	all := make([]int, len(o.version))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// respond sends resources, in several responses if they are many.
+func (o *origin) respond(st *originStream, indexes []int) error {
+	const most = 3 << 20
+	for len(indexes) > 0 {
+		var b []byte
+		n := 0
+		o.mu.Lock()
+		newest := o.newest
+		for n < len(indexes) && (!st.delta || len(b) < most) {
+			b = append(b, o.spec.encodeResource(indexes[n], o.version[indexes[n]], st.delta)...)
+			n++
+		}
+		o.mu.Unlock()
+		indexes = indexes[n:]
+		b = append(b, o.spec.tail(newest, st.delta)...)
+		b = protowire.AppendTag(b, respNonce, protowire.BytesType)
+		b = protowire.AppendString(b, strconv.FormatUint(o.nonce.Add(1), 10))
+		o.responseBytes.Add(int64(len(b)))
+		st.send.Lock()
+		err := st.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
+		st.send.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *origin) update(index, v int) (answer, error) {
+	o.mu.Lock()
+	at := time.Now()
+	o.newest = v
+	indexes := []int{index}
+	if index < 0 {
+		indexes = o.everything()
+	}
+	for _, i := range indexes {
+		o.version[i] = v
+	}
+	to := map[*originStream][]int{}
+	for st := range o.streams {
+		switch {
+		case st.all && !st.delta:
+			to[st] = o.everything()
+		case st.all:
+			to[st] = indexes
+		default:
+			for _, i := range indexes {
+				if st.names[o.spec.name(i)] {
+					to[st] = append(to[st], i)
+				}
+			}
+		}
+	}
+	o.mu.Unlock()
+	for st, list := range to {
+		_ = o.respond(st, slices.Clone(list)) // its stream has ended
+	}
+	return answer{At: at.UnixNano()}, nil
+}
+
+func (o *origin) counts() *counted {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := &counted{Streams: o.opened, Requests: o.requests.Load(), RequestBytes: o.requestBytes.Load(), ResponseBytes: o.responseBytes.Load()}
+	for st := range o.streams {
+		c.Subscriptions += len(st.names)
+		if st.all && len(st.names) == 0 {
+			c.Subscriptions++
+		}
+	}
+	return c
+}
+
+func runOrigin(spec *Spec) error {
+	o := &origin{spec: spec, version: make([]int, spec.Resources), newest: 1, index: map[string]int{}, streams: map[*originStream]struct{}{}}
+	for i := range o.version {
+		o.version[i] = 1
+		o.index[spec.name(i)] = i
+	}
+	s := grpc.NewServer(append(serverOptions(), grpc.MaxRecvMsgSize(64<<20))...)
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{
+			{StreamName: "DeltaAggregatedResources", Handler: o.handle(true), ServerStreams: true, ClientStreams: true},
+			{StreamName: "StreamAggregatedResources", Handler: o.handle(false), ServerStreams: true, ClientStreams: true},
+		},
+	}, o)
+	address, err := serve(s)
+	if err != nil {
+		return err
+	}
+	return serveCommands(answer{Address: address}, func(c *command) (answer, error) {
+		switch c.Do {
+		case "update":
+			return o.update(c.Index, c.Version)
+		case "storm":
+			return storm(c, o.update)
+		}
+		return answer{Counts: o.counts()}, nil
+	})
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// What a system is to serve, and how its clients ask: the same for all.
+
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// Spec is handed to every process of a run.
+type Spec struct {
+	// Delta or SotW is what clients speak.
+	Delta bool `json:"delta"`
+	// Full says that clients ask for the wildcard of clusters; otherwise they ask for
+	// endpoints by name, or for a glob of them.
+	Full bool `json:"full"`
+	Glob bool `json:"glob"`
+	// Resources is how many there are, each of about Size bytes.
+	Resources int `json:"resources"`
+	Size      int `json:"size"`
+	// PerClient is for how many names a client asks; client i begins at i*PerClient,
+	// if Distinct, otherwise all ask for the same.
+	PerClient int  `json:"per_client"`
+	Distinct  bool `json:"distinct"`
+	// Upstream is the origin's address, for the relay and for clients of the origin.
+	Upstream string `json:"upstream,omitempty"`
+}
+
+func (s *Spec) typeURL() string {
+	if s.Full {
+		return clusterType
+	}
+	return endpointType
+}
+
+// name is that of the i-th resource.
+func (s *Spec) name(i int) string {
+	if s.Glob {
+		return fmt.Sprintf("xdstp://bench/envoy.config.endpoint.v3.ClusterLoadAssignment/all/r%06d", i)
+	}
+	return fmt.Sprintf("resource-%06d", i)
+}
+
+const globName = "xdstp://bench/envoy.config.endpoint.v3.ClusterLoadAssignment/all/*"
+
+// names are what client i asks for; none for the wildcard.
+func (s *Spec) names(client int) []string {
+	switch {
+	case s.Full:
+		return nil
+	case s.Glob:
+		return []string{globName}
+	}
+	names := make([]string, s.PerClient)
+	for k, i := range s.indexes(client) {
+		names[k] = s.name(i)
+	}
+	return names
+}
+
+// indexes are of the resources that client i has.
+func (s *Spec) indexes(client int) []int {
+	n, first := s.PerClient, 0
+	if s.Full || s.Glob {
+		n = s.Resources
+	} else if s.Distinct {
+		first = client * n
+	}
+	all := make([]int, n)
+	for k := range all {
+		all[k] = (first + k) % s.Resources
+	}
+	return all
+}
+
+// marker is in the content of a resource of that version, so that clients need not
+// decode to know it.
+func marker(version int) string { return fmt.Sprintf("@@%08d@@", version) }
+
+func version(v int) string { return fmt.Sprintf("v%d", v) }
+
+// resource is the i-th resource at a version.
+func (s *Spec) resource(i, v int) proto.Message {
+	name := s.name(i)
+	const around = 48 // of names and headers
+	padding := marker(v) + strings.Repeat("x", max(0, s.Size-around-len(name)))
+	if s.Full {
+		return &clusterv3.Cluster{Name: name, AltStatName: padding}
+	}
+	return &endpointv3.ClusterLoadAssignment{
+		ClusterName: name,
+		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Hostname: padding,
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+				}}},
+			}},
+		}}}},
+	}
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The swarm: clients that ask, acknowledge, and look for a version's marker in what
+// they get. They decode nothing.
+
+type swarm struct {
+	ctx context.Context
+
+	mu     sync.Mutex
+	groups map[string]*group
+
+	messages, bytes atomic.Int64
+	failed          atomic.Pointer[string]
+}
+
+// group are clients of one server.
+type group struct {
+	cancel context.CancelFunc
+	conns  []*grpc.ClientConn
+	size   int // those that read
+	// watch is what they are waiting for.
+	watch atomic.Pointer[watch]
+}
+
+// watch is a marker that is waited for.
+type watch struct {
+	marker []byte
+	count  int
+	once   bool // by each client once
+
+	mu   sync.Mutex
+	seen []int64 // when, in nanoseconds since 1970
+	done chan struct{}
+}
+
+func (w *watch) saw() {
+	now := time.Now().UnixNano()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.seen) == w.count {
+		return
+	}
+	if w.seen = append(w.seen, now); len(w.seen) == w.count {
+		close(w.done)
+	}
+}
+
+func (s *swarm) connect(c *command) error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	g := &group{cancel: cancel, size: c.Clients - c.Deaf}
+	s.mu.Lock()
+	s.groups[c.Group] = g
+	s.mu.Unlock()
+	g.watch.Store(newWatch(1, g.size)) // the first state
+	perConn := max(1, c.PerConn)
+	var conn *grpc.ClientConn
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	for i := range c.Clients {
+		if i%perConn == 0 {
+			var err error
+			if conn, err = dial(c.Address); err != nil {
+				return err
+			}
+			g.conns = append(g.conns, conn)
+		}
+		slots <- struct{}{}
+		on := conn
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := s.open(ctx, g, on, c.Spec, c.First+i, i < c.Deaf); err != nil {
+				s.fail(err)
+			}
+		})
+	}
+	wg.Wait()
+	return s.err()
+}
+
+func dial(address string) (*grpc.ClientConn, error) {
+	const window, buffer, most = 1 << 20, 4 << 10, 64 << 20
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newRawCodec()), grpc.MaxCallRecvMsgSize(most)))
+}
+
+const (
+	deltaMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+	sotwMethod  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+)
+
+// open begins a client.
+func (s *swarm) open(ctx context.Context, g *group, conn *grpc.ClientConn, spec *Spec, number int, deaf bool) error {
+	method := sotwMethod
+	if spec.Delta {
+		method = deltaMethod
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, clientHeader, strconv.Itoa(number))
+	st, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	cl := &swarmClient{swarm: s, group: g, stream: st, spec: spec, names: spec.names(number)}
+	if err := cl.request("", "", true); err != nil {
+		return err
+	}
+	if !deaf {
+		go func() {
+			if err := cl.read(); ctx.Err() == nil {
+				s.fail(fmt.Errorf("client %d: %w", number, err))
+			}
+		}()
+	}
+	return nil
+}
+
+type swarmClient struct {
+	swarm  *swarm
+	group  *group
+	stream grpc.ClientStream
+	spec   *Spec
+	names  []string
+	saw    *watch // the last that this client has seen
+}
+
+// request sends a request: the first, or an ACK.
+func (c *swarmClient) request(nonce, version string, first bool) error {
+	var b []byte
+	node := appendString(nil, 1, "bench")
+	node = appendString(node, 2, "bench")
+	if c.spec.Delta {
+		if first {
+			b = appendBytes(b, deltaNode, node)
+			for _, name := range c.names {
+				b = appendString(b, reqNames, name)
+			}
+		}
+		b = appendString(b, deltaType, c.spec.typeURL())
+		if nonce != "" {
+			b = appendString(b, deltaNonce, nonce)
+		}
+	} else {
+		if first {
+			b = appendBytes(b, reqNode, node)
+		}
+		if version != "" {
+			b = appendString(b, reqVersion, version)
+		}
+		for _, name := range c.names {
+			b = appendString(b, reqNames, name)
+		}
+		b = appendString(b, sotwType, c.spec.typeURL())
+		if nonce != "" {
+			b = appendString(b, sotwNonce, nonce)
+		}
+	}
+	return c.stream.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
+}
+
+// read takes responses until it cannot, and returns why.
+func (c *swarmClient) read() error {
+	var in raw
+	for {
+		if err := c.stream.RecvMsg(&in); err != nil {
+			return err
+		}
+		c.swarm.messages.Add(1)
+		c.swarm.bytes.Add(int64(len(in.data)))
+		if w := c.group.watch.Load(); w != nil && (!w.once || c.saw != w) && bytes.Contains(in.data, w.marker) {
+			c.saw = w
+			w.saw()
+		}
+		nonce, version, err := answerTo(in.data)
+		if err != nil {
+			return err
+		}
+		if err := c.request(nonce, version, false); err != nil {
+			return err
+		}
+		if cap(in.data) > keptBuffer {
+			in.data = nil
+		}
+	}
+}
+
+// keptBuffer is how large a buffer a client that waits may keep, in bytes.
+const keptBuffer = 16 << 10
+
+// answerTo reads what an ACK repeats.
+func answerTo(b []byte) (nonce, version string, err error) {
+	err = fields(b, func(num protowire.Number, v []byte) {
+		switch num {
+		case respNonce:
+			nonce = string(v)
+		case respVersion:
+			version = string(v)
+		}
+	})
+	return nonce, version, err
+}
+
+func newWatch(v, count int) *watch {
+	return &watch{marker: []byte(marker(v)), count: count, once: true, done: make(chan struct{})}
+}
+
+// await waits until a version has come to all clients, or to as many as are to have
+// it, and says when.
+func (s *swarm) await(c *command) (answer, error) {
+	s.mu.Lock()
+	g := s.groups[c.Group]
+	s.mu.Unlock()
+	if g == nil {
+		return answer{}, fmt.Errorf("no group %q", c.Group)
+	}
+	w := g.watch.Load()
+	timeout := time.NewTimer(c.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-w.done:
+	case <-timeout.C:
+		w.mu.Lock()
+		n := len(w.seen)
+		w.mu.Unlock()
+		return answer{}, errors.Join(fmt.Errorf("after %s %d of %d clients have %s", c.Timeout, n, w.count, w.marker), s.err())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.Sort(w.seen)
+	return answer{Median: w.seen[len(w.seen)/2], Last: w.seen[len(w.seen)-1]}, s.err()
+}
+
+func (s *swarm) fail(err error) {
+	text := err.Error()
+	s.failed.CompareAndSwap(nil, &text)
+}
+
+func (s *swarm) err() error {
+	if text := s.failed.Load(); text != nil {
+		return errors.New(*text)
+	}
+	return nil
+}
+
+func runSwarm() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s := &swarm{ctx: ctx, groups: map[string]*group{}}
+	return serveCommands(answer{}, func(c *command) (answer, error) {
+		switch c.Do {
+		case "connect":
+			return answer{}, s.connect(c)
+		case "watch":
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			g := s.groups[c.Group]
+			count := c.Count
+			if count == 0 {
+				count = g.size
+			}
+			g.watch.Store(newWatch(c.Version, count))
+			return answer{}, nil
+		case "await":
+			return s.await(c)
+		case "leave":
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if g := s.groups[c.Group]; g != nil {
+				g.cancel()
+				for _, conn := range g.conns {
+					_ = conn.Close()
+				}
+				delete(s.groups, c.Group)
+			}
+			return answer{}, nil
+		}
+		return answer{Messages: s.messages.Load(), Bytes: s.bytes.Load()}, s.err()
+	})
+}

@@ -1,0 +1,33 @@
+package cache
+
+// Held calls yield with what is held of a topic, if it is kept: the resource of an
+// entry, or the members of a set, each with the name that it is kept under. yield is
+// called with the set locked: it must be short, and must not call the cache.
+func (c *Cache) Held(k Key, yield func(key string, r *Resource)) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t := c.tables[tableKey{k.Scope, k.TypeURL}]
+	if t == nil {
+		return
+	}
+	if e := t.entries[k.Name]; e != nil {
+		if r := e.State().Resource; r != nil {
+			yield(k.Name, r)
+		}
+		return
+	}
+	s := t.sets[k.Name]
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status != Present {
+		return
+	}
+	for key, m := range s.members {
+		if !m.removed {
+			yield(key, m.resource)
+		}
+	}
+}

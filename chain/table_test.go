@@ -1,0 +1,141 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func relays(ids ...string) Chain { return Chain{Relay: true, IDs: ids} }
+
+func TestATableAnnouncesTheRelaysBehindAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable[string]("own", time.Minute)
+		var told atomic.Int32
+		stop := table.Of("s").Watch(func() { told.Add(1) })
+		announced := func(wantTold int32, want ...string) {
+			t.Helper()
+			if c := table.Of("s").Chain(); !c.Relay || !slices.Equal(c.IDs, want) {
+				t.Errorf("announced is %+v, want %q", c, want)
+			}
+			if n := told.Swap(0); n != wantTold {
+				t.Errorf("told %d times, want %d", n, wantTold)
+			}
+		}
+		stale := func(want bool, announced ...string) {
+			t.Helper()
+			if got := table.Of("s").Stale(announced); got != want {
+				t.Errorf("that %q were announced is stale: %v, want %v", announced, got, want)
+			}
+		}
+		announced(0)
+		table.Join("s", Chain{}) // no relay
+		announced(0)
+		table.Join("other", relays("x"))
+		announced(0)
+		table.Join("s", relays()) // the first: now the relay itself has to be named
+		announced(1, "own")
+		stale(true)
+		stale(false, "own")
+		table.Join("s", relays())
+		announced(0, "own")
+		table.Join("s", relays("a", "b"))
+		announced(1, "a", "b", "own")
+		stale(true, "own")
+		stale(false, "own", "b", "a")
+		table.Join("s", relays("c", "b"))
+		announced(1, "a", "b", "c", "own")
+		table.Leave("s", relays("a", "b"))
+		announced(0, "b", "c", "own") // what is opened now says so
+		stale(false, "own", "a", "b", "c")
+		stale(false, "own", "b", "c")
+		stale(true, "own", "a", "b")
+		time.Sleep(30 * time.Second)
+		table.Leave("s", relays("c", "b"))
+		time.Sleep(29 * time.Second)
+		stale(false, "own", "a", "b", "c")
+		table.Join("s", relays("a"))
+		announced(1, "a", "own")
+		table.Leave("s", relays("a"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		announced(1, "own")
+		stale(false, "own", "a", "b", "c") // a came once more
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		announced(1, "own")
+		stale(true, "own", "a", "b", "c")
+		stale(false, "own", "a")
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		announced(1, "own")
+		stale(true, "own", "a")
+		table.Leave("s", relays())
+		table.Leave("s", relays())
+		table.Leave("s", Chain{})
+		announced(0)
+		stale(false, "own")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		announced(1)
+		stale(true, "own")
+		stale(false)
+		stop()
+		table.Leave("other", relays("x"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(table.scopes) != 0 {
+			t.Errorf("%d scopes are left", len(table.scopes))
+		}
+	})
+}
+
+// A chain that is announced is one that is read, however many relays there are.
+func TestATableAnnouncesNoMoreThanMayBe(t *testing.T) {
+	table := NewTable[int]("own", time.Minute)
+	for i := range 2 * MaxRelays {
+		table.Join(0, relays(fmt.Sprint(i)))
+	}
+	c, err := Parse([]string{table.Of(0).Chain().String()})
+	if err != nil || len(c.IDs) != MaxRelays || c.IDs[0] != "0" || c.IDs[MaxRelays-1] != "own" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+// After whatever comes and goes, what is announced is the relays of those who are
+// there, and nothing is kept of the others.
+func TestATableForgetsNobodyAndKeepsNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := NewTable[int]("own", 0)
+		var there []Chain
+		id := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			if len(there) > 0 && rapid.Bool().Draw(t, "leaves") {
+				i := rapid.IntRange(0, len(there)-1).Draw(t, "who")
+				table.Leave(0, there[i])
+				there = slices.Delete(there, i, i+1)
+			} else {
+				c := relays(rapid.SliceOfNDistinct(id, 0, 3, rapid.ID).Draw(t, "ids")...)
+				table.Join(0, c)
+				there = append(there, c)
+			}
+			want := []string{}
+			for _, c := range there {
+				want = append(want, c.IDs...)
+			}
+			if len(there) > 0 {
+				want = append(want, "own")
+			}
+			slices.Sort(want)
+			want = slices.Compact(want)
+			if got := slices.Sorted(slices.Values(table.Of(0).Chain().IDs)); !slices.Equal(got, want) {
+				t.Fatalf("%q are announced, want %q", got, want)
+			}
+		}
+	})
+}

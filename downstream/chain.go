@@ -1,0 +1,35 @@
+package downstream
+
+import (
+	"context"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/chain"
+)
+
+// Clients that are relays. One that asks through this relay would be asked for
+// what it asks for, and is refused.
+
+// through returns the relays through which the client asks.
+func (st *stream) through() (chain.Chain, error) {
+	c, err := chain.Parse(metadata.ValueFromIncomingContext(st.grpc.Context(), chain.Header))
+	if err != nil {
+		return c, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if err := c.Check(st.server.options.RelayID); err != nil {
+		return c, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return c, nil
+}
+
+// withChain has a request over HTTP say in its context what one over gRPC does.
+func withChain(ctx context.Context, h http.Header) context.Context {
+	if values := h.Values(chain.Header); len(values) > 0 {
+		return metadata.NewIncomingContext(ctx, metadata.MD{chain.Header: values})
+	}
+	return ctx
+}

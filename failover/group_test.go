@@ -1,0 +1,319 @@
+package failover
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestGroup plays testdata/group/*.txt: what a scope's clients hold while servers go
+// and come back.
+//
+//	servers NAME... [options as in TestMachine] [shared]
+//	want NAME... | drop NAME...     what clients ask for; * is the wildcard
+//	NAME responds | NAME opened | NAME lost | NAME failed
+//	NAME says [KEY=VALUE... | -KEY... | !KEY...]
+//	                                of names: a resource, that it does not exist, or
+//	                                that it cannot be had
+//	NAME has KEY=VALUE...           the wildcard's whole set
+//	NAME adds KEY=VALUE... | -KEY   to the wildcard's set
+//	NAME resumes                    what the server is offered to go on from
+//	after DURATION
+//
+// What the servers' feeds are told is printed, and what clients then hold.
+func TestGroup(t *testing.T) {
+	datadriven.Walk(t, "testdata/group", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			p := &groupPlayer{}
+			defer p.close()
+			datadriven.RunTest(t, path, p.play)
+		})
+	})
+}
+
+const someType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+var someScope = cache.Scope{Authority: "shop", OldStyle: true}
+
+type groupPlayer struct {
+	cache *cache.Cache
+	group *Group
+	reach *Reach
+	names []string
+	feeds map[string]*fakeFeed // by server, those that are open
+	watch map[string]any
+	logs  bytes.Buffer
+	seed  bool
+
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (p *groupPlayer) printf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(&p.out, format, args...)
+}
+
+// Write takes lines of log.
+func (p *groupPlayer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.logs.Write(b)
+}
+
+func (p *groupPlayer) close() {
+	if p.group != nil {
+		p.group.Close()
+		p.cache.Close()
+	}
+}
+
+func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
+	p.close()
+	p.names, p.feeds, p.watch = nil, map[string]*fakeFeed{}, map[string]any{}
+	for _, arg := range d.CmdArgs {
+		switch {
+		case arg.Key == "shared":
+			p.seed = true
+		case len(arg.Vals) == 0:
+			p.names = append(p.names, arg.Key)
+		}
+	}
+	feeder := &lateFeeder{}
+	p.cache = cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
+	p.reach = NewReach()
+	p.reach.Notify(func(s cache.Scope) {
+		since, down := p.reach.Unreachable(s)
+		if down {
+			p.printf("%s is unreachable for %s\n", s, time.Since(since))
+		} else {
+			p.printf("%s is reachable\n", s)
+		}
+	})
+	open := func(i int, child *Child) Feed {
+		f := &fakeFeed{player: p, name: p.names[i], child: child, done: make(chan struct{})}
+		p.printf("open %s\n", f.name)
+		p.feeds[f.name] = f
+		return f
+	}
+	log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	p.group = NewGroup(someScope, p.names, open, scanOptions(t, d), p.cache, p.reach, log)
+	feeder.Feeder = p.group
+}
+
+// lateFeeder is set once the cache is there.
+type lateFeeder struct{ cache.Feeder }
+
+// fakeFeed prints what it is told.
+type fakeFeed struct {
+	player *groupPlayer
+	name   string
+	child  *Child
+	done   chan struct{}
+	said   []cache.Update
+	starts []string
+}
+
+func (f *fakeFeed) Start(k cache.Key) {
+	f.starts = append(f.starts, k.Name)
+	slices.Sort(f.starts)
+}
+func (f *fakeFeed) Refresh(k cache.Key) { f.player.printf("%s: again %s\n", f.name, k.Name) }
+func (f *fakeFeed) Stop(k cache.Key) {
+	f.starts = slices.DeleteFunc(f.starts, func(name string) bool { return name == k.Name })
+}
+func (f *fakeFeed) Leave() {}
+func (f *fakeFeed) Close() {
+	f.player.printf("close %s\n", f.name)
+	if f.player.feeds[f.name] == f {
+		delete(f.player.feeds, f.name)
+	}
+	close(f.done)
+}
+func (f *fakeFeed) Done() <-chan struct{} { return f.done }
+func (f *fakeFeed) Restate() {
+	f.player.printf("%s is to say it all again\n", f.name)
+	go func() {
+		for _, u := range f.said {
+			f.child.Apply(u)
+		}
+	}()
+}
+
+func (p *groupPlayer) play(t *testing.T, d *datadriven.TestData) string {
+	p.mu.Lock()
+	p.out.Reset()
+	p.logs.Reset()
+	p.mu.Unlock()
+	switch {
+	case d.Cmd == "servers":
+		p.servers(t, d)
+		return "ok\n"
+	case d.Cmd == "want" || d.Cmd == "drop":
+		p.want(d)
+	case d.Cmd == "after":
+		span, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		time.Sleep(span)
+	case slices.Contains(p.names, d.Cmd):
+		p.server(t, d)
+	default:
+		d.Fatalf(t, "unknown")
+	}
+	synctest.Wait()
+	p.show()
+	return p.out.String()
+}
+
+type nameWatch struct{ cache.Watch }
+
+func (*nameWatch) Changed() cache.Waker { return nil }
+
+type setWatch struct{ cache.SetWatch }
+
+func (*setWatch) Changed() cache.Waker { return nil }
+
+func (p *groupPlayer) want(d *datadriven.TestData) {
+	for _, arg := range d.CmdArgs {
+		k := cache.Key{Scope: someScope, TypeURL: someType, Name: arg.Key}
+		if d.Cmd == "drop" {
+			p.cache.Unwatch(p.watch[k.Name].(cache.Watcher))
+			delete(p.watch, k.Name)
+			continue
+		}
+		if k.IsSet() {
+			w := &setWatch{}
+			p.cache.WatchSet(k, w)
+			p.watch[k.Name] = w
+		} else {
+			w := &nameWatch{}
+			p.cache.Watch(k, w)
+			p.watch[k.Name] = w
+		}
+	}
+	if d.Cmd == "drop" {
+		time.Sleep(time.Millisecond) // the linger time
+	}
+}
+
+func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
+	f := p.feeds[d.Cmd]
+	if f == nil {
+		d.Fatalf(t, "%s is not open", d.Cmd)
+	}
+	what := d.CmdArgs[0].Key
+	changes := make([]cache.Change, 0, len(d.CmdArgs))
+	for _, arg := range d.CmdArgs[1:] {
+		c := cache.Change{Name: strings.TrimLeft(arg.Key, "-!")}
+		switch {
+		case len(arg.Vals) > 0:
+			c.Resource = cache.NewResource(cache.Spec{Name: c.Name, Version: arg.Vals[0], TypeURL: someType, Value: []byte(arg.Vals[0])})
+		case arg.Key[0] == '!':
+			c.Err = &cache.Error{Code: codes.Unavailable, Message: f.name + " has no " + c.Name}
+		}
+		changes = append(changes, c)
+	}
+	u := cache.Update{Scope: someScope, TypeURL: someType}
+	switch what {
+	case "opened":
+		f.child.Event(Event{Kind: Opened})
+	case "responds":
+		f.child.Event(Event{Kind: Responded})
+	case "lost":
+		f.child.Event(Event{Kind: Lost, Reason: "ended"})
+	case "failed":
+		f.child.Event(Event{Kind: Failed, Reason: "refused"})
+	case "resumes":
+		p.resumes(f)
+	case "says":
+		u.Changes = changes
+	case "has":
+		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: changes}}
+	case "adds":
+		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: changes}}
+	default:
+		d.Fatalf(t, "unknown")
+	}
+	if len(u.Changes)+len(u.Sets) > 0 {
+		f.said = append(f.said, u)
+		f.child.Apply(u)
+	}
+}
+
+func (p *groupPlayer) resumes(f *fakeFeed) {
+	held := f.child.Seed(p.cache)
+	for _, name := range f.starts {
+		var offered []string
+		held(cache.Key{Scope: someScope, TypeURL: someType, Name: name}, func(key string, r *cache.Resource) {
+			offered = append(offered, key+"="+r.Version())
+		})
+		slices.Sort(offered)
+		p.printf("%s is offered %s for %s\n", f.name, strings.Join(offered, " "), name)
+	}
+}
+
+// show prints what clients hold.
+func (p *groupPlayer) show() {
+	for line := range strings.Lines(p.logs.String()) {
+		p.printf("log: %s", line)
+	}
+	for _, name := range p.names {
+		if f := p.feeds[name]; f != nil {
+			p.printf("%s is asked for %s\n", name, strings.Join(f.starts, " "))
+		}
+	}
+	var names []string
+	for name := range p.watch {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		k := cache.Key{Scope: someScope, TypeURL: someType, Name: name}
+		if !k.IsSet() {
+			w := &nameWatch{}
+			e, _ := p.cache.Watch(k, w)
+			st := e.State()
+			p.cache.Unwatch(w)
+			p.printf("  %s: %s", name, st.Status)
+			if st.Resource != nil {
+				p.printf(" %s", st.Resource.Version())
+			}
+			if st.Err != nil {
+				p.printf(" (%s)", st.Err.Message)
+			}
+			p.printf("\n")
+			continue
+		}
+		w := &setWatch{}
+		s := p.cache.WatchSet(k, w)
+		status, err := s.Status()
+		p.cache.Unwatch(w)
+		var members []string
+		p.cache.Held(k, func(key string, r *cache.Resource) { members = append(members, key+"="+r.Version()) })
+		slices.Sort(members)
+		p.printf("  %s: %s %s", name, status, strings.Join(members, " "))
+		if err != nil {
+			p.printf(" (%s)", err.Message)
+		}
+		p.printf("\n")
+	}
+}

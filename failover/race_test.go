@@ -1,0 +1,141 @@
+package failover
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// noisyFeed is a server that answers, fails and comes back at random, as fast as it
+// can, with locks as a stream has them.
+type noisyFeed struct {
+	child  *Child
+	name   string
+	stop   chan struct{}
+	done   chan struct{}
+	inbox  sync.Mutex
+	wanted map[string]bool
+	again  bool
+	mu     sync.Mutex // held while it calls the child
+}
+
+func (f *noisyFeed) Start(k cache.Key) {
+	f.inbox.Lock()
+	defer f.inbox.Unlock()
+	f.wanted[k.Name] = true
+}
+
+func (f *noisyFeed) Stop(k cache.Key) {
+	f.inbox.Lock()
+	defer f.inbox.Unlock()
+	delete(f.wanted, k.Name)
+}
+
+func (f *noisyFeed) Restate() {
+	f.inbox.Lock()
+	defer f.inbox.Unlock()
+	f.again = true
+}
+
+func (f *noisyFeed) Refresh(cache.Key)     {}
+func (f *noisyFeed) Leave()                {}
+func (f *noisyFeed) Close()                { close(f.stop) }
+func (f *noisyFeed) Done() <-chan struct{} { return f.done }
+
+func (f *noisyFeed) run() {
+	defer close(f.done)
+	for up := false; ; {
+		select {
+		case <-f.stop:
+			return
+		default:
+		}
+		f.mu.Lock()
+		switch n := rand.IntN(20); {
+		case n == 0 && up:
+			f.child.Event(Event{Kind: Lost})
+			up = false
+		case n < 3 && !up:
+			f.child.Event(Event{Kind: Failed, Reason: "refused"})
+		case n < 6 && !up:
+			f.child.Event(Event{Kind: Responded})
+			up = true
+		case up:
+			f.say()
+		}
+		f.mu.Unlock()
+	}
+}
+
+func (f *noisyFeed) say() {
+	u := cache.Update{Scope: someScope, TypeURL: someType}
+	f.inbox.Lock()
+	for name := range f.wanted {
+		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: resourceOf(name, f.name)})
+	}
+	f.inbox.Unlock()
+	f.child.Apply(u)
+}
+
+func resourceOf(name, version string) *cache.Resource {
+	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: someType, Value: []byte(version)})
+}
+
+// onlyActive is a sink that checks whose word it is told.
+type onlyActive struct {
+	cache *cache.Cache
+	check func(cache.Update)
+}
+
+func (s *onlyActive) Apply(u cache.Update) {
+	s.check(u)
+	s.cache.Apply(u)
+}
+
+// TestOnlyTheActiveServersWordCounts holds that the sink is told of one server at a
+// time, whatever all of them do at once, with the locks that feeds and the cache hold.
+func TestOnlyTheActiveServersWordCounts(t *testing.T) {
+	feeder := &lateFeeder{}
+	c := cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
+	defer c.Close()
+	var g *Group
+	const enough = 2000
+	var updates atomic.Int64
+	sink := &onlyActive{cache: c, check: func(u cache.Update) { // with Group.mu held
+		if len(u.Changes) == 0 || u.Changes[0].Resource == nil {
+			return
+		}
+		updates.Add(1)
+		if said, active := u.Changes[0].Resource.Version(), g.machine.Active(); said != fmt.Sprint(active) {
+			t.Errorf("server %s was listened to, and %d is active", said, active)
+		}
+	}}
+	open := func(i int, child *Child) Feed {
+		f := &noisyFeed{child: child, name: fmt.Sprint(i), stop: make(chan struct{}), done: make(chan struct{}), wanted: map[string]bool{}}
+		go f.run()
+		return f
+	}
+	o := Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
+	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReach(), slog.New(slog.DiscardHandler))
+	feeder.Feeder = g
+	var clients sync.WaitGroup
+	for n := range 4 {
+		clients.Go(func() {
+			for updates.Load() < enough {
+				w := &nameWatch{}
+				c.Watch(cache.Key{Scope: someScope, TypeURL: someType, Name: fmt.Sprint(n, rand.IntN(5))}, w)
+				g.Status()
+				c.Unwatch(w)
+			}
+		})
+	}
+	clients.Wait()
+	g.Leave()
+	g.Close()
+}

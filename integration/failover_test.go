@@ -1,0 +1,209 @@
+package integration
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// failoverTo is the configuration for control planes by priority.
+func failoverTo(upstream form, failover string, planes ...*killable) string {
+	var b strings.Builder
+	b.WriteString(prelude + "\nauthorities:\n  - name: cp.example.com\n    failover: " + failover + "\n    servers:\n")
+	for _, p := range planes {
+		fmt.Fprintf(&b, "      - {address: %s, protocol: %s, backoff: {base: 50ms, max: 200ms}}\n", p.address, upstream)
+	}
+	b.WriteString("old_style_names:\n  - authority: cp.example.com\n")
+	return b.String()
+}
+
+// TestSecondServerTakesOverAndGivesBack holds that the next server takes the place of
+// one that is killed, that the first one has its place again as soon as it answers,
+// and that clients see nothing of that but changes of content.
+func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		for _, shared := range []bool{false, true} {
+			t.Run(fmt.Sprintf("upstream %s, shared versions %t", upstream, shared), func(t *testing.T) {
+				t.Parallel()
+				first, second := newKillable(t), newKillable(t)
+				ofFirst := []proto.Message{plainCluster("both", "1"), plainCluster("only-first", "1"), plainEndpoints("at-both", 1)}
+				ofSecond := []proto.Message{plainCluster("both", "2"), plainCluster("only-second", "2"), plainEndpoints("at-both", 2), plainEndpoints("at-late", 2)}
+				older := []proto.Message{plainCluster("both", "0"), plainEndpoints("at-both", 0), plainEndpoints("at-late", 0)}
+				first.start(ofFirst...)
+				second.start(ofSecond...)
+				r := startRelay(t, failoverTo(upstream, fmt.Sprintf("{hysteresis: 1ms, shared_versions: %t}", shared), first, second))
+				var clients []*client
+				for _, f := range []form{delta, sotw} {
+					c := newClient(t, r, f, node(string(f), ""))
+					c.subscribe(clusterType, wildcard)
+					c.subscribe(endpointType, "at-both")
+					c.awaitHas(t, "what the first server has", ofFirst...)
+					clients = append(clients, c)
+				}
+
+				first.kill()
+				killed := time.Now()
+				// As long as all is held, nothing changes; but something new is wanted.
+				late := newClient(t, r, delta, node("late", ""))
+				late.subscribe(endpointType, "at-late")
+				late.await(t, "somebody is told what only the second server has", func(v *view) bool {
+					return len(v.held) > 0 || v.ended != nil
+				})
+				t.Logf("from the death of the first server to the second one's first resource at a client: %v", time.Since(killed).Round(time.Millisecond))
+				for _, c := range clients {
+					c.awaitHas(t, "what the second server has", ofSecond[:3]...)
+					c.await(t, "what the second server does not have is gone", func(v *view) bool {
+						return slices.Equal(v.names(clusterType), []string{"both", "only-second"})
+					})
+				}
+				r.awaitLog(t, `msg="switched to another control plane".* server=(`+second.address+`)`)
+				r.mustShow(t, "/metrics", `xds_relay_upstream_switches_total{authority="cp.example.com"} 1`)
+				r.mustShow(t, "/authorities", second.address)
+
+				first.start(older...)
+				back := time.Now()
+				for _, c := range clients {
+					c.awaitHas(t, "what the first server has now", older[:2]...)
+					if c == clients[0] {
+						t.Logf("from the start of the first server to its resources at a client: %v", time.Since(back).Round(time.Millisecond))
+					}
+					c.await(t, "what the first server does not have is gone", func(v *view) bool {
+						return slices.Equal(v.names(clusterType), []string{"both"})
+					})
+				}
+				late.awaitHas(t, "what the first server has now", older[2])
+				for _, c := range append(clients, late) {
+					c.mustLive(t)
+					c.read(func(v *view) {
+						if told := v.told(clusterType, 0); slices.Contains(told, "-both") {
+							t.Errorf("a client was told that what was there all the time is gone: %v", told)
+						}
+						if len(v.errors) > 0 {
+							t.Errorf("a client was told of errors: %v", v.errors)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// TestNobodyIsToldBeforeAllServersHaveFailed holds that an error that names all
+// servers comes when the last one has failed, and that any of them ends it.
+func TestNobodyIsToldBeforeAllServersHaveFailed(t *testing.T) {
+	first, second := newKillable(t), newKillable(t)
+	r := startRelay(t, failoverTo(delta, "{}", first, second))
+	c := newClient(t, r, delta, node("one", ""))
+	c.subscribe(endpointType, "at-both")
+	c.await(t, "the client is told of both servers", func(v *view) bool {
+		told := v.errors[topic{endpointType, "at-both"}]
+		return strings.Contains(told, first.address) && strings.Contains(told, second.address)
+	})
+	r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{authority="cp.example.com"} 1`)
+	second.start(plainEndpoints("at-both", 2))
+	c.awaitHas(t, "what the second server has", plainEndpoints("at-both", 2))
+	c.read(func(v *view) {
+		if told := v.log; len(told) != 1 {
+			t.Errorf("the client was told %v, want one resource", told)
+		}
+	})
+}
+
+// TestRPCsFlowWhileServersAreKilled holds that gRPC's client sends RPCs while one
+// server takes the place of another, and follows.
+func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
+	first, second := newKillable(t), newKillable(t)
+	show := func(b *backend) []proto.Message {
+		return []proto.Message{
+			apiListener(t, "shop", "shop-routes"),
+			routeConfiguration("shop-routes", routeTo("shop-cluster", prefix(""))),
+			edsCluster("shop-cluster", "shop-endpoints"),
+			endpointsAt(t, "shop-endpoints", b.address),
+		}
+	}
+	one, other := startBackend(t, "first"), startBackend(t, "second")
+	first.start(show(one)...)
+	second.start(show(other)...)
+	r := startRelay(t, failoverTo(auto, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}", first, second))
+	channel := dialXDS(t, bootstrapFor(r, "edge-1"), "xds:///shop")
+	channel.awaitReaches(someMethod, one)
+	// follow waits for the other backend; no RPC may fail meanwhile.
+	follow := func(what string, want *backend) {
+		t.Helper()
+		since := time.Now()
+		for {
+			id, err := channel.call(someMethod)
+			switch {
+			case err != nil:
+				t.Fatalf("%s: an RPC failed: %v", what, err)
+			case id == want.id:
+				t.Logf("%s: RPCs reach %s after %v", what, id, time.Since(since).Round(time.Millisecond))
+				return
+			case time.Since(since) > patience:
+				t.Fatalf("%s: RPCs do not reach %s", what, want.id)
+			}
+		}
+	}
+	first.kill()
+	follow("the first server is killed", other)
+	first.start(show(one)...)
+	follow("the first server is back", one)
+	second.kill()
+	channel.awaitReaches(someMethod, one)
+}
+
+// TestServersOfOneListMaySpeakDifferentForms holds that a server that is polled takes
+// the place of one that is not.
+func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
+	polled := newKillable(t)
+	polled.start(plainCluster("both", "2"), plainEndpoints("at-both", 2))
+	// Another relay gives its resources to those that poll.
+	rest := startRelay(t, strings.Replace(relayTo(polled.address, "delta"), "listeners:\n  - address: 127.0.0.1:0", "listeners:\n  - address: 127.0.0.1:0\n    protocol: rest", 1))
+	first := newKillable(t)
+	first.start(plainCluster("both", "1"))
+	r := startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: cp.example.com
+    failover: {policy: unreachable, grace: 1ms, hysteresis: 1ms}
+    servers:
+      - {address: %q, backoff: {base: 50ms, max: 200ms}}
+      - {address: %q, protocol: rest, poll_interval: 100ms, backoff: {base: 50ms, max: 200ms}}
+old_style_names:
+  - authority: cp.example.com
+`, first.address, rest.address))
+	c := newClient(t, r, delta, node("one", ""))
+	c.subscribe(clusterType, wildcard)
+	c.awaitHas(t, "what the first server has", plainCluster("both", "1"))
+	first.kill()
+	c.awaitHas(t, "what the polled server has", plainCluster("both", "2"))
+	c.subscribe(endpointType, "at-both")
+	c.awaitHas(t, "what the polled server has", plainEndpoints("at-both", 2))
+	first.start(plainCluster("both", "3"), plainEndpoints("at-both", 3))
+	c.awaitHas(t, "what the first server has now", plainCluster("both", "3"), plainEndpoints("at-both", 3))
+	c.mustLive(t)
+}
+
+// mustShow waits until a page of the admin listener has a text: what it counts may
+// come just after what a client is told.
+func (r *relay) mustShow(t testing.TB, path, want string) {
+	t.Helper()
+	eventually(t, path+" shows "+want, func() error {
+		resp, err := http.Get("http://" + r.admin + path)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		defer http.DefaultClient.CloseIdleConnections()
+		body, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(body), want) {
+			err = fmt.Errorf("it has\n%s", body)
+		}
+		return err
+	})
+}

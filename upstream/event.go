@@ -1,0 +1,77 @@
+package upstream
+
+import "sync"
+
+// EventKind says what has become of a control plane, as a stream to it sees it.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// Opened: a stream to it is open, which says little yet; or, of one that is
+	// polled, it has answered.
+	Opened EventKind = iota
+	// Responded: the first response of a stream has come. What it says comes to the
+	// sink after that.
+	Responded
+	// Lost: a stream that had brought a response has ended, and is being opened
+	// again. gRFC A57 calls that no error.
+	Lost
+	// Failed: a stream could not be opened, or has ended without a response. That it
+	// cannot be reached is told to the sink after that.
+	Failed
+	// Ended: a stream is not needed any more, or is needed anew.
+	Ended
+)
+
+// Event is what has become of a control plane.
+type Event struct {
+	Kind EventKind
+	// TypeURL is that of a stream for one type. Events of [Streams] as a whole have
+	// none.
+	TypeURL string
+	// Reason is why, if it is Lost or Failed.
+	Reason string
+}
+
+// event tells whoever watches. The caller holds mu.
+func (s *Stream) event(kind EventKind, reason string) {
+	if s.opts.Watch != nil {
+		s.opts.Watch(Event{Kind: kind, TypeURL: s.forms[0].typeURL, Reason: reason})
+	}
+}
+
+// mergeEvents makes one control plane's events of those of its streams: it can be
+// reached as long as one of them can, and has failed when all have.
+func mergeEvents(watch func(Event)) func(Event) {
+	if watch == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	last := map[string]EventKind{} // by type URL
+	all := func(fits func(EventKind) bool) bool {
+		for _, kind := range last {
+			if !fits(kind) {
+				return false
+			}
+		}
+		return true
+	}
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		last[e.TypeURL] = e.Kind
+		tell := true
+		switch e.Kind {
+		case Lost:
+			tell = all(func(k EventKind) bool { return k == Lost || k == Failed })
+		case Failed:
+			tell = all(func(k EventKind) bool { return k == Failed })
+		case Ended:
+			delete(last, e.TypeURL)
+			tell = len(last) == 0
+		}
+		if tell {
+			watch(Event{Kind: e.Kind, Reason: e.Reason})
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package upstream
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// events writes down what it is told, with what look says at that moment.
+type events struct {
+	mu   sync.Mutex
+	all  []string
+	look func() string
+}
+
+func (e *events) watch(v Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	words := []string{[...]string{"opened", "responded", "lost", "failed", "ended"}[v.Kind]}
+	if e.look != nil {
+		words = append(words, e.look())
+	}
+	e.all = append(e.all, strings.Join(words, " "))
+}
+
+func (e *events) take() []string {
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.all
+	e.all = nil
+	return all
+}
+
+// TestEventsComeBeforeWhatTheyBring holds the order of events and updates: whoever
+// decides by events whose updates count has decided before they come.
+func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
+	e := &events{}
+	run(t, Options{Protocol: Delta, Watch: e.watch}, func(b *bench) {
+		expect := func(want ...string) {
+			b.Helper()
+			if got := e.take(); !slices.Equal(got, want) {
+				b.Errorf("events %q, want %q", got, want)
+			}
+		}
+		b.refuse(errors.New("no route"))
+		a := b.watch("cds", "a")["a"]
+		e.mu.Lock()
+		e.look = func() string { return a.State().Status.String() }
+		e.mu.Unlock()
+		expect("failed requested")
+		b.want(a, "failed Unavailable")
+		b.refuse(nil)
+		st := b.next()
+		if got := e.take(); got[len(got)-1] != "opened failed" { // after more attempts, perhaps
+			b.Errorf("events %q", got)
+		}
+		b.respond(st, deltaResponse(t, "cds", "1", "a"))
+		expect("responded failed")
+		b.want(a, "present v1")
+		b.respond(st, deltaResponse(t, "cds", "2", "a"))
+		expect() // it is the first that says something new
+		st.end <- status.Error(codes.Unavailable, "restarting")
+		expect("lost present")
+		b.next().end <- status.Error(codes.Unavailable, "starting")
+		expect("opened present", "failed present")
+		// A new stream for a wildcard is nobody's fault.
+		b.next()
+		expect("opened present")
+		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		b.next()
+		expect("ended present", "opened present")
+	})
+}
+
+// TestControlPlaneOfSeveralStreamsFailsWhenAllHave holds what events of a stream for
+// each type mean for the control plane.
+func TestControlPlaneOfSeveralStreamsFailsWhenAllHave(t *testing.T) {
+	e := &events{}
+	watch := mergeEvents(e.watch)
+	for _, step := range []struct {
+		typ  string
+		kind EventKind
+		want string
+	}{
+		{"cds", Opened, "opened"},
+		{"eds", Failed, ""}, // cds may yet answer
+		{"cds", Responded, "responded"},
+		{"eds", Failed, ""},
+		{"cds", Lost, "lost"},
+		{"lds", Opened, "opened"},
+		{"cds", Failed, ""},
+		{"lds", Failed, "failed"},
+		{"eds", Failed, "failed"},
+		{"lds", Ended, ""},
+		{"cds", Opened, "opened"},
+		{"cds", Ended, ""}, // eds is still wanted
+		{"eds", Ended, "ended"},
+	} {
+		watch(Event{Kind: step.kind, TypeURL: step.typ})
+		var want []string
+		if step.want != "" {
+			want = []string{step.want}
+		}
+		e.mu.Lock()
+		if !slices.Equal(e.all, want) {
+			t.Errorf("%s %d: got %q, want %q", step.typ, step.kind, e.all, want)
+		}
+		e.all = nil
+		e.mu.Unlock()
+	}
+}
+
+// TestOtherServersVersionsAreOfferedIfShared holds that what another server has said
+// is offered to this one, which then need not send it; and that what is offered and
+// not refused is what is held.
+func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
+	held := map[string]map[string]*cache.Resource{}
+	put := func(topic, name string) {
+		if held[topic] == nil {
+			held[topic] = map[string]*cache.Resource{}
+		}
+		held[topic][name] = cache.NewResource(cache.Spec{Name: name, Version: "v7", TypeURL: typeURLs["cds"], Value: value(t, "cds", name, "7")})
+	}
+	put("same", "same")
+	put("gone", "gone")
+	put(cache.Wildcard, "same")
+	put(cache.Wildcard, "member")
+	seed := func(k cache.Key, yield func(string, *cache.Resource)) {
+		for name, r := range held[k.Name] {
+			yield(name, r)
+		}
+	}
+	for _, form := range []Protocol{Delta, SotW} {
+		run(t, Options{Protocol: form, Seed: seed}, func(b *bench) {
+			b.mu.Lock()
+			set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+			b.mu.Unlock()
+			entries := b.watch("cds", "same", "gone", "new")
+			st := b.next()
+			if form == SotW {
+				// Its version is not the other server's, and silence would mean absence.
+				m := st.request(t).(*discoveryv3.DiscoveryRequest)
+				if m.GetVersionInfo() != "" {
+					t.Errorf("SotW: the request shows version %q", m.GetVersionInfo())
+				}
+				pass(15 * time.Second)
+				b.want(entries["same"], "failed DeadlineExceeded")
+				return
+			}
+			offered := st.delta(t).GetInitialResourceVersions()
+			if got, want := slices.Sorted(maps.Keys(offered)), []string{"gone", "member", "same"}; !slices.Equal(got, want) {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+			b.want(entries["same"], "requested") // who was told of it knows it
+			m := deltaResponse(t, "cds", "8", "new")
+			m.RemovedResources = []string{"gone"}
+			b.respond(st, m)
+			b.want(entries["new"], "present v8")
+			b.want(entries["gone"], "absent")
+			b.want(entries["same"], "requested")
+			b.stream.Restate()
+			b.want(entries["same"], "present v7")
+			b.want(entries["gone"], "absent")
+			for _, name := range []string{"same", "member", "new"} {
+				if set.Member(name) == nil {
+					t.Errorf("%s is no member", name)
+				}
+			}
+			if n := set.Len(); n != 3 {
+				t.Errorf("%d members", n)
+			}
+		})
+	}
+}
+
+// TestWhatIsSaidAgainIsAll holds that a sink that has not listened has all in the end.
+func TestWhatIsSaidAgainIsAll(t *testing.T) {
+	run(t, Options{Protocol: Delta, ResponseTimeout: 15 * time.Second}, func(b *bench) {
+		entries := b.watch("cds", "there", "gone", "silent")
+		st := b.next()
+		m := deltaResponse(t, "cds", "1", "there")
+		m.RemovedResources = []string{"gone"}
+		b.respond(st, m)
+		pass(16 * time.Second)
+		b.want(entries["silent"], "failed DeadlineExceeded")
+		for name := range entries {
+			b.cache.Apply(cache.Update{Scope: testScope, TypeURL: typeURLs["cds"], Changes: []cache.Change{{
+				Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "other", TypeURL: typeURLs["cds"]}),
+			}}})
+		}
+		b.stream.Restate()
+		b.want(entries["there"], "present v1")
+		b.want(entries["gone"], "absent")
+		b.want(entries["silent"], "present other DeadlineExceeded")
+	})
+}

@@ -1,0 +1,68 @@
+package urn
+
+// The context parameters of a key, for those who decide about them by policy.
+
+import (
+	"iter"
+	"strings"
+)
+
+// ParamKeys yields the keys of the name's context parameters, decoded and in the
+// order of the canonical spelling. A name that is not xdstp has none.
+// TP1: "Context parameters".
+func (k Key) ParamKeys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key := range k.pairs() {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// WithParams returns the key of the name that has those context parameters only
+// for whose keys keep says true. If that is all of them it is k itself, and
+// nothing is allocated.
+func (k Key) WithParams(keep func(key string) bool) Key {
+	all := true
+	for key := range k.pairs() {
+		all = all && keep(key)
+	}
+	if all {
+		return k
+	}
+	var name strings.Builder
+	name.Grow(len(k.Name))
+	bare, _, _ := strings.Cut(k.Name, "?")
+	name.WriteString(bare)
+	separator := byte('?')
+	for key, pair := range k.pairs() {
+		if keep(key) {
+			name.WriteByte(separator)
+			name.WriteString(pair)
+			separator = '&'
+		}
+	}
+	k.Name = name.String()
+	return k
+}
+
+// pairs yields the decoded keys, and the parameters as they are spelled.
+func (k Key) pairs() iter.Seq2[string, string] {
+	return func(yield func(key, pair string) bool) {
+		if k.Type == "" {
+			return
+		}
+		// The canonical spelling of a name has no other question mark before these.
+		_, query, found := strings.Cut(k.Name, "?")
+		if !found {
+			return
+		}
+		for pair := range strings.SplitSeq(query, "&") {
+			key, _, _ := strings.Cut(pair, "=")
+			if !yield(decoded(key), pair) {
+				return
+			}
+		}
+	}
+}
