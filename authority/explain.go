@@ -44,7 +44,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if route.Key.Name != name {
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
 	}
-	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && asked != route.Key.Type {
+	if route.Key.Glob {
+		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters\n")
+	}
+	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
 		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
 	}
 	if route.Scope.Derived != "" {
@@ -159,6 +162,9 @@ func describeServer(s *configs.Server) string {
 		security = "TLS"
 	}
 	how := string(s.Protocol)
+	if !s.Globs && s.Protocol != configs.ProtocolSotW && s.Protocol != configs.ProtocolREST {
+		how += ", globs from wildcards"
+	}
 	switch {
 	case s.Protocol == configs.ProtocolREST:
 		how = fmt.Sprintf("rest, polled every %s", s.PollInterval)

@@ -34,6 +34,33 @@ fed by server b:1 (delta, plaintext)
 `,
 		},
 		{
+			name: "a glob", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1 is an xdstp name: it means the same to every client
+it is a glob collection: all in that directory, with exactly these parameters
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
+			name: "a list collection, as its members", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x is an xdstp name: it means the same to every client
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
+			name: "a glob of another type", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/*",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/* is an xdstp name: it means the same to every client
+it is a glob collection: all in that directory, with exactly these parameters
+its type is envoy.config.cluster.v3.ClusterCollection, so nothing will be found under type.googleapis.com/envoy.config.cluster.v3.Cluster
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+`,
+		},
+		{
 			name: "xdstp, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1",
 			want: `
 xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1 is an xdstp name: it means the same to every client
@@ -130,11 +157,13 @@ authorities:
   - {name: b, servers: [{address: "b:1", aggregated: false, tls: {}}]}
   - {name: c, servers: [{address: "c:1", protocol: rest, poll_interval: 1m}]}
   - {name: d, servers: [{address: "d:1"}, {address: "d:2", protocol: sotw}]}
+  - {name: f, servers: [{address: "f:1", protocol: delta, globs: false}]}
   - {name: e, servers: [{address: "e:1"}, {address: "e:2"}], failover: {policy: unreachable, grace: 1m, timeout: 3s}}
 `).Describe()
 	for _, want := range []string{
 		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
 		"server d:1 (auto, plaintext), else server d:2 (sotw, plaintext) (the next one stands in for what is missing; a server has 15s to answer)\n",
+		"server f:1 (delta, globs from wildcards, plaintext)\n",
 		"server e:2 (auto, plaintext) (the next one stands in for what is missing, and for everything after 1m0s; a server has 3s to answer)\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -26,11 +26,18 @@ type Route struct {
 	// empty one. Of a name with directives it is Derived, and the authority need not
 	// be one that is configured.
 	Scope cache.Scope
-	// Key is what the name is known by: two spellings of one name have equal
-	// keys, and so have two names that differ in nothing but context parameters
-	// that the authority's policy drops. It names the resource's type, which is to
-	// be the type that the client asks for.
+	// Key is what the name is known by, which may be that of a glob collection: two
+	// spellings of one name have equal keys, and so have two names that differ in
+	// nothing but context parameters that the authority's policy drops. It names the
+	// resource's type, which is to be the type that the client asks for (see Under).
 	Key urn.Key
+}
+
+// Under says whether the name may be asked for under the type of that message name:
+// its own, or of a list collection its members', for whoever asks for listeners and
+// names a collection of them. TP1: "List collections".
+func (r Route) Under(asked string) bool {
+	return asked == r.Key.Type || !r.Key.Glob && asked+"Collection" == r.Key.Type
 }
 
 // Router routes names by a configuration. It does not change, and is safe for
@@ -96,8 +103,6 @@ func (r *Router) Leaf(name string) (Route, error) {
 	case !urn.IsName(name):
 		_, err := urn.ParseURN(name)
 		return Route{}, err
-	case key.Glob:
-		return Route{}, &UnsupportedNameError{Name: name, Feature: "glob collections"}
 	}
 	i, ok := r.find(key.Authority)
 	if !ok {

@@ -132,9 +132,16 @@ func checkValue(t *rapid.T, got *anypb.Any, typeURL string, value []byte, inner 
 	}
 }
 
-// The type whose field 1 is not a name is not written into.
-func TestLbEndpointKeepsItsFields(t *testing.T) {
-	r := NewResource(Spec{Name: "a", TypeURL: lbEndpoint, Value: appendString(nil, 1, "endpoint")})
+// The types whose field 1 is not a name are not written into.
+func TestWhatHasNoNameInsideKeepsItsFields(t *testing.T) {
+	for _, typeURL := range []string{lbEndpoint, LocatorTypeURL, "type.googleapis.com/envoy.config.listener.v3.ListenerCollection", "type.googleapis.com/example.ThingCollection"} {
+		testKeepsItsFields(t, typeURL)
+	}
+}
+
+func testKeepsItsFields(t *testing.T, typeURL string) {
+	t.Helper()
+	r := NewResource(Spec{Name: "a", TypeURL: typeURL, Value: appendString(nil, 1, "endpoint")})
 	var delta discoveryv3.DeltaDiscoveryResponse
 	if err := proto.Unmarshal(r.AppendDelta(nil, "b", 0).Materialize(), &delta); err != nil {
 		t.Fatal(err)

@@ -201,6 +201,9 @@ func (k *checker) server(path string, s Server) {
 	}
 	k.keepalive(path+".keepalive", s.Keepalive, 10*time.Second)
 	k.polling(path, s)
+	if s.Globs && !s.Protocol.delta() && !k.isUnread(path+".protocol") {
+		k.fail(path+".globs", "is true, but %s has none, and they are fed from wildcards (want no such key)", s.Protocol)
+	}
 	if s.Backoff.Base > s.Backoff.Max {
 		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
 	}

@@ -175,6 +175,10 @@ type Server struct {
 	// has its own, from its own service, and between types there is no order. With
 	// ProtocolREST it is false, and cannot be anything else.
 	Aggregated bool `mapstructure:"aggregated"`
+	// Globs says that the server knows glob collections. Otherwise they are fed from
+	// the wildcard of their type, as they always are in SotW: with ProtocolSotW and
+	// ProtocolREST it is false, and cannot be anything else.
+	Globs bool `mapstructure:"globs"`
 	// PollInterval is the time from one request to the next, of ProtocolREST only.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
 	// RequestTimeout is how long a request may be held, of ProtocolREST only.
@@ -189,6 +193,9 @@ type Server struct {
 	// TLS is nil for plaintext.
 	TLS *ServerTLS `mapstructure:"tls"`
 }
+
+// delta says that the server may be asked in delta.
+func (p Protocol) delta() bool { return p != ProtocolSotW && p != ProtocolREST }
 
 // Keepalive is HTTP/2 pings on a connection where nothing else moves.
 type Keepalive struct {

@@ -48,6 +48,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"node.cluster", c.Node.Cluster, "xds-relay"},
 		{"server protocol", s.Protocol, ProtocolAuto},
 		{"server aggregated", s.Aggregated, true},
+		{"server globs", s.Globs, true},
 		{"server poll_interval", s.PollInterval, time.Duration(0)},
 		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
 		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
@@ -89,6 +90,7 @@ authorities:
   - name: "*.example.com"
     servers:
       - address: cp:443
+        globs: false
         tls: {ca_file: a, cert_file: b, key_file: c, server_name: d}
       - address: cp:444
         protocol: rest
@@ -122,8 +124,8 @@ cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
 		}}, Failover: failover},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
-			Aggregated: true,
-			Keepalive:  Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
+			Aggregated: true, Globs: false,
+			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{"a", "b", "c", "d"},
 		}, {
 			Address: "cp:444", Protocol: ProtocolREST, MaxResponseBytes: 64 << 20,
@@ -150,7 +152,7 @@ authorities:
   - {name: a, servers: [{address: "cp:80", protocol: rest}]}
   - {name: b, servers: [{address: "cp:80", protocol: rest, poll_interval: 100ms, request_timeout: 5m, aggregated: false}]}
 `)
-	if s := c.Authorities[0].Servers[0]; s.Aggregated || s.PollInterval != 5*time.Second || s.RequestTimeout != time.Minute {
+	if s := c.Authorities[0].Servers[0]; s.Aggregated || s.Globs || s.PollInterval != 5*time.Second || s.RequestTimeout != time.Minute {
 		t.Errorf("got %+v", s)
 	}
 	if s := c.Authorities[1].Servers[0]; s.Aggregated || s.PollInterval != 100*time.Millisecond || s.RequestTimeout != 5*time.Minute {

@@ -102,6 +102,9 @@ func (c *Config) setDefaults() {
 			} else if !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].aggregated", i, j)) {
 				s.Aggregated = true
 			}
+			if s.Protocol.delta() && !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].globs", i, j)) {
+				s.Globs = true
+			}
 			setDefault(&s.MaxResponseBytes, defaultMaxResponseBytes)
 			setDefault(&s.Keepalive.Time, defaultServerKeepaliveTime)
 			setDefault(&s.Keepalive.Timeout, defaultKeepaliveTimeout)

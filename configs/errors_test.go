@@ -161,6 +161,7 @@ relay.yaml:2: authorities[0].servers[0].request_timeout: is for protocol rest, a
 relay.yaml:2: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
 relay.yaml:2: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)
 relay.yaml:2: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)`},
+	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
 	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
 	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},

@@ -36,6 +36,8 @@ type verdict struct {
 // verdicts are those of a whole response.
 type verdicts struct {
 	list []verdict // one per name, in the response's order
+	// globs is what is said of glob collections as such.
+	globs []verdict
 	// nack says what cannot be stored and why, a line each. Empty: an ACK.
 	nack string
 	// hidden says that the name of something bad cannot be known, so that a
@@ -86,10 +88,16 @@ func accept(r *response) verdicts {
 			v.hidden = true
 			continue
 		}
-		index[id] = len(v.list)
+		if !isGlob(key) {
+			index[id] = len(v.list)
+		}
 		switch {
+		case isGlob(key) && err != nil:
+			v.globs = append(v.globs, badResource(id, err))
 		case err != nil:
 			v.list = append(v.list, badResource(id, err))
+		case isGlob(key): // and bodiless: what removed_resources says now
+			v.globs = append(v.globs, verdict{key: key, gone: true})
 		case res.present:
 			v.list = append(v.list, verdict{key: key, constraints: res.constraints, resource: res, aliases: res.aliases})
 		case res.ttl > 0:
@@ -100,6 +108,10 @@ func accept(r *response) verdicts {
 	}
 	for _, removed := range r.removed {
 		id := name{canonical(removed.name), removed.constraints}
+		if isGlob(id.name) {
+			v.globs = append(v.globs, verdict{key: id.name, gone: true})
+			continue
+		}
 		if first, twice := index[id]; !twice {
 			index[id] = len(v.list)
 			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, gone: true})
@@ -118,6 +130,10 @@ func accept(r *response) verdicts {
 			continue
 		}
 		id := name{canonical(e.name.name), e.name.constraints}
+		if isGlob(id.name) {
+			v.globs = append(v.globs, verdict{key: id.name, err: err, gone: err.Code == codes.NotFound})
+			continue
+		}
 		if first, twice := index[id]; !twice {
 			index[id] = len(v.list)
 			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, err: err, gone: err.Code == codes.NotFound})
@@ -141,10 +157,15 @@ func check(typeURL string, r *resource) error {
 	switch {
 	case r.err != nil:
 		return fmt.Errorf("cannot be read: %w", r.err)
+	case r.name == "" && r.typeURL == cache.LocatorTypeURL:
+		return errUnnamedRedirect
 	case r.name == "":
 		return errNameless
 	case r.name == cache.Wildcard:
 		return errors.New("has the wildcard's name")
+	case (r.present || r.ttl > 0) && isGlob(canonical(r.name)):
+		// TP1: "Server redirects": nor is the collection itself redirectable.
+		return errors.New("has the name of a glob collection, which is no resource's")
 	}
 	if _, err := parseConstraints(r.constraints); err != nil {
 		return fmt.Errorf("has dynamic_parameter_constraints that cannot be read: %w", err)
@@ -152,6 +173,10 @@ func check(typeURL string, r *resource) error {
 	switch {
 	case !r.present:
 		return nil
+	case r.typeURL == cache.LocatorTypeURL && typeURL != cache.LocatorTypeURL:
+		var err error
+		r.redirect, err = parseRedirect(typeURL, r.value)
+		return err
 	case r.typeURL != typeURL:
 		return fmt.Errorf("is of type %q in a response of type %q", r.typeURL, typeURL)
 	}
@@ -170,9 +195,13 @@ func checkValue(typeURL string, value []byte) error {
 	if err == nil {
 		return nil
 	}
-	// Without the prefix of the protobuf package, whose space is not always one.
-	why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-	return fmt.Errorf("is no %s: %s", typeURL[strings.LastIndexByte(typeURL, '/')+1:], why)
+	return fmt.Errorf("is no %s: %s", typeURL[strings.LastIndexByte(typeURL, '/')+1:], plain(err))
+}
+
+// plain returns an error without the prefix of the protobuf package, whose space is
+// not always one.
+func plain(err error) string {
+	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }
 
 // canonical returns what a name is kept under (cache.Key.Name). A bad xdstp name

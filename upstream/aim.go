@@ -20,6 +20,8 @@ type aim struct {
 	wildcard []bool
 	// slow says, for each set, that there may be more to come of its wildcard.
 	slow []bool
+	// globs is, for each set, what is said of globs that is about it.
+	globs [][]verdict
 }
 
 // aim finds out what a response is about.
@@ -27,6 +29,12 @@ func (s *paramSets) aim(now time.Time, v *verdicts) aim {
 	a := aim{
 		v: v, others: make([][]int, len(s.list)),
 		wildcard: make([]bool, len(s.list)), slow: make([]bool, len(s.list)),
+		globs: make([][]verdict, len(s.list)),
+	}
+	for i := range v.globs {
+		for _, of := range s.concerned(v.globs[i].key) {
+			a.globs[of] = append(a.globs[of], v.globs[i])
+		}
 	}
 	var come map[string][]*verdict // the variants in the response, once it matters
 	for i := range v.list {
@@ -50,6 +58,25 @@ func (s *paramSets) aim(now time.Time, v *verdicts) aim {
 		a.wildcard[i] = a.wildcard[i] || waiting == 0 && subs.wildcard != nil
 	}
 	return a
+}
+
+// concerned returns the sets that something said of a glob is about: those that wait
+// for an answer to it, and if there is none all that have it.
+func (s *paramSets) concerned(glob string) []int {
+	var have, wait []int
+	for i, subs := range s.list {
+		switch sub := subs.globs[glob]; {
+		case sub == nil || !sub.sent:
+		case sub.set.members == nil:
+			wait = append(wait, i)
+		default:
+			have = append(have, i)
+		}
+	}
+	if len(wait) > 0 {
+		return wait
+	}
+	return have
 }
 
 // spared returns the sets that something said of a name does not concern, or not
@@ -181,12 +208,12 @@ func (s *subscriptions) doubt(sub *subscription, now time.Time) {
 func (s *subscriptions) dropDoubted(sub *subscription, u *cache.Update) {
 	delete(s.variants, sub.name)
 	v := verdict{key: sub.name, gone: true}
-	c, _ := s.take(&v, s.members != nil, s.members)
+	r := s.newLapse(u)
+	in := r.sets(&v)
+	c, _ := s.take(&v, in)
 	u.Changes = append(u.Changes, c)
-	if s.members != nil && s.wildcard.answered {
-		s.setVersion = "" // it is not what the control plane calls so
-		u.Sets = append(u.Sets, cache.SetUpdate{Name: cache.Wildcard, Changes: []cache.Change{c}})
-	}
+	in.lapsed(c)
+	r.tell()
 	u.Changes = s.takeAliases(&v, u.Changes)
 	s.expiries.end(sub.name)
 }
@@ -205,7 +232,7 @@ func (a *aim) verdicts(i int) verdicts {
 	if !a.wildcard[i] {
 		v.wildcard = nil
 	}
-	v.slow, v.shared = a.slow[i], true
+	v.slow, v.shared, v.globs = a.slow[i], true, a.globs[i]
 	return v
 }
 

@@ -3,6 +3,7 @@ package upstream
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -24,29 +25,22 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	// those of what has a TTL. xDS: "SotW TTL".
 	full := sotw && !v.hidden && !v.onlyBeats() && (set || typeurl.KindOf(s.typeURL).FullState())
 	v.list = s.resolve(v.list, full)
-	held := s.members
-	begins := set && held == nil
-	if begins || set && full {
-		s.members = make(map[string]*cache.Resource, len(v.list))
-	}
 	u.Changes = make([]cache.Change, 0, len(v.list))
-	if begins && !sotw {
-		u.Changes = s.takeListed(u.Changes)
-	}
+	r := s.newRound(v, &u, set, full)
 	listed := len(u.Changes)
-	if set && full {
-		s.refused = nil
-	}
 	for i := range v.list {
-		c, ok := s.take(&v.list[i], set, held)
-		if ok {
+		o := &v.list[i]
+		in := r.sets(o)
+		c, ok := s.take(o, in)
+		if ok && (set || s.wants(o.key)) {
 			u.Changes = append(u.Changes, c)
 		}
-		if set {
-			s.note(v.list[i].key, c)
-		}
+		r.took(in, o.key, c, ok)
 	}
-	members := u.Changes[listed:len(u.Changes):len(u.Changes)]
+	if r.whole != nil {
+		r.whole.changes = u.Changes[listed:len(u.Changes):len(u.Changes)]
+	}
+	r.tellEarly()
 	for i := range v.list {
 		u.Changes = s.takeAliases(&v.list[i], u.Changes)
 		s.renew(now, &v.list[i])
@@ -54,44 +48,52 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	if full {
 		u.Changes = s.takeMissing(now, u.Changes, set, v.shared)
 	}
-
-	settling := set && !sotw && !s.wildcard.answered
-	if settling && (v.large || v.slow && s.settled.IsZero()) {
-		s.settled = now.Add(settleTime)
+	for _, p := range r.parts {
+		s.finish(now, p, v, sotw, version, &u)
 	}
+	if !set && s.wildcard != nil && v.wildcard != nil {
+		s.fail(s.wildcard, v.wildcard, &u)
+	}
+	for _, g := range r.failed {
+		if r.globs[g.sub.set] == nil { // there is nothing else
+			s.fail(g.sub, g.err, &u)
+		}
+	}
+	return u
+}
+
+// finish tells what a response has made of a set.
+func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, version string, u *cache.Update) {
+	c := p.set
+	settling := !sotw && !c.sub.answered
 	switch {
-	case begins && len(s.members) == 0 && v.nack != "":
+	case p.begins && len(c.members) == 0 && p.bad:
 		// That nothing could be stored does not make the set an empty one.
-		s.members = nil
-		s.fail(s.wildcard, &cache.Error{
+		c.members = nil
+		s.fail(c.sub, &cache.Error{
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
-		}, &u)
-	case settling && (v.large || v.slow):
-		// More of it is to come.
-	case settling:
-		s.settle(&u)
-		set := &u.Sets[len(u.Sets)-1]
-		for _, c := range members {
-			if c.Resource == nil && c.Err != nil && !c.Gone {
-				set.Changes = append(set.Changes, c)
-			}
+		}, u)
+	case settling && (v.large || v.slow || !p.certain):
+		// More of it may be to come.
+		if v.large || c.settled.IsZero() {
+			s.settling = append(slices.DeleteFunc(s.settling, func(o *set) bool { return o == c }), c)
+			c.settled = now.Add(settleTime)
 		}
-	case set:
-		s.wildcard.answered = true
+	case settling:
+		s.settle(c, p.changes, u)
+	default:
+		c.sub.answered = true
 		if v.nack != "" {
 			version = "" // the set is not what the control plane calls so
 		}
-		if full || len(members) > 0 && !v.onlyBeats() {
-			s.setVersion = version
+		if p.full || len(p.changes) > 0 && !v.onlyBeats() {
+			c.version = version
 		}
-		u.Sets = append(u.Sets, cache.SetUpdate{
-			Name: cache.Wildcard, Changes: members, Full: full, Version: version,
-		})
-	case s.wildcard != nil && v.wildcard != nil:
-		s.fail(s.wildcard, v.wildcard, &u)
+		if p.full || len(p.changes) > 0 || c.sub == s.wildcard {
+			s.tellSet(cache.SetUpdate{Name: c.sub.name, Changes: p.changes, Full: p.full, Version: version}, u)
+		}
 	}
-	return u
 }
 
 // A delta control plane that cuts its first answer to a wildcard into several
@@ -103,29 +105,33 @@ const (
 	settleTime    = time.Second
 )
 
-// settle makes what has come of a wildcard the whole of it.
-func (s *subscriptions) settle(u *cache.Update) {
-	s.settled = time.Time{}
-	s.wildcard.answered = true
-	u.Sets = append(u.Sets, s.restate())
+// settle makes what has come of a set the whole of it. news are what came last, of
+// which errors are told.
+func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
+	s.settling = slices.DeleteFunc(s.settling, func(o *set) bool { return o == c })
+	c.settled, c.listed = time.Time{}, nil
+	c.sub.answered = true
+	all := c.restate()
+	held := all.Changes
+	for _, change := range news {
+		if change.Resource != nil || change.Err == nil || change.Gone {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(held, change.Name, func(h cache.Change, name string) int {
+			return strings.Compare(h.Name, name)
+		})
+		if found {
+			held[i].Err = change.Err // it could not be had anew
+		} else {
+			all.Changes = append(all.Changes, change)
+		}
+	}
+	s.tellSet(all, u)
 }
 
 // onlyBeats says that there is nothing but heartbeats.
 func (v *verdicts) onlyBeats() bool {
 	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
-}
-
-// note keeps why a name of the wildcard could not be had, for who asks for it by
-// name later.
-func (s *subscriptions) note(key string, c cache.Change) {
-	if c.Err == nil || c.Gone || c.Resource != nil || s.members[key] != nil {
-		delete(s.refused, key)
-		return
-	}
-	if s.refused == nil {
-		s.refused = map[string]*cache.Error{}
-	}
-	s.refused[key] = c.Err
 }
 
 // renew begins the time to live anew of what has come.
@@ -138,30 +144,21 @@ func (s *subscriptions) renew(now time.Time, v *verdict) {
 	}
 }
 
-// takeListed makes members of a set that begins of what is held by name and was
-// listed. Who has asked for such a name anew in the meantime is told.
-func (s *subscriptions) takeListed(changes []cache.Change) []cache.Change {
-	for _, name := range slices.Sorted(maps.Keys(s.listed)) {
-		r := s.listed[name]
-		s.members[name] = r
-		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
-			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
-			changes = append(changes, sub.answer)
-		}
-	}
-	s.listed = nil
-	return changes
+// wants says whether anybody asked for a name itself.
+func (s *subscriptions) wants(key string) bool {
+	sub := s.names[key]
+	return sub != nil && sub.wanted
 }
 
-// take takes what was said of one name, and returns what to tell. set says that
-// it is the wildcard's as well; held is what that gave before.
-func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resource) (c cache.Change, tell bool) {
+// take takes what was said of one name, and returns what there is to tell of it, if
+// there is anything. in are the sets that it is of as well.
+func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) {
 	sub := s.names[v.key]
-	if sub == nil && !set {
+	if sub == nil && !in.any() {
 		return c, false // nobody asked
 	}
 	c = cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
-	last := held[v.key]
+	last := in.held(v.key)
 	if sub != nil {
 		c.Name = sub.name
 		if sub.answer.Resource != nil {
@@ -170,7 +167,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 	}
 	switch {
 	case v.heartbeat:
-		return s.keepAlive(sub, c.Name, v.resource, last, set)
+		return s.keepAlive(sub, c.Name, v.resource, last, in)
 	case v.variant != nil:
 		c.Resource = v.variant
 	case v.resource != nil:
@@ -184,14 +181,9 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 	if keep == nil && c.Err != nil && !c.Gone {
 		keep = last // here as in the cache
 	}
-	if set {
+	in.put(v.key, keep)
+	if in.any() {
 		delete(s.inherited, v.key)
-		if keep != nil {
-			s.members[v.key] = keep
-			delete(s.lapsed, v.key)
-		} else {
-			delete(s.members, v.key)
-		}
 	}
 	if sub == nil {
 		return c, true
@@ -199,7 +191,7 @@ func (s *subscriptions) take(v *verdict, set bool, held map[string]*cache.Resour
 	s.answer(sub, c)
 	sub.answer.Resource = keep
 	sub.reported = v.err != nil && !v.bad
-	return c, set || sub.wanted
+	return c, true
 }
 
 // answer notes what the control plane has said of a name.
@@ -211,21 +203,24 @@ func (s *subscriptions) answer(sub *subscription, c cache.Change) {
 
 // keepAlive takes a heartbeat: there is nothing new about the resource but its
 // TTL, and it is not missing from the response.
-func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, held *cache.Resource, set bool) (cache.Change, bool) {
+func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, held *cache.Resource, in places) (cache.Change, bool) {
 	if held == nil {
 		if sub != nil && sub.wanted && sub.expired {
 			s.refresh(sub) // it lives there
 		}
-		if _, lapsed := s.lapsed[r.name]; lapsed && set {
-			delete(s.lapsed, r.name)
-			s.refresh(s.wildcard)
+		for _, p := range in {
+			if p == nil {
+				continue
+			}
+			if _, lapsed := p.set.lapsed[key]; lapsed {
+				delete(p.set.lapsed, key)
+				s.refresh(p.set.sub)
+			}
 		}
 		return cache.Change{}, false
 	}
 	held = held.WithTTL(r.ttl)
-	if set {
-		s.members[key] = held
-	}
+	in.put(key, held)
 	c := cache.Change{Name: key, Resource: held}
 	if sub != nil {
 		sub.seen = s.responses
@@ -348,12 +343,18 @@ func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
 	if name == key {
 		name = key
 	}
+	typeURL := s.typeURL // one string for all
+	if r.redirect != "" {
+		typeURL = cache.LocatorTypeURL
+	}
 	r.stored = cache.NewResource(cache.Spec{
 		Name:    name,
 		Version: r.version,
-		TypeURL: s.typeURL,
+		TypeURL: typeURL,
 		Value:   r.value,
 		Extra:   r.extra,
+
+		Redirect: r.redirect,
 
 		TTL:         r.ttl,
 		Constraints: r.constraints,

@@ -231,9 +231,9 @@ func (s *subscriptions) hold(name string) (held, bool) {
 		if !sub.again {
 			h.version = s.version
 		}
-	} else if r := s.members[name]; r != nil && !r.DoNotCache() {
+	} else if r := s.member(name); r != nil && !r.DoNotCache() {
 		h.sub.answered, h.sub.answer = true, cache.Change{Name: name, Resource: r}
-	} else if err := s.refused[name]; err != nil {
+	} else if err := s.refusedBy(name); err != nil {
 		h.sub.failure = err // until it is asked for by its name
 	} else {
 		return held{}, false
@@ -290,7 +290,7 @@ func (s *subscriptions) move(h held, begun bool, down *cache.Error, u *cache.Upd
 		return
 	}
 	s.adopt(h, begun)
-	h.sub.wanted = true
+	h.sub.started, h.sub.wanted = true, true
 	s.wanted++
 	s.touch(h.sub)
 	if !h.sub.answered && h.sub.failure == nil && down != nil {

@@ -34,7 +34,8 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 					m.sides = newSides(cache.Scope{}, form, m)
 					entries, world := map[string]string{}, map[string]string{"always": "0"}
 					for i, side := range m.sides {
-						half := &model{T: t, typ: typ, form: form, now: t0, entries: entries, world: world}
+						half := newModel(t, typ, form, modelNames, cache.Wildcard)
+						half.entries, half.world = entries, world
 						half.subs = side.feed(typeURLs[typ]).sets.of("")
 						half.hidden = modelOutside
 						half.tell = side.apply
@@ -53,12 +54,15 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 	}
 }
 
+// modelNames are what there may be.
+var modelNames = []string{"always", "a", "b", "c"}
+
 // modelOutside are the names that exist, but not for the wildcard.
 var modelOutside = map[string]bool{"c": true}
 
 // Apply implements Sink.
 func (m *besideModel) Apply(u cache.Update) {
-	if m.set == nil {
+	if m.sets[cache.Wildcard] == nil {
 		// A topic that has ended and begun again before that is noted may be told a
 		// part of the set first. All of it follows.
 		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
@@ -90,14 +94,14 @@ func (m *besideModel) run(t *rapid.T) {
 			}
 		},
 		"start set": func(*rapid.T) {
-			if !m.started {
-				m.started = true
+			if _, started := m.sets[cache.Wildcard]; !started {
+				m.sets[cache.Wildcard] = nil
 				m.note(note{}, cache.Wildcard)
 			}
 		},
 		"stop set": func(*rapid.T) {
-			if m.started {
-				m.started, m.set = false, nil
+			if _, started := m.sets[cache.Wildcard]; started {
+				delete(m.sets, cache.Wildcard)
 				m.note(note{stop: true}, cache.Wildcard)
 			}
 		},
@@ -154,8 +158,8 @@ func (m *besideModel) run(t *rapid.T) {
 	}
 	want := maps.Clone(m.world)
 	maps.DeleteFunc(want, func(n, _ string) bool { return modelOutside[n] })
-	if m.started && (m.set == nil || !maps.Equal(m.set, want)) {
-		t.Fatalf("the set is %v, want %v", m.set, want)
+	if got, started := m.sets[cache.Wildcard]; started && (got == nil || !maps.Equal(got, want)) {
+		t.Fatalf("the set is %v, want %v", got, want)
 	}
 }
 

@@ -86,22 +86,18 @@ func isLegacy(changes []deltaChanges) bool {
 // subscribe packs what is subscribed to of one set.
 func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy bool) {
 	p.of = c.subs
-	listed := map[string]*cache.Resource{}
 	for _, sub := range c.add {
 		switch {
 		case legacy:
 			p.must()
-		case !first || c.subs.members[sub.name] != nil || sub.answer.Resource == nil:
+		case !first || c.subs.member(sub.name) != nil || sub.answer.Resource == nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
 			d.unlisted++
 			sub.vague = true
-		case c.subs.members == nil && c.subs.wildcard != nil && !d.sets.differs(c.subs, sub.answer.Resource):
-			listed[sub.name] = sub.answer.Resource
+		case c.subs.members() == nil && c.subs.wildcard != nil && !d.sets.differs(c.subs, sub.answer.Resource):
+			c.subs.wildcard.set.list(sub.name, sub.answer.Resource)
 		}
-	}
-	if first {
-		c.subs.listed = listed
 	}
 }
 
@@ -166,9 +162,10 @@ func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, str
 func (d *deltaSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
 	return d.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
 		for _, sub := range subs.overdue(now.Add(-timeout)) {
-			if sub.doubted {
+			switch {
+			case sub.doubted:
 				subs.dropDoubted(sub, u)
-			} else {
+			case !subs.settleHeld(sub, u):
 				subs.fail(sub, noAnswer(timeout), u)
 			}
 		}
@@ -258,23 +255,31 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// list puts the members of a set's wildcard into the first request of a stream:
+// list puts the members of a set's wildcard and globs into the first request of a stream:
 // initial_resource_versions count nowhere else. They go before names, because of
 // members that are left out nobody says that they are gone. It returns how many
 // are left out.
 func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
 	p.of = subs
-	if len(subs.members) > 0 {
+	members := subs.allMembers()
+	if len(members) > 0 {
 		p.must()
 	}
-	for _, key := range slices.Sorted(maps.Keys(subs.members)) {
-		if r := subs.members[key]; p.room(versionSize(r)) {
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if r := members[key]; p.room(versionSize(r)) {
 			p.version(key, r)
 		} else {
 			unlisted++
 		}
 	}
+	subs.list(members, p.listed)
 	return unlisted
+}
+
+// listed says whether a resource is in the first request.
+func (p *deltaPacker) listed(r *cache.Resource) bool {
+	_, ok := p.must().GetInitialResourceVersions()[r.Name()]
+	return ok
 }
 
 // resubscribe subscribes to a name of which a resource is held, and lists it if

@@ -7,6 +7,7 @@
 //	subscriptions   what is wanted of one type with the same dynamic parameters,
 //	                and what is known of it; it lasts as long as somebody wants
 //	                something
+//	set             of that, what is held of the wildcard or of a glob
 //	paramSets       those of one type, with whatever parameters
 //	deltaSession    what the control plane has been told and has yet to be told
 //	sotwSession     of that, in either form; it lasts as long as its stream
@@ -30,6 +31,21 @@
 //     stream for it. Otherwise a response that was on its way would make its set
 //     look smaller than it is, and go-control-plane would not send again what it
 //     has sent by name or to a wildcard before.
+//   - A glob is in delta a name among others, on a stream of any age. Its members are
+//     what is in its directory, whether it came because of the glob or of a name: a
+//     control plane need not send it twice. Its own name in removed_resources, or in
+//     resource_errors as NOT_FOUND, says that it is empty. Members that are not asked
+//     for by name answer it at once. Those that are may have been sent because of
+//     that, and what was given up not long ago may still be on its way: then the set
+//     counts as known when nothing else has come for a second.
+//   - SotW has no globs. They are fed from the wildcard of their type, one for all of
+//     them, and so they are of a delta control plane that is said not to know them
+//     (Options.NoGlobs). One that gives xdstp names only to who names them has empty
+//     globs then.
+//   - A redirect is kept under the name that was redirected. It must have that name
+//     outside, in a Resource, and lead to one resource of the same type, or an entry of
+//     a list of such; otherwise it is rejected as any bad resource. A glob itself
+//     cannot be redirected.
 //   - Nothing marks the end of a wildcard's first answer in delta, which may come in
 //     several responses: the set counts as known after the first. A client that
 //     resumes in just that moment is told as removed what comes a moment later.

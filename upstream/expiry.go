@@ -85,47 +85,55 @@ func (q *expiryQueue) Pop() any {
 // nextDue returns when expire will have something to tell.
 func (s *subscriptions) nextDue() (time.Time, bool) {
 	at, ok := s.expiries.next()
-	if !s.settled.IsZero() && (!ok || s.settled.Before(at)) {
-		return s.settled, true
+	for _, c := range s.settling {
+		if !ok || c.settled.Before(at) {
+			at, ok = c.settled, true
+		}
 	}
 	return at, ok
 }
 
 // expire tells what has come about by time alone: what is gone because nobody has
-// renewed it, and that a wildcard has settled.
+// renewed it, and that a set has settled.
 func (s *subscriptions) expire(now time.Time) cache.Update {
 	u := s.newUpdate()
-	set := cache.SetUpdate{Name: cache.Wildcard}
+	r := s.newLapse(&u)
 	for _, key := range s.expiries.due(now) {
 		v := s.lapse(key)
-		if c, tell := s.take(&v, s.members != nil, s.members); tell {
+		in := r.sets(&v)
+		if c, tell := s.take(&v, in); tell {
 			if sub := s.names[key]; sub != nil {
 				sub.expired = v.gone
 			}
-			u.Changes = append(u.Changes, c)
+			if r.whole != nil || s.wants(key) {
+				u.Changes = append(u.Changes, c)
+			}
 			c.Name = key
-			set.Changes = append(set.Changes, c)
+			in.lapsed(c)
 		}
 		u.Changes = s.takeAliases(&v, u.Changes)
 		s.version = "" // on a new stream it is to be sent again
 	}
-	if !s.settled.IsZero() && !now.Before(s.settled) {
-		s.settle(&u)
-	} else if s.members != nil && s.wildcard.answered && len(set.Changes) > 0 {
-		s.setVersion = "" // it is not what the control plane calls so
-		u.Sets = append(u.Sets, set)
+	for _, c := range slices.Clone(s.settling) {
+		if !now.Before(c.settled) {
+			s.settle(c, nil, &u)
+			r.forget(c)
+		}
 	}
+	r.tell()
 	return u
 }
 
 // lapse drops what is held under a key and was not renewed, and returns what is to
 // be said of it: that it is gone, or a variant that has no TTL.
 func (s *subscriptions) lapse(key string) verdict {
-	if s.members[key] != nil {
-		if s.lapsed == nil {
-			s.lapsed = map[string]struct{}{}
+	for c := range s.sets(key) {
+		if c.members[key] != nil {
+			if c.lapsed == nil {
+				c.lapsed = map[string]struct{}{}
+			}
+			c.lapsed[key] = struct{}{}
 		}
-		s.lapsed[key] = struct{}{}
 	}
 	held := slices.DeleteFunc(s.variants[key], func(o variant) bool { return o.resource.TTL() > 0 })
 	if len(held) == 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -44,7 +45,7 @@ func FuzzResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { playScript(t, script) })
 }
 
-// A script is a byte for the form and the type, and acts: a byte that says which,
+// A script is a byte for the form, the type and globs, and acts: a byte that says which,
 // the length of its argument as an uvarint, and the argument.
 const (
 	actResponse byte = iota // encoded, as the control plane sends it
@@ -60,6 +61,8 @@ var fuzzedTypes = []string{"cds", "eds", "other"}
 const (
 	fuzzedLimit = 1 << 10 // of a request
 	fuzzedNames = 50
+	// fuzzedNoGlobs, in a script's first byte, says that globs are not asked for.
+	fuzzedNoGlobs = 6
 )
 
 func appendAct(script []byte, act byte, argument []byte) []byte {
@@ -100,6 +103,7 @@ func playScript(t *testing.T, script []byte) {
 	}
 	typ := fuzzedTypes[int(script[0]/2)%len(fuzzedTypes)]
 	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[typ])}
+	p.subs.noGlobs = script[0]/fuzzedNoGlobs%2 == 1
 	p.session = p.form.session(alone(p.subs))
 	for script = script[1:]; len(script) > 0; {
 		var act byte
@@ -112,7 +116,7 @@ func playScript(t *testing.T, script []byte) {
 		case actSubscribe:
 			// The cache asks for each name once, by its key.
 			name := keyOf(string(argument))
-			if sub := p.subs.get(name); name != "" && (sub == nil || !sub.wanted) && p.subs.wanted < fuzzedNames {
+			if sub := p.subs.get(name); name != "" && (sub == nil || !sub.started) && p.subs.wanted < fuzzedNames {
 				p.subs.start(name, nil, &u)
 			}
 		case actUnsubscribe:
@@ -164,12 +168,27 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 		p.t.Fatalf("a NACK of %d bytes", len(nack))
 	}
 	for _, set := range u.Sets {
-		for key := range p.subs.members {
+		for key := range p.membersOf(set.Name) {
 			if set.Full && !slices.ContainsFunc(set.Changes, func(c cache.Change) bool { return c.Name == key }) {
 				p.t.Fatalf("%q is held, and not in the full set", key)
 			}
 		}
 	}
+}
+
+// membersOf are what is held of a set, or of a glob that is fed from the wildcard.
+func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
+	sub := p.subs.get(name)
+	if sub == nil || name == cache.Wildcard || !p.subs.filters() {
+		return sub.set.members
+	}
+	members := map[string]*cache.Resource{}
+	for key, r := range p.subs.members() {
+		if glob, _ := urn.GlobOf(key); glob == name {
+			members[key] = r
+		}
+	}
+	return members
 }
 
 // check holds what the cache is told.
@@ -185,14 +204,19 @@ func (p *fuzzed) check(u cache.Update) {
 		told[c.Name] = true
 		p.checkChange(c)
 	}
+	sets := map[string]bool{}
 	for _, set := range u.Sets {
-		if p.subs.wildcard == nil || !p.subs.wildcard.wanted {
-			p.t.Fatalf("the cache is told of a wildcard that nobody wants")
+		if sub := p.subs.get(set.Name); sub == nil || !sub.wanted && !sub.started {
+			p.t.Fatalf("the cache is told of the set %q, which nobody wants", set.Name)
 		}
+		if sets[set.Name] {
+			p.t.Fatalf("the cache is told of the set %q twice", set.Name)
+		}
+		sets[set.Name] = true
 		told := map[string]bool{}
 		for _, c := range set.Changes {
 			if told[c.Name] {
-				p.t.Fatalf("the cache is told of the member %q twice", c.Name)
+				p.t.Fatalf("the cache is told of the member %q of %q twice: %+v", c.Name, set.Name, set)
 			}
 			told[c.Name] = true
 			p.checkChange(c)
@@ -207,7 +231,11 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	if c.Gone {
 		p.t.Fatalf("%q is there and is not: %+v", c.Name, c)
 	}
-	if c.Resource.TypeURL() != p.subs.typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
+	typeURL := p.subs.typeURL
+	if c.Resource.Redirect() != "" {
+		typeURL = cache.LocatorTypeURL
+	}
+	if c.Resource.TypeURL() != typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
 		p.t.Fatalf("%q is told as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
 	}
 }
@@ -279,6 +307,9 @@ func scriptOf(transcript string) []byte {
 			if args["form"] == "sotw" {
 				script[0]++
 			}
+			if _, ok := args["noglobs"]; ok {
+				script[0] += fuzzedNoGlobs
+			}
 		case "subscribe", "unsubscribe":
 			act := map[string]byte{"subscribe": actSubscribe, "unsubscribe": actUnsubscribe}[words[0]]
 			for _, name := range all {
@@ -297,6 +328,15 @@ func scriptOf(transcript string) []byte {
 		}
 	}
 	return script
+}
+
+func argument(words []string, key string) string {
+	for _, w := range words {
+		if value, ok := strings.CutPrefix(w, key+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 func encodeResponse(delta bool, typ string, args map[string]string, lines []string) []byte {
@@ -328,6 +368,14 @@ func encodeResponse(delta bool, typ string, args map[string]string, lines []stri
 				}
 			}
 			a := &anypb.Any{TypeUrl: typeURL, Value: value}
+			if url := argument(words, "redirect"); url != "" {
+				m := &xdscorev3.ResourceLocator{Authority: url}
+				if u, err := urn.ParseURL(url); err == nil {
+					m, _ = u.Proto()
+				}
+				a.TypeUrl = cache.LocatorTypeURL
+				a.Value, _ = proto.Marshal(m)
+			}
 			d.Resources = append(d.Resources, &discoveryv3.Resource{Name: words[0], Version: version, Resource: a})
 			s.Resources = append(s.Resources, a)
 		}

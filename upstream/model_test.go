@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // After any interleaving of subscriptions, changes, lost streams and messages
@@ -34,9 +35,16 @@ type model struct {
 	attached func()
 
 	// What the cache would have.
-	entries map[string]string // of the names that were started: text, "absent", "failed" or "requested"
-	set     map[string]string // nil if the set is not Present
-	started bool              // the set was
+	entries map[string]string            // of the names that were started: text, "absent", "failed" or "requested"
+	sets    map[string]map[string]string // of those that were started: nil if it is not Present
+
+	// names are what there may be, and the first of them is there always. setNames are
+	// the wildcard, and globs.
+	names, setNames []string
+	// lazy: the control plane does not send to a glob what it has sent by name.
+	lazy bool
+	// pause is how long it may take until the control plane answers, a step at a time.
+	pause time.Duration
 
 	world    map[string]string
 	hidden   map[string]bool // what a wildcard does not give
@@ -48,34 +56,72 @@ type model struct {
 type modelServer struct {
 	asked, explicit, wildcard bool
 	names                     map[string]bool
+	globs                     map[string]bool
 	known                     map[string]string // what was sent, delta
 	nonce                     int
 	sentWorld                 map[string]string // SotW: what was sent last
 }
-
-var modelNames = []string{"always", "a", "b", "c"}
 
 func TestCacheHasWhatTheControlPlaneHas(t *testing.T) {
 	for _, typ := range []string{"cds", "eds"} {
 		for _, form := range []*form{deltaForm, sotwForm} {
 			t.Run(fmt.Sprint(typ, "/", form.name), func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
-					m := &model{
-						T: t, typ: typ, form: form, now: t0,
-						subs:    newSubscriptions(cache.Scope{}, typeURLs[typ]),
-						entries: map[string]string{},
-						world:   map[string]string{"always": "0"},
-					}
-					m.tell = m.apply
-					m.run(rt)
+					newModel(t, typ, form, modelNames, cache.Wildcard).run(rt)
 				})
 			})
 		}
 	}
 }
 
+// The same of globs: each by itself in delta, and from the wildcard otherwise.
+func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
+	names := []string{
+		"xdstp://a/t/d/always", "xdstp://a/t/d/a", "xdstp://a/t/d/b",
+		"xdstp://a/t/e/a", "xdstp://a/t/e/b", "xdstp://a/t/d/a?k=v",
+	}
+	sets := []string{"xdstp://a/t/d/*", "xdstp://a/t/e/*", "xdstp://a/t/d/*?k=v", cache.Wildcard}
+	for name, form := range map[string]*form{"delta": deltaForm, "sotw": sotwForm, "from the wildcard": deltaForm} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				m := newModel(t, "cds", form, names, sets...)
+				m.subs.noGlobs = name == "from the wildcard"
+				m.pause = time.Millisecond // in settleTime it has answered
+				m.lazy = rapid.Bool().Draw(rt, "lazy")
+				m.run(rt)
+			})
+		})
+	}
+}
+
+func newModel(t *testing.T, typ string, form *form, names []string, sets ...string) *model {
+	m := &model{
+		T: t, typ: typ, form: form, now: t0,
+		subs:    newSubscriptions(cache.Scope{}, typeURLs[typ]),
+		entries: map[string]string{}, sets: map[string]map[string]string{},
+		names: names, setNames: sets, pause: time.Second,
+		world: map[string]string{names[0]: "0"},
+	}
+	m.tell = m.apply
+	return m
+}
+
+// of returns what of the world is in a set.
+func (m *model) of(set string) map[string]string {
+	if set == cache.Wildcard {
+		return m.world
+	}
+	members := map[string]string{}
+	for n, text := range m.world {
+		if glob, _ := urn.GlobOf(n); glob == set {
+			members[n] = text
+		}
+	}
+	return members
+}
+
 func (m *model) run(t *rapid.T) {
-	name := rapid.SampledFrom(modelNames)
+	name, set := rapid.SampledFrom(m.names), rapid.SampledFrom(m.setNames)
 	steps := map[string]func(*rapid.T){
 		"start": func(t *rapid.T) {
 			n := name.Draw(t, "name")
@@ -89,23 +135,34 @@ func (m *model) run(t *rapid.T) {
 			if _, ok := m.entries[n]; ok {
 				delete(m.entries, n)
 				m.subs.stop(n)
+				glob, _ := urn.GlobOf(n)
+				if _, ok := m.sets[glob]; !ok && isGlob(glob) {
+					// What was sent because of the name could be taken for the answer to a
+					// glob that is asked for before it comes.
+					m.exchange()
+				}
 			}
 		},
-		"start set": func(*rapid.T) {
-			if !m.started {
-				m.started = true
-				m.start(cache.Wildcard)
+		"start set": func(t *rapid.T) {
+			n := set.Draw(t, "set")
+			if _, ok := m.sets[n]; !ok {
+				m.sets[n] = nil
+				m.start(n)
 			}
 		},
-		"stop set": func(*rapid.T) {
-			if m.started {
-				m.started, m.set = false, nil
-				m.subs.stop(cache.Wildcard)
+		"stop set": func(t *rapid.T) {
+			n := set.Draw(t, "set")
+			if _, ok := m.sets[n]; ok {
+				delete(m.sets, n)
+				m.subs.stop(n)
+				if n == cache.Wildcard && len(m.setNames) > 1 {
+					m.exchange() // as with names
+				}
 			}
 		},
 		"change": func(t *rapid.T) {
 			n := name.Draw(t, "name")
-			if n != "always" && rapid.Bool().Draw(t, "gone") {
+			if n != m.names[0] && rapid.Bool().Draw(t, "gone") {
 				delete(m.world, n)
 			} else {
 				m.world[n] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "text"))
@@ -118,18 +175,14 @@ func (m *model) run(t *rapid.T) {
 		"send":    func(*rapid.T) { m.send() },
 		"serve":   func(*rapid.T) { m.serve() },
 		"deliver": func(*rapid.T) { m.deliver() },
-		"wait":    func(*rapid.T) { m.now = m.now.Add(time.Second) },
+		"wait":    func(*rapid.T) { m.now = m.now.Add(m.pause) },
 		"":        m.check,
 	}
 	t.Repeat(steps)
 
 	// Until nothing is under way, and nobody waits.
 	for range 3 {
-		for range 50 {
-			m.send()
-			m.serve()
-			m.deliver()
-		}
+		m.exchange()
 		m.now = m.now.Add(time.Minute)
 	}
 	for n, got := range m.entries {
@@ -137,25 +190,44 @@ func (m *model) run(t *rapid.T) {
 		if !ok {
 			want = "absent"
 		}
-		if !ok && m.form == sotwForm && m.typ == "eds" && !m.started {
+		if !ok && m.form == sotwForm && m.typ == "eds" && m.sets[cache.Wildcard] == nil {
 			continue // SotW has no word for that
 		}
 		if got != want {
 			t.Fatalf("%s is %s, want %s", n, got, want)
 		}
 	}
-	if m.started && (m.set == nil || !maps.Equal(m.set, m.world)) {
-		t.Fatalf("the set is %v, want %v", m.set, m.world)
+	for n, got := range m.sets {
+		want := m.of(n)
+		if got == nil && len(want) == 0 && m.lazy {
+			continue // it never said so
+		}
+		if got == nil || !maps.Equal(got, want) {
+			t.Fatalf("the set %s is %v, want %v", n, got, want)
+		}
+	}
+}
+
+// exchange lets everything arrive that is under way.
+func (m *model) exchange() {
+	for range 50 {
+		m.send()
+		m.serve()
+		m.deliver()
 	}
 }
 
 // check holds what must be so at any moment.
 func (m *model) check(t *rapid.T) {
-	if m.entries["always"] == "absent" {
+	always := m.names[0]
+	if m.entries[always] == "absent" {
 		t.Fatal("what is always there was told absent")
 	}
-	if _, ok := m.set["always"]; m.set != nil && !ok {
-		t.Fatal("what is always there is missing from the set")
+	for n, got := range m.sets {
+		_, there := got[always]
+		if _, is := m.of(n)[always]; got != nil && is && !there {
+			t.Fatalf("what is always there is missing from the set %s", n)
+		}
 	}
 }
 
@@ -186,17 +258,19 @@ func (m *model) applyOne(u cache.Update) {
 		}
 	}
 	for _, set := range u.Sets {
-		if !m.started || set.Err != nil {
+		got, started := m.sets[set.Name]
+		if !started || set.Err != nil {
 			continue
 		}
-		if m.set == nil || set.Full {
-			m.set = map[string]string{}
+		if got == nil || set.Full {
+			got = map[string]string{}
+			m.sets[set.Name] = got
 		}
 		for _, c := range set.Changes {
 			if c.Resource != nil {
-				m.set[c.Name] = text(c.Resource)
+				got[c.Name] = text(c.Resource)
 			} else if c.Err == nil {
-				delete(m.set, c.Name)
+				delete(got, c.Name)
 			}
 		}
 	}
@@ -216,7 +290,7 @@ func (m *model) attach() {
 
 // gives says whether the control plane gives what is subscribed to a name.
 func (m *model) gives(name string) bool {
-	return m.server.wildcard && !m.hidden[name] || m.server.names[name]
+	return m.covered(name) && !m.hidden[name] || m.server.names[name]
 }
 
 // send is the client's sender: it opens a stream if there is none.
@@ -227,10 +301,11 @@ func (m *model) send() {
 		}
 	}
 	if m.session == nil {
-		m.server = modelServer{names: map[string]bool{}, known: map[string]string{}}
+		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
 		m.session = m.form.session(alone(m.subs))
 		m.attach()
 	}
+	m.tell(m.subs.expire(m.now))
 	m.tell(m.session.conclude(m.now, defaultResponseTimeout)...)
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
@@ -278,9 +353,12 @@ func (m *model) serve() {
 			again[cache.Wildcard] = true
 		}
 		for _, n := range req.GetResourceNamesSubscribe() {
-			if n == cache.Wildcard {
+			switch {
+			case n == cache.Wildcard:
 				s.wildcard = true
-			} else {
+			case isGlob(n):
+				s.globs[n] = true
+			default:
 				s.names[n] = true
 			}
 			// What was listed need not be sent.
@@ -290,9 +368,12 @@ func (m *model) serve() {
 			s.wildcard = false
 		}
 		for _, n := range req.GetResourceNamesUnsubscribe() {
-			if n != cache.Wildcard {
-				again[n] = s.wildcard
+			delete(s.globs, n)
+		}
+		for _, n := range req.GetResourceNamesUnsubscribe() {
+			if n != cache.Wildcard && !isGlob(n) {
 				delete(s.names, n)
+				again[n] = m.covered(n) && !m.lazy
 			}
 		}
 		m.push(again)
@@ -323,6 +404,12 @@ func (m *model) serve() {
 	}
 }
 
+// covered says whether a set that is subscribed to has a name.
+func (m *model) covered(name string) bool {
+	glob, _ := urn.GlobOf(name)
+	return m.server.wildcard || m.server.globs[glob]
+}
+
 func (m *model) worldVersion() string { return fmt.Sprint(m.world) }
 
 // push sends what is to be sent: what has changed, and what is asked for again.
@@ -336,7 +423,7 @@ func (m *model) push(again map[string]bool) {
 	}
 	s.nonce++
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce)}
-	for _, n := range modelNames {
+	for _, n := range m.names {
 		if !m.gives(n) {
 			if again[n] {
 				resp.RemovedResources = append(resp.RemovedResources, n)
@@ -345,7 +432,8 @@ func (m *model) push(again map[string]bool) {
 			continue
 		}
 		text, ok := m.world[n]
-		all := again[cache.Wildcard] && s.known[n] == ""
+		glob, _ := urn.GlobOf(n)
+		all := again[cache.Wildcard] && s.known[n] == "" || again[glob] && (s.known[n] == "" || !m.lazy)
 		switch {
 		case ok && (again[n] || all || s.known[n] != "v"+text):
 			s.known[n] = "v" + text
@@ -356,6 +444,11 @@ func (m *model) push(again map[string]bool) {
 		case !ok && (again[n] || s.known[n] != ""):
 			delete(s.known, n)
 			resp.RemovedResources = append(resp.RemovedResources, n)
+		}
+	}
+	for glob := range s.globs {
+		if again[glob] && len(m.of(glob)) == 0 {
+			resp.RemovedResources = append(resp.RemovedResources, glob)
 		}
 	}
 	if again[cache.Wildcard] || len(resp.GetResources())+len(resp.GetRemovedResources()) > 0 {
@@ -370,7 +463,7 @@ func (m *model) pushSotW() {
 	resp := &discoveryv3.DiscoveryResponse{
 		TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce), VersionInfo: m.worldVersion(),
 	}
-	for _, n := range modelNames {
+	for _, n := range m.names {
 		if text, ok := m.world[n]; ok && m.gives(n) {
 			resp.Resources = append(resp.Resources, &anypb.Any{TypeUrl: typeURLs[m.typ], Value: value(m.T, m.typ, n, text)})
 		}

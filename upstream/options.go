@@ -41,6 +41,9 @@ type Options struct {
 	// MaxRequestBytes is the length of the longest request. The default is just
 	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
 	MaxRequestBytes int
+	// NoGlobs says that the control plane does not know glob collections: they are fed
+	// from the wildcard of their type. In SotW they always are.
+	NoGlobs bool
 	// Chain, if not nil, is the relays that the stream announces.
 	Chain Announced
 	// ResourceErrors, if not nil, counts the resource_errors that came. It may be

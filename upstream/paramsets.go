@@ -16,6 +16,7 @@ import (
 type paramSets struct {
 	scope   cache.Scope // without parameters
 	typeURL string
+	noGlobs bool             // of each set
 	list    []*subscriptions // by their parameters; who has none comes first
 	// responses counts the responses, as each set does.
 	responses uint64
@@ -41,7 +42,7 @@ func (s *paramSets) of(params string) *subscriptions {
 		scope := s.scope
 		scope.Params = params
 		subs := newSubscriptions(scope, s.typeURL)
-		subs.responses = s.responses
+		subs.responses, subs.noGlobs = s.responses, s.noGlobs
 		if s.live {
 			subs.opened(s.sotw)
 			subs.before = s.before

@@ -240,9 +240,12 @@ func (m *setsModel) start(params, name string) {
 func (m *setsModel) apply(updates ...cache.Update) {
 	for _, u := range updates {
 		v := m.views[u.Scope.Params]
-		one := &model{entries: v.entries, set: v.set, started: v.started}
+		one := &model{entries: v.entries, sets: map[string]map[string]string{}}
+		if v.started {
+			one.sets[cache.Wildcard] = v.set
+		}
 		one.apply(u)
-		v.set = one.set
+		v.set = one.sets[cache.Wildcard]
 	}
 }
 

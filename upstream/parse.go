@@ -49,6 +49,9 @@ type resource struct {
 	present bool
 	typeURL string
 	value   []byte
+	// redirect is the URL of which value is the ResourceLocator, once it was checked
+	// that it is one in the place of another type's resource.
+	redirect string
 	// err says why the element is no resource.
 	err error
 	// stored is what was made of it, once somebody has wanted it.
@@ -237,6 +240,9 @@ func parseAnyResource(b []byte) resource {
 		}
 	}
 	r.raw = b
+	if !cache.HasInnerName(r.typeURL) {
+		return r
+	}
 	name, err := cache.InnerName(r.value)
 	switch {
 	case err != nil:

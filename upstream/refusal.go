@@ -134,7 +134,7 @@ func (r *refusal) tell() {
 				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 				updates[of] = u
 			}
-			if k.Name == cache.Wildcard {
+			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
 			} else {
 				u.Changes = append(u.Changes, cache.Change{Name: k.Name, Err: t.err})

@@ -634,6 +634,28 @@ func TestPollForAWildcardAfterNames(t *testing.T) {
 	})
 }
 
+// Globs are fed from the wildcard, as everywhere in SotW, and redirects are kept.
+func TestPollForGlobs(t *testing.T) {
+	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
+		foo := b.cache.WatchSet(key("cds", "xdstp://a/t/foo/*"), &setWatcher{})
+		bar := b.cache.WatchSet(key("cds", "xdstp://a/t/bar/*"), &setWatcher{})
+		r := b.next()
+		b.wantAsked(r, "@")
+		r.reply(200, answerOf(t, "cds", "1", "1", "xdstp://a/t/foo/1", "xdstp://a/t/other/1"))
+		if got := members(foo) + ", " + members(bar); got != "present [], present []" || foo.Len() != 1 || bar.Len() != 0 || text(foo.Member("xdstp://a/t/foo/1")) != "1" {
+			t.Errorf("the sets are %s, of %d and %d", got, foo.Len(), bar.Len())
+		}
+		b.next().reply(200, `{"version_info": "2", "resources": [{"@type": "`+cache.WrappedTypeURL+`", "name": "xdstp://a/t/bar/1", "resource":
+			{"@type": "`+cache.LocatorTypeURL+`", "authority": "b", "resource_type": "envoy.config.cluster.v3.Cluster", "id": "x"}}]}`)
+		if got := members(foo); got != "present []" || foo.Len() != 0 {
+			t.Errorf("the set is %s, of %d", got, foo.Len())
+		}
+		if r := bar.Member("xdstp://a/t/bar/1"); r == nil || r.Redirect() != "xdstp://b/envoy.config.cluster.v3.Cluster/x" {
+			t.Errorf("got %v", r)
+		}
+	})
+}
+
 func TestTypesArePolledApart(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
 		c := b.watch("cds", "a")["a"]
@@ -705,6 +727,8 @@ func TestDecodeJSON(t *testing.T) {
 		{"bad inside a nameless wrapper", `{"resources": [{` + wrapper + `, "resource": {` + cds + `, "name": "a", "nope": 1}}]}`, ` a!unknown field "nope"`},
 		{"EDS has another name", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "clusterName": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
 		{"EDS in the proto file's", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "cluster_name": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
+		{"a redirect", `{"resources": [{` + wrapper + `, "name": "w", "resource": {"@type": "` + cache.LocatorTypeURL + `", "authority": "b", "resource_type": "t", "id": "x"}}]}`, " w"},
+		{"a redirect without a name", `{"resources": [{"@type": "` + cache.LocatorTypeURL + `", "scheme": "HTTP", "nope": 1}]}`, ` !unknown field "nope"`},
 		{"its name is bad", `{"resources": [{` + cds + `, "name": 5}]}`, ` !invalid value for string field name`},
 		{"not an object", `{"resources": [5, null, {}, []]}`, " !not the JSON form of its type !not the JSON form of its type  !not the JSON form of its type"},
 		{"a secret is not quoted", `{"resources": [{` + cds + `, "name": "a", "connectTimeout": "hush hush"}]}`, " a!not the JSON form of its type"},

@@ -159,7 +159,7 @@ func nameJSON(text json.RawMessage) (name string) {
 	key := protoreflect.Name("name")
 	if typeURL != cache.WrappedTypeURL {
 		field := t.Descriptor().Fields().ByNumber(1)
-		if field == nil {
+		if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() {
 			return ""
 		}
 		key = field.Name()

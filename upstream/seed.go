@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -19,18 +21,18 @@ func (s *subscriptions) seed(now time.Time, held func(cache.Key, func(string, *c
 		}
 	}
 	for sub := range s.all() {
-		if !sub.wanted || sub.answered || sub == s.wildcard && s.members != nil {
+		if !sub.wanted || sub.answered || sub.set != nil && sub.set.members != nil {
 			continue
 		}
 		held(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: sub.name}, func(key string, r *cache.Resource) {
 			switch {
 			case r.Alias() || r.DoNotCache():
 				// It is not known of which resource, or it is not for us.
-			case sub == s.wildcard:
-				if s.members == nil {
-					s.members = map[string]*cache.Resource{}
+			case sub.set != nil:
+				if sub.set.members == nil {
+					sub.set.members = map[string]*cache.Resource{}
 				}
-				s.members[key] = r
+				sub.set.members[key] = r
 				sub.answered = true
 				take(key, r)
 			default:
@@ -67,10 +69,20 @@ func (s *subscriptions) restateAll() cache.Update {
 	u := s.newUpdate()
 	if w := s.wildcard; w != nil && w.wanted {
 		switch {
-		case w.answered:
-			u.Sets = append(u.Sets, s.restate())
+		case w.answered && w.started:
+			u.Sets = append(u.Sets, w.set.restate())
 		case w.failure != nil:
 			s.fail(w, w.failure, &u)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.globs)) {
+		switch sub := s.globs[name]; {
+		case s.filters():
+			s.restateGlob(sub, nil, &u)
+		case sub.answered:
+			u.Sets = append(u.Sets, sub.set.restate())
+		case sub.failure != nil:
+			s.fail(sub, sub.failure, &u)
 		}
 	}
 	for _, name := range s.sorted() {

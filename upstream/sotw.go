@@ -193,7 +193,7 @@ func (s *sotwSession) resume() string {
 	}
 	subs := s.sets.list[0]
 	for sub := range subs.all() {
-		if !sub.answered {
+		if sub.wanted && !sub.answered {
 			return ""
 		}
 	}
@@ -247,7 +247,7 @@ func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, stri
 	updates := s.sets.apply(now, &v, true, r.version)
 	for _, subs := range s.sets.list {
 		subs.version = version
-		s.set(subs).complete = subs.members != nil && !v.hidden
+		s.set(subs).complete = subs.members() != nil && !v.hidden
 	}
 	return updates, v.nack
 }
@@ -296,7 +296,7 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
 			}, u)
-		case subs.wildcard != nil && subs.members == nil:
+		case subs.wildcard != nil && subs.members() == nil:
 			subs.fail(sub, noAnswer(timeout), u)
 		default:
 			absent(sub)

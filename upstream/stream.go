@@ -305,6 +305,7 @@ func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
 		f = &feed{sets: newParamSets(s.scope, typeURL)}
+		f.sets.noGlobs = s.opts.NoGlobs
 		if s.live {
 			f.session = s.form.session(f.sets)
 		}

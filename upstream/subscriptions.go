@@ -14,12 +14,15 @@ import (
 // What is wanted of one type, and what is known of it, whichever protocol and
 // stream it came over.
 
-// subscription is the interest in one name, or in the wildcard.
+// subscription is the interest in one name, in the wildcard or in a glob.
 type subscription struct {
 	name string
-	// wanted is false once it was given up; then it is kept only until the
-	// control plane has been told.
-	wanted bool
+	// started says that the cache wants it, and wanted that the control plane is to be
+	// asked for it: not for a glob that is fed from the wildcard, but for that. Once it
+	// was given up it is kept only until the control plane has been told.
+	started, wanted bool
+	// set is of the wildcard and of globs, and nil of names.
+	set *set
 
 	// Of the present stream:
 	sent  bool // asked for
@@ -38,7 +41,7 @@ type subscription struct {
 
 	// answered says that answer holds. It does not end with the stream.
 	answered bool
-	answer   cache.Change // of a name, not of the wildcard
+	answer   cache.Change // of a name, not of a set
 	seen     uint64       // the last response that had it
 	// via is the name of the resource of which this is an alias, if answer came by
 	// that.
@@ -59,19 +62,13 @@ type subscriptions struct {
 	typeURL string
 	params  cache.Params // the scope's
 
-	names    map[string]*subscription
-	wildcard *subscription // nil if there is none
-	wanted   int           // names and wildcard that have not been given up
+	// noGlobs says that the control plane is not to be asked for globs.
+	noGlobs bool
 
-	// members is what the wildcard has given, under the keys of the entries. It is
-	// nil as long as there is no answer for the wildcard.
-	members map[string]*cache.Resource
-	// refused is why names that are no members could not be had, as the control plane
-	// said of the wildcard.
-	refused map[string]*cache.Error
-	// setVersion is the version_info under which members came, if they are
-	// exactly what came.
-	setVersion string
+	names    map[string]*subscription
+	wildcard *subscription            // nil if there is none
+	globs    map[string]*subscription // those that are fed from the wildcard, too
+	wanted   int                      // of all three, how many are started
 
 	// version is the version_info under which what is held came, for SotW. Empty
 	// if the last response was not accepted, or something came without one.
@@ -80,9 +77,6 @@ type subscriptions struct {
 	hidden bool
 	// expiries are of what is held and has a TTL.
 	expiries expiries
-	// lapsed are members of the wildcard that were not renewed in time. Should the
-	// control plane say that one lives, the wildcard is asked for anew.
-	lapsed map[string]struct{}
 	// aliased are the names that are answered by another resource, under its name.
 	aliased map[string][]string
 	// variants are those that match of names that have several, ambiguous the names
@@ -103,14 +97,10 @@ type subscriptions struct {
 	// inherited are the members that came before the stream and not since, see
 	// inherit.
 	inherited map[string]struct{}
-	// listed, in delta, is what was listed in initial_resource_versions by name
-	// while the wildcard had no answer. It is not sent again because of the
-	// wildcard, so it counts as a member; that it belongs to the name only could
-	// not be told from a response either.
-	listed map[string]*cache.Resource
-	// settled is when what has come of the wildcard counts as all of it, zero if
-	// that is decided. See largeResponse.
-	settled time.Time
+	// gone are the last few that were given up.
+	gone []string
+	// settling are the sets that are not known to be complete.
+	settling []*set
 }
 
 // waiting are names that were asked for at one time.
@@ -123,7 +113,7 @@ type waiting struct {
 func newSubscriptions(scope cache.Scope, typeURL string) *subscriptions {
 	return &subscriptions{
 		scope: scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
-		names: map[string]*subscription{},
+		names: map[string]*subscription{}, globs: map[string]*subscription{},
 	}
 }
 
@@ -133,10 +123,43 @@ func (s *subscriptions) newUpdate() cache.Update {
 }
 
 func (s *subscriptions) get(name string) *subscription {
-	if name == cache.Wildcard {
+	switch {
+	case name == cache.Wildcard:
 		return s.wildcard
+	case isGlob(name):
+		return s.globs[name]
 	}
 	return s.names[name]
+}
+
+// add adds a subscription that there is not yet.
+func (s *subscriptions) add(name string) *subscription {
+	sub := &subscription{name: name}
+	switch {
+	case name == cache.Wildcard:
+		sub.set = &set{sub: sub}
+		s.wildcard = sub
+	case isGlob(name):
+		sub.set = &set{sub: sub}
+		s.globs[name] = sub
+	default:
+		s.names[name] = sub
+		s.know(sub)
+	}
+	return sub
+}
+
+// know gives a new name what sets have of it. The control plane must send it again
+// now that it is asked for by name too, but go-control-plane does not, having sent it
+// already.
+func (s *subscriptions) know(sub *subscription) {
+	if r := s.member(sub.name); r != nil && !r.DoNotCache() {
+		sub.answered, sub.answer = true, cache.Change{Name: sub.name, Resource: r}
+		return
+	}
+	if err := s.refusedBy(sub.name); err != nil {
+		sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: sub.name, Err: err}
+	}
 }
 
 // start notes that a name is wanted, and adds to the update what is known of it
@@ -144,32 +167,25 @@ func (s *subscriptions) get(name string) *subscription {
 func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 	sub := s.get(name)
 	if sub == nil {
-		sub = &subscription{name: name}
-		if name == cache.Wildcard {
-			s.wildcard = sub
-		} else {
-			s.names[name] = sub
-			// The control plane must send it again now that it is asked for by name
-			// too, but go-control-plane does not, having sent it already.
-			if r := s.members[name]; r != nil && !r.DoNotCache() {
-				sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
-			} else if err := s.refused[name]; err != nil {
-				sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: name, Err: err}
-			}
-		}
+		sub = s.add(name)
 	}
-	if !sub.wanted {
-		sub.wanted = true
+	if !sub.started {
+		sub.started = true
 		s.wanted++
-		s.touch(sub)
+	}
+	s.want(sub)
+	if sub.set != nil && sub != s.wildcard && s.filters() {
+		s.needWildcard()
+		s.restateGlob(sub, down, u)
+		return
 	}
 	if r := sub.answer.Resource; sub.answered && r != nil && r.DoNotCache() {
 		s.refresh(sub)
 		sub.answered = false
 	}
 	switch {
-	case sub.answered && sub == s.wildcard:
-		u.Sets = append(u.Sets, s.restate())
+	case sub.answered && sub.set != nil:
+		u.Sets = append(u.Sets, sub.set.restate())
 	case sub.answered:
 		u.Changes = append(u.Changes, sub.answer)
 	case down != nil:
@@ -182,11 +198,14 @@ func (s *subscriptions) start(name string, down *cache.Error, u *cache.Update) {
 // again asks anew for a name that is held, but not for everybody.
 func (s *subscriptions) again(name string, down *cache.Error, u *cache.Update) {
 	sub := s.get(name)
-	if sub == nil || !sub.wanted {
+	if sub == nil || !sub.started {
 		return
 	}
 	if down != nil {
 		s.fail(sub, down, u)
+	}
+	if !sub.wanted {
+		sub = s.wildcard // which feeds it
 	}
 	s.refresh(sub)
 }
@@ -202,12 +221,26 @@ func (s *subscriptions) refresh(sub *subscription) {
 // stop notes that a name is not wanted any more.
 func (s *subscriptions) stop(name string) {
 	sub := s.get(name)
-	if sub == nil || !sub.wanted {
+	if sub == nil || !sub.started {
 		return
 	}
-	sub.wanted = false
+	sub.started = false
 	s.wanted--
-	if sub.sent {
+	s.want(sub)
+	if sub.set != nil && sub != s.wildcard && s.filters() {
+		s.forget(sub)
+		s.needWildcard()
+	}
+}
+
+// want brings what the control plane is asked for in line with what was started.
+func (s *subscriptions) want(sub *subscription) {
+	wanted := s.due(sub)
+	if sub.wanted == wanted {
+		return
+	}
+	sub.wanted = wanted
+	if wanted || sub.sent {
 		s.touch(sub)
 	} else {
 		s.forget(sub)
@@ -222,9 +255,18 @@ func (s *subscriptions) touch(sub *subscription) {
 
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
-	if sub == s.wildcard {
-		s.wildcard, s.members, s.refused, s.lapsed, s.setVersion, s.settled = nil, nil, nil, nil, "", time.Time{}
-		s.forgetVariants()
+	s.noteGone(sub.name)
+	if sub.set != nil {
+		if sub == s.wildcard {
+			s.wildcard = nil
+		} else {
+			delete(s.globs, sub.name)
+		}
+		s.settling = slices.DeleteFunc(s.settling, func(c *set) bool { return c == sub.set })
+		for key, r := range sub.set.members {
+			s.leave(key, r)
+		}
+		s.release(sub.set)
 		return
 	}
 	delete(s.names, sub.name)
@@ -234,20 +276,12 @@ func (s *subscriptions) forget(sub *subscription) {
 			delete(s.aliased, sub.via)
 		}
 	}
-	if s.members[sub.name] == nil {
-		delete(s.variants, sub.name)
-		delete(s.ambiguous, sub.name)
-		s.expiries.end(sub.name)
+	if r := sub.answer.Resource; r != nil {
+		s.leave(sub.name, r)
 	}
-}
-
-// restate tells a new set what is held.
-func (s *subscriptions) restate() cache.SetUpdate {
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Version: s.setVersion}
-	for _, key := range slices.Sorted(maps.Keys(s.members)) {
-		set.Changes = append(set.Changes, cache.Change{Name: key, Resource: s.members[key]})
+	if s.member(sub.name) == nil {
+		s.drop(sub.name)
 	}
-	return set
 }
 
 // sorted returns the names that have not been given up, in order.
@@ -264,9 +298,17 @@ func (s *subscriptions) sorted() []string {
 
 // opened begins a new stream: everything is to be asked for anew.
 func (s *subscriptions) opened(sotw bool) {
+	filtered := s.filters()
 	s.live, s.sotw, s.before, s.inherited = true, sotw, s.responses, nil
+	if s.filters() != filtered {
+		s.reroute()
+		s.changed = nil
+	}
 	if s.wildcard != nil {
 		s.changed = append(s.changed, s.wildcard)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.globs)) {
+		s.changed = append(s.changed, s.globs[name])
 	}
 	for _, name := range s.sorted() {
 		s.changed = append(s.changed, s.names[name])
@@ -276,20 +318,27 @@ func (s *subscriptions) opened(sotw bool) {
 // inherit takes note of which members are from before the stream. It matters where
 // there are dynamic parameters.
 func (s *subscriptions) inherit() {
-	s.inherited = make(map[string]struct{}, len(s.members))
-	for key := range s.members {
+	members := s.allMembers()
+	s.inherited = make(map[string]struct{}, len(members))
+	for key := range members {
 		s.inherited[key] = struct{}{}
 	}
 }
 
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
-	s.live, s.changed, s.waiting, s.listed = false, nil, nil, nil
-	if !s.settled.IsZero() {
-		s.members, s.settled = nil, time.Time{} // a part of it is nothing to resume with
+	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
+	for _, c := range s.settling {
+		c.members, c.settled = nil, time.Time{} // a part of it is nothing to resume with
+	}
+	if len(s.settling) > 0 {
 		s.forgetVariants()
 	}
+	s.settling = nil
 	for sub := range s.all() {
+		if sub.set != nil {
+			sub.set.listed = nil
+		}
 		if sub.again {
 			s.version = "" // all of it is to come
 		}
@@ -297,17 +346,22 @@ func (s *subscriptions) lost() {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
 		sub.sent, sub.first, sub.left, sub.again, sub.anew, sub.doubted, sub.vague = false, false, false, false, false, false, false
-		if !sub.wanted {
+		if !sub.started && !sub.wanted {
 			s.forget(sub)
 		}
 	}
 }
 
-// all yields the wildcard and all names.
+// all yields the wildcard, all globs and all names.
 func (s *subscriptions) all() func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
 		if s.wildcard != nil && !yield(s.wildcard) {
 			return
+		}
+		for _, sub := range s.globs {
+			if !yield(sub) {
+				return
+			}
 		}
 		for _, sub := range s.names {
 			if !yield(sub) {
@@ -322,6 +376,11 @@ func (s *subscriptions) failed(err *cache.Error, u *cache.Update) {
 	if w := s.wildcard; w != nil && !w.answered {
 		s.fail(w, err, u)
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.globs)) {
+		if sub := s.globs[name]; sub.wanted && !sub.answered {
+			s.fail(sub, err, u)
+		}
+	}
 	for _, name := range s.sorted() {
 		if sub := s.names[name]; !sub.answered {
 			s.fail(sub, err, u)
@@ -331,8 +390,8 @@ func (s *subscriptions) failed(err *cache.Error, u *cache.Update) {
 
 func (s *subscriptions) fail(sub *subscription, err *cache.Error, u *cache.Update) {
 	sub.failure = err
-	if sub == s.wildcard {
-		u.Sets = append(u.Sets, cache.SetUpdate{Name: cache.Wildcard, Err: err})
+	if sub.set != nil {
+		s.tellSet(cache.SetUpdate{Name: sub.name, Err: err}, u)
 		return
 	}
 	u.Changes = append(u.Changes, cache.Change{Name: sub.name, Err: err})

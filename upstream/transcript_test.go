@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	"github.com/cockroachdb/datadriven"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -23,12 +24,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V]
-//	                                                a client, with a stream open
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs]
+//	                                                a client, with a stream open;
+//	                                                it does not ask for globs
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
@@ -48,6 +51,7 @@ import (
 //	        wrapped    SotW: in a Resource
 //	        unnamed    which leaves the name to what is in it
 //	        type=T     of another type
+//	        redirect=URL  a ResourceLocator in its place
 //	        garbage    its value is no message
 //	        misfit     its value is a message, but not of its type
 //	        undecodable, unspeakable   its Any is no message, its name not UTF-8
@@ -76,6 +80,7 @@ var typeURLs = map[string]string{
 	"cds2":  "type.googleapis.com/envoy.api.v2.Cluster",
 	"rds":   "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
 	"other": "type.googleapis.com/example.Unheard",
+	"lists": "type.googleapis.com/example.ThingCollection",
 }
 
 type player struct {
@@ -110,6 +115,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "limit", &p.limit)
 		p.params = params
 		p.sets = newParamSets(cache.Scope{Authority: "a"}, typeURLs[p.typ])
+		p.sets.noGlobs = d.HasArg("noglobs")
 		p.open(t, d)
 	case "subscribe":
 		told(func(subs *subscriptions, u *cache.Update) {
@@ -345,6 +351,9 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		case key == "type":
 			r.Resource.TypeUrl = typeURLs[val]
 			typ = val
+		case key == "redirect":
+			r.Resource.TypeUrl = cache.LocatorTypeURL
+			r.Resource.Value = redirect(t, val)
 		case word == "garbage":
 			r.Resource.Value = []byte{0xff}
 		case word == "misfit":
@@ -378,6 +387,23 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		r.Resource.Value = value(t, typ, name, text)
 	}
 	return r, wrap, broken
+}
+
+// redirect encodes the ResourceLocator of a URL; what is none is one all the same,
+// which names that authority.
+func redirect(t *testing.T, url string) []byte {
+	t.Helper()
+	m := &xdscorev3.ResourceLocator{Authority: url}
+	if u, err := urn.ParseURL(url); err == nil {
+		if m, err = u.Proto(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // variantName is the name of the variant for who asks with a parameter K:V, or
@@ -553,7 +579,9 @@ func change(c cache.Change) string {
 		} else {
 			parts = append(parts, r.Version())
 		}
-		if s := text(r); s != "" {
+		if r.Redirect() != "" {
+			parts = append(parts, "redirect to "+r.Redirect())
+		} else if s := text(r); s != "" {
 			parts = append(parts, strconv.Quote(shorten(s)))
 		}
 		if r.TTL() > 0 {

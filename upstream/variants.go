@@ -100,6 +100,9 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 // concerns says whether anything is wanted that a verdict may be about. On the same
 // stream comes what others ask for.
 func (s *subscriptions) concerns(v *verdict) bool {
+	if g := s.globOf(v.key); g != nil && g.sent {
+		return true
+	}
 	return s.wildcard != nil && s.wildcard.sent || s.names[v.key] != nil || len(s.aliased[v.key]) > 0 ||
 		slices.ContainsFunc(v.aliases, func(alias string) bool { return s.names[canonical(alias)] != nil })
 }
@@ -121,7 +124,7 @@ func (s *subscriptions) held(key string) *cache.Resource {
 	if sub := s.names[key]; sub != nil && sub.answer.Resource != nil {
 		return sub.answer.Resource
 	}
-	return s.members[key]
+	return s.member(key)
 }
 
 // supersede drops the variants of a name that matched, now that another comes which

@@ -68,11 +68,16 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
-	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; asked != to.Key.Type {
+	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
+	if !to.Under(asked) {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
 			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked),
 		}
+	}
+	if asked != to.Key.Type {
+		// A list collection that is asked for under its members' type is the same one.
+		typeURL = strings.TrimSuffix(typeURL, asked) + to.Key.Type
 	}
 	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 }

@@ -169,6 +169,7 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
+	o.NoGlobs = !server.Globs
 	o.ResourceErrors = s.errors[a]
 	o.Chain = s.chains.Of(fedBy(scope))
 	if server.Aggregated {

@@ -27,6 +27,16 @@
 // A resource without a version of its own has none: the version_info of a
 // DiscoveryResponse is not used, as a file can be edited without changing it.
 //
+// # Names without a resource of their own
+//
+// A resource with an xdstp name is a member of the glob collection of its directory:
+// xdstp://a/type/foo/x of xdstp://a/type/foo/*. Old-style names are in the wildcard.
+//
+// A redirect is a Resource whose resource is an xds.core.v3.ResourceLocator. It is of
+// the type that its xdstp name says, or that of the DiscoveryResponse that it is in,
+// and leads to one resource of that type, or an entry of a list collection of such.
+// A list collection has no name inside either, and needs a Resource.
+//
 // # Changes
 //
 // The directory is read again when something in it changes, and from time to

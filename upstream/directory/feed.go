@@ -4,6 +4,9 @@ package directory
 // then what changes.
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -72,8 +75,8 @@ func (s *Source) updates() []cache.Update {
 		}
 		s.interests[t][k.Name] = true
 		u := update(t)
-		if k.Name == cache.Wildcard {
-			u.Sets = append(u.Sets, s.state.wildcard(k.TypeURL))
+		if k.IsSet() {
+			u.Sets = append(u.Sets, s.state.set(k.TypeURL, k.Name))
 		} else {
 			u.Changes = append(u.Changes, s.state.change(k.TypeURL, k.Name))
 		}
@@ -88,19 +91,19 @@ func (s *Source) updates() []cache.Update {
 
 // addChanges adds what those who were told before must know.
 func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
-	wildcard := cache.SetUpdate{Name: cache.Wildcard}
+	sets := map[string][]cache.Change{}
 	for key := range changed {
 		if names[key] {
 			u := update()
 			u.Changes = append(u.Changes, s.state.change(typeURL, key))
 		}
-		if names[cache.Wildcard] && inWildcard(key) {
-			wildcard.Changes = append(wildcard.Changes, cache.Change{Name: key, Resource: s.state.resources[typeURL][key]})
+		if set := setOf(key); names[set] {
+			sets[set] = append(sets[set], cache.Change{Name: key, Resource: s.state.resources[typeURL][key]})
 		}
 	}
-	if len(wildcard.Changes) > 0 {
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		u := update()
-		u.Sets = append(u.Sets, wildcard)
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: name, Changes: sets[name]})
 	}
 }
 
@@ -113,7 +116,7 @@ func (s *Source) tellUnanswered(before *state) {
 	for t, names := range s.interests {
 		for name, told := range names {
 			unanswered := s.state.resources[t.typeURL][name] == nil
-			if name == cache.Wildcard {
+			if k := (cache.Key{Scope: t.scope, Name: name}); k.IsSet() {
 				unanswered = before.unread && !s.state.unread
 			}
 			if told && unanswered {

@@ -66,10 +66,10 @@ func (r *recorder) take() (told string, updates int) {
 				full = "="
 			}
 			if s.Err != nil {
-				line += " *:" + s.Err.Error()
+				line += " " + s.Name + ":" + s.Err.Error()
 				continue
 			}
-			line += fmt.Sprintf(" *%s[%s]", full, strings.TrimSpace(changes(s.Changes)))
+			line += fmt.Sprintf(" %s%s[%s]", s.Name, full, strings.TrimSpace(changes(s.Changes)))
 		}
 		lines[table] += line
 	}

@@ -244,6 +244,8 @@ func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 		return item{}, fmt.Errorf("type URL %q (want %sa.message.Name)", typeURL, typePrefix)
 	case typeURL == responseType:
 		return item{}, errors.New("a DiscoveryResponse is not a resource")
+	case typeURL == cache.LocatorTypeURL && r.want != typeURL:
+		return r.redirect(name, m)
 	case r.want != "" && r.want != typeURL:
 		return item{}, fmt.Errorf("%s in a DiscoveryResponse whose type_url is %q", describe(typeURL, name), r.want)
 	}
@@ -258,10 +260,16 @@ func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 	case m.Ttl != nil:
 		return item{}, fmt.Errorf("%s has a ttl, which nothing would renew (remove it)", describe(typeURL, name))
 	}
+	return r.encode(name, typeURL, m, "")
+}
+
+// encode encodes a resource of a type for the cache.
+func (r *reader) encode(name, typeURL string, m *discoveryv3.Resource, redirect string) (item, error) {
 	key, err := keyOf(r.authority, typeURL, name)
 	if err != nil {
 		return item{}, err
 	}
+	content := m.GetResource()
 	rest := proto.CloneOf(m)
 	rest.Name, rest.Version, rest.Resource = "", "", nil
 	extra, err := proto.MarshalOptions{Deterministic: true}.Marshal(rest)
@@ -269,7 +277,8 @@ func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 		return item{}, fmt.Errorf("%s: %w", describe(typeURL, name), err)
 	}
 	return item{id: id{typeURL, key}, resource: cache.NewResource(cache.Spec{
-		Name: name, Version: m.Version, TypeURL: typeURL, Value: content.Value, Extra: extra,
+		Name: name, Version: m.Version, TypeURL: content.TypeUrl, Value: content.Value, Extra: extra,
+		Redirect: redirect,
 	})}, nil
 }
 
@@ -282,6 +291,9 @@ func nameInside(m *anypb.Any) string {
 		if f == nil || f.Kind() != protoreflect.StringKind || f.IsList() {
 			return ""
 		}
+	}
+	if !cache.HasInnerName(m.GetTypeUrl()) {
+		return ""
 	}
 	name, err := cache.InnerName(m.GetValue())
 	if err != nil {

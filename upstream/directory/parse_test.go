@@ -53,6 +53,9 @@ func printItems(items []item) string {
 		if it.key != it.resource.Name() {
 			fmt.Fprintf(&b, " key=%s", it.key)
 		}
+		if to := it.resource.Redirect(); to != "" {
+			fmt.Fprintf(&b, " redirect to %s", to)
+		}
 		var all discoveryv3.DeltaDiscoveryResponse
 		if err := proto.Unmarshal(it.resource.AppendDelta(nil, it.resource.Name(), 0).Materialize(), &all); err != nil {
 			fmt.Fprintf(&b, " %v", err)

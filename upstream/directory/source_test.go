@@ -142,6 +142,38 @@ func TestWildcardHasTheOldStyleNamesOnly(t *testing.T) {
 	})
 }
 
+// TP1: "Glob": what is in a directory, with exactly the parameters.
+func TestGlobsHaveWhatIsInTheirDirectory(t *testing.T) {
+	const (
+		d    = "xdstp://onprem/envoy.config.cluster.v3.Cluster/"
+		a, b = d + "foo/a", d + "foo/b"
+		glob = d + "foo/*"
+	)
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.Start(key(scopes[0], clusterType, glob))
+		files := map[string]string{
+			"a.yaml": cluster("foo", "1") + cluster(a, "1"),
+			"b.yaml": cluster(d+"foo/deep/a", "1") + cluster(d+"a", "1") + cluster(a+"?k=v", "1"),
+		}
+		f.write(files)
+		f.expect(t, "at first", "onprem Cluster: "+glob+"=["+a+"=1]")
+		f.Start(key(scopes[0], clusterType, glob+"?k=v"))
+		f.Start(key(scopes[0], clusterType, d+"none/*"))
+		f.Start(key(scopes[0], clusterType, a))
+		f.expect(t, "of others", "onprem Cluster: "+a+"=1 "+glob+"?k=v=["+a+"?k=v=1] "+d+"none/*=[]")
+		files["a.yaml"] = cluster("foo", "1") + cluster(a, "2") + cluster(b, "1")
+		f.write(files)
+		f.expect(t, "a change and a new one", "onprem Cluster: "+a+"=2 "+glob+"["+a+"=2 "+b+"=1]")
+		delete(files, "a.yaml")
+		f.write(files)
+		f.expect(t, "all gone", "onprem Cluster: -"+a+" "+glob+"[-"+a+" -"+b+"]")
+		f.Stop(key(scopes[0], clusterType, glob))
+		files["a.yaml"] = cluster(b, "1")
+		f.write(files)
+		f.expect(t, "given up", "")
+	})
+}
+
 func TestSpellingsOfAnXdstpNameHaveOneKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("xdstp://onprem/envoy.config.cluster.v3.Cluster/a%3Ab?y=1&x=2", "1")})

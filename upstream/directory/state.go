@@ -12,6 +12,7 @@ import (
 // state is what the authority has at one moment. It is not changed after.
 type state struct {
 	resources map[string]map[string]*cache.Resource // by type URL and key
+	globs     map[string]map[string][]string        // keys of members, by type URL and glob
 	// missing is what to say of a name that is not there: nil if that means that
 	// it does not exist.
 	missing *cache.Error
@@ -21,7 +22,7 @@ type state struct {
 }
 
 func newState(c *contents, items []item) *state {
-	s := &state{resources: map[string]map[string]*cache.Resource{}}
+	s := &state{resources: map[string]map[string]*cache.Resource{}, globs: map[string]map[string][]string{}}
 	for _, it := range items {
 		t := s.resources[it.typeURL]
 		if t == nil {
@@ -29,6 +30,12 @@ func newState(c *contents, items []item) *state {
 			s.resources[it.typeURL] = t
 		}
 		t[it.key] = it.resource
+		if glob, ok := urn.GlobOf(it.key); ok {
+			if s.globs[it.typeURL] == nil {
+				s.globs[it.typeURL] = map[string][]string{}
+			}
+			s.globs[it.typeURL][glob] = append(s.globs[it.typeURL][glob], it.key)
+		}
 	}
 	if !c.read {
 		s.unread = true
@@ -53,25 +60,39 @@ func (s *state) change(typeURL, key string) cache.Change {
 	return c
 }
 
-// wildcard is the whole set of the resources with old-style names.
-// xDS: "How the client specifies what resources to return".
-func (s *state) wildcard(typeURL string) cache.SetUpdate {
-	u := cache.SetUpdate{Name: cache.Wildcard, Full: true}
+// set is the whole of a set: of the wildcard those resources that have old-style
+// names, of a glob those that are in its directory.
+// xDS: "How the client specifies what resources to return". TP1: "Glob".
+func (s *state) set(typeURL, name string) cache.SetUpdate {
+	u := cache.SetUpdate{Name: name, Full: true}
 	if s.unread {
 		u.Err = s.missing
 		return u
 	}
+	if name != cache.Wildcard {
+		for _, key := range s.globs[typeURL][name] {
+			u.Changes = append(u.Changes, cache.Change{Name: key, Resource: s.resources[typeURL][key]})
+		}
+		return u
+	}
 	for key, r := range s.resources[typeURL] {
-		if inWildcard(key) {
+		if setOf(key) == cache.Wildcard {
 			u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
 		}
 	}
 	return u
 }
 
-// inWildcard reports whether a resource is in the wildcard set of its type.
+// setOf returns the set in which a resource is, empty if there is none: the wildcard,
+// or the glob of its directory.
 // TP1: xdstp names are only had by their name or through a glob.
-func inWildcard(key string) bool { return !urn.IsName(key) }
+func setOf(key string) string {
+	if !urn.IsName(key) {
+		return cache.Wildcard
+	}
+	glob, _ := urn.GlobOf(key)
+	return glob
+}
 
 // difference returns the names, by type URL, under which there is something else
 // than before.

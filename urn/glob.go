@@ -1,0 +1,28 @@
+package urn
+
+// Which glob collection a resource is a member of.
+
+import "strings"
+
+// GlobOf returns the glob collection of which the resource with a canonical name
+// ([Key].Name) is a member: of all in its directory, one level deep, with exactly
+// its parameters. It returns false for what is no resource's xdstp name, and for
+// a name without an id, which is in no directory.
+// TP1: "Glob".
+func GlobOf(name string) (glob string, ok bool) {
+	if !strings.HasPrefix(name, prefix) {
+		return "", false
+	}
+	path, query := name, ""
+	if i := strings.IndexByte(name, '?'); i >= 0 {
+		path, query = name[:i], name[i:]
+	}
+	last := strings.LastIndexByte(path, '/')
+	// After the authority and the type there is a slash each, and then the id.
+	slashes := strings.Count(path[len(prefix):last+1], "/")
+	const root = 2
+	if id := path[last+1:]; slashes < root || slashes == root && id == "" || id == "*" {
+		return "", false
+	}
+	return path[:last+1] + "*" + query, true
+}
