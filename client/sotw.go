@@ -56,6 +56,9 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 	for _, content := range resp.GetResources() {
 		r := unwrap(content, resp.GetVersionInfo())
 		present[canonical(r.GetName())] = true
+		for _, glob := range s.names.covering(r.GetName()) {
+			present[canonical(glob)] = true
+		}
 		if r.GetResource() == nil {
 			continue // a heartbeat
 		}
@@ -92,7 +95,7 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 //
 // xDS: "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) full() bool {
-	return s.names.anyOne || s.query.TypeURL == listenerType || s.query.TypeURL == clusterType
+	return s.names.openEnded() || s.query.TypeURL == listenerType || s.query.TypeURL == clusterType
 }
 
 // unwrap gives a resource of a SotW response its name: that of the wrapper if

@@ -204,6 +204,12 @@ func (o *origins) Key(typeURL, name string) (cache.Key, error) {
 	return k, nil
 }
 
+func (o *origins) setPolicy(authority string, p Policy) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.policies[authority] = p
+}
+
 // Policy implements Names.
 func (o *origins) Policy(authority string) Policy {
 	o.mu.Lock()

@@ -62,7 +62,7 @@ func TestAnAlternativeTakesThePlaceOfACollectionWithoutAGap(t *testing.T) {
 		o, s, say := listWorld(t, "a:l#alt=b:l")
 		defer o.close()
 		defer o.cache.Unwatch(s)
-		o.policies["a"] = Policy{NotFound: true}
+		o.setPolicy("a", Policy{NotFound: true})
 		o.say(cache.Change{Name: long("b:l"), Resource: collection(long("b:l"), locatorEntry(t, long("c/x")), locatorEntry(t, long("c/y")))})
 		for _, name := range []string{"c/x", "c/y"} {
 			o.say(cache.Change{Name: long(name), Resource: cache.NewResource(cache.Spec{Name: long(name), TypeURL: clusterType, Value: clusterNamed(t, long(name), "")})})

@@ -139,7 +139,7 @@ func newSetWorld(t *testing.T, rt *rapid.T) *setWorld {
 	}()
 	w.globs = &globs{w.origins, map[string]cache.SetUpdate{}}
 	for _, a := range known {
-		w.policies[a] = Policy{NotFound: true}
+		w.setPolicy(a, Policy{NotFound: true})
 	}
 	for _, name := range worldNames {
 		w.sayMember(rt, name)

@@ -22,7 +22,11 @@ views:
     when: node.cluster == "edge"
     collections:
       - xdstp://cloud.example.com/envoy.config.listener.v3.ListenerCollection/edge
-      - xdstp://onprem/envoy.config.listener.v3.ListenerCollection/edge#alt=xdstp://cloud.example.com/envoy.config.listener.v3.ListenerCollection/none
+      - xdstp://onprem/envoy.config.listener.v3.Listener/edge/*
+  - match: {glob: "xdstp://fleet/envoy.config.listener.v3.Listener/all/*"}
+    collections:
+      - xdstp://onprem/envoy.config.listener.v3.Listener/edge/*
+    rename: true
 `
 
 const edgeCollection = `"@type": type.googleapis.com/envoy.service.discovery.v3.Resource
@@ -38,20 +42,6 @@ resource:
           "@type": type.googleapis.com/envoy.config.listener.v3.Listener
           name: health
 `
-
-// onpremCollection has a listener of each of these ids.
-func onpremCollection(ids ...string) string {
-	text := `"@type": type.googleapis.com/envoy.service.discovery.v3.Resource
-name: xdstp://onprem/envoy.config.listener.v3.ListenerCollection/edge
-resource:
-  "@type": type.googleapis.com/envoy.config.listener.v3.ListenerCollection
-  entries:
-`
-	for _, id := range ids {
-		text += "    - locator: {authority: onprem, resourceType: envoy.config.listener.v3.Listener, id: edge/" + id + "}\n"
-	}
-	return text
-}
 
 func listenerYAML(name, stat string) string {
 	return "\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\nname: " + name + "\nstatPrefix: " + stat + "\n"
@@ -91,7 +81,7 @@ func (s state) follow(t *testing.T, w watched, want state) {
 }
 
 // A client that has never heard of collections asks for all listeners, and gets the
-// union of collections of two authorities, live.
+// union of a list collection and a glob of two authorities, live.
 func TestAWildcardClientGetsAView(t *testing.T) {
 	const edge = "xdstp://onprem/envoy.config.listener.v3.Listener/edge/"
 	const admin = "xdstp://onprem/envoy.config.listener.v3.Listener/shared/admin"
@@ -101,21 +91,21 @@ func TestAWildcardClientGetsAView(t *testing.T) {
 				"relay.yaml": viewsYAML, "cloud/edge.yaml": edgeCollection,
 				"onprem/admin.yaml": listenerYAML(admin, "admin"),
 				"onprem/http.yaml":  listenerYAML(edge+"http", "http"),
-				"onprem/https.yaml": listenerYAML(edge+"https", "https"),
-				"onprem/list.yaml":  onpremCollection("http"),
 				"onprem/plain.yaml": listenerYAML("plain", "old-style"),
 			})
 			server, stop := startServe(t, "relay.yaml")
-			watch := func(cluster string) watched {
-				return startWatch(t, "--server", server, "--type", "listener", "--node-cluster", cluster, "--protocol", protocol, "-o", "json")
+			watch := func(cluster string, names ...string) watched {
+				return startWatch(t, append([]string{"--server", server, "--type", "listener", "--node-cluster", cluster, "--protocol", protocol, "-o", "json"}, names...)...)
 			}
-			inView, without := watch("edge"), watch("mesh")
-			knows, others := state{}, state{}
+			inView, without, glob := watch("edge"), watch("mesh"), watch("mesh", "xdstp://fleet/envoy.config.listener.v3.Listener/all/*")
+			knows, others, members := state{}, state{}, state{}
+			const fleet = "xdstp://fleet/envoy.config.listener.v3.Listener/all/"
 			knows.follow(t, inView, state{admin: "admin", "health": "", edge + "http": "http"})
-			others.follow(t, without, state{"plain": "old-style"}) // no view is for it
+			others.follow(t, without, state{"plain": "old-style"})
+			members.follow(t, glob, state{fleet + "http": "http"})
 
 			for name, text := range map[string]string{
-				"onprem/list.yaml":  onpremCollection("http", "https"),
+				"onprem/https.yaml": listenerYAML(edge+"https", "https"),
 				"onprem/admin.yaml": listenerYAML(admin, "changed"),
 				"cloud/edge.yaml":   edgeCollection[:strings.Index(edgeCollection, "    - inlineEntry")],
 			} {
@@ -124,11 +114,13 @@ func TestAWildcardClientGetsAView(t *testing.T) {
 				}
 			}
 			knows.follow(t, inView, state{admin: "changed", edge + "http": "http", edge + "https": "https"})
+			members.follow(t, glob, state{fleet + "http": "http", fleet + "https": "https"})
 			if err := os.Remove("onprem/http.yaml"); err != nil {
 				t.Fatal(err)
 			}
 			knows.follow(t, inView, state{admin: "changed", edge + "https": "https"})
-			for _, w := range []watched{inView, without} {
+			members.follow(t, glob, state{fleet + "https": "https"})
+			for _, w := range []watched{inView, without, glob} {
 				_, _ = w.stop()
 			}
 			if log, status := stop(); status != 0 {
