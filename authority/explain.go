@@ -19,6 +19,9 @@ import (
 // where the steps end.
 func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error) {
 	var steps strings.Builder
+	if r.explainView(&steps, node, typeURL, name) {
+		return steps.String(), nil
+	}
 	if urn.IsName(name) {
 		err := r.explainXdstp(&steps, typeURL, name)
 		return steps.String(), err
@@ -33,9 +36,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if err != nil {
 		return err
 	}
-	i, _ := r.find(route.Scope.Authority)
-	if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
-		fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+	if i, ok := r.find(route.Scope.Authority); ok && route.Scope.Derived == "" {
+		if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
+			fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+		}
 	}
 	if route.Key.Name != name {
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
@@ -45,6 +49,11 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	}
 	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
 		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
+	}
+	if route.Scope.Derived != "" {
+		u, _ := urn.ParseURL(route.Key.Name)
+		r.explainDirectives(steps, u)
+		return nil
 	}
 	r.explainSource(steps, route.Scope)
 	return nil
@@ -92,7 +101,7 @@ func (r *Router) explainSource(steps *strings.Builder, scope cache.Scope) {
 	fmt.Fprintf(steps, "\nfed by %s\n", describeSource(a))
 }
 
-// Describe says what each authority and each rule does, one per line.
+// Describe says what each authority, each rule and each view does, one per line.
 func (r *Router) Describe() string {
 	var b strings.Builder
 	for i, a := range r.authorities {
@@ -124,6 +133,7 @@ func (r *Router) Describe() string {
 	if !always {
 		b.WriteString("old_style_names: any other client is refused, except for xdstp names\n")
 	}
+	r.describeViews(&b)
 	return b.String()
 }
 

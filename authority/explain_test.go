@@ -85,6 +85,18 @@ xdstp://other/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the s
 			err: `xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/x": authority "other" is not configured at this relay`,
 		},
 		{
+			name: "xdstp, with directives as Envoy has them", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x%23alt=xdstp%3A//other/envoy.config.cluster.v3.Cluster/y",
+			want: `
+xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x%23alt=xdstp%3A//other/envoy.config.cluster.v3.Cluster/y is an xdstp name: it means the same to every client
+its key is xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x#alt=xdstp://other/envoy.config.cluster.v3.Cluster/y
+it has directives, which the relay obeys: it is xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
+or else, where that cannot be had, xdstp://other/envoy.config.cluster.v3.Cluster/y
+which cannot be had here: xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/y": authority "other" is not configured at this relay
+`,
+		},
+		{
 			name: "old-style, the last rule", yaml: catchAll, node: node(t, "a", "mesh", nil), typeURL: clusterType, what: "backend",
 			want: `
 "backend" is an old-style name: what it means depends on the client, here node "a" of cluster "mesh", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"

@@ -121,3 +121,23 @@ func routerForProperty(t *rapid.T, kind string, entries []string) *Router {
 	}
 	return New(cfg)
 }
+
+// A fleet that asks for an alternative with parameters of each Node's has one entry.
+func TestPoliciesApplyToAllNamesOfAURL(t *testing.T) {
+	r := router(t, policies)
+	const want = "xdstp://drops/t/x?y=1#alt=xdstp://keeps/t/z?shard=2"
+	for _, name := range []string{
+		"xdstp://drops/t/x?xds.node.id=n1&y=1#alt=xdstp://keeps/t/z?xds.node.id=n1%26shard=2",
+		"xdstp://drops/t/x?xds.node.id=n2&y=1#alt=xdstp://keeps/t/z?shard=2",
+		"xdstp://drops/t/x?xds.node.id=n3&y=1%23alt%3Dxdstp://keeps/t/z?shard%3D2",
+	} {
+		if got, err := r.Xdstp(name); err != nil || got.Key.Name != want {
+			t.Errorf("%s: got %s, %v, want %s", name, got.Key.Name, err, want)
+		}
+	}
+	// What one of them lacks does not make the others impossible.
+	const lacking = "xdstp://keeps/t/x#alt=xdstp://drops/t/y"
+	if got, err := r.Xdstp(lacking); err != nil || got.Key.Name != lacking {
+		t.Errorf("%s: got %s, %v", lacking, got.Key.Name, err)
+	}
+}

@@ -23,7 +23,8 @@ import (
 // Route is where an xdstp name belongs.
 type Route struct {
 	// Scope is the authority's: a concrete one, never a pattern. It may be the
-	// empty one.
+	// empty one. Of a name with directives it is Derived, and the authority need not
+	// be one that is configured.
 	Scope cache.Scope
 	// Key is what the name is known by, which may be that of a glob collection: two
 	// spellings of one name have equal keys, and so have two names that differ in
@@ -48,6 +49,8 @@ type Router struct {
 	suffixes    map[string]int
 	authorities []configs.Authority
 	rules       []configs.Rule
+	views       []configs.View
+	viewsOf     viewIndex
 }
 
 // New returns a router for cfg, which comes from configs.Load or
@@ -58,6 +61,8 @@ func New(cfg *configs.Config) *Router {
 		suffixes:    map[string]int{},
 		authorities: cfg.Authorities,
 		rules:       cfg.OldStyleNames,
+		views:       cfg.Views,
+		viewsOf:     newViewIndex(cfg.Views),
 	}
 	for i, a := range cfg.Authorities {
 		if suffix, ok := strings.CutPrefix(a.Name, "*"); ok {
@@ -69,24 +74,31 @@ func New(cfg *configs.Config) *Router {
 	return r
 }
 
-// Xdstp routes an xdstp name, by the authority in it: a configured authority
-// of that name, else the pattern with the longest suffix. Each authority that
-// a pattern covers is a scope of its own.
+// Xdstp routes an xdstp name as a client asks for it, who may have directives in it
+// or may have folded them into it (urn.Unfold). If it has none, this is Leaf.
+func (r *Router) Xdstp(name string) (Route, error) {
+	switch u, ok, err := directives(name); {
+	case err != nil:
+		return Route{}, err
+	case ok:
+		return r.derived(name, u)
+	}
+	return r.Leaf(name)
+}
+
+// Leaf routes an xdstp name without directives, by the authority in it: a configured
+// authority of that name, else the pattern with the longest suffix. Each authority
+// that a pattern covers is a scope of its own.
 //
 // A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one that
 // the relay does not serve yet an *UnsupportedNameError; one of an
 // authority that is not configured an *UnknownAuthorityError, for the relay
 // connects to nothing that the configuration does not name; and one that lacks
 // a context parameter that its authority requires a *MissingParameterError.
-func (r *Router) Xdstp(name string) (Route, error) {
+func (r *Router) Leaf(name string) (Route, error) {
 	key, err := urn.KeyOf(name)
 	switch {
 	case err != nil:
-		// Names as they come over the wire have no directives, so to KeyOf they
-		// are a mistake. The others' mistakes are mistakes in a URL as well.
-		if _, notURL := urn.ParseURL(name); notURL == nil {
-			return Route{}, &UnsupportedNameError{Name: name, Feature: "directives"}
-		}
 		return Route{}, err
 	case !urn.IsName(name):
 		_, err := urn.ParseURN(name)

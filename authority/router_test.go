@@ -140,7 +140,10 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x/*", `xdstp name "xdstp://onprem:1/t/x/*": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
-		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": this version of the relay does not serve directives (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://Onprem:1/t/x/*#alt=xdstp://Onprem:1/t/y/*", `xdstp name "xdstp://Onprem:1/t/x/*#alt=xdstp://Onprem:1/t/y/*": this version of the relay does not serve directives on glob collections (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": an entry of what is no list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
+		{"xdstp://Onprem:1/t/x#other=a", `xdstp name "xdstp://Onprem:1/t/x#other=a": unknown directive "other" (want alt or entry, and %2C for a comma within a value) at offset 21`, new(*urn.Error)},
+		{"xdstp://other/t/x#alt=xdstp://another/t/x", `xdstp name "xdstp://other/t/x#alt=xdstp://another/t/x": authority "other" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://Onprem:1", `xdstp name "xdstp://Onprem:1": no resource type (want xdstp://authority/type/id) at offset 16`, new(*urn.Error)},
 		{"backend", `xdstp name "backend": not an xdstp name (want xdstp://authority/type/id) at offset 0`, new(*urn.Error)},
 	} {
@@ -154,6 +157,42 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		}
 		if !errors.As(err, tt.as) {
 			t.Errorf("%s: got a %T, want a %s", tt.name, err, reflect.TypeOf(tt.as).Elem())
+		}
+	}
+}
+
+// A name with directives has one key, in whatever spelling a client asks for it.
+func TestNamesWithDirectivesAreDerived(t *testing.T) {
+	r := router(t, federation)
+	for _, tt := range []struct{ name, authority, key, typ string }{
+		{"xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "t"},
+		{"xdstp://Onprem%3A1/t/x%23alt=xdstp%3A//cloud.example.com/t/y", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "t"},
+		{"xdstp://Onprem:1/tCollection/x#entry=a", "Onprem:1", "xdstp://Onprem:1/tCollection/x#entry=a", "t"},
+		{"xdstp://Onprem:1/tCollection/x%23entry=a", "Onprem:1", "xdstp://Onprem:1/tCollection/x#entry=a", "t"},
+		// Of an authority that is not configured nothing can be had, so the alternative
+		// counts.
+		{"xdstp://other/t/x#alt=xdstp://cloud.example.com/t/y", "other", "xdstp://other/t/x#alt=xdstp://cloud.example.com/t/y", "t"},
+		{"xdstp://cloud.example.com/t/x#alt=xdstp://other/t/y", "cloud.example.com", "xdstp://cloud.example.com/t/x#alt=xdstp://other/t/y", "t"},
+	} {
+		route, err := r.Xdstp(tt.name)
+		want := Route{
+			Scope: cache.Scope{Authority: tt.authority, Derived: cache.Resolved},
+			Key:   urn.Key{Name: tt.key, Authority: tt.authority, Type: tt.typ},
+		}
+		if err != nil || route != want {
+			t.Errorf("%s: got %+v, %v, want %+v", tt.name, route, err, want)
+		}
+		if _, err := r.Leaf(tt.key); err == nil {
+			t.Errorf("%s is taken for the name of a resource without directives", tt.key)
+		}
+	}
+	// A # that is not meant as one is a part of the name.
+	const plain = "xdstp://Onprem:1/t/x%23alt"
+	for _, route := range []func(string) (Route, error){r.Xdstp, r.Leaf} {
+		got, err := route(plain)
+		want := Route{Scope: cache.Scope{Authority: "Onprem:1"}, Key: urn.Key{Name: plain, Authority: "Onprem:1", Type: "t"}}
+		if err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", plain, got, err, want)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func BenchmarkSetFull(b *testing.B) {
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		full(c, "", updates[n%2]...)
-		s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
+		s.Full(&w.SetWatch, 0, nil, func(Member) {}, noLook)
 	}
 }
 

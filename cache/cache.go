@@ -25,13 +25,16 @@ type Options struct {
 	// IdleEntries bounds the number of topics that linger: with more, those
 	// that have been idle the longest are given up at once. At least 1.
 	IdleEntries int
+	// Tombstones bound what glob collections remember of members that are gone.
+	Tombstones Tombstones
 }
 
 // Cache is the shared cache of all authorities. All its methods may be called
 // concurrently.
 type Cache struct {
-	feeder Feeder
-	idle   *idle
+	feeder     Feeder
+	idle       *idle
+	tombstones Tombstones
 
 	// still is held for writing while an update is stored, and for reading by who
 	// needs the states of several topics to be of one moment: see Hold.
@@ -54,7 +57,7 @@ type table struct {
 
 // New makes an empty cache. Close ends its timer.
 func New(feeder Feeder, o Options) *Cache {
-	c := &Cache{feeder: feeder, tables: map[tableKey]*table{}}
+	c := &Cache{feeder: feeder, tombstones: o.Tombstones, tables: map[tableKey]*table{}}
 	c.idle = newIdle(o.Linger, o.IdleEntries, c.giveUp)
 	return c
 }
@@ -98,7 +101,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 		}
 		return &s.topic
 	}, func(t *table) *topic {
-		s = newSet(k)
+		s = newSet(k, c.tombstones)
 		t.sets[k.Name] = s
 		return &s.topic
 	})

@@ -87,6 +87,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.state.Load()
+	came := next.Status == Present // and it is not only an error of what is there
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// What could not be had anew is served as it was last known.
 		next.Status, next.Resource, next.Was = old.Status, old.Resource, old.Was
@@ -95,7 +96,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Was = cmp.Or(old.Resource, old.Was)
 	}
 	next.Beats = old.Beats
-	if old.Status == Present && next.Status == Present && old.Resource.lives(next.Resource) {
+	if came && old.Status == Present && old.Resource.lives(next.Resource) {
 		next.Beats++
 		next.Resource = old.Resource.beaten(next.Resource)
 	}

@@ -133,3 +133,26 @@ func TestStatusesHaveNames(t *testing.T) {
 		t.Errorf("error is %q, want %q", got, want)
 	}
 }
+
+// An error of what lives on is no sign of life.
+func TestAnErrorIsNoHeartbeat(t *testing.T) {
+	c := New(newFeeds(), Options{IdleEntries: 1})
+	defer c.Close()
+	w := &counter{}
+	e, _ := c.Watch(testKey("x"), w)
+	alive := res("x", "1", "c").WithTTL(time.Minute)
+	for i, step := range []struct {
+		change Change
+		beats  uint32
+	}{
+		{Change{Name: "x", Resource: alive}, 0},
+		{Change{Name: "x", Err: &Error{Code: codes.Unavailable}}, 0},
+		{Change{Name: "x", Err: &Error{Code: codes.Internal}}, 0},
+		{Change{Name: "x", Resource: alive}, 1},
+	} {
+		c.Apply(update(step.change))
+		if is := e.State(); is.Status != Present || is.Beats != step.beats {
+			t.Errorf("step %d: %v with %d heartbeats, want %d", i, is.Status, is.Beats, step.beats)
+		}
+	}
+}

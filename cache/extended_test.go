@@ -31,20 +31,20 @@ func namesIn(t *testing.T, f Full) map[string]bool {
 
 func noChange(Member) {}
 
-func noLook(func(string) bool) {}
+func noLook(func(string) *Resource) {}
 
 // xDS: "Eventual consistency considerations": what was removed stays in the state
 // until its removal may be told.
 func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"), put("b", "1"))
-	before := s.Full(&w.SetWatch, 0, noChange, noLook)
+	before := s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1")) // a goes, c comes
 	if changes, removals, _ := s.Due(&w.SetWatch, 0); !changes || !removals {
 		t.Fatalf("due: changes %v, removals %v", changes, removals)
 	}
 	var changed []string
-	extended := s.Extended(&w.SetWatch, 0, func(m Member) { changed = append(changed, m.Name) }, noLook)
+	extended := s.Extended(&w.SetWatch, 0, nil, func(m Member) { changed = append(changed, m.Name) }, noLook)
 	if names := namesIn(t, extended); !names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the extended state has %v, want a, b and c", names)
 	}
@@ -54,7 +54,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
 	}
-	after := s.Full(&w.SetWatch, 0, func(m Member) { t.Errorf("%s has changed again", m.Name) }, noLook)
+	after := s.Full(&w.SetWatch, 0, nil, func(m Member) { t.Errorf("%s has changed again", m.Name) }, noLook)
 	if names := namesIn(t, after); names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the full state has %v, want b and c", names)
 	}
@@ -71,15 +71,15 @@ func TestWatchersInStepShareTheExtendedState(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"), put("b", "1"))
 	var other SetWatch
-	s.Full(&w.SetWatch, 0, noChange, noLook)
-	s.Full(&other, 0, noChange, noLook)
+	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
+	s.Full(&other, 0, nil, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1"))
-	one, two := s.Extended(&w.SetWatch, 0, noChange, noLook), s.Extended(&other, 0, noChange, noLook)
+	one, two := s.Extended(&w.SetWatch, 0, nil, noChange, noLook), s.Extended(&other, 0, nil, noChange, noLook)
 	if &one.Resources.ReadOnlyData()[0] != &two.Resources.ReadOnlyData()[0] {
 		t.Error("two watchers in step have two copies")
 	}
 	var late SetWatch
-	if three := s.Extended(&late, 0, noChange, noLook); namesIn(t, three)["a"] {
+	if three := s.Extended(&late, 0, nil, noChange, noLook); namesIn(t, three)["a"] {
 		t.Error("a watcher that was told nothing is given what was removed")
 	}
 }
@@ -110,10 +110,10 @@ func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
 func TestExtendedStatesFollowEachOther(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"))
-	s.Full(&w.SetWatch, 0, noChange, noLook)
+	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	has := func(step string, want ...string) {
 		t.Helper()
-		names := namesIn(t, s.Extended(&w.SetWatch, 0, noChange, noLook))
+		names := namesIn(t, s.Extended(&w.SetWatch, 0, nil, noChange, noLook))
 		for _, name := range want {
 			if !names[name] {
 				t.Errorf("%s: the extended state has %v, want %v", step, names, want)
@@ -135,7 +135,7 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want removals alone", changes, removals)
 	}
-	if names := namesIn(t, s.Full(&w.SetWatch, 0, noChange, noLook)); len(names) != 2 || !names["b"] || !names["d"] {
+	if names := namesIn(t, s.Full(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["b"] || !names["d"] {
 		t.Errorf("the full state has %v, want b and d", names)
 	}
 	if w.between != nil {
@@ -147,11 +147,11 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 func TestExtendedStatesOutliveTheSweep(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"))
-	s.Full(&w.SetWatch, 0, noChange, noLook)
+	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	delta(c, put("b", "1"))
-	s.Extended(&w.SetWatch, 0, noChange, noLook)
+	s.Extended(&w.SetWatch, 0, nil, noChange, noLook)
 	delta(c, Change{Name: "b", Gone: true})
-	s.Extended(&w.SetWatch, 0, noChange, noLook)
+	s.Extended(&w.SetWatch, 0, nil, noChange, noLook)
 	for i := range 10 * minSweep {
 		name := strconv.Itoa(i)
 		delta(c, put(name, "1"))
@@ -160,7 +160,7 @@ func TestExtendedStatesOutliveTheSweep(t *testing.T) {
 	if n := len(s.members); n > 2*minSweep {
 		t.Errorf("%d members are remembered", n)
 	}
-	if names := namesIn(t, s.Extended(&w.SetWatch, 0, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {
+	if names := namesIn(t, s.Extended(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {
 		t.Errorf("the extended state has %v, want a and b", names)
 	}
 }

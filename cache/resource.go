@@ -203,6 +203,9 @@ func renameValue(value []byte, name string) []byte {
 // Name returns the name that the origin gave the resource, in its spelling.
 func (r *Resource) Name() string { return r.name }
 
+// Inner returns the name that the resource says inside, empty if it says none.
+func (r *Resource) Inner() string { return r.inner }
+
 // Version returns the origin's version of the resource, or a hash of its
 // content where the origin gives none.
 func (r *Resource) Version() string { return r.version }

@@ -6,7 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Set is a topic of many resources: all that a wildcard gives.
+// Set is a topic of many resources: all that a wildcard gives, or a glob
+// collection.
 //
 // Its members are kept in the order of their last change, and a watcher keeps
 // one position in that order. So an unchanged member costs nothing when another
@@ -22,7 +23,9 @@ type Set struct {
 	notes   notes  // what else is new
 	present int    // members that have not been removed
 	seq     uint64 // of the newest change, or of the newest note
-	sweepAt int    // the number of removed members at which to sweep
+	graves  []grave
+	sweepAt int // the number of graves at which to sweep
+	tombs   tombstones
 	sum     uint64 // over the members that are present, see digest
 	ttlSum  uint64 // over those of them that have a TTL
 	// originVersion is the SotW version_info under which the origin gave exactly
@@ -31,9 +34,9 @@ type Set struct {
 	// bodies are those of this state that somebody asked for.
 	bodies   map[Form]mem.Buffer
 	extended extended
-	// withTTL and withheld count the members that have a TTL, and those that are
-	// not for newcomers (Resource.DoNotCache).
-	withTTL, withheld int
+	// withTTL, withheld and redirects count the members that have a TTL, those that
+	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
+	withTTL, withheld, redirects int
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -123,13 +126,20 @@ func (w *SetWatch) knew(m *member) bool {
 	return had(w.seq) || had(w.ahead) || slices.ContainsFunc(w.between, had)
 }
 
-// minSweep is how many removed members a set remembers without looking whether
-// anybody needs them.
+// minSweep is how many removals a set remembers without looking whether anybody
+// needs them.
 const minSweep = 128
 
-func newSet(k Key) *Set {
-	return &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
+func newSet(k Key, t Tombstones) *Set {
+	s := &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
+	if k.Name != Wildcard {
+		s.tombs.bounds = t
+	}
+	return s
 }
+
+// Key returns what the set is kept under.
+func (s *Set) Key() Key { return s.key }
 
 // join notes that a watcher comes, and says whether there is something that is
 // not for newcomers.
@@ -328,19 +338,24 @@ type Full struct {
 // Full returns the set's state as a whole in a form, and moves w past it. It is
 // built once per state and form, and shared by all. changed is called for each
 // member that is new or changed to the watcher, and for each that has an error, and
-// look once, with what says whether a name (as Key.Name is an entry's) is in the
-// state; both as yield is in Since.
-func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
+// look once, with what says what is in the state under a name (as Key.Name is an
+// entry's); both as yield is in Since. Members are left out for whose key
+// except, if it is not nil, says so; it is called for those only that would be in.
+func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes(w, changed)
-	look(func(key string) bool {
-		m := s.members[key]
-		return m != nil && !m.removed
+	s.changes(w, f, changed)
+	look(func(key string) *Resource {
+		if m := s.members[key]; m != nil && !m.removed {
+			return m.resource
+		}
+		return nil
 	})
 	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
-	if s.keeps(w) {
-		return s.encodeIf(f, func(m *member) bool { return !m.removed && !s.kept(w, m) })
+	if except != nil || s.keeps(w) {
+		return s.encodeIf(f, func(m *member) bool {
+			return !m.removed && !s.kept(w, m) && (except == nil || !except(m.key))
+		})
 	}
 	if s.withTTL == 0 {
 		f &^= WithTTL | Heartbeat
@@ -363,26 +378,32 @@ func (s *Set) Full(w *SetWatch, f Form, changed func(Member), look func(has func
 // Extended is Full with the removed members that the watcher knows still in it,
 // as they were last: it is told of everything but removals. w is moved so that
 // they are still due.
-func (s *Set) Extended(w *SetWatch, f Form, changed func(Member), look func(has func(key string) bool)) Full {
+func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes(w, changed)
-	look(func(key string) bool {
-		m := s.members[key]
-		return m != nil && (!m.removed || w.knew(m))
+	s.changes(w, f, changed)
+	look(func(key string) *Resource {
+		if m := s.members[key]; m != nil && (!m.removed || w.knew(m)) {
+			return m.resource
+		}
+		return nil
 	})
-	if e := &s.extended; e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
+	if e := &s.extended; except != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
 		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
 		e.full = s.encodeIf(f, func(m *member) bool {
-			if m.removed {
-				return w.knew(m)
+			if m.removed && !w.knew(m) || !m.removed && s.kept(w, m) {
+				return false
 			}
-			return !s.kept(w, m)
+			return except == nil || !except(m.key)
 		})
+	}
+	full := s.extended.full
+	if except != nil {
+		s.extended = extended{} // that is for nobody else
 	}
 	w.between = s.between(w)
 	w.ahead, w.noted = s.seq, s.seq
-	return s.extended.full
+	return full
 }
 
 // between returns what w.between has to be once ahead has moved on: for each
@@ -410,7 +431,7 @@ func (s *Set) between(w *SetWatch) []uint64 {
 
 // changes calls changed for each member that is new or changed to the watcher, and
 // for all that have an error.
-func (s *Set) changes(w *SetWatch, changed func(Member)) {
+func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 	for m := s.after(w); m != nil; m = m.next {
 		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
 			changed(Member{Name: m.resource.name, News: Changed, Resource: m.resource})
@@ -420,6 +441,14 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for n := range s.notes.after(0) {
 		if n.err != nil {
 			changed(Member{Name: n.key, Err: n.err})
+		}
+	}
+	if s.redirects == 0 {
+		return
+	}
+	for m := s.order.front; m != nil; m = m.next {
+		if !m.removed && m.resource.NeedsWrapping(m.resource.name, f) {
+			changed(Member{Name: m.resource.name, Err: errNeedsWrapping})
 		}
 	}
 }
@@ -439,7 +468,7 @@ func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 	var full Full
 	var ttlSum uint64
 	for m := s.order.front; m != nil; m = m.next {
-		if keep(m) {
+		if keep(m) && !m.resource.NeedsWrapping(m.resource.name, f) {
 			parts = m.resource.AppendSotW(parts, m.resource.name, f)
 			full.Len++
 			full.Hash += digest(m.resource)

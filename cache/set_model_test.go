@@ -225,7 +225,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"read full": func(t *rapid.T) {
 				w := watcher(t)
-				s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
+				s.Full(&w.SetWatch, 0, nil, func(Member) {}, noLook)
 				w.have, w.taken, w.fresh = maps.Clone(m.members), maps.Clone(m.changed), true
 				w.again = nil
 			},

@@ -230,7 +230,7 @@ func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	delta(c, put("a", "1"), put("b", "1"), gone("a"), put("c", "2"))
-	f := s.Full(&w.SetWatch, 0, func(Member) {}, noLook)
+	f := s.Full(&w.SetWatch, 0, nil, func(Member) {}, noLook)
 	var response discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &response); err != nil {
 		t.Fatal(err)
@@ -244,15 +244,15 @@ func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 		}
 	}
 	expectSince(t, s, &w.SetWatch)
-	if other := s.Full(&SetWatch{}, 0, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, nil, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the same state was encoded twice")
 	}
 	delta(c, put("c", "2"))
-	if other := s.Full(&SetWatch{}, 0, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
+	if other := s.Full(&SetWatch{}, 0, nil, func(Member) {}, noLook); &other.Resources.ReadOnlyData()[0] != &f.Resources.ReadOnlyData()[0] {
 		t.Error("the unchanged state was encoded again")
 	}
 	delta(c, gone("b"), gone("c"))
-	if f := s.Full(&w.SetWatch, 0, func(Member) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
+	if f := s.Full(&w.SetWatch, 0, nil, func(Member) {}, noLook); f.Len != 0 || f.Resources.Len() != 0 {
 		t.Errorf("of an empty set: %d resources, %d bytes", f.Len, f.Resources.Len())
 	}
 	delta(c, put("d", "1"))
@@ -268,7 +268,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 		if got := s.version(); got != want {
 			t.Errorf("%s: version %s, want %s", what, got, want)
 		}
-		if got := s.Full(&SetWatch{}, 0, func(Member) {}, noLook).Version; got != want {
+		if got := s.Full(&SetWatch{}, 0, nil, func(Member) {}, noLook).Version; got != want {
 			t.Errorf("%s: full version %s, want %s", what, got, want)
 		}
 	}

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"slices"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -13,11 +14,16 @@ func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members[key], s.notes.byKey[key]
 	switch {
 	case m == nil && r == nil, m != nil && m.removed && r == nil:
+		if m == nil {
+			// Others may have had it, who come here.
+			s.tombs.add(tombstone{key: key, name: key, at: time.Now()})
+		}
 		s.notes.remove(n)
 		return false
 	case m == nil:
 		m = &member{key: key, born: s.seq + 1}
 		s.members[key] = m
+		s.tombs.remove(key)
 	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
 		s.order.remove(m)
@@ -37,6 +43,8 @@ func (s *Set) put(key string, r *Resource) bool {
 	s.order.pushBack(m)
 	if r != nil {
 		m.resource = r
+	} else {
+		s.bury(m)
 	}
 	s.count(m, 1)
 	s.bodies, s.extended = nil, extended{}
@@ -87,6 +95,9 @@ func (s *Set) count(m *member, n int) {
 	if m.resource.doNotCache {
 		s.withheld += n
 	}
+	if m.resource.redirect != "" {
+		s.redirects += n
+	}
 }
 
 // apply takes an update, and tells the watchers if clients would notice.
@@ -115,8 +126,11 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	case s.sum != before:
 		s.originVersion = ""
 	}
-	if len(s.members)-s.present > s.sweepAt {
+	if len(s.graves) > s.sweepAt {
 		s.sweep()
+	}
+	if s.tombs.order.Len() > 0 {
+		s.tombs.expire(time.Now())
 	}
 	if changed {
 		wakers = s.tell(wakers)
@@ -176,19 +190,21 @@ func (s *Set) sweep() {
 	}
 	slices.Sort(positions)
 	positions = slices.Compact(positions)
-	for m := s.order.front; m != nil; {
-		next := m.next
-		if m.removed {
-			i, _ := slices.BinarySearch(positions, m.born)
-			if i == len(positions) || positions[i] >= m.seq {
-				s.order.remove(m)
-				delete(s.members, m.key)
-				m.seq = 0
-			}
+	needed := s.graves[:0]
+	for _, g := range s.graves {
+		if !g.valid() {
+			continue
 		}
-		m = next
+		i, _ := slices.BinarySearch(positions, g.born)
+		if i == len(positions) || positions[i] >= g.seq {
+			s.forget(g)
+		} else {
+			needed = append(needed, g)
+		}
 	}
-	s.sweepAt = max(minSweep, 2*(len(s.members)-s.present))
+	clear(s.graves[len(needed):])
+	s.graves = needed
+	s.sweepAt = max(minSweep, 2*len(s.graves))
 }
 
 // digest is a member's part in the hash over a set: the sum over all members is

@@ -2,6 +2,7 @@ package collections
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,104 +31,150 @@ type Policy struct {
 
 // choice is between a URL and its alternative.
 type choice struct {
-	alt  bool      // the alternative is used
-	good time.Time // since when the other could be used again, zero if it cannot
+	// wanted: the alternative is used, if there is something under it.
+	wanted bool
+	// used: there was, the last time.
+	used bool
+	good time.Time // since when the URL itself could be used again, zero if it cannot
 }
+
+// altMark begins what stands for an alternative among the names that were passed:
+// alternatives are bounded together with redirects, in which they may nest.
+const altMark = "#alt="
 
 // choose evaluates a URL that has an alternative.
 func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) result {
 	first := e.primary(u, typeURL, passed)
-	if !e.useAlt(u, &first) {
+	c := e.choice(u)
+	policy := e.resolver.names.Policy(u.Key().Authority)
+	lost := first.down || policy.NotFound && first.Status == cache.Absent
+	e.wakeAt(c.decide(lost, first.Status != cache.Requested && !first.shaky, policy.Hysteresis, e.now))
+	if !c.wanted {
 		return first
 	}
-	// Alternatives are bounded together with redirects, in which they may nest.
-	passed = append(passed[:len(passed):len(passed)], "#alt="+alt.String())
+	passed = append(passed[:len(passed):len(passed)], altMark+alt.Key().Name)
+	var second result
 	if len(passed) > e.resolver.depth {
-		return failure(codes.FailedPrecondition, "more than %d redirects and alternatives in a row: %s", e.resolver.depth, chain(passed))
+		second = e.tooDeep(passed)
+	} else {
+		second = e.url(alt, typeURL, passed)
 	}
-	second := e.url(alt, typeURL, passed)
-	switch {
-	case second.Status == cache.Present:
+	// Between two that are out of date, what clients have is better than a change.
+	stale := second.down && first.Status == cache.Present && !c.used
+	switch c.used = second.Status == cache.Present && !stale; {
+	case c.used:
 		return second
-	case first.known() || first.Status == cache.Requested:
+	case first.Status == cache.Present:
 		return first
-	case second.Status == cache.Requested:
-		return second
+	case second.Status == cache.Requested, first.Status == cache.Requested:
+		return result{State: cache.State{Status: cache.Requested}}
+	case first.Status == cache.Absent && (second.Status == cache.Absent || !lost):
+		return first
 	}
 	return first.and(alt, &second)
 }
 
-// useAlt says whether the alternative is to be used.
-func (e *evaluation) useAlt(u urn.URL, first *result) bool {
+// decide decides between a URL and its alternative. lost: the alternative is to take
+// its place; answered: there is an answer from the URL itself, which is to last. It
+// returns when to decide again, zero for never.
+func (c *choice) decide(lost, answered bool, hysteresis time.Duration, now time.Time) (again time.Time) {
+	switch {
+	case lost:
+		c.wanted, c.good = true, time.Time{}
+	case !c.wanted:
+	case !answered:
+		c.good = time.Time{} // it has not answered yet, or is going again
+	case c.good.IsZero() && hysteresis > 0:
+		c.good = now
+		return now.Add(hysteresis)
+	case now.Sub(c.good) < hysteresis:
+		return c.good.Add(hysteresis)
+	default:
+		*c = choice{}
+	}
+	return time.Time{}
+}
+
+// choice returns what is remembered of the choice between a URL and its alternative.
+func (e *evaluation) choice(u urn.URL) *choice {
 	if e.choices == nil {
 		e.choices = map[string]*choice{}
-		e.resolver.choosing[e.follow] = struct{}{}
 	}
+	if e.chosen == nil {
+		e.chosen = map[string]bool{}
+	}
+	e.chosen[u.String()] = true
 	c := e.choices[u.String()]
 	if c == nil {
 		c = &choice{}
 		e.choices[u.String()] = c
 	}
-	e.chosen[u.String()] = true
-	policy := e.resolver.names.Policy(u.Key().Authority)
-	switch {
-	case first.down, policy.NotFound && first.Status == cache.Absent:
-		*c = choice{alt: true}
-	case !c.alt:
-	case !first.known():
-		c.good = time.Time{} // it has not answered yet
-	case c.good.IsZero() && policy.Hysteresis > 0:
-		c.good = e.now
-		fallthrough
-	case !c.good.IsZero() && e.now.Sub(c.good) < policy.Hysteresis:
-		e.wakeAt(c.good.Add(policy.Hysteresis))
-	default:
-		*c = choice{}
-	}
-	return c.alt
+	return c
 }
 
-// wakeAt has the follow evaluated again at that time, or before.
+// endChoices forgets all choices but those of these URLs.
+func (f *follow) endChoices(but map[string]bool) {
+	if f.choices == nil {
+		return
+	}
+	maps.DeleteFunc(f.choices, func(url string, _ *choice) bool { return !but[url] })
+	if len(f.choices) > 0 {
+		f.resolver.choosing[f] = struct{}{}
+		return
+	}
+	f.choices = nil
+	if !f.reaches {
+		delete(f.resolver.choosing, f)
+	}
+}
+
+// wakeAt has the follow evaluated again at that time, zero for never, or before.
 func (e *evaluation) wakeAt(at time.Time) {
-	if e.dueAt.IsZero() || at.Before(e.dueAt) {
-		e.dueAt = at
+	if !at.IsZero() && (e.again.IsZero() || at.Before(e.again)) {
+		e.again = at
 	}
 }
 
-// down says whether a leaf topic is not to be had, or out of date, because its
-// authority cannot be reached.
-func (e *evaluation) down(key cache.Key, is *cache.State) bool {
-	if is.Status == cache.Failed {
-		switch is.Err.Code {
+// reach says of a leaf topic whether it is down, or shaky (see result), and when that
+// may be another for no other reason than the time, zero for never.
+func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (down, shaky bool, again time.Time) {
+	if status == cache.Failed {
+		switch err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
-			return true
+			return true, false, time.Time{}
 		}
 	}
-	policy := e.resolver.names.Policy(key.Scope.Authority)
+	policy := r.names.Policy(key.Scope.Authority)
 	if !policy.Unreachable {
-		return false
+		return false, false, time.Time{}
 	}
-	since, down := e.resolver.names.Unreachable(key.Scope)
-	if !down {
-		return false
+	since, unreachable := r.names.Unreachable(key.Scope)
+	if at := since.Add(policy.Grace); unreachable && at.After(now) {
+		return false, true, at
 	}
-	if at := since.Add(policy.Grace); at.After(e.now) {
-		e.wakeAt(at)
-		return false
-	}
-	return true
+	return unreachable, false, time.Time{}
 }
 
-// and is the failure of both of two.
+// and is the failure of both a URL and its alternative.
 func (r *result) and(alt urn.URL, second *result) result {
-	why := "does not exist"
-	if second.Err != nil {
-		why = second.Err.Error()
+	err := cache.Error{Code: codes.Unavailable, Message: r.origin + " " + why(r)}
+	switch {
+	case r.Status == cache.Failed:
+		err = *r.Err
+	case second.Status == cache.Failed:
+		err.Code = second.Err.Code
 	}
-	first := cache.Error{Code: codes.Unavailable}
-	if r.Err != nil {
-		first = *r.Err
+	err.Message = clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
+	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}
+}
+
+// why says why there is nothing.
+func why(r *result) string {
+	switch {
+	case r.Status == cache.Failed:
+		return "failed: " + r.Err.Error()
+	case r.Err != nil:
+		return "does not exist: " + r.Err.Message
 	}
-	first.Message = fmt.Sprintf("%s; and its alternative %s: %s", first.Message, alt, why)
-	return result{State: cache.State{Status: cache.Failed, Err: &first}, origin: r.origin, down: r.down}
+	return "does not exist"
 }

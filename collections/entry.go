@@ -13,11 +13,25 @@ import (
 type entryNode struct {
 	topic  cache.Key
 	follow *follow
+	home   string // the origin of a resource that is the name's own
+
+	written cache.State     // as it was found
+	made    *cache.Resource // of written.Resource
+	origin  string          // of it
 }
 
 func newEntryNode(r *Resolver, k cache.Key) *entryNode {
 	n := &entryNode{topic: k}
-	n.follow = r.follow(targetOf(k), func() { r.changed[n] = struct{}{} })
+	start := targetOf(k)
+	if start.leaf != nil {
+		n.home = start.leaf.Name
+	} else {
+		n.home = start.url.Key().Name
+		if entry, ok := start.url.Entry(); ok {
+			n.home = entryName(n.home, entry)
+		}
+	}
+	n.follow = r.follow(start, func() { r.changed[n] = struct{}{} })
 	return n
 }
 
@@ -49,21 +63,33 @@ func (n *entryNode) write(u *cache.Update) {
 	case cache.Requested:
 		return // what was there stays until more is known
 	case cache.Present:
-		c.Resource = named(n.topic.Name, is)
+		onlyErr := is.Err != nil && n.written.Status == cache.Present && is.Beats == n.written.Beats
+		if is.Resource != n.written.Resource || is.origin != n.origin {
+			n.made, n.origin, onlyErr = named(n.topic.Name, n.home, is), is.origin, false
+		}
+		if !onlyErr { // which is no heartbeat
+			c.Resource = n.made
+		}
 	case cache.Absent:
 		c.Gone = true
 	case cache.Failed:
 	}
+	n.written = is.State
 	u.Changes = append(u.Changes, c)
 }
 
-// named returns what was found as a resource of that name. Found under another, it
-// says that name inside too, and has a version that says where it was found: two
-// origins may mean different things by one version.
-func named(name string, is *result) *cache.Resource {
+// named returns what was found as a resource of that name. If it was not at home it
+// has a version that says where it was found: two origins may mean different things
+// by one version.
+func named(name, home string, is *result) *cache.Resource {
 	r := is.Resource
-	if is.origin == name {
+	version := r.Version()
+	switch is.origin {
+	case name:
 		return r
+	case home:
+	default:
+		version = fmt.Sprintf("%s~%08x", version, uint32(xxhash.Sum64String(is.origin)))
 	}
-	return r.Renamed(name, fmt.Sprintf("%s~%08x", r.Version(), uint32(xxhash.Sum64String(is.origin))))
+	return r.Renamed(name, version)
 }

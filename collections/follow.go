@@ -3,7 +3,6 @@ package collections
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +21,14 @@ type follow struct {
 	changed  func() // the result is another; called by the goroutine, with updates held
 
 	result  result
-	leaves  map[*leaf]struct{} // that the last evaluation used
+	leaves  []*leaf            // that the last evaluation used, each once
 	choices map[string]*choice // between alternatives, by URL
+	loops   []string           // that the last evaluation met, see noteLoops
 	dueAt   time.Time          // when to evaluate again, zero for never
+	// reaches: whether its authorities can be reached is of interest also if there is
+	// no choice.
+	reaches bool
+	place   int // in Resolver.due, from 1; 0 if it is not there
 }
 
 // target is where a follow begins.
@@ -42,19 +46,22 @@ type target struct {
 // result is what a URL comes to at one moment.
 type result struct {
 	// State is that of the resource that was found, in the words of its origin.
-	// Requested: not known yet. Err is of the failure, if there is one.
+	// Requested: not known, or not known any more, which is no reason to give up what
+	// was found before. Err is of the failure, if there is one.
 	cache.State
 	// origin is the name of the topic that has the resource, with the entry's name
 	// if it was inside a collection.
 	origin string
+	// leaf is the topic itself, nil if there is none.
+	leaf *leaf
 	// down: it is not to be had, or out of date, because an authority cannot be
-	// reached.
-	down bool
+	// reached. shaky: that it cannot be reached is too new to count.
+	down, shaky bool
 }
 
 // follow begins a follow, which is evaluated in this round.
 func (r *Resolver) follow(start target, changed func()) *follow {
-	f := &follow{resolver: r, start: start, changed: changed, leaves: map[*leaf]struct{}{}}
+	f := &follow{resolver: r, start: start, changed: changed}
 	r.follows[f] = struct{}{}
 	return f
 }
@@ -62,38 +69,40 @@ func (r *Resolver) follow(start target, changed func()) *follow {
 func (f *follow) close() {
 	delete(f.resolver.follows, f)
 	delete(f.resolver.choosing, f)
-	for l := range f.leaves {
+	f.resolver.due.set(f, time.Time{})
+	f.resolver.noteLoops(f.loops, nil)
+	for _, l := range f.leaves {
 		l.leave(f)
 	}
 }
 
 // refresh has what is not for newcomers asked for anew.
 func (f *follow) refresh() {
-	for l := range f.leaves {
+	for _, l := range f.leaves {
 		l.refresh()
 	}
 }
 
-func (f *follow) due(now time.Time) bool { return !f.dueAt.IsZero() && !f.dueAt.After(now) }
-
 // evaluate brings the result up to date.
 func (f *follow) evaluate(now time.Time) {
-	e := evaluation{follow: f, now: now, used: map[*leaf]struct{}{}, chosen: map[string]bool{}}
-	f.dueAt = time.Time{}
+	e := evaluation{follow: f, now: now}
 	var is result
 	if f.start.leaf != nil {
 		is = e.leaf(*f.start.leaf, f.start.passed)
 	} else {
 		is = e.url(f.start.url, f.start.typeURL, f.start.passed)
 	}
-	for l := range f.leaves {
-		if _, still := e.used[l]; !still {
+	for _, l := range f.leaves {
+		if !slices.Contains(e.used, l) {
 			l.leave(f)
 		}
 	}
 	f.leaves = e.used
-	maps.DeleteFunc(f.choices, func(url string, _ *choice) bool { return !e.chosen[url] })
-	if was := f.result; !sameError(was.Err, is.Err) || was.Status != is.Status || was.Resource != is.Resource || was.origin != is.origin || was.Beats != is.Beats || was.down != is.down {
+	f.resolver.noteLoops(f.loops, e.loops)
+	f.loops = e.loops
+	f.endChoices(e.chosen)
+	f.resolver.due.set(f, e.again)
+	if !f.result.same(&is) {
 		f.result = is
 		f.changed()
 	}
@@ -103,9 +112,13 @@ func (f *follow) evaluate(now time.Time) {
 type evaluation struct {
 	*follow
 	now  time.Time
-	used map[*leaf]struct{}
+	used []*leaf
 	// chosen are the URLs of which there was a choice to be made.
 	chosen map[string]bool
+	loops  []string
+	// again is when what comes of it may be another for no other reason than the
+	// time, zero for never.
+	again time.Time
 }
 
 // url evaluates a URL that is wanted as a type. passed are the names on the way to
@@ -136,7 +149,8 @@ func (e *evaluation) name(name urn.Key, typeURL string, passed []string) result 
 	}
 	key, err := e.resolver.names.Key(typeURL, name.Name)
 	if err != nil {
-		return result{State: asState(err), origin: name.Name}
+		// What can mean nothing here can never be had, whatever it is elsewhere.
+		return result{State: asState(err), origin: name.Name, down: true}
 	}
 	key.Scope.Params = e.start.params
 	return e.leaf(key, passed)
@@ -145,45 +159,72 @@ func (e *evaluation) name(name urn.Key, typeURL string, passed []string) result 
 // leaf evaluates a leaf topic.
 func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	if at := slices.Index(passed, key.Name); at >= 0 {
-		return e.loop(append(slices.Clone(passed[at:]), key.Name))
+		return e.loop(passed[at:])
 	}
-	l := e.resolver.leaf(key)
-	l.users[e.follow] = struct{}{}
-	e.used[l] = struct{}{}
-	is := result{State: l.state(), origin: key.Name}
+	l := e.use(key)
+	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
-	is.down = e.down(key, &is.State)
+	var again time.Time
+	is.down, is.shaky, again = e.resolver.reach(key, is.Status, is.Err, e.now)
+	e.wakeAt(again)
 	if is.Status != cache.Present || is.Resource.Redirect() == "" {
 		return is
-	}
-	passed = append(slices.Clone(passed), key.Name)
-	if len(passed) > e.resolver.depth {
-		return failure(codes.FailedPrecondition, "more than %d redirects and alternatives in a row: %s", e.resolver.depth, chain(passed))
 	}
 	to, err := urn.ParseURL(is.Resource.Redirect())
 	if err != nil {
 		return failure(codes.InvalidArgument, "redirect of %s: %v", key.Name, err)
 	}
-	found := e.url(to, key.TypeURL, passed)
-	found.down = found.down || is.down
+	return e.redirect(key.Name, &is, to, key.TypeURL, passed)
+}
+
+// use returns the leaf of a key, which is watched as long as evaluations use it.
+func (e *evaluation) use(key cache.Key) *leaf {
+	l, isNew := e.resolver.leaf(key)
+	if slices.Contains(e.used, l) {
+		return l
+	}
+	e.used = append(e.used, l)
+	if _, known := l.users[e.follow]; !known {
+		l.users[e.follow] = struct{}{}
+		if !isNew {
+			l.refresh() // of what is not for newcomers
+		}
+	}
+	return l
+}
+
+// redirect evaluates what is found, under the name from, to be a redirect.
+// TP1: "Server redirects".
+func (e *evaluation) redirect(from string, is *result, to urn.URL, typeURL string, passed []string) result {
+	passed = append(slices.Clone(passed), from)
+	if len(passed) > e.resolver.depth {
+		return e.tooDeep(passed)
+	}
+	found := e.url(to, typeURL, passed)
+	found.down, found.shaky = found.down || is.down, found.shaky || is.shaky
+	if found.Status == cache.Present && found.Err == nil {
+		found.Err = is.Err // a newer redirect could not be had
+	}
 	return found
 }
 
-// loop is the result of a loop of redirects.
-func (e *evaluation) loop(names []string) result {
-	is := failure(codes.FailedPrecondition, "redirects in a loop: %s", chain(names))
-	if was := e.result.Err; was == nil || *was != *is.Err {
-		e.resolver.stats.loops.Add(1)
-		e.resolver.log.Warn("redirects in a loop", "names", chain(names))
-	}
-	return is
+func (e *evaluation) tooDeep(passed []string) result {
+	return failure(codes.FailedPrecondition, "more than %d redirects and alternatives in a row: %s", e.resolver.depth, chain(passed))
 }
-
-func chain(names []string) string { return strings.Join(names, " -> ") }
 
 // failure is the result of what cannot be obeyed.
 func failure(code codes.Code, format string, args ...any) result {
-	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: fmt.Sprintf(format, args...)}}}
+	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: clip(fmt.Sprintf(format, args...))}}}
+}
+
+// maxMessage bounds an error's words, in bytes: of names there may be many in it.
+const maxMessage = 4 << 10
+
+func clip(s string) string {
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + " ..."
+	}
+	return s
 }
 
 // asState is the state of a name that can mean nothing.
@@ -201,8 +242,11 @@ func asState(err error) cache.State {
 // shortType is the part of a type URL that names have.
 func shortType(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// known says that there is an answer.
-func (r *result) known() bool { return r.Status == cache.Present || r.Status == cache.Absent }
+// same says whether there is nothing new to somebody who knows r.
+func (r *result) same(is *result) bool {
+	return r.Status == is.Status && r.Resource == is.Resource && r.Beats == is.Beats &&
+		r.origin == is.origin && r.leaf == is.leaf && r.down == is.down && r.shaky == is.shaky && sameError(r.Err, is.Err)
+}
 
 // sameError says whether two errors are the same to clients.
 func sameError(a, b *cache.Error) bool {

@@ -12,17 +12,21 @@ type leaf struct {
 	withheld *cache.Resource // see Topics.Watch
 	users    map[*follow]struct{}
 	queued   bool // guarded by Resolver.inbox
+
+	// listed is what listOf was taken apart to, for all who use it.
+	listed *list
+	listOf *cache.Resource
 }
 
-// leaf returns that of a key, new if there is none.
-func (r *Resolver) leaf(k cache.Key) *leaf {
-	l := r.leaves[k]
-	if l == nil {
-		l = &leaf{resolver: r, key: k, users: map[*follow]struct{}{}}
-		l.entry, l.withheld = r.topics.Watch(k, l)
-		r.leaves[k] = l
+// leaf returns that of a key, and whether it is new.
+func (r *Resolver) leaf(k cache.Key) (_ *leaf, isNew bool) {
+	if l := r.leaves[k]; l != nil {
+		return l, false
 	}
-	return l
+	l := &leaf{resolver: r, key: k, users: map[*follow]struct{}{}}
+	l.entry, l.withheld = r.topics.Watch(k, l)
+	r.leaves[k] = l
+	return l, true
 }
 
 // leave ends a follow's use of a leaf.
@@ -36,20 +40,49 @@ func (l *leaf) leave(f *follow) {
 // state is what the authority says.
 func (l *leaf) state() cache.State {
 	st := l.entry.State()
-	if l.withheld != nil && st.Resource == l.withheld {
+	switch {
+	case l.withheld == nil:
+	case st.Resource != l.withheld:
+		l.withheld = nil
+	case st.Err != nil:
+		return cache.State{Status: cache.Failed, Err: st.Err}
+	default:
 		return cache.State{Status: cache.Requested}
 	}
-	l.withheld = nil
 	return st
 }
 
-// refresh has a resource that is not for newcomers asked for anew.
+// refresh has a resource that is not for newcomers asked for anew. Until it comes,
+// nobody is given what there was: those who have it keep it.
 func (l *leaf) refresh() {
-	if r := l.entry.State().Resource; r == nil || !r.DoNotCache() {
+	if r := l.entry.State().Resource; r == nil || !r.DoNotCache() || r == l.withheld {
 		return
 	}
 	l.resolver.topics.Unwatch(l)
 	l.entry, l.withheld = l.resolver.topics.Watch(l.key, l)
+}
+
+// list returns the list collection that was found.
+func (r *result) list() *list {
+	l := r.leaf
+	switch {
+	case l.listed == nil:
+		l.listOf, l.listed = r.Resource, parseList(r.Resource)
+	case l.listOf != r.Resource:
+		l.listOf, l.listed = r.Resource, parseListAfter(r.Resource, l.listed)
+	}
+	return l.listed
+}
+
+// inline returns an inline entry of the list collection, which has a name and is no
+// redirect, as a resource.
+func (l *leaf) inline(e *listEntry) *cache.Resource {
+	if e.made == nil {
+		name := entryName(l.key.Name, e.name)
+		r := e.resource(name)
+		e.made = r.Renamed(name, r.Version()) // inside too
+	}
+	return e.made
 }
 
 // Changed implements cache.Watcher.

@@ -2,6 +2,7 @@ package collections
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type Options struct {
 	// Depth is how many redirects and alternatives in a row are followed: 10 by
 	// default.
 	Depth int
+	// Views are what views are made of, by Scope.Derived.
+	Views map[string]View
 	Log   *slog.Logger
 }
 
@@ -65,8 +68,12 @@ type Resolver struct {
 	leaves  map[cache.Key]*leaf
 	follows map[*follow]struct{} // those to be evaluated
 	changed map[node]struct{}    // those that have something to write
-	// choosing are the follows that have chosen, or may, between alternatives.
+	// choosing are the follows that have chosen, or may, between alternatives; due
+	// those that are to be evaluated again at some time.
 	choosing map[*follow]struct{}
+	due      due
+	loops    map[string]int // how many follows have come upon each, see noteLoops
+	sets     *sets
 }
 
 // note is one call of Start, Refresh or Stop.
@@ -107,6 +114,8 @@ func NewResolver(topics Topics, names Names, o Options) *Resolver {
 		follows:  map[*follow]struct{}{},
 		changed:  map[node]struct{}{},
 		choosing: map[*follow]struct{}{},
+		loops:    map[string]int{},
+		sets:     newSets(o.Views),
 	}
 	go r.run()
 	return r
@@ -202,17 +211,24 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 	for _, d := range dirty {
 		d.dirty()
 	}
-	for f := range r.choosing {
-		if reach || f.due(now) {
-			r.follows[f] = struct{}{}
-		}
+	if reach {
+		maps.Copy(r.follows, r.choosing)
+	}
+	for f := r.due.take(now); f != nil; f = r.due.take(now) {
+		r.follows[f] = struct{}{}
 	}
 	updates := map[updateKey]*cache.Update{}
-	r.topics.Hold() // all leaf entries as of one moment
-	for len(r.follows) > 0 {
+	r.topics.Hold() // all leaf topics as of one moment, unless they are very many
+	r.sets.look(now, reach)
+	for n := 1; len(r.follows)+len(r.sets.steps) > 0; {
+		r.takeSteps(now)
 		for f := range r.follows {
 			delete(r.follows, f)
 			f.evaluate(now)
+			if n++; n%perHold == 0 {
+				r.topics.Release()
+				r.topics.Hold()
+			}
 		}
 	}
 	for n := range r.changed {
@@ -220,18 +236,20 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		r.write(n, updates)
 	}
 	r.topics.Release()
+	r.tellClashes()
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
 			r.topics.Apply(*u)
 		}
 	}
-	for f := range r.choosing {
-		if !f.dueAt.IsZero() && (!timed || f.dueAt.Sub(now) < next) {
-			next, timed = f.dueAt.Sub(now), true
-		}
+	if len(r.due) > 0 {
+		next, timed = r.due[0].dueAt.Sub(now), true
 	}
-	return next, timed
+	return r.sets.next(now, next, timed)
 }
+
+// perHold is how many follows are evaluated without letting updates be stored.
+const perHold = 1000
 
 type updateKey struct {
 	scope   cache.Scope
@@ -249,13 +267,22 @@ func (r *Resolver) take(n note) {
 	case n.stop:
 	case n.again && old != nil:
 		old.refresh()
-	case old == nil:
+	case !n.again && old == nil:
 		r.nodes[n.key] = r.open(n.key)
 	}
 }
 
 // open makes the node of a derived topic.
 func (r *Resolver) open(k cache.Key) node {
+	view, isView := r.sets.views[k.Scope.Derived]
+	switch {
+	case isView && k.IsSet():
+		return newViewNode(r, k, view)
+	case isView:
+		return newListNode(r, k, view)
+	case k.IsSet():
+		return newResolvedNode(r, k)
+	}
 	return newEntryNode(r, k)
 }
 

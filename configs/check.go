@@ -29,6 +29,7 @@ func (c *Config) check(unread map[string]bool) Errors {
 	k.listeners(c)
 	k.authorities(c.Authorities)
 	k.rules(c)
+	k.views(c)
 	return k.errs
 }
 

@@ -29,7 +29,10 @@ type Config struct {
 	// partition. The first rule that matches a client decides. Without rules
 	// only xdstp names are served.
 	OldStyleNames []Rule `mapstructure:"old_style_names"`
-	Cache         Cache  `mapstructure:"cache"`
+	// Views are sets and collections that are put together of others. The first
+	// that matches what a client asks for decides.
+	Views []View `mapstructure:"views"`
+	Cache Cache  `mapstructure:"cache"`
 
 	source source
 }
@@ -52,6 +55,9 @@ type Listener struct {
 	// MaxResponseBytes is the size below which responses are cut into several
 	// where the protocol allows it. A resource that is larger is sent alone.
 	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`
+	// Redirects is what clients are given of resources that are redirects: what
+	// these lead to, or for relays behind this one the redirects themselves.
+	Redirects Redirects `mapstructure:"redirects"`
 	// Limits are what its clients may cost.
 	Limits Limits `mapstructure:"limits"`
 	// Keepalive finds clients that went away without a word, whose
@@ -230,4 +236,16 @@ type Cache struct {
 	Linger time.Duration `mapstructure:"linger"`
 	// IdleEntries is how many resources that no client asks for are kept.
 	IdleEntries int `mapstructure:"idle_entries"`
+	// Tombstones are what is remembered of members of glob collections that are
+	// gone, for clients that were away meanwhile.
+	Tombstones Tombstones `mapstructure:"tombstones"`
+}
+
+// Tombstones bound what each glob collection remembers of members that are gone.
+// It remembers nothing for longer than it is kept itself: see Cache.Linger.
+type Tombstones struct {
+	// TTL is for how long.
+	TTL time.Duration `mapstructure:"ttl"`
+	// Limit is how many of them, the newest.
+	Limit int `mapstructure:"limit"`
 }

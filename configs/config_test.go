@@ -39,6 +39,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"listener long_poll", l.LongPoll, 30 * time.Second},
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
 		{"listener max_response_bytes", l.MaxResponseBytes, Bytes(4080 << 10)},
+		{"listener redirects", l.Redirects, RedirectsFollow},
 		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
 		{"listener tls", l.TLS == nil, true},
@@ -54,7 +55,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
 		{"server tls", s.TLS == nil, true},
 		{"failover", c.Authorities[0].Failover, Failover{PolicyMissing, 15 * time.Second, 30 * time.Second, 5 * time.Second, false, false}},
-		{"cache", c.Cache, Cache{5 * time.Minute, 10000}},
+		{"cache", c.Cache, Cache{5 * time.Minute, 10000, Tombstones{10 * time.Minute, 10000}}},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.key, tt.got, tt.want)
@@ -71,6 +72,7 @@ listeners:
     long_poll: 1ms
     max_request_bytes: 1024
     max_response_bytes: 2KiB
+    redirects: pass
     limits: {subscriptions: 1, name_bytes: 2KiB, requests_per_second: 3, request_burst: 4, streams: 5}
     keepalive: {time: 1m30s, timeout: 500ms}
     tls: {cert_file: a.pem, key_file: b.pem, client_ca_file: c.pem}
@@ -100,10 +102,10 @@ old_style_names:
     authority: some.example.com
     partition: node.id
   - authority: ""
-cache: {linger: 1ms, idle_entries: 1}
+cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {
@@ -138,7 +140,7 @@ cache: {linger: 1ms, idle_entries: 1}
 	if r := c.OldStyleNames[0]; r.When != `type_url == ""` || r.Authority != "some.example.com" || r.Partition != "node.id" {
 		t.Errorf("old_style_names[0]: got %+v", r)
 	}
-	if want := (Cache{time.Millisecond, 1}); c.Cache != want {
+	if want := (Cache{time.Millisecond, 1, Tombstones{time.Hour, 2}}); c.Cache != want {
 		t.Errorf("cache: got %+v, want %+v", c.Cache, want)
 	}
 }

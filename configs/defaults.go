@@ -61,6 +61,10 @@ const (
 	defaultCluster     = "xds-relay"
 	defaultLinger      = 5 * time.Minute
 	defaultIdleEntries = 10000
+	// Longer than clients take to come back, and at some 200 bytes each no more
+	// than 2 MB for a glob that loses all of its members.
+	defaultTombstoneTTL   = 10 * time.Minute
+	defaultTombstoneLimit = 10000
 )
 
 // setDefaults fills in what c leaves out. Zero means left out: where it could
@@ -72,6 +76,7 @@ func (c *Config) setDefaults() {
 		setDefault(&l.LongPoll, defaultLongPoll)
 		setDefault(&l.MaxRequestBytes, defaultMaxRequestBytes)
 		setDefault(&l.MaxResponseBytes, defaultListenerMaxResponseBytes)
+		setDefault(&l.Redirects, RedirectsFollow)
 		setDefault(&l.Limits.Subscriptions, defaultSubscriptions)
 		setDefault(&l.Limits.NameBytes, defaultNameBytes)
 		setDefault(&l.Limits.RequestsPerSecond, defaultRequestsPerSecond)
@@ -109,6 +114,8 @@ func (c *Config) setDefaults() {
 	}
 	setDefault(&c.Cache.Linger, defaultLinger)
 	setDefault(&c.Cache.IdleEntries, defaultIdleEntries)
+	setDefault(&c.Cache.Tombstones.TTL, defaultTombstoneTTL)
+	setDefault(&c.Cache.Tombstones.Limit, defaultTombstoneLimit)
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -15,6 +15,9 @@ const (
 	authority = "authorities: [{name: cp, directory: .}]\n"
 )
 
+// viewed are collections of clusters.
+const viewed = "collections: ['xdstp://cp/envoy.config.cluster.v3.Cluster/*']"
+
 // Every mistake, by all that is said about it.
 var mistakes = []struct {
 	name, yaml, want string
@@ -25,14 +28,14 @@ var mistakes = []struct {
 	{"an empty document", "# nothing\n", `
 relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
 relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, cache)`},
+	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, cache)`},
 	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
 	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3: authorities[0].nmae: unknown key (did you mean "name"?)`},
 	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1: Listeners: unknown key (did you mean "listeners"?)`},
 	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
-	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries)`},
+	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries, tombstones)`},
 	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3: admin."a b": unknown key (want address)`},
 	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5: cache.linger: is given twice (first in line 4)`},
 	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3: cache: a key is a list (want text)`},
@@ -52,13 +55,15 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
 	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
-	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries)`},
+	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
 	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3: cache.idle_entries: "1.5" is a number (want a whole number)`},
 	{"a tag of one's own", head + "node: {id: !x a}\n", `relay.yaml:3: node.id: a is !x (want text: "a")`},
 
 	// Times, sizes, counts
+	{"no tombstones", head + "cache: {tombstones: {limit: 0}}\n", `relay.yaml:3: cache.tombstones.limit: 0 is out of range (want 1 or more)`},
+	{"tombstones without time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
 	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3: cache.idle_entries: 0 is out of range (want 1 or more)`},
 	{"zero subscriptions", "listeners: [{address: ':18000', limits: {subscriptions: 0, streams: all}}]\n" + authority, `
 relay.yaml:1: listeners[0].limits.subscriptions: 0 is out of range (want 1 or more)
@@ -90,6 +95,7 @@ relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`}
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
 	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
+	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
 	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
 	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1: listeners[0].v2: "yes" is text (want true or false)`},
 	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1: listeners[0].v2: "2" is a number (want true or false)`},
@@ -186,6 +192,35 @@ relay.yaml:6: old_style_names[2]: can never match, because old_style_names[0] al
 	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
 	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: 1 is a number (want text: "1")`},
 
+	// Views
+	{"a view of nothing", head + "views: [{}]\n", `
+relay.yaml:3: views[0].match: missing (want a type and wildcard: true, or a glob, or a list)
+relay.yaml:3: views[0].collections: missing (want at least one URL of a list or a glob collection)`},
+	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: says not what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
+	{"a view of a wildcard of no type", head + "views: [{match: {wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: missing (want the type of the wildcard: one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of an unknown type", head + "views: [{match: {type: clusters, wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: unknown type "clusters" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of no wildcard", head + "views: [{match: {type: cluster, wildcard: false}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.wildcard: is false (want true, or no such key and a glob or a list)`},
+	{"a view of two", head + "views: [{match: {type: cluster, wildcard: true, glob: 'xdstp://f/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: has wildcard and glob (want one of them)`},
+	{"a view of a glob with a type", head + "views: [{match: {type: cluster, glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: goes with wildcard (want no such key: the glob has its type in its name)`},
+	{"a view of a glob that is none", head + "views: [{match: {glob: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: "xdstp://f/T/a" is not the name of a glob collection, xdstp://authority/type/.../*`},
+	{"a view of a glob with directives", head + "views: [{match: {glob: 'xdstp://f/T/*#alt=xdstp://g/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: xdstp name "xdstp://f/T/*#alt=xdstp://g/T/*": directives on a resource name "#alt=xdstp://g/T/*" (want none, or %23 for a # in the name) at offset 13`},
+	{"a view of a list that is none", head + "views: [{match: {list: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "xdstp://f/T/a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view of an old-style name", head + "views: [{match: {list: a}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view with a bad condition", head + "views: [{match: {type: cluster, wildcard: true}, when: node.id, " + viewed + "}]\n", `relay.yaml:3: views[0].when: gives string (want bool)`},
+	{"a view that renames what has no directory", head + "views: [{match: {type: cluster, wildcard: true}, rename: true, " + viewed + "}]\n", `relay.yaml:3: views[0].rename: is for views of a glob, which give members a directory (want no such key)`},
+	{"a view of what is no collection", head + "views:\n- match: {type: T.x, wildcard: true}\n  collections:\n  - a\n  - 1\n  - xdstp://cp\n  - xdstp://cp/T.x/a\n  - xdstp://cp/T.xCollection/a#entry=b\n  - xdstp://cp/T.y/*\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n  - xdstp://cp/T.x/a%2A\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n", `
+relay.yaml:6: views[0].collections[0]: "a" is not an xdstp URL (want one of a list or a glob collection)
+relay.yaml:7: views[0].collections[1]: 1 is a number (want text: "1")
+relay.yaml:8: views[0].collections[2]: xdstp name "xdstp://cp": no resource type (want xdstp://authority/type/id) at offset 10
+relay.yaml:9: views[0].collections[3]: "xdstp://cp/T.x/a" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:10: views[0].collections[4]: "xdstp://cp/T.xCollection/a#entry=b" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:11: views[0].collections[5]: "xdstp://cp/T.y/*" is of type T.y (want T.x for a glob or T.xCollection for a list, as in match)
+relay.yaml:12: views[0].collections[6]: "cq" is not in authorities (did you mean "cp"?)
+relay.yaml:13: views[0].collections[7]: "xdstp://cp/T.x/a*" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:14: views[0].collections[8]: "xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a" is already views[0].collections[6] (want each once)`},
+	{"a view after one for all", head + "views:\n- {match: {type: cluster, wildcard: true}, " + viewed + "}\n- {match: {type: cds, wildcard: true}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1]: can never match, because views[0] matches the same for every client (want that view later)`},
+	{"a view with the same condition", head + "views:\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a%2Ab/*'}, when: node.id == 'a', " + viewed + "}\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a*b/*'}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1].when: can never match, because views[0] matches the same under the same condition (want another one)`},
+
 	// One mistake hides no other, and is told once.
 	{"all at once", `
 listeners:
@@ -215,7 +250,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, limits, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, limits, keepalive, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
@@ -268,7 +303,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, cache)", file)
+	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, cache)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -296,6 +331,9 @@ func FuzzParse(f *testing.F) {
 			for i := range c.OldStyleNames {
 				_, _ = c.OldStyleNames[i].Matches(nil, "")
 				_, _ = c.OldStyleNames[i].PartitionOf(nil, "")
+			}
+			for i := range c.Views {
+				_, _ = c.Views[i].Matches(nil)
 			}
 		}
 		if err != nil && err.Error() == "" {

@@ -1,6 +1,6 @@
 package configs
 
-// This file is the CEL of old_style_names: compiled once, evaluated for
+// This file is the CEL of old_style_names and views: compiled once, evaluated for
 // clients. The expressions are the operator's, but what they work on comes
 // from clients, so an evaluation is bounded.
 
@@ -41,7 +41,7 @@ var celEnv = sync.OnceValues(func() (*cel.Env, error) {
 // compile prepares r. The errors' paths are keys of the rule.
 func (r *Rule) compile() (errs Errors) {
 	var err error
-	if r.when, err = compile(r.When, cel.BoolType); err != nil {
+	if r.when, err = compileBool(r.When); err != nil {
 		errs = append(errs, Error{Path: "when", Err: err})
 	}
 	if r.partition, err = compile(r.Partition, cel.StringType); err != nil {
@@ -49,6 +49,8 @@ func (r *Rule) compile() (errs Errors) {
 	}
 	return errs
 }
+
+func compileBool(expression string) (program, error) { return compile(expression, cel.BoolType) }
 
 // compile takes an expression of type result, or of a type that only shows
 // when it is evaluated, as that of node.metadata["x"] does.
@@ -97,8 +99,10 @@ func summary(issues *cel.Issues) string {
 }
 
 // Always reports whether r matches every client. No rule after it is reached.
-func (r *Rule) Always() bool {
-	when := strings.TrimSpace(r.When)
+func (r *Rule) Always() bool { return always(r.When) }
+
+func always(when string) bool {
+	when = strings.TrimSpace(when)
 	return when == "" || when == "true"
 }
 

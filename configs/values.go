@@ -66,6 +66,26 @@ func (p *ListenerProtocol) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a protocol of listeners (want %s or %s)", text, ListenerGRPC, ListenerREST)
 }
 
+// Redirects is what becomes of resources that are redirects, on a listener.
+// TP1: "Server redirects".
+type Redirects string
+
+// What can become of them.
+const (
+	RedirectsFollow Redirects = "follow" // the client gets what they lead to
+	RedirectsPass   Redirects = "pass"   // the client gets them as they are
+)
+
+// UnmarshalText sets r from its notation.
+func (r *Redirects) UnmarshalText(text []byte) error {
+	switch q := Redirects(text); q {
+	case RedirectsFollow, RedirectsPass:
+		*r = q
+		return nil
+	}
+	return fmt.Errorf("%q is not what can be done with redirects (want %s or %s)", text, RedirectsFollow, RedirectsPass)
+}
+
 // Protocol is the form of xDS that is spoken with a server.
 type Protocol string
 

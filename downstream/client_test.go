@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // tb is what testing.T and rapid.T have in common.
@@ -158,6 +160,7 @@ type receivedResource struct {
 	beat        bool // there is no resource in it
 	aliases     []string
 	locator     bool // named by resource_name
+	redirect    bool
 	constraints string
 }
 
@@ -214,7 +217,9 @@ func decode(t tb, form string, r *response) *received {
 		got.errors = append(got.errors, receivedError{name, codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage()})
 	}
 	// The order within a response means nothing.
-	slices.SortStableFunc(got.resources, func(a, b receivedResource) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(got.resources, func(a, b receivedResource) int {
+		return strings.Compare(a.name+a.constraints, b.name+b.constraints)
+	})
 	return got
 }
 
@@ -245,6 +250,17 @@ func openResource(t tb, typeURL string, res *discoveryv3.Resource) (x receivedRe
 
 func openAny(t tb, typeURL string, a *anypb.Any) receivedResource {
 	t.Helper()
+	if a.GetTypeUrl() == cache.LocatorTypeURL {
+		var locator xdscorev3.ResourceLocator
+		if err := a.UnmarshalTo(&locator); err != nil {
+			t.Fatalf("the client cannot decode a redirect: %v", err)
+		}
+		target, err := urn.URLFromProto(&locator)
+		if err != nil {
+			t.Fatalf("the client cannot read a redirect: %v", err)
+		}
+		return receivedResource{content: "redirect to " + target.String(), redirect: true}
+	}
 	if a.GetTypeUrl() != typeURL {
 		t.Errorf("a response of %q holds a resource of %q", typeURL, a.GetTypeUrl())
 	}
@@ -303,7 +319,11 @@ func (r *received) String() string {
 		if res.beat {
 			b.WriteString(" lives on")
 		} else {
-			fmt.Fprintf(&b, " = %s", abbreviate(res.content))
+			content := res.content
+			if !res.redirect {
+				content = abbreviate(content)
+			}
+			fmt.Fprintf(&b, " = %s", content)
 		}
 		if res.ttl > 0 {
 			fmt.Fprintf(&b, " ttl=%v", res.ttl)
@@ -314,7 +334,7 @@ func (r *received) String() string {
 		if res.aliases != nil {
 			fmt.Fprintf(&b, " aliases=%v", res.aliases)
 		}
-		if !res.beat && res.inside != res.name {
+		if !res.beat && !res.redirect && res.inside != res.name {
 			fmt.Fprintf(&b, " (named %q inside)", res.inside)
 		}
 	}

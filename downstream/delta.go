@@ -25,24 +25,30 @@ type deltaSession struct {
 	// initial are the versions that the client holds from an earlier stream, of
 	// what it has not been told yet. xDS: "initial_resource_versions".
 	initial map[string]string
-	// gone is what is to be told as removed: keys of subscriptions, and names of the
-	// wildcard's members. What comes back before that leaves it.
+	// gone is what is to be told as removed, by the keys under which it is, or would
+	// be, subscribed to. What comes back before that leaves it.
 	gone map[string]removal
-	// uncovered are names whose subscription ended while the wildcard may cover
-	// them, until that is answered. xDS: "Unsubscribing from Resources".
-	uncovered map[string]struct{}
+	// uncovered counts the names in setSub.uncovered, and loose are the sets with
+	// those that can be told.
+	uncovered int
+	loose     []*setSub
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
 
 // removal is something to be told as removed.
 type removal struct {
-	err *cache.Error    // the reason, if there is one
-	was *cache.Resource // what the client held, if it is known
+	asked asked
+	err   *cache.Error    // the reason, if there is one
+	was   *cache.Resource // what the client held, if it is known
+	// constraints are its constraints, if nothing else of it is known.
+	constraints string
 }
 
 func newDeltaSession(s subscriptions) *deltaSession {
-	return &deltaSession{subscriptions: s, gone: map[string]removal{}, uncovered: map[string]struct{}{}}
+	d := &deltaSession{subscriptions: s, gone: map[string]removal{}}
+	d.leave = d.hold
+	return d
 }
 
 // request takes a client's request, and returns the NACK if it is one.
@@ -73,6 +79,9 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 	if add+drop == 0 && !d.explicit && d.wild == nil {
 		d.subscribeWildcard(byName(cache.Wildcard))
 	}
+	if first {
+		d.resumeGlobs()
+	}
 	d.explicit = d.explicit || add > 0 || d.wild != nil
 	d.begun = true
 	if first {
@@ -99,26 +108,55 @@ func (d *deltaSession) answer(nonce string, detail *statuspb.Status) *nack {
 func (d *deltaSession) subscribeOne(a asked) {
 	if a.name == cache.Wildcard {
 		if d.begun && d.wild != nil {
-			d.forgetInitial()
+			d.resumed = false
+			forgetVersions(d.initial)
+			forgetVersions(d.wild.initial)
 		}
 		d.subscribeWildcard(a)
 		return
 	}
 	key := a.key()
 	delete(d.gone, key)
-	delete(d.uncovered, a.name)
+	d.settle(a)
 	if d.begun {
 		delete(d.initial, a.name) // that was for the first request
+	}
+	if set := d.globs[key]; set != nil {
+		forgetVersions(set.initial)
 	}
 	d.subscribe(a)
 }
 
-// forgetInitial makes all that the client holds of another version than it is:
+// forgetVersions makes all that the client holds of another version than it is:
 // it may have forgotten the content, and what is gone must still be removed.
-func (d *deltaSession) forgetInitial() {
-	d.resumed = false
-	for name := range d.initial {
-		d.initial[name] = ""
+func forgetVersions(initial map[string]string) {
+	for name := range initial {
+		initial[name] = ""
+	}
+}
+
+// resumeGlobs notes what the client holds of its globs from an earlier stream.
+func (d *deltaSession) resumeGlobs() {
+	if len(d.byGlob) == 0 {
+		return
+	}
+	for name, version := range d.initial {
+		set := d.globOf(byName(name))
+		for params := range d.params {
+			if set == nil {
+				set = d.globOf(asked{name, true, params})
+			}
+		}
+		if set == nil {
+			continue
+		}
+		if set.initial == nil {
+			set.initial = map[string]string{}
+		}
+		set.initial[name] = version
+		if d.covering(set, name) == nil {
+			delete(d.initial, name)
+		}
 	}
 }
 
@@ -128,14 +166,20 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		return
 	}
 	key := a.key()
+	if set := d.globs[key]; set != nil {
+		delete(d.gone, key)
+		held := d.overlap(set)
+		if d.unsubscribeGlob(a) != nil {
+			d.handOver(set, held)
+		}
+		return
+	}
 	if !d.unsubscribe(key) {
 		return
 	}
 	delete(d.gone, key)
 	delete(d.initial, a.name)
-	if d.wild != nil && d.wild.asked.locator == a.locator && d.wild.asked.params == a.params {
-		d.uncovered[a.name] = struct{}{}
-	}
+	d.uncover(a, true)
 }
 
 // endWildcard ends the wildcard: what the client has only by it, it drops.
@@ -143,28 +187,23 @@ func (d *deltaSession) endWildcard() {
 	if d.wild == nil {
 		return
 	}
+	ended, held := d.wild, d.overlap(d.wild)
 	d.unsubscribeWildcard()
-	clear(d.uncovered)
-	maps.DeleteFunc(d.gone, func(key string, _ removal) bool { return d.named[key] == nil })
+	d.handOver(ended, held)
+	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g.asked) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named[name] == nil })
 	d.resumed = len(d.initial) > 0
 }
 
-func (d *deltaSession) adding() bool {
-	return len(d.pending) > 0 || d.wild != nil && d.wild.pending || len(d.uncovered) > 0 && d.covers()
+// wants says that a removal still means something to the client.
+func (d *deltaSession) wants(key string, a asked) bool {
+	return d.named[key] != nil || d.globs[key] != nil || d.globOf(a) != nil || d.wildOf(a) != nil
 }
 
-// covers says that there is a wildcard, and that it is known what it gives.
-func (d *deltaSession) covers() bool {
-	if d.wild == nil {
-		return false
-	}
-	status, _ := d.wild.status()
-	return status == cache.Present
-}
+func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 }
 
 func (d *deltaSession) untold() int {
-	return len(d.pending) + len(d.gone) + len(d.uncovered) + len(d.initial)
+	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
 }
 
 func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
@@ -175,15 +214,14 @@ func (d *deltaSession) catchingUp() bool { return false }
 // none. With all, the response may carry the removals too, if it is the last.
 func (d *deltaSession) additions(all bool) *response {
 	r := &response{typeURL: d.typeURL}
-	fresh := false
+	fresh := d.wild != nil && d.wild.fresh
 	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
-	if len(d.pending) == 0 && d.wild != nil && d.wild.pending {
-		fresh = d.wild.fresh
-		d.tellWildcard(r)
-	}
-	if len(d.pending) == 0 && (d.wild == nil || !d.wild.pending) {
-		d.tellUncovered(r)
-		if all {
+	if len(d.pending) == 0 {
+		d.takePendingSets(func(set *setSub) bool { return d.tellSet(r, set) })
+		if len(d.pendingSets) == 0 {
+			d.tellUncovered(r)
+		}
+		if all && !d.adding() {
 			d.tellGone(r)
 		}
 	}
@@ -219,7 +257,7 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		if waiting || sub.told == toldAbsent {
 			return true
 		}
-		d.gone[sub.key] = removal{st.Err, st.Was}
+		d.gone[sub.key] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
 	case cache.Failed:
 		if sub.told == toldFailed && sub.errTold == markError(st.Err) {
 			return true
@@ -235,6 +273,7 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 // tellResource adds to r what is new about a name's resource.
 func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
+	delete(d.gone, sub.key) // it is back, before that was told
 	switch held := d.held(sub, st); {
 	case held && !sub.beating(st):
 	case !r.fits(res.Size(sub.name(), form), d.limit):
@@ -245,6 +284,7 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 	default:
 		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
+		d.noteNamed(sub)
 		if sub.byLocator() && sub.told == toldResource && sub.rare.constraints != res.Constraints() {
 			r.addRemovedVariant(sub.name(), sub.rare.constraints)
 		}
@@ -295,10 +335,11 @@ func (d *deltaSession) tellGone(r *response) {
 	for _, key := range slices.Sorted(maps.Keys(d.gone)) {
 		const overhead = 64
 		sub, g := d.named[key], d.gone[key]
-		name := key
-		if sub != nil {
-			name = sub.name()
+		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g.asked) {
+			delete(d.gone, key) // the glob has members by now; or it has ended
+			continue
 		}
+		name := g.asked.name
 		size := 2*len(name) + overhead
 		if g.err != nil {
 			size += sizeError(name, g.err)
@@ -309,7 +350,7 @@ func (d *deltaSession) tellGone(r *response) {
 		if !r.fits(size, d.limit) {
 			return
 		}
-		d.addGone(r, sub, name, g.was)
+		d.addGone(r, sub, g)
 		// To a client that reads it, NOT_FOUND means a removal too.
 		if g.err != nil {
 			constraints := ""
@@ -328,12 +369,15 @@ func (d *deltaSession) tellGone(r *response) {
 
 // addGone adds a removal to r, in the form in which the client was told the
 // resource.
-func (d *deltaSession) addGone(r *response, sub *nameSub, name string, was *cache.Resource) {
+func (d *deltaSession) addGone(r *response, sub *nameSub, g removal) {
+	name, was := g.asked.name, g.was
 	switch {
 	case sub != nil && sub.byLocator():
 		r.addRemovedVariant(name, sub.rare.constraints)
-	case sub == nil && was != nil && d.wild != nil && d.wild.asked.locator:
+	case g.asked.locator && was != nil:
 		r.addRemovedVariant(name, was.Constraints())
+	case g.asked.locator:
+		r.addRemovedVariant(name, g.constraints)
 	default:
 		r.addRemoved(name)
 	}

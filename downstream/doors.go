@@ -1,7 +1,6 @@
 package downstream
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -57,8 +56,7 @@ func doorsOf(o ListenerOptions) []door {
 // Register adds the xDS services of a listener to a gRPC server that was made
 // with its ServerOptions. The limits are those of all streams that come through it.
 func (s *Server) Register(r grpc.ServiceRegistrar, o ListenerOptions) {
-	g := newGate(o.Limits)
-	g.responses = o.MaxResponseBytes
+	g := newGate(o)
 	for _, d := range doorsOf(o) {
 		desc := &grpc.ServiceDesc{ServiceName: d.service, HandlerType: (*any)(nil), Metadata: d.file}
 		if d.sotw != "" {
@@ -86,7 +84,7 @@ func handler[R request, S session](s *Server, g *gate, f form[R, S], implied str
 		defer g.leave()
 		st := s.open(stream, f.name, implied)
 		defer s.forget(st)
-		st.limits, st.maxResponse = g.limits, cmp.Or(g.responses, st.maxResponse)
+		g.admit(st)
 		return serve(st, f)
 	}
 }

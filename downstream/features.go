@@ -17,13 +17,15 @@ const (
 	featureWrappedGRPC = "xds.config.resource-in-sotw"
 )
 
-// abilities are what a client said of itself.
+// abilities are what a client said of itself, and what its listener says of clients.
 type abilities struct {
 	form cache.Form
 	// beatsWhole: a full state in which a member is a heartbeat is taken for one
 	// without that member. So Envoy does, and is sent the member as a whole: that
 	// renews its TTL as well.
 	beatsWhole bool
+	// passes: redirects go to clients as they are.
+	passes bool
 }
 
 func abilitiesOf(node *corev3.Node) (a abilities) {

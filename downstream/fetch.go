@@ -48,7 +48,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	st := s.open(noStream{ctx: ctx}, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.limits = g.limits
+	st.limits, st.passes = g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.rouse()
@@ -231,15 +231,16 @@ var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"
 // tellable says whether there is an answer, with so many names of which nothing
 // is known.
 func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
-	if f.wild != nil {
-		if status, _ := f.wild.status(); status != cache.Present {
+	for set := range f.sets() {
+		// That the origin cannot be reached may pass.
+		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Code == codes.Unavailable {
 			return false
 		}
 	}
 	switch {
 	case len(unknown) == 0:
 		return true
-	case !f.over, f.wild == nil && len(unknown) == len(f.named):
+	case !f.over, !f.hasSets() && len(unknown) == len(f.named):
 		return false
 	}
 	// A client that may hold them must not lose them.
@@ -252,9 +253,8 @@ func (f *fetchSession) forgetTold() {
 		f.knows(sub, toldNothing, 0)
 		sub.moveToPending()
 	}
-	if w := f.wild; w != nil {
-		w.set.Restart(&w.SetWatch)
-		w.fresh, w.pending = true, true
+	for set := range f.sets() {
+		set.again()
 	}
 }
 
@@ -270,15 +270,14 @@ func (f *fetchSession) tellErrors(r *response, unknown map[*nameSub]*cache.Error
 	}
 }
 
-// version is that of all that the client is told: of a wildcard alone the
-// wildcard's, otherwise one of these names, and not of others that happen to have
+// version is that of all that the client is told: of sets alone theirs, otherwise one of these names, and not of others that happen to have
 // the same, and of errors.
 func (f *fetchSession) version(r *response) string {
 	if len(f.named) == 0 && len(r.private) == 0 {
 		return r.version
 	}
 	sum := f.sum
-	if f.wild != nil {
+	if f.hasSets() {
 		sum += xxhash.Sum64String(r.version)
 	}
 	var told discoveryv3.DiscoveryResponse
@@ -313,6 +312,14 @@ func (f *fetchSession) nothing() error {
 		return status.Errorf(codes.Unavailable, "%s, all of them: %s", kind, why)
 	}
 	var names []string
+	for _, set := range f.byGlob {
+		if status, err := set.status(); status != cache.Present {
+			names = append(names, set.spelled...)
+			if err != nil {
+				why = err.Message
+			}
+		}
+	}
 	for sub, err := range f.unknown() {
 		names, why = append(names, sub.name()), err.Message
 	}

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -117,15 +118,26 @@ type gate struct {
 	limits Limits
 	// responses is the size below which responses are cut; 0 for the server's.
 	responses int
-	open      atomic.Int64   // streams
-	told      rate.Sometimes // of those that were turned away
+	// passes: redirects go to clients as they are.
+	passes bool
+	open   atomic.Int64   // streams
+	told   rate.Sometimes // of those that were turned away
 }
 
 // turnedAwayEvery is how often the operator is told that streams are turned away.
 const turnedAwayEvery = time.Minute
 
-func newGate(l Limits) *gate {
-	return &gate{limits: l, told: rate.Sometimes{Interval: turnedAwayEvery}}
+func newGate(o ListenerOptions) *gate {
+	return &gate{
+		limits: o.Limits, responses: o.MaxResponseBytes, passes: o.PassRedirects,
+		told: rate.Sometimes{Interval: turnedAwayEvery},
+	}
+}
+
+// admit has a stream kept to the limits.
+func (g *gate) admit(st *stream) {
+	st.limits, st.passes = g.limits, g.passes
+	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
 }
 
 // enter counts a new stream, which leave has to follow, unless it is one too many.
@@ -327,18 +339,19 @@ func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
 // the request. Where that is no more than enough, it may be less.
 func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, enough int) int {
 	subscribe := keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
-	if n := len(d.named) + len(subscribe); n <= enough {
+	if n := d.subscribed() + len(subscribe); n <= enough {
 		return n
 	}
+	there := func(key string) bool { return d.named[key] != nil || d.globs[key] != nil }
 	added := distinct(subscribe)
-	n := len(d.named)
+	n := d.subscribed()
 	for name := range distinct(keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())) {
-		if _, again := added[name]; !again && d.named[name] != nil {
+		if _, again := added[name]; !again && there(name) {
 			n--
 		}
 	}
 	for name := range added {
-		if d.named[name] == nil {
+		if !there(name) {
 			n++
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// One client's subscriptions to a name and to a wildcard.
+// One client's subscription to a name.
 
 // told is what a client was last told of a name.
 type told uint8
@@ -41,6 +41,12 @@ func (a asked) key() string {
 	return a.name + "\x00" + a.params
 }
 
+// of is how the client would ask for another name in the same way.
+func (a asked) of(name string) asked {
+	a.name = name
+	return a
+}
+
 // nameSub is a client's subscription to one name.
 type nameSub struct {
 	cache.Watch
@@ -58,7 +64,7 @@ type nameSub struct {
 	mayHold bool
 	// missed: it was missing in a full state because nothing was known of it.
 	missed bool
-	// covered: the wildcard's part of the full state has it.
+	// covered: a set's part of the full state has it.
 	covered bool
 	queued  bool // in subscriptions.pending
 	ended   bool
@@ -81,6 +87,14 @@ func (s *nameSub) name() string {
 		return s.rare.name
 	}
 	return s.key
+}
+
+// asks is how the client asked for it.
+func (s *nameSub) asks() asked {
+	if s.rare != nil {
+		return s.rare.asked
+	}
+	return byName(s.key)
 }
 
 // constraints are of the variant that the client was told, empty for none.
@@ -108,6 +122,9 @@ func (s *nameSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
 func (s *nameSub) marked() *bool { return &s.inInbox }
 
 func (s *nameSub) moveToPending() {
+	if !s.ended && s.redirected() {
+		s.subs.moving = append(s.subs.moving, s)
+	}
 	if !s.queued && !s.ended {
 		s.queued = true
 		s.subs.pending = append(s.subs.pending, s)
@@ -123,6 +140,14 @@ func (s *nameSub) state() cache.State {
 		return cache.State{Status: cache.Failed, Err: s.rare.err}
 	}
 	st := s.entry.State()
+	if r := st.Resource; r != nil && r.Redirect() != "" {
+		switch {
+		case s.redirected():
+			return cache.State{Status: cache.Requested} // until it has moved
+		case s.subs.sotw && r.NeedsWrapping(s.name(), s.form()):
+			return cache.State{Status: cache.Failed, Err: cache.ErrNeedsWrapping()}
+		}
+	}
 	if s.rare == nil || s.rare.withheld == nil {
 		return st
 	}
@@ -144,31 +169,4 @@ func (s *nameSub) known() bool {
 	case cache.Requested, cache.Failed:
 	}
 	return false
-}
-
-// setSub is a client's subscription to a wildcard.
-type setSub struct {
-	cache.SetWatch
-	subs    *subscriptions
-	set     *cache.Set   // nil if the wildcard can mean nothing
-	err     *cache.Error // why
-	asked   asked
-	pending bool // something may have changed
-	fresh   bool // not answered yet
-	errTold bool
-	inInbox bool // guarded by inbox.mu
-}
-
-// Changed implements cache.Watcher.
-func (s *setSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
-
-func (s *setSub) marked() *bool { return &s.inInbox }
-
-func (s *setSub) moveToPending() { s.pending = true }
-
-func (s *setSub) status() (cache.Status, *cache.Error) {
-	if s.set == nil {
-		return cache.Failed, s.err
-	}
-	return s.set.Status()
 }

@@ -36,7 +36,7 @@ const (
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
 // the latter without TLS too, to clients that know.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
-	h := &restHandler{server: s, gate: newGate(o.Limits), options: o, doors: map[string]door{}}
+	h := &restHandler{server: s, gate: newGate(o), options: o, doors: map[string]door{}}
 	if h.options.MaxRequestBytes == 0 {
 		h.options.MaxRequestBytes = maxRequestBytes
 	}

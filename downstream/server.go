@@ -92,6 +92,9 @@ type ListenerOptions struct {
 	LongPoll time.Duration
 	// V2 opens the doors of the v2 transport too.
 	V2 bool
+	// PassRedirects has redirects go to clients as they are, and not be followed: for
+	// relays behind this one.
+	PassRedirects bool
 	// Limits are what its clients may cost.
 	Limits Limits
 }

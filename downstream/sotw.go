@@ -27,7 +27,7 @@ type sotwSession struct {
 	resumed string
 	// fullType: a response is the full state of what is subscribed to, so that
 	// what is missing in it is gone. So it is for Listener and Cluster; for the
-	// other types only while there is a wildcard.
+	// other types only while there is a wildcard or a glob.
 	fullType bool
 	// held is the number of names under which the client holds a resource, and
 	// sum a hash over those resources: see namedVersion.
@@ -45,7 +45,7 @@ type sotwSession struct {
 	// without them has to follow, whatever becomes of them until then.
 	leftIn bool
 	// state is the hash of the last full state, if stated: if there was one, and
-	// it was the wildcard's alone.
+	// it was of the sets alone.
 	state  uint64
 	stated bool
 
@@ -59,6 +59,7 @@ type sotwSession struct {
 }
 
 func newSotWSession(s subscriptions) *sotwSession {
+	s.sotw = true
 	return &sotwSession{subscriptions: s, fullType: typeurl.KindOf(s.typeURL).FullState()}
 }
 
@@ -119,9 +120,10 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 			s.unsubscribe(key)
 		}
 	}
+	s.endGlobs(wanted)
 	for a := range askedIn(req) {
-		if a.name != cache.Wildcard && s.named[a.key()] == nil {
-			s.subscribe(a).mayHold = s.last.nonce == "" && s.resumed != ""
+		if a.name != cache.Wildcard && s.named[a.key()] == nil && s.globs[a.key()] == nil {
+			s.begin(a)
 		}
 	}
 	switch {
@@ -129,8 +131,42 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.subscribeWildcard(wildcard)
 	case !wild && s.wild != nil:
 		s.unsubscribeWildcard()
-		s.resumed, s.leftIn = "", false // it drops what it held by that
+		s.dropped()
 	}
+}
+
+// begin begins a subscription to a name or to a glob.
+func (s *sotwSession) begin(a asked) {
+	mayHold := s.last.nonce == "" && s.resumed != ""
+	if sub, set := s.subscribe(a); sub != nil {
+		sub.mayHold = mayHold
+	} else {
+		set.mayHold = mayHold
+	}
+}
+
+// endGlobs ends the globs that are not wanted any more.
+func (s *sotwSession) endGlobs(wanted map[string]struct{}) {
+	ended := false
+	for key, set := range s.globs {
+		if _, ok := wanted[key]; ok {
+			continue
+		}
+		for _, name := range slices.Clone(set.spelled) {
+			if a := set.asked.of(name); a.key() == key {
+				ended = s.unsubscribeGlob(a) != nil || ended
+			}
+		}
+	}
+	if ended {
+		s.dropped()
+	}
+}
+
+// dropped notes that the client drops what it held by a set.
+func (s *sotwSession) dropped() {
+	s.resumed = ""
+	s.leftIn = s.leftIn && s.hasSets()
 }
 
 // askedIn yields all that a request asks for.
@@ -150,7 +186,7 @@ func askedIn(req *discoveryv3.DiscoveryRequest) iter.Seq[asked] {
 }
 
 func (s *sotwSession) adding() bool {
-	return len(s.pending) > 0 || len(s.beats) > 0 || s.wild != nil && s.wild.pending
+	return len(s.pending)+len(s.pendingSets)+len(s.beats) > 0
 }
 
 func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) + len(s.beats) }
@@ -184,7 +220,7 @@ func (s *sotwSession) removals() *response {
 }
 
 // full says that a response is the full state of what is subscribed to.
-func (s *sotwSession) full() bool { return s.wild != nil || s.fullType }
+func (s *sotwSession) full() bool { return s.hasSets() || s.fullType }
 
 // changes returns a response with what is new or changed among the names: for
 // types of which a response need not be the full state.
@@ -337,16 +373,16 @@ func removed(sub *nameSub, st cache.State) bool {
 }
 
 // namedVersion is the version_info of what the client holds: of a single
-// resource that resource's, else a hash over all of them and the wildcard.
-func (s *sotwSession) namedVersion(wildcard string) string {
-	if s.held == 1 && wildcard == "" {
+// resource that resource's, else a hash over all of them and the sets.
+func (s *sotwSession) namedVersion(sets string) string {
+	if s.held == 1 && sets == "" {
 		for _, sub := range s.named {
 			if st := sub.state(); sub.told == toldResource && st.Resource != nil {
 				return st.Resource.Version()
 			}
 		}
 	}
-	return strconv.FormatUint(s.sum^xxhash.Sum64String(wildcard), 16)
+	return strconv.FormatUint(s.sum^xxhash.Sum64String(sets), 16)
 }
 
 func (s *sotwSession) sent(r *response) {

@@ -17,7 +17,7 @@ func (s *sotwSession) fullState(all bool) *response {
 		return nil
 	}
 	changes, removals, beats := s.due()
-	if s.wild == nil && len(s.named) == 0 {
+	if !s.hasSets() && len(s.named) == 0 {
 		s.withheld, s.leftIn = false, false
 		return nil // it wants nothing, and has dropped what it held
 	}
@@ -33,21 +33,22 @@ func (s *sotwSession) fullState(all bool) *response {
 	if onlyBeats && !s.beatsWhole {
 		form = cache.Heartbeat
 	}
-	if s.wild != nil {
-		full := s.wildcardState(r, form|s.wildForm())
-		version = full.Version
+	if s.hasSets() {
+		sets := s.setStates(r, form)
+		version = sets.version
 		// xDS: "ACK/NACK and resource type instance version": the version that a
 		// client gives on a new stream is what it has.
-		has := s.stated && full.Hash == s.state // it has changed, and back
-		if s.wild.fresh {
+		has := s.stated && sets.hash == s.state // it has changed, and back
+		if sets.fresh {
 			has = s.last.nonce == "" && version == s.resumed
 		}
-		s.wild.fresh = false
-		s.state, s.stated = full.Hash, len(s.named) == 0 && r.empty()
+		s.state, s.stated = sets.hash, len(s.named) == 0 && r.empty()
 		if has && s.stated && !onlyBeats && r.empty() {
 			return nil
 		}
-		r.addFull(full)
+		for _, full := range sets.full {
+			r.addFull(full)
+		}
 	}
 	for _, sub := range s.named {
 		s.tellInFull(r, sub, form|sub.form())
@@ -55,7 +56,7 @@ func (s *sotwSession) fullState(all bool) *response {
 	switch {
 	case onlyBeats:
 		version = s.last.version
-	case len(s.named) > 0:
+	case len(s.named) > 0 || version == "":
 		version = s.namedVersion(version)
 	}
 	r.version = version
@@ -64,11 +65,15 @@ func (s *sotwSession) fullState(all bool) *response {
 
 // due says what of a full state the client has not been sent.
 func (s *sotwSession) due() (changes, removals, beats bool) {
-	if w := s.wild; w != nil {
-		changes, removals, beats = w.set.Due(&w.SetWatch, s.form)
-		changes = changes || w.fresh
-		w.pending = false
+	for set := range s.sets() {
+		if status, _ := set.status(); status != cache.Present {
+			changes = changes || !set.errTold // see known
+			continue
+		}
+		c, r, b := set.set.Due(&set.SetWatch, s.form)
+		changes, removals, beats = changes || c || set.fresh || set.moved, removals || r, beats || b
 	}
+	s.takePendingSets(func(*setSub) bool { return true })
 	removals = removals || s.leftIn
 	if s.withheld {
 		for _, sub := range s.named {
@@ -86,29 +91,6 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 		return true
 	})
 	return changes, removals, beats
-}
-
-// wildcardState returns the wildcard's part of a full state.
-func (s *sotwSession) wildcardState(r *response, form cache.Form) cache.Full {
-	w := s.wild
-	changed := func(m cache.Member) {
-		if m.Resource != nil {
-			r.noteChanged(m.Resource)
-		}
-		// What is asked for by name as well is told there.
-		if m.Err != nil && s.covering(m.Name) == nil {
-			r.addError(fieldSotWErrors, m.Name, m.Err)
-		}
-	}
-	look := func(has func(string) bool) {
-		for _, sub := range s.named {
-			sub.covered = sub.entry != nil && has(sub.entry.Key().Name)
-		}
-	}
-	if s.withheld {
-		return w.set.Extended(&w.SetWatch, form, changed, look)
-	}
-	return w.set.Full(&w.SetWatch, form, changed, look)
 }
 
 // tellInFull adds to r what there is to tell of a name in a full state.
@@ -130,7 +112,7 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 	s.knowsResource(sub, &st)
 	s.tellError(r, sub, st.Err)
 	sub.mayHold = false
-	if s.wild == nil || !sub.covered || sub.byLocator() != s.wild.asked.locator {
+	if !sub.covered || !s.hasSets() {
 		r.addSotW(sub.name(), st.Resource, form)
 	}
 }
@@ -157,12 +139,9 @@ func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 // response may have been sent before the request had come, and clients wait for
 // what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) known() bool {
-	if s.wild != nil {
-		if status, _ := s.wild.status(); status != cache.Present {
+	for set := range s.sets() {
+		if !s.setKnown(set) {
 			return false
-		}
-		if s.wild.fresh && s.last.nonce == "" && s.resumed != "" && s.wild.set.Keeps(&s.wild.SetWatch) {
-			return false // the client may hold what it is to be told anew
 		}
 	}
 	for _, sub := range s.named {

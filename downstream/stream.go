@@ -44,6 +44,10 @@ type session interface {
 	untold() int
 	// subscribed is the number of names that the client has subscribed to.
 	subscribed() int
+	// following says that something is to be watched that takes the place of what is;
+	// follow does that.
+	following() bool
+	follow()
 	// parameters are the dynamic parameters of its locators.
 	parameters() map[string]int
 	// resend has a name's resource sent again, if the client was told it.
@@ -108,7 +112,9 @@ type stream struct {
 	limits  Limits
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
-	inbox       inbox
+	// passes: redirects go to the client as they are.
+	passes bool
+	inbox  inbox
 
 	// Of the goroutine that receives.
 	requests *rate.Limiter // nil before the first
@@ -207,6 +213,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
+	st.able.passes = st.passes
 	st.names = st.server.names(node, through)
 	st.log = st.log.With("client", st.client())
 	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
@@ -299,12 +306,32 @@ func (st *stream) send() {
 func (st *stream) next() *response {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	for {
+		if r, ok := st.compose(); ok {
+			return r
+		}
+		for _, s := range st.sessions {
+			s.follow()
+		}
+	}
+}
+
+// compose is next, unless something else has to be watched before: it says whether
+// that is not so.
+func (st *stream) compose() (r *response, ok bool) {
 	st.server.topics.Hold()
 	defer st.server.topics.Release()
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
-		return nil
+		return nil, true
 	}
+	if slices.ContainsFunc(st.sessions, session.following) {
+		return nil, false
+	}
+	return st.inOrder(), true
+}
+
+func (st *stream) inOrder() *response {
 	for _, s := range st.sessions {
 		if !s.adding() {
 			continue

@@ -44,9 +44,18 @@ type subscriptions struct {
 	named map[string]*nameSub // by key
 	// params are those of the locators, and how many subscriptions have them.
 	params map[string]int
-	wild   *setSub // nil without a wildcard
-	// pending are the names of which there may be something to tell.
-	pending []*nameSub
+	wild   *setSub            // nil without a wildcard
+	globs  map[string]*setSub // by key, as the client spells them
+	byGlob map[string]*setSub // the same, by key of the canonical name
+	// pending are the names of which there may be something to tell, pendingSets the
+	// sets.
+	pending     []*nameSub
+	pendingSets []*setSub
+	// moving have come upon redirects. leave, if not nil, is called for a set that
+	// moves, before it does.
+	moving []follower
+	leave  func(*setSub)
+	sotw   bool
 	// rejection is the last NACK's words.
 	rejection string
 }
@@ -65,23 +74,32 @@ func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
 	return key, err
 }
 
-// subscribe begins a subscription to a name, or begins it anew: the client may
-// have forgotten what it was told.
-func (s *subscriptions) subscribe(a asked) *nameSub {
+// subscribe begins a subscription to a name or to a glob, or begins it anew: the
+// client may have forgotten what it was told. It returns one or the other.
+func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
+	if set := s.globs[a.key()]; set != nil {
+		set.again()
+		return nil, set
+	}
 	if sub := s.named[a.key()]; sub != nil {
 		sub.told, sub.errTold = toldNothing, 0
 		sub.moveToPending()
-		return sub
+		return sub, nil
 	}
+	key, err := s.lookUp(a)
+	if err == nil && key.IsSet() {
+		return nil, s.subscribeGlob(a, key)
+	}
+	return s.subscribeName(a, key, err), nil
+}
+
+func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
 	sub := &nameSub{subs: s, key: a.key()}
 	if a.locator {
 		sub.rare = &rareSub{asked: a}
-		if s.params == nil {
-			s.params = map[string]int{}
-		}
-		s.params[a.params]++
 	}
-	if key, err := s.lookUp(a); err != nil {
+	s.countParams(a, 1)
+	if err != nil {
 		sub.rare = &rareSub{asked: a, err: asError(err)}
 	} else {
 		var withheld *cache.Resource
@@ -96,6 +114,19 @@ func (s *subscriptions) subscribe(a asked) *nameSub {
 	s.named[sub.key] = sub
 	sub.moveToPending()
 	return sub
+}
+
+// countParams counts the subscriptions with the same dynamic parameters.
+func (s *subscriptions) countParams(a asked, n int) {
+	if !a.locator {
+		return
+	}
+	if s.params == nil {
+		s.params = map[string]int{}
+	}
+	if s.params[a.params] += n; s.params[a.params] == 0 {
+		delete(s.params, a.params)
+	}
 }
 
 func (s *subscriptions) parameters() map[string]int { return s.params }
@@ -122,9 +153,7 @@ func (s *subscriptions) unsubscribe(key string) bool {
 	}
 	delete(s.named, key)
 	if sub.byLocator() {
-		if s.params[sub.rare.params]--; s.params[sub.rare.params] == 0 {
-			delete(s.params, sub.rare.params)
-		}
+		s.countParams(sub.rare.asked, -1)
 	}
 	s.end(sub)
 	if len(s.pending) > 2*len(s.named)+minCompact {
@@ -144,37 +173,17 @@ func (s *subscriptions) end(sub *nameSub) {
 	}
 }
 
-// subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
-func (s *subscriptions) subscribeWildcard(a asked) {
-	if w := s.wild; w != nil && w.set != nil && w.asked == a {
-		w.set.Restart(&w.SetWatch)
-		w.fresh, w.pending, w.errTold = true, true, false
-		return
-	}
-	s.unsubscribeWildcard()
-	s.wild = &setSub{subs: s, asked: a, fresh: true, pending: true}
-	if key, err := s.lookUp(a); err != nil {
-		s.wild.err = asError(err)
-	} else {
-		s.wild.set = s.topics.WatchSet(key, s.wild)
-	}
-}
-
-func (s *subscriptions) unsubscribeWildcard() {
-	if s.wild != nil && s.wild.set != nil {
-		s.topics.Unwatch(s.wild)
-	}
-	s.wild = nil
-}
-
-func (s *subscriptions) subscribed() int { return len(s.named) }
+func (s *subscriptions) subscribed() int { return len(s.named) + len(s.globs) }
 
 // close ends all subscriptions.
 func (s *subscriptions) close() {
 	for _, sub := range s.named {
 		s.end(sub)
 	}
-	s.unsubscribeWildcard()
+	for set := range s.sets() {
+		s.endSet(set)
+	}
+	s.wild, s.byGlob = nil, nil
 }
 
 // takePending calls f for each name of which there may be something to tell,
@@ -196,18 +205,11 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 
 // describe tells an operator what the client has subscribed to.
 func (s *subscriptions) describe() TypeStatus {
-	t := TypeStatus{TypeURL: s.typeURL, Subscriptions: len(s.named), LastRejection: s.rejection}
+	t := TypeStatus{TypeURL: s.typeURL, Subscriptions: s.subscribed(), LastRejection: s.rejection}
 	if s.wild != nil {
 		t.Subscriptions++
 	}
 	return t
-}
-
-// covering is the subscription to a name that the wildcard gives too.
-func (s *subscriptions) covering(name string) *nameSub {
-	a := s.wild.asked
-	a.name = name
-	return s.named[a.key()]
 }
 
 // mark stands for what a client is told of a resource: if it is the same again,
@@ -232,14 +234,6 @@ func markError(err *cache.Error) uint32 {
 		return 0
 	}
 	return uint32(xxhash.Sum64String(err.Error())) | 1
-}
-
-// wildForm is how the client is told the wildcard's members.
-func (s *subscriptions) wildForm() cache.Form {
-	if s.wild.asked.locator {
-		return s.form | cache.ByLocator
-	}
-	return s.form
 }
 
 // asError puts a name's error in the form in which clients are told.

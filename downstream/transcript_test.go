@@ -25,27 +25,32 @@ import (
 // TestTranscripts plays the transcripts in testdata. Each of them is about one
 // rule, which its first lines name. The directives are:
 //
-//	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N]
+//	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N] [tombstones=N]
 //	  First, if at all: the size at which responses are cut, how many topics are
-//	  kept when nobody watches them, and what clients may cost.
+//	  kept when nobody watches them, what clients may cost, and how many removals
+//	  each glob remembers.
 //
-//	origin [cluster=C] [authority=known] [params=K=V]
+//	origin [cluster=C] [authority=known] [resolved] [params=K=V]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
-//	  to all (of xdstp names). All lines of one type are one update:
-//	    cds a v1 content [only=name | only=wildcard]
+//	  to all (of xdstp names); or what the relay makes of what an authority says.
+//	  All lines of one type are one update:
+//	    cds a v1 content [only=name | only=wildcard | only=glob]
 //	                                  new or changed; "x*300" is a content of 300
 //	                                  bytes, "-" a version that is not given
 //	                                  and any of: ttl=1m; nocache; match=K=V, a
 //	                                  variant for who asks with that; of=NAME, the
 //	                                  resource of which this is an alias
+//	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
+//	  A glob's name in the place of * says that of the glob. Names that are in a glob
+//	  go into that as well.
 //	  It prints which of the clients that were at rest have now something to read.
 //
-//	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)]
+//	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass]
 //
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B",
@@ -93,14 +98,18 @@ type transcript struct {
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	if tr.cache == nil {
-		limit, idle := DefaultMaxResponseBytes, 1000
+		limit, idle, tombstones := DefaultMaxResponseBytes, 1000, 100
 		if d.Cmd == "relay" {
 			d.MaybeScanArgs(t, "limit", &limit)
 			d.MaybeScanArgs(t, "idle", &idle)
+			d.MaybeScanArgs(t, "tombstones", &tombstones)
 			d.MaybeScanArgs(t, "subscriptions", &tr.limits.Subscriptions)
 			d.MaybeScanArgs(t, "name-bytes", &tr.limits.NameBytes)
 		}
-		tr.cache = newTestCache(tr.feeder, idle)
+		tr.cache = cache.New(tr.feeder, cache.Options{
+			Linger: time.Hour, IdleEntries: idle,
+			Tombstones: cache.Tombstones{TTL: time.Hour, Limit: tombstones},
+		})
 		tr.server, tr.log = newTestServer(tr.cache, limit)
 	}
 	var out []string
@@ -118,7 +127,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
-		c.st.limits = tr.limits
+		c.st.limits, c.st.passes = tr.limits, d.HasArg("pass")
 		tr.clients[d.CmdArgs[0].Key] = c
 	case "request":
 		out = tr.request(t, d)
@@ -280,6 +289,9 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		scope = cache.Scope{Authority: arg}
 	}
 	d.MaybeScanArgs(t, "params", &scope.Params)
+	if d.HasArg("resolved") {
+		scope.Derived = cache.Resolved
+	}
 	asleep := map[string]bool{}
 	for name, c := range tr.clients {
 		asleep[name] = !c.woken
@@ -314,13 +326,22 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 // originLine adds one line to an update.
 func originLine(t *testing.T, u *cache.Update, words []string) {
 	t.Helper()
-	set := func() *cache.SetUpdate {
-		if u.Sets == nil {
-			u.Sets = []cache.SetUpdate{{Name: cache.Wildcard}}
-		}
-		return &u.Sets[0]
-	}
 	name := words[0]
+	setName := cache.Wildcard
+	if bare := strings.TrimLeft(name, "!-"); !u.Scope.OldStyle && urn.IsName(bare) {
+		setName = globOf(memberKey(bare))
+		if memberKey(bare) == setName { // what is said is said of the glob
+			name = strings.TrimSuffix(name, bare) + cache.Wildcard
+		}
+	}
+	set := func() *cache.SetUpdate {
+		i := slices.IndexFunc(u.Sets, func(s cache.SetUpdate) bool { return s.Name == setName })
+		if i < 0 {
+			i = len(u.Sets)
+			u.Sets = append(u.Sets, cache.SetUpdate{Name: setName})
+		}
+		return &u.Sets[i]
+	}
 	why := func() *cache.Error {
 		var code codes.Code
 		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {
@@ -329,7 +350,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		return &cache.Error{Code: code, Message: strings.Join(words[2:], " ")}
 	}
 	change := cache.Change{Name: name}
-	inEntry, inSet := true, u.Scope.OldStyle
+	inEntry, inSet := true, u.Scope.OldStyle || urn.IsName(strings.TrimLeft(name, "!-"))
 	switch {
 	case name == cache.Wildcard:
 		set().Full = slices.Contains(words, "full")
@@ -365,7 +386,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		for _, word := range words[3:] {
 			switch key, value, _ := strings.Cut(word, "="); key {
 			case "only":
-				inEntry, inSet = value == "name", value == "wildcard"
+				inEntry, inSet = value == "name", value != "name"
 			case "ttl":
 				ttl, err := time.ParseDuration(value)
 				if err != nil {
@@ -381,6 +402,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 			}
 		}
 		spec.Value = encodeContent(spec.Name, content)
+		if target, ok := strings.CutPrefix(content, "to="); ok {
+			spec.TypeURL, spec.Redirect, spec.Value = cache.LocatorTypeURL, target, encodeLocator(t, target)
+		}
 		change.Resource = cache.NewResource(spec)
 		if spec.Name != name {
 			change.Resource = change.Resource.Aliased()
@@ -402,6 +426,24 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		}
 		set().Changes = append(set().Changes, change)
 	}
+}
+
+// encodeLocator encodes a redirect's value.
+func encodeLocator(t *testing.T, target string) []byte {
+	t.Helper()
+	u, err := urn.ParseURL(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locator, err := u.Proto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := proto.Marshal(locator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // encodeConstraints encodes those for who asks with a parameter K=V.

@@ -260,9 +260,11 @@ func (s *Stream) part(c *call) {
 		case <-timer.C:
 			return
 		case <-s.wake:
+			s.mu.Lock()
 			s.inbox.Lock()
-			wanted := len(s.inbox.notes) > 0
+			wanted := len(s.inbox.notes) > 0 || s.wanted()
 			s.inbox.Unlock()
+			s.mu.Unlock()
 			if wanted {
 				return
 			}

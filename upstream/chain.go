@@ -42,6 +42,9 @@ func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
 		return ctx
 	}
 	announced := s.opts.Chain.Chain()
+	if s.announce != nil {
+		announced, s.announce = *s.announce, nil
+	}
 	c.relays = announced.IDs
 	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String())
 }
@@ -55,7 +58,8 @@ func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Dura
 	if wait := chainInterval - now.Sub(s.rechained); wait > 0 {
 		return false, wait
 	}
-	s.rechained = now
+	// In a circle the end of this stream ends those that made the relays known.
+	s.rechained, s.announce = now, new(s.opts.Chain.Chain())
 	s.own.Log(s.ctx, slog.LevelDebug, "opening a new stream, to announce other relays", "announced", c.relays)
 	return true, 0
 }

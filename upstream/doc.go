@@ -51,7 +51,12 @@
 //     resumes in just that moment is told as removed what comes a moment later.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
-//     So does a name that a wildcard has already given.
+//     So does a name that a wildcard has already given, until it is answered itself.
+//   - Names of a type of which a wildcard is wanted are asked for on a second stream.
+//     `*` together with names is in the document, but what a name is given could not
+//     be told from the wildcard's members in delta, and SotW ones
+//     (go-control-plane's snapshots) take `*` for one more name. Between the two
+//     streams there is no order. See beside.go.
 //   - A stream that has brought a response may end without anybody being told. Only
 //     if the next one brings none are those who wait told why. gRFC A57: "Handling
 //     ADS Stream Termination".
@@ -64,10 +69,6 @@
 //   - Delta: a resource that came without a version is listed under the hash that
 //     stands in for it. No control plane knows that version, so it sends the
 //     resource again, but many (Istio) look at the names, to tell what is gone.
-//   - SotW: as long as a wildcard is wanted, it alone is asked for, in the old form,
-//     and names are answered from its set. `*` together with names is in the
-//     document, but the snapshots of go-control-plane take it for one more name,
-//     and send the names as if they were everything.
 //   - SotW: the version of an old stream is only shown if all that is wanted was
 //     known on it. Otherwise the control plane might take what is new for known.
 //   - SotW: a name that was added later on a stream may be missing from a full

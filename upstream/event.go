@@ -26,9 +26,10 @@ const (
 // Event is what has become of a control plane.
 type Event struct {
 	Kind EventKind
-	// TypeURL is that of a stream for one type. Events of [Streams] as a whole have
-	// none.
+	// TypeURL is that of a stream for one type, and Beside is set of one for names
+	// beside a wildcard. Events of all streams as a whole have neither.
 	TypeURL string
+	Beside  bool
 	// Reason is why, if it is Lost or Failed.
 	Reason string
 }
@@ -47,7 +48,11 @@ func mergeEvents(watch func(Event)) func(Event) {
 		return nil
 	}
 	var mu sync.Mutex
-	last := map[string]EventKind{} // by type URL
+	type stream struct {
+		typeURL string
+		beside  bool
+	}
+	last := map[stream]EventKind{}
 	all := func(fits func(EventKind) bool) bool {
 		for _, kind := range last {
 			if !fits(kind) {
@@ -59,7 +64,8 @@ func mergeEvents(watch func(Event)) func(Event) {
 	return func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		last[e.TypeURL] = e.Kind
+		of := stream{e.TypeURL, e.Beside}
+		last[of] = e.Kind
 		tell := true
 		switch e.Kind {
 		case Lost:
@@ -67,7 +73,7 @@ func mergeEvents(watch func(Event)) func(Event) {
 		case Failed:
 			tell = all(func(k EventKind) bool { return k == Failed })
 		case Ended:
-			delete(last, e.TypeURL)
+			delete(last, of)
 			tell = len(last) == 0
 		}
 		if tell {

@@ -29,6 +29,10 @@ type model struct {
 	subs    *subscriptions
 	session session // nil without a stream
 	now     time.Time
+	// tell takes what the cache is told: apply, if there is one stream only.
+	tell func(...cache.Update)
+	// attached, if not nil, is called when session has changed.
+	attached func()
 
 	// What the cache would have.
 	entries map[string]string            // of the names that were started: text, "absent", "failed" or "requested"
@@ -43,6 +47,7 @@ type model struct {
 	pause time.Duration
 
 	world    map[string]string
+	hidden   map[string]bool // what a wildcard does not give
 	up, down []proto.Message // under way
 	server   modelServer
 }
@@ -62,7 +67,7 @@ func TestCacheHasWhatTheControlPlaneHas(t *testing.T) {
 		for _, form := range []*form{deltaForm, sotwForm} {
 			t.Run(fmt.Sprint(typ, "/", form.name), func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
-					newModel(t, typ, form, []string{"always", "a", "b", "c"}, cache.Wildcard).run(rt)
+					newModel(t, typ, form, modelNames, cache.Wildcard).run(rt)
 				})
 			})
 		}
@@ -89,14 +94,18 @@ func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
 	}
 }
 
+var modelNames = []string{"always", "a", "b", "c"}
+
 func newModel(t *testing.T, typ string, form *form, names []string, sets ...string) *model {
-	return &model{
+	m := &model{
 		T: t, typ: typ, form: form, now: t0,
 		subs:    newSubscriptions(cache.Scope{}, typeURLs[typ]),
 		entries: map[string]string{}, sets: map[string]map[string]string{},
 		names: names, setNames: sets, pause: time.Second,
 		world: map[string]string{names[0]: "0"},
 	}
+	m.tell = m.apply
+	return m
 }
 
 // of returns what of the world is in a set.
@@ -272,6 +281,18 @@ func (m *model) applyOne(u cache.Update) {
 func (m *model) lost() {
 	m.session, m.up, m.down = nil, nil, nil
 	m.subs.lost()
+	m.attach()
+}
+
+func (m *model) attach() {
+	if m.attached != nil {
+		m.attached()
+	}
+}
+
+// gives says whether the control plane gives what is subscribed to a name.
+func (m *model) gives(name string) bool {
+	return m.covered(name) || m.server.names[name]
 }
 
 // send is the client's sender: it opens a stream if there is none.
@@ -284,9 +305,10 @@ func (m *model) send() {
 	if m.session == nil {
 		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
 		m.session = m.form.session(alone(m.subs))
+		m.attach()
 	}
-	m.apply(m.subs.expire(m.now))
-	m.apply(m.session.conclude(m.now, defaultResponseTimeout)...)
+	m.tell(m.subs.expire(m.now))
+	m.tell(m.session.conclude(m.now, defaultResponseTimeout)...)
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
 
@@ -308,7 +330,7 @@ func (m *model) deliver() {
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}
-	m.apply(updates...)
+	m.tell(updates...)
 }
 
 // serve gives the server the next request.
@@ -387,7 +409,7 @@ func (m *model) serve() {
 // covered says whether a set that is subscribed to has a name.
 func (m *model) covered(name string) bool {
 	glob, _ := urn.GlobOf(name)
-	return m.server.wildcard || m.server.globs[glob]
+	return m.server.wildcard && !m.hidden[name] || m.server.globs[glob]
 }
 
 func (m *model) worldVersion() string { return fmt.Sprint(m.world) }
@@ -404,7 +426,7 @@ func (m *model) push(again map[string]bool) {
 	s.nonce++
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce)}
 	for _, n := range m.names {
-		if !m.covered(n) && !s.names[n] {
+		if !m.gives(n) {
 			if again[n] {
 				resp.RemovedResources = append(resp.RemovedResources, n)
 			}
@@ -444,7 +466,7 @@ func (m *model) pushSotW() {
 		TypeUrl: typeURLs[m.typ], Nonce: fmt.Sprint(s.nonce), VersionInfo: m.worldVersion(),
 	}
 	for _, n := range m.names {
-		if text, ok := m.world[n]; ok && (s.wildcard || s.names[n]) {
+		if text, ok := m.world[n]; ok && m.gives(n) {
 			resp.Resources = append(resp.Resources, &anypb.Any{TypeUrl: typeURLs[m.typ], Value: value(m.T, m.typ, n, text)})
 		}
 	}

@@ -135,6 +135,16 @@ func (s *subscriptions) member(key string) *cache.Resource {
 	return nil
 }
 
+// refusal returns why a name could not be had, as was said of a set.
+func (s *subscriptions) refusal(key string) *cache.Error {
+	for c := range s.sets(key) {
+		if err := c.refused[key]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // allMembers returns those of all sets. It is not to be changed.
 func (s *subscriptions) allMembers() map[string]*cache.Resource {
 	if len(s.globs) == 0 {

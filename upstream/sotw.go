@@ -13,13 +13,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// sotwSession is the client's side of one type on a SotW stream.
-//
-// As long as the wildcard is wanted it is asked for alone, in the old form, and
-// names are answered from its set: a response to it is the whole state. By the
-// document `*` could be asked for together with names, but control planes that
-// take it for a name among others (go-control-plane's snapshots) would answer
-// with the names alone, and that would be taken for the whole state.
+// sotwSession is the client's side of one type on a SotW stream: of the wildcard,
+// in the old form, whose responses are the whole state, or of names. Both at once
+// are on two streams.
 //
 // Each set of dynamic parameters has that for itself: a request has the names of
 // who has none, and locators of all others. Where there are locators, a wildcard

@@ -6,6 +6,8 @@ import "time"
 type Status struct {
 	// TypeURL is the stream's type, empty for an aggregated one.
 	TypeURL string
+	// Beside says that it is for names of types of which a wildcard is wanted, too.
+	Beside bool
 	// Connected says whether a stream to the control plane is open.
 	Connected bool
 	// Since is when that became so.
@@ -45,8 +47,22 @@ func (s *Stream) Status() Status {
 	return st
 }
 
-// Statuses returns the status of the only stream, as [Streams] does of several.
-func (s *Stream) Statuses() []Status { return []Status{s.Status()} }
+// Statuses returns the status of the stream, and of the one for names beside a
+// wildcard if that is in use. It must not be called with the cache locked.
+func (s *Stream) Statuses() []Status {
+	all := []Status{s.Status()}
+	s.mu.Lock()
+	b := s.beside.stream
+	s.mu.Unlock()
+	if b != nil {
+		if st := b.Status(); st.inUse() {
+			all = append(all, st)
+		}
+	}
+	return all
+}
+
+func (st *Status) inUse() bool { return st.Connected || st.Subscriptions > 0 }
 
 // setConnected takes note of the beginning or end of a stream. The caller holds
 // mu.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // Sink takes what has become known. It is a [cache.Cache].
@@ -64,6 +65,7 @@ type Stream struct {
 	// down is why nothing can be had, from a failure until a stream is open again.
 	down   *cache.Error
 	status Status
+	beside beside
 
 	// Of the goroutine.
 	backoff backoff
@@ -71,7 +73,8 @@ type Stream struct {
 	renewed time.Time // when a new stream was last opened because it was needed
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
-	logged    string // the last reason that was logged since a response came
+	announce  *chain.Chain // what the next one is to announce, nil for what there is
+	logged    string       // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh, Stop or Restate.
@@ -88,11 +91,15 @@ type feed struct {
 	lastNack string  // that was logged
 }
 
+// begun says whether the control plane has had a request on the present stream.
+func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
+
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
 // share it; node is how the stream announces itself and must not be changed any
 // more. Close ends it.
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	o.Watch = mergeEvents(o.Watch)
 	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
 }
 
@@ -144,6 +151,14 @@ func (s *Stream) Done() <-chan struct{} { return s.done }
 // Leave waits until the control plane has been told that nothing is wanted any
 // more, but not for long. It is for the time between the last Stop and Close.
 func (s *Stream) Leave() {
+	s.mu.Lock()
+	b := s.beside.stream
+	s.mu.Unlock()
+	if b != nil {
+		left := make(chan struct{})
+		go func() { defer close(left); b.Leave() }()
+		defer func() { <-left }()
+	}
 	patience := time.NewTimer(2 * parting)
 	defer patience.Stop()
 	for {
@@ -184,6 +199,9 @@ func (s *Stream) run() {
 	for s.await() {
 		s.ended(s.serve())
 	}
+	if b := s.beside.stream; b != nil {
+		<-b.done
+	}
 }
 
 // await returns when a stream is to be opened, or false if none is any more.
@@ -216,14 +234,15 @@ func (s *Stream) takeNotes() (wanted bool) {
 	notes := s.inbox.notes
 	s.inbox.notes = nil
 	s.inbox.Unlock()
-	if !s.wanted() && !time.Now().Before(s.retryAt) {
-		s.down = nil // long ago
-	}
+	s.forgive()
 	updates := map[*subscriptions]*cache.Update{}
-	restate := false
+	restate, aside := false, sideways{s: s}
 	for _, n := range notes {
 		if n.restate {
 			restate = true
+			continue
+		}
+		if aside.take(n) {
 			continue
 		}
 		f := s.feed(n.key.TypeURL)
@@ -249,6 +268,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 	if restate {
 		s.restateAll()
 	}
+	aside.done(restate)
 	if !s.live {
 		for _, f := range s.sorted() {
 			s.apply(f.sets.expire(time.Now())...)
@@ -256,6 +276,14 @@ func (s *Stream) takeNotes() (wanted bool) {
 		}
 	}
 	return s.wanted()
+}
+
+// forgive forgets why nothing could be had, if that was long ago. The caller holds
+// mu.
+func (s *Stream) forgive() {
+	if !s.wanted() && !time.Now().Before(s.retryAt) {
+		s.down = nil
+	}
 }
 
 // untilDue returns in what time something comes about by time alone, or a long
@@ -309,6 +337,7 @@ func (s *Stream) wanted() bool {
 // apply tells the cache. The caller holds mu.
 func (s *Stream) apply(updates ...cache.Update) {
 	for _, u := range updates {
+		u = s.beside.others(u)
 		if len(u.Changes)+len(u.Sets) > 0 {
 			s.sink.Apply(u)
 		}

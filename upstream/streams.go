@@ -159,8 +159,10 @@ func (s *Streams) all() []*Stream {
 func (s *Streams) Statuses() []Status {
 	var all []Status
 	for _, st := range s.all() {
-		if status := st.Status(); status.Connected || status.Subscriptions > 0 {
-			all = append(all, status)
+		for _, status := range st.Statuses() {
+			if status.inUse() {
+				all = append(all, status)
+			}
 		}
 	}
 	return append(all, s.refused.statuses()...)

@@ -157,10 +157,8 @@ func (s *subscriptions) know(sub *subscription) {
 		sub.answered, sub.answer = true, cache.Change{Name: sub.name, Resource: r}
 		return
 	}
-	for c := range s.sets(sub.name) {
-		if err := c.refused[sub.name]; err != nil {
-			sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: sub.name, Err: err}
-		}
+	if err := s.refusal(sub.name); err != nil {
+		sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: sub.name, Err: err}
 	}
 }
 

@@ -12,6 +12,13 @@ const (
 	entryDirective = "entry"
 )
 
+// EntryCharacters says of what an entry's name may be made.
+const EntryCharacters = "one or more of [a-zA-Z0-9_-./~:]"
+
+// IsEntry says whether a list collection's entry may have that name.
+// TP1: "List collections with inlining".
+func IsEntry(name string) bool { return name != "" && inEntry.hasAll(name) }
+
 // directives checks and prints what follows the '#'.
 // TP1: "URI-based xDS resource names".
 func (p *printer) directives(fragment span) error {
@@ -72,9 +79,9 @@ func (p *printer) directive(name string, value span) (string, error) {
 		return "", badEscape(p.name, span{value.text[bad:], value.at + bad})
 	}
 	if name == entryDirective {
-		if text == "" || !inEntry.hasAll(text) {
+		if !IsEntry(text) {
 			return "", &Error{Name: p.name, Offset: value.at, Part: value.text,
-				Problem: "bad entry name", Want: "one or more of [a-zA-Z0-9_-./~:]"}
+				Problem: "bad entry name", Want: EntryCharacters}
 		}
 		return text, nil
 	}
@@ -100,4 +107,28 @@ func (p *parts) directive(name string) (value string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Map returns the URL with other names in the place of its own and those of its
+// alternatives: what f makes of each.
+func (u URL) Map(f func(Key) Key) URL {
+	name := f(u.key).Name
+	alt, hasAlt := u.Alt()
+	entry, hasEntry := u.Entry()
+	sep := "#"
+	if hasAlt {
+		name += sep + altDirective + "=" + string(escape(nil, alt.Map(f).name, inDirective))
+		sep = ","
+	}
+	if hasEntry {
+		name += sep + entryDirective + "=" + entry
+	}
+	if name == u.name {
+		return u
+	}
+	mapped, err := ParseURL(name)
+	if err != nil {
+		return u // f made something that is no name
+	}
+	return mapped
 }

@@ -179,3 +179,23 @@ func BenchmarkParseURL(b *testing.B) {
 		}
 	}
 }
+
+func TestMapReplacesAllNames(t *testing.T) {
+	short := func(k Key) Key { return k.WithParams(func(string) bool { return false }) }
+	for _, c := range []struct{ url, want string }{
+		{"xdstp://a/T/x?y=1", "xdstp://a/T/x"},
+		{"xdstp://a/T/x", "xdstp://a/T/x"},
+		{"xdstp://a/TCollection/x?y=1#entry=e", "xdstp://a/TCollection/x#entry=e"},
+		{
+			"xdstp://a/TCollection/x?y=1#alt=xdstp://b/TCollection/x?y=2%23entry=f%2Calt=xdstp://c/T/z?y=3,entry=e",
+			"xdstp://a/TCollection/x#alt=xdstp://b/TCollection/x%23alt=xdstp://c/T/z%2Centry=f,entry=e",
+		},
+	} {
+		if got := mustURL(t, c.url).Map(short).String(); got != c.want {
+			t.Errorf("%s becomes %s, want %s", c.url, got, c.want)
+		}
+		if u := mustURL(t, c.url); u.Map(func(k Key) Key { return k }) != u {
+			t.Errorf("%s becomes another although its names stay", c.url)
+		}
+	}
+}

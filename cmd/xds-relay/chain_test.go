@@ -188,7 +188,7 @@ func TestACircleThatIsGoneIsForgotten(t *testing.T) {
 		n.rewire("b", "plane")
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		n.plane.respond(t, "rds", "", "", true, "route@1=one")
+		n.plane.respond(t, "rds", "", "", n.plane.all(), "route@1=one")
 		if got := told(c, 0); !strings.Contains(got, "[route@1=one]") {
 			t.Errorf("got %q", got)
 		}
@@ -205,7 +205,7 @@ func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 				defer n.close()
 				c := n.client("edge", "sotw", "client")
 				n.ask(c, name)
-				n.plane.respond(t, "rds", "", "", false, name+"@1=one")
+				n.plane.respond(t, "rds", "", "", n.plane.newest(), name+"@1=one")
 				if got := told(c, 0); !strings.Contains(got, name+"=one") {
 					t.Errorf("the client is told %q", got)
 				}
@@ -225,7 +225,7 @@ func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 		defer n.close()
 		direct := n.client("hub", "delta", "direct")
 		n.ask(direct, "r")
-		n.plane.respond(t, "rds", "", "", false, "r@1=one")
+		n.plane.respond(t, "rds", "", "", n.plane.newest(), "r@1=one")
 		want := []string{"*"}
 		streams := func(more ...string) {
 			t.Helper()
@@ -298,7 +298,7 @@ authorities:
 			n.ask(c, fmt.Sprintf(name, "a"), fmt.Sprintf(name, "b"))
 		}
 		for authority, p := range planes {
-			p.respond(t, "rds", "", "", true, fmt.Sprintf(name, authority)+"@1=of-"+authority)
+			p.respond(t, "rds", "", "", p.all(), fmt.Sprintf(name, authority)+"@1=of-"+authority)
 		}
 		for _, c := range n.clients {
 			if got := told(c, time.Minute); strings.Count(got, "@1=of-") != 2 || strings.Contains(got, "circle") {

@@ -27,11 +27,11 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE]]",
 		Short: "Say what is wrong with a configuration, or what it does",
 		Long: `Say all that is wrong with a configuration, with the files and directories that
-it names; or, if nothing is, what each authority and each rule for old-style
-names does. Nothing is connected to.
+it names; or, if nothing is, what each authority, each rule for old-style
+names and each view does. Nothing is connected to.
 
-With --name, say which authority, partition and source that name gets when the
-client with the given Node asks for it.
+With --name, say which view, or which authority, partition and source, that name
+gets when the client with the given Node asks for it.
 
 Exit status: 0 if all is well, 1 if the configuration cannot be used or the name
 not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
@@ -129,13 +129,15 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	steps, err := authority.New(cfg).Explain(node, typeURL, f.name)
+	router := authority.New(cfg)
+	steps, err := router.Explain(node, typeURL, f.name)
 	fmt.Fprint(stdout, steps)
 	if err != nil {
 		fmt.Fprintf(stderr, "not served: %v\n", err)
 		return &exitError{status: statusNotAll}
 	}
-	if f.name != cache.Wildcard {
+	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(node))
+	if f.name != cache.Wildcard && !viewed {
 		fmt.Fprintf(stdout, "asked for as %s %s\n", client.TypeWord(typeURL), f.name)
 	}
 	return nil

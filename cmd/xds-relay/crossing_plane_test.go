@@ -35,6 +35,10 @@ type scriptedPlane struct {
 	lis     *bufconn.Listener
 	streams []*planeStream // those that are open, the newest last
 	events  []planeEvent
+	// wildcards are the types of which one was asked for, beside the streams that
+	// began with names of such a type, or false of one that did not.
+	wildcards map[string]bool
+	beside    map[int]bool
 	// before is how many names the last SotW request had that was taken.
 	before map[eventKey]int
 	opened int      // streams
@@ -44,8 +48,9 @@ type scriptedPlane struct {
 
 // planeStream is a stream that the relay has opened.
 type planeStream struct {
-	send func(proto.Message) error
-	end  chan error
+	number int
+	send   func(proto.Message) error
+	end    chan error
 }
 
 // planeEvent is a request, or something else that happened.
@@ -57,7 +62,7 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{form: form, before: map[eventKey]int{}}
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, beside: map[int]bool{}}
 	p.up()
 	return p
 }
@@ -117,6 +122,7 @@ func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func()
 	p.opened++
 	p.behind = append(p.behind, strings.Join(metadata.ValueFromIncomingContext(stream.Context(), chain.Header), "|"))
 	number := p.opened
+	st.number = number
 	p.mu.Unlock()
 	note := func(e planeEvent) {
 		e.stream = number
@@ -156,28 +162,47 @@ func (p *scriptedPlane) chains() []string {
 	return slices.Clone(p.behind)
 }
 
-func (p *scriptedPlane) endStream() {
+// open returns the newest stream that is open, of those beside another or of the
+// rest. It may be nil.
+func (p *scriptedPlane) open(beside bool) *planeStream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.streams[len(p.streams)-1].end <- status.Error(codes.Unavailable, "going to another replica")
+	for _, st := range slices.Backward(p.streams) {
+		if len(p.streams) == 1 || p.beside[st.number] == beside {
+			return st
+		}
+	}
+	return nil
 }
 
-// respond sends a response of the lines of a directive, on the newest stream or on
-// all that are open.
-func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, all bool, lines string) {
+func (p *scriptedPlane) endStream(beside bool) {
+	p.open(beside).end <- status.Error(codes.Unavailable, "going to another replica")
+}
+
+// all returns the streams that are open.
+func (p *scriptedPlane) all() []*planeStream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.streams)
+}
+
+// newest returns the newest of them, as the only one.
+func (p *scriptedPlane) newest() []*planeStream {
+	all := p.all()
+	return all[max(0, len(all)-1):]
+}
+
+// respond sends a response of the lines of a directive, on each of the streams.
+func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, streams []*planeStream, lines string) {
 	t.Helper()
 	p.mu.Lock()
 	if nonce == "" {
 		nonce = string(rune('A' + p.nonces))
 		p.nonces++
 	}
-	streams := slices.Clone(p.streams)
 	p.mu.Unlock()
-	if len(streams) == 0 {
+	if len(streams) == 0 || streams[0] == nil {
 		t.Fatal("there is no stream to respond on")
-	}
-	if !all {
-		streams = streams[len(streams)-1:]
 	}
 	typeURL := typeURLOf(t, typ)
 	delta := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, SystemVersionInfo: version}
@@ -237,7 +262,13 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, all bo
 func (p *scriptedPlane) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	slices.SortStableFunc(p.events, func(a, b planeEvent) int { return a.stream - b.stream })
+	p.tell()
+	slices.SortStableFunc(p.events, func(a, b planeEvent) int {
+		if p.beside[a.stream] != p.beside[b.stream] {
+			return map[bool]int{true: 1, false: -1}[p.beside[a.stream]]
+		}
+		return a.stream - b.stream
+	})
 	var merged []planeEvent
 	for _, e := range p.events {
 		n := len(merged)
@@ -262,9 +293,46 @@ func (p *scriptedPlane) take() []string {
 		case e.sotw != nil:
 			what = describeSotWRequest(e.sotw)
 		}
-		out = append(out, "control plane <- "+what)
+		who := "control plane <- "
+		if p.beside[e.stream] {
+			who = "control plane, beside <- "
+		}
+		out = append(out, who+what)
 	}
 	return out
+}
+
+// tell tells the streams apart: one that begins with names of a type, of which a
+// wildcard was asked for on another, is beside that. The caller holds mu.
+func (p *scriptedPlane) tell() {
+	for _, e := range p.events {
+		if typeURL, names := e.asks(); typeURL != "" && !names {
+			p.wildcards[typeURL] = true
+		}
+	}
+	for _, e := range p.events {
+		if typeURL, names := e.asks(); typeURL != "" {
+			if _, told := p.beside[e.stream]; !told {
+				p.beside[e.stream] = names && p.wildcards[typeURL]
+			}
+		}
+	}
+}
+
+// asks returns the type that a request subscribes to, and whether by names.
+func (e *planeEvent) asks() (typeURL string, names bool) {
+	var list []string
+	var locators []*discoveryv3.ResourceLocator
+	switch {
+	case e.delta != nil && e.delta.GetResponseNonce() == "" && len(e.delta.GetResourceNamesUnsubscribe()) == 0:
+		typeURL, list, locators = e.delta.GetTypeUrl(), e.delta.GetResourceNamesSubscribe(), e.delta.GetResourceLocatorsSubscribe()
+	case e.sotw != nil:
+		typeURL, list, locators = e.sotw.GetTypeUrl(), e.sotw.GetResourceNames(), e.sotw.GetResourceLocators()
+	}
+	for _, l := range locators {
+		list = append(list, l.GetName())
+	}
+	return typeURL, len(list) > 0 && !slices.Contains(list, "*")
 }
 
 // takesDelta makes one request of two that only add or drop names, and says

@@ -22,9 +22,10 @@ import (
 // which its first lines name, and shows everything that anybody received, so
 // that no output means that nobody said anything. The directives are:
 //
-//	respond TYPE [version=V] [nonce=N] [all]
-//	  One response of the control plane, on its newest stream, or on all that are
-//	  open. Nonces are A, B, C, ... unless given. Its lines are
+//	respond TYPE [version=V] [nonce=N] [all | beside]
+//	  One response of the control plane, on its newest stream, on that for names
+//	  beside a wildcard, or on all that are open. Nonces are A, B, C, ... unless
+//	  given. Its lines are
 //	    foo@1=one         a resource, its version (delta only) and its content;
 //	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
 //	                      another type; garbage: no message of its type
@@ -37,8 +38,8 @@ import (
 //	  A name with braces, foo{env=prod}, is that of the variant for who asks with
 //	  that parameter; see crossing_params_test.go.
 //
-//	control-plane ends | down | up
-//	  It ends the stream; it goes, with its connections; it is back.
+//	control-plane ends [beside] | down | up
+//	  It ends that stream; it goes, with its connections; it is back.
 //
 //	connect CLIENT [acks] [service=CDS|EDS] [ttl]
 //	  A client, whose node's id is its name, opens a stream: an aggregated one, or
@@ -128,11 +129,15 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 		var version, nonce string
 		d.MaybeScanArgs(t, "version", &version)
 		d.MaybeScanArgs(t, "nonce", &nonce)
-		c.plane.respond(t, d.CmdArgs[0].Key, version, nonce, d.HasArg("all"), d.Input)
+		on := []*planeStream{c.plane.open(d.HasArg("beside"))}
+		if d.HasArg("all") {
+			on = c.plane.all()
+		}
+		c.plane.respond(t, d.CmdArgs[0].Key, version, nonce, on, d.Input)
 	case "control-plane":
 		switch what := d.CmdArgs[0].Key; what {
 		case "ends":
-			c.plane.endStream()
+			c.plane.endStream(d.HasArg("beside"))
 		case "down":
 			c.plane.down()
 		case "up":

@@ -25,6 +25,8 @@ type feed interface {
 type feeders struct {
 	// open makes a scope's feed. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) feed
+	// derived feeds the topics that are made of others.
+	derived cache.Feeder
 
 	mu    sync.Mutex
 	feeds map[cache.Scope]*scopeFeed
@@ -46,8 +48,8 @@ type scopeNode struct {
 	clients int
 }
 
-// newFeeders makes feeders without open, which is to be set before the first
-// topic is watched.
+// newFeeders makes feeders without open and derived, which are to be set before the
+// first topic is watched.
 func newFeeders() *feeders {
 	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}}
 }
@@ -63,6 +65,10 @@ func fedBy(scope cache.Scope) cache.Scope {
 func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.joinLocked(scope, node)
+}
+
+func (f *feeders) joinLocked(scope cache.Scope, node *corev3.Node) {
 	n := f.nodes[scope]
 	if n == nil {
 		n = &scopeNode{node: node}
@@ -75,6 +81,10 @@ func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
 func (f *feeders) leave(scope cache.Scope) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.leaveLocked(scope)
+}
+
+func (f *feeders) leaveLocked(scope cache.Scope) {
 	n := f.nodes[scope]
 	if n.clients--; n.clients == 0 {
 		delete(f.nodes, scope)
@@ -85,6 +95,10 @@ func (f *feeders) leave(scope cache.Scope) {
 func (f *feeders) Start(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if k.Scope.Derived != "" {
+		f.startDerived(k)
+		return
+	}
 	scope := fedBy(k.Scope)
 	fd := f.feeds[scope]
 	if fd == nil {
@@ -101,6 +115,10 @@ func (f *feeders) Start(k cache.Key) {
 
 // Refresh implements cache.Feeder.
 func (f *feeders) Refresh(k cache.Key) {
+	if k.Scope.Derived != "" {
+		f.derived.Refresh(k)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fd := f.feeds[fedBy(k.Scope)]; fd != nil {
@@ -112,6 +130,10 @@ func (f *feeders) Refresh(k cache.Key) {
 func (f *feeders) Stop(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if k.Scope.Derived != "" {
+		f.stopDerived(k)
+		return
+	}
 	scope := fedBy(k.Scope)
 	fd := f.feeds[scope]
 	if fd == nil {

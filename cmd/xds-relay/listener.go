@@ -36,6 +36,7 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		KeepaliveTimeout: l.Keepalive.Timeout,
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
+		PassRedirects:    l.Redirects == configs.RedirectsPass,
 		Limits:           limitsOf(l),
 	}
 	n := &listener{socket: socket, protocol: l.Protocol}

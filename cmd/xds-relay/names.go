@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -23,6 +24,8 @@ type clientNames struct {
 	feeders *feeders
 	node    *corev3.Node
 	log     *slog.Logger
+	// views says which views are for the client.
+	views authority.ViewMatcher
 	// oldStyle has the scope of old-style names by type URL: it depends on
 	// nothing else, and is worked out once.
 	oldStyle map[string]oldStyleScope
@@ -41,27 +44,44 @@ type oldStyleScope struct {
 
 // Key implements downstream.Names.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
+	if k, ok := n.router.View(typeURL, name, n.views); ok {
+		if n.through.Relay {
+			for _, of := range n.router.ViewSources(k.Scope) {
+				n.join(of)
+			}
+		}
+		return k, nil
+	}
 	if !urn.IsName(name) {
 		scope, err := n.scope(typeURL)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}
-	route, err := n.router.Xdstp(name)
+	k, err := xdstpKey(n.router.Xdstp, typeURL, name, true)
+	if err == nil {
+		n.joinAll(k)
+	}
+	return k, err
+}
+
+// xdstpKey is the key of an xdstp name that is asked for as typeURL: its own type, or
+// with lists that of its members.
+func xdstpKey(route func(string) (authority.Route, error), typeURL, name string, lists bool) (cache.Key, error) {
+	to, err := route(name)
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
-	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
-	if !route.Under(asked) {
+	asked := typeurl.Short(typeURL)
+	if asked != to.Key.Type && !(lists && to.Under(asked)) {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
-			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, route.Key.Type, asked),
+			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked),
 		}
 	}
-	n.join(route.Scope)
-	if asked != route.Key.Type {
+	if asked != to.Key.Type {
 		// A list collection that is asked for under its members' type is the same one.
-		typeURL = strings.TrimSuffix(typeURL, asked) + route.Key.Type
+		typeURL = strings.TrimSuffix(typeURL, asked) + to.Key.Type
 	}
-	return cache.Key{Scope: route.Scope, TypeURL: typeURL, Name: route.Key.Name}, nil
+	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 }
 
 // join has what the scope is asked for announced as the relays' that the client

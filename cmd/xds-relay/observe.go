@@ -44,6 +44,12 @@ func (r *relay) observe() error {
 			one(func() int { return r.cache.Stats().Sets })},
 		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
 			one(func() int { return r.cache.Stats().Idle })},
+		{r.metrics.Counter, "xds_relay.collections.loops", "Loops of redirects that were found.",
+			one(r.derived.Loops)},
+		{r.metrics.Counter, "xds_relay.collections.clashes", "Members that are not seen, because an earlier collection has another of the same name.",
+			one(r.derived.Clashes)},
+		{r.metrics.Counter, "xds_relay.collections.failures", "Collections that could not be had for a set, and entries that could not be used.",
+			one(r.derived.Failures)},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
 			func() []admin.Sample { return byAuthority(r.sources.switches) }},
@@ -170,7 +176,8 @@ type streamView struct {
 	Active        bool      `json:"active"` // and not one that is tried, or stood in for
 	Partition     string    `json:"partition"`
 	OldStyleNames bool      `json:"old_style_names"`
-	Type          string    `json:"type,omitempty"` // of a stream for one type
+	Type          string    `json:"type,omitempty"`   // of a stream for one type
+	Beside        bool      `json:"beside,omitempty"` // for names of types of which a wildcard is wanted, too
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
@@ -212,7 +219,7 @@ func (r *relay) authorities() []authorityView {
 		for _, st := range of {
 			view := streamView{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
-				Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				Beside: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {

@@ -19,6 +19,8 @@ var transcripts = []string{
 	"downstream/testdata/*/*.txt",
 	"upstream/testdata/*.txt",
 	"failover/testdata/*/*.txt",
+	"collections/testdata/*.txt",
+	"collections/testdata/sets/*.txt",
 	"cmd/xds-relay/testdata/crossing/*/*.txt",
 }
 
@@ -57,7 +59,7 @@ func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream", "downstream", "integration"} {
+	for _, folder := range []string{"upstream", "downstream", "cache", "integration"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 )
@@ -30,6 +31,7 @@ type relay struct {
 	cache   *cache.Cache
 	sources *sources
 	feeders *feeders
+	derived *collections.Resolver
 	server  *downstream.Server
 	health  *health.Server
 	admin   *admin.Server
@@ -53,16 +55,22 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 	r := &relay{cfg: cfg, log: log, health: health.NewServer()}
 	router := authority.New(cfg)
 	r.feeders = newFeeders()
-	r.cache = cache.New(r.feeders, cache.Options{Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries})
+	r.cache = cache.New(r.feeders, cache.Options{
+		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries,
+		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
+	})
 	var err error
 	if r.sources, err = newSources(cfg, router, builtIn, r.cache, log); err != nil {
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
+	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Views: viewsOf(cfg), Log: log})
+	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.feeders.derived = r.derived
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
 			router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{},
-			through: through, chains: r.sources.chains,
+			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
 		}
 	}
 	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})
@@ -160,6 +168,7 @@ func (r *relay) close() {
 		_ = r.adminSocket.Close()
 	}
 	r.cache.Close()
+	r.derived.Close()
 	r.feeders.Close()
 	r.sources.Close()
 	if r.metrics != nil {

@@ -1,0 +1,95 @@
+package authority
+
+// Names with directives: what they mean is worked out in the relay, from the names
+// in them. TP1: "URI-based xDS resource names".
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// collection ends the types of list collections, whose entries are of the type
+// before it. TP1: "List".
+const collection = "Collection"
+
+// directives returns the URL of a name that has directives, or into which a client
+// has folded some.
+func directives(name string) (u urn.URL, ok bool, err error) {
+	if !urn.IsName(name) || !strings.Contains(name, "#") && !strings.Contains(name, "%23") {
+		return u, false, nil
+	}
+	u, err = urn.Unfold(name)
+	return u, err != nil || u.String() != u.Key().Name, err
+}
+
+// derived routes a name with directives.
+func (r *Router) derived(name string, u urn.URL) (Route, error) {
+	key := u.Key()
+	if key.Glob {
+		return Route{}, &UnsupportedNameError{Name: name, Feature: "directives on glob collections"}
+	}
+	if !r.anyKnown(u) {
+		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
+	}
+	u = u.Map(r.withPolicies)
+	if entry, ok := u.Entry(); ok {
+		if key.Type, ok = strings.CutSuffix(key.Type, collection); !ok {
+			return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: "entry=" + entry,
+				Problem: "an entry of what is no list collection", Want: "a type that ends in " + collection}
+		}
+	}
+	key.Name = u.String()
+	return Route{Scope: cache.Scope{Authority: key.Authority, Derived: cache.Resolved}, Key: key}, nil
+}
+
+// withPolicies is the key of what an authority is asked for. What lacks a parameter
+// stays as it is, and cannot be had.
+func (r *Router) withPolicies(key urn.Key) urn.Key {
+	i, ok := r.find(key.Authority)
+	if !ok {
+		return key
+	}
+	if asked, err := withPolicy(r.authorities[i].ContextParameters, key.Name, key); err == nil {
+		return asked
+	}
+	return key
+}
+
+// anyKnown says whether the authority of a URL, or of one of its alternatives, is
+// configured.
+func (r *Router) anyKnown(u urn.URL) bool {
+	for more := true; more; u, more = u.Alt() {
+		if _, ok := r.find(u.Key().Authority); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// explainDirectives says what is behind a name with directives.
+func (r *Router) explainDirectives(steps *strings.Builder, u urn.URL) {
+	first := true
+	for more := true; more; u, more = u.Alt() {
+		if first {
+			fmt.Fprintf(steps, "it has directives, which the relay obeys: it is %s\n", whatOf(u))
+		} else {
+			fmt.Fprintf(steps, "or else, where that cannot be had, %s\n", whatOf(u))
+		}
+		first = false
+		if route, err := r.Leaf(u.Key().Name); err != nil {
+			fmt.Fprintf(steps, "which cannot be had here: %v\n", err)
+		} else {
+			r.explainSource(steps, route.Scope)
+		}
+	}
+}
+
+func whatOf(u urn.URL) string {
+	if entry, ok := u.Entry(); ok {
+		return fmt.Sprintf("the entry %s of %s", entry, u.Key().Name)
+	}
+	return u.Key().Name
+}

@@ -1,0 +1,162 @@
+package authority
+
+// This file is which view a client gets for what it asks for.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// viewed is what views are for: a canonical xdstp name, or a type's wildcard.
+type viewed struct{ typeURL, name string }
+
+// viewIndex are the indexes of the views for each of what they are for, in order.
+type viewIndex map[viewed][]int
+
+func newViewIndex(views []configs.View) viewIndex {
+	x := viewIndex{}
+	for i, v := range views {
+		what := viewed{string(v.Match.Type), cache.Wildcard}
+		if !v.Match.Wildcard {
+			what = viewed{name: v.Match.Glob + v.Match.List}
+		}
+		x[what] = append(x[what], i)
+	}
+	return x
+}
+
+// ViewScope is the Scope.Derived of a view's topics.
+func ViewScope(i int) string { return fmt.Sprintf("view/%d", i) }
+
+// ViewMatcher says whether the view with an index is for a client, and gives the
+// error if that could not be told.
+type ViewMatcher func(i int) (bool, error)
+
+// ViewMatcher returns that for a client with this Node (which may be nil). Each
+// view's expression is evaluated at most once. It is not safe for concurrent use.
+func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
+	type answer struct {
+		ok  bool
+		err error
+	}
+	answers := map[int]answer{}
+	return func(i int) (bool, error) {
+		a, known := answers[i]
+		if !known {
+			a.ok, a.err = r.views[i].Matches(node)
+			answers[i] = a
+		}
+		return a.ok, a.err
+	}
+}
+
+// View returns the topic of the first view that is for what a client asks for
+// under typeURL, and for that client; false if there is none. A view whose when
+// cannot be evaluated is for nobody.
+func (r *Router) View(typeURL, name string, matches ViewMatcher) (cache.Key, bool) {
+	k, _, ok := r.view(typeURL, name, matches, func(int, error) {})
+	return k, ok
+}
+
+// view is View. It also returns the index of the view, and tells passed about each
+// view for the same that did not match, and the error if it could not be evaluated.
+func (r *Router) view(typeURL, name string, matches ViewMatcher, passed func(int, error)) (cache.Key, int, bool) {
+	if len(r.viewsOf) == 0 {
+		return cache.Key{}, 0, false
+	}
+	what := viewed{typeURL, name}
+	if name != cache.Wildcard {
+		key, err := urn.KeyOf(name)
+		if err != nil || key.Type == "" || typeURL != "" && key.Type != typeurl.Short(typeURL) {
+			return cache.Key{}, 0, false
+		}
+		what = viewed{name: key.Name}
+	}
+	for _, i := range r.viewsOf[what] {
+		if ok, err := matches(i); !ok {
+			passed(i, err)
+			continue
+		}
+		return cache.Key{Scope: cache.Scope{Derived: ViewScope(i)}, TypeURL: typeURL, Name: what.name}, i, true
+	}
+	return cache.Key{}, 0, false
+}
+
+// ViewSources returns the scopes of a view's collections, and of their alternatives,
+// as far as the configuration names them.
+func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
+	var scopes []cache.Scope
+	for i := range r.views {
+		if ViewScope(i) != view.Derived {
+			continue
+		}
+		for _, collection := range r.views[i].Collections {
+			u, err := urn.ParseURL(collection)
+			for more := err == nil; more; u, more = u.Alt() {
+				if of := (cache.Scope{Authority: u.Key().Authority}); !slices.Contains(scopes, of) {
+					scopes = append(scopes, of)
+				}
+			}
+		}
+	}
+	return scopes
+}
+
+// explainView says which views are for a name and not for the client, and which one
+// is, if there is one.
+func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL, name string) (found bool) {
+	_, i, found := r.view(typeURL, name, r.ViewMatcher(node), func(i int, err error) {
+		when := oneLine(r.views[i].When)
+		if err != nil {
+			fmt.Fprintf(steps, "views[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)
+			return
+		}
+		fmt.Fprintf(steps, "views[%d] does not match: %s is false\n", i, when)
+	})
+	if !found {
+		return false
+	}
+	v := &r.views[i]
+	if v.When == "" {
+		fmt.Fprintf(steps, "views[%d] matches: it has no when\n", i)
+	} else {
+		fmt.Fprintf(steps, "views[%d] matches: %s is true\n", i, oneLine(v.When))
+	}
+	fmt.Fprintf(steps, "it is %s\n", describeUnion(v))
+	for _, of := range r.ViewSources(cache.Scope{Derived: ViewScope(i)}) {
+		r.explainSource(steps, of)
+	}
+	return true
+}
+
+// describeViews says what each view does, one per line.
+func (r *Router) describeViews(b *strings.Builder) {
+	for i := range r.views {
+		v := &r.views[i]
+		what := v.Match.Glob + v.Match.List
+		if v.Match.Wildcard {
+			what = "all of type " + typeurl.Word(v.ResourceType())
+		}
+		who := "every client"
+		if !v.Always() {
+			who = "a client with " + oneLine(v.When)
+		}
+		fmt.Fprintf(b, "views[%d]: %s that asks for %s gets %s\n", i, who, what, describeUnion(v))
+	}
+}
+
+func describeUnion(v *configs.View) string {
+	union := strings.Join(v.Collections, " and ")
+	if v.Rename {
+		union += ", renamed by its directory"
+	}
+	return union
+}

@@ -1,0 +1,122 @@
+package cache
+
+import (
+	"container/list"
+	"time"
+)
+
+// What a set remembers of members that are gone: as long as a watcher needs to be
+// told, all of them (graves); and for clients that were away when it happened,
+// their names, bounded in number and time (tombstones). TP1: Envoy carries no
+// versions of a glob's members across reconnects, so nobody else can tell it.
+
+// Tombstones are the bounds of what each glob collection remembers of members that
+// are gone. The zero value remembers none.
+type Tombstones struct {
+	// TTL is how long a removal is remembered.
+	TTL time.Duration
+	// Limit is how many are; the oldest are forgotten first.
+	Limit int
+}
+
+// grave is a member's removal; that of one that came back since has another seq.
+type grave struct {
+	*member
+	seq uint64
+	at  time.Time
+}
+
+func (g grave) valid() bool { return g.removed && g.member.seq == g.seq }
+
+// tombstones are the names of members that are gone, the oldest removal first.
+type tombstones struct {
+	bounds Tombstones
+	byKey  map[string]*list.Element
+	order  list.List // of tombstone
+}
+
+type tombstone struct {
+	key, name   string
+	constraints string // as in Resource
+	at          time.Time
+}
+
+func (t *tombstones) add(s tombstone) {
+	if t.bounds.Limit == 0 {
+		return
+	}
+	t.remove(s.key)
+	if t.byKey == nil {
+		t.byKey = map[string]*list.Element{}
+	}
+	// What a watcher needed for long is no newer for that.
+	after := t.order.Back()
+	for after != nil && after.Value.(tombstone).at.After(s.at) {
+		after = after.Prev()
+	}
+	if after == nil {
+		t.byKey[s.key] = t.order.PushFront(s)
+	} else {
+		t.byKey[s.key] = t.order.InsertAfter(s, after)
+	}
+	for t.order.Len() > t.bounds.Limit {
+		t.removeOldest()
+	}
+}
+
+func (t *tombstones) remove(key string) {
+	if e := t.byKey[key]; e != nil {
+		t.order.Remove(e)
+		delete(t.byKey, key)
+	}
+}
+
+func (t *tombstones) removeOldest() {
+	s, _ := t.order.Remove(t.order.Front()).(tombstone)
+	delete(t.byKey, s.key)
+}
+
+// expire forgets those whose time has passed.
+func (t *tombstones) expire(now time.Time) {
+	for e := t.order.Front(); e != nil && t.expired(e.Value.(tombstone).at, now); e = t.order.Front() {
+		t.removeOldest()
+	}
+}
+
+func (t *tombstones) expired(at, now time.Time) bool { return now.Sub(at) >= t.bounds.TTL }
+
+// bury remembers a member as removed.
+func (s *Set) bury(m *member) {
+	s.graves = append(s.graves, grave{member: m, seq: m.seq, at: time.Now()})
+}
+
+// forget drops what no watcher needs of a member that is gone, which leaves its
+// tombstone.
+func (s *Set) forget(g grave) {
+	s.order.remove(g.member)
+	delete(s.members, g.key)
+	g.member.seq = 0
+	s.tombs.add(tombstone{key: g.key, name: g.resource.name, constraints: g.resource.constraints, at: g.at})
+}
+
+// Gone calls yield for the name of each member that was removed recently, and for
+// the constraints of what it was (Resource.Constraints): what a client may still
+// have that was away. yield is as in Since.
+func (s *Set) Gone(yield func(name, constraints string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tombs.bounds.Limit == 0 {
+		return
+	}
+	now := time.Now()
+	s.tombs.expire(now)
+	for e := s.tombs.order.Front(); e != nil; e = e.Next() {
+		t, _ := e.Value.(tombstone)
+		yield(t.name, t.constraints)
+	}
+	for _, g := range s.graves {
+		if g.valid() && !s.tombs.expired(g.at, now) {
+			yield(g.resource.name, g.resource.constraints)
+		}
+	}
+}

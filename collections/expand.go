@@ -1,0 +1,250 @@
+package collections
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TP1: "List collections". A list collection as a set: its members are followed, and
+// collections in it expanded.
+
+// listSource are the members of a list collection.
+type listSource struct {
+	*setting
+	to     *part
+	url    urn.URL
+	passed []string
+	follow *follow
+
+	list  *list // that was expanded last
+	union *union
+	byID  map[string]*part // those of list
+	is    condition
+	// expanding: the list's members are being made, and not all of them are there.
+	expanding bool
+}
+
+func newListSource(s *setting, to *part, u urn.URL, passed []string) *listSource {
+	s.collections++
+	l := &listSource{setting: s, to: to, url: u, passed: passed, byID: map[string]*part{}}
+	l.union = newUnion(s, l)
+	l.follow = s.Resolver.follow(target{
+		typeURL: s.typeURL + "Collection", params: s.params, url: bare(u), passed: passed,
+	}, l.changed)
+	// Whether its authority can be reached is looked at as with an alternative.
+	l.follow.reaches = true
+	s.choosing[l.follow] = struct{}{}
+	return l
+}
+
+// bare is a URL without its directives.
+func bare(u urn.URL) urn.URL {
+	b, _ := urn.ParseURL(u.Key().Name) // parsed before
+	return b
+}
+
+// changed takes another state of the collection. What cannot be had stays as it was.
+func (l *listSource) changed() {
+	is := &l.follow.result
+	switch is.Status {
+	case cache.Present:
+		if list := is.list(); list != l.list {
+			l.list = list
+			l.expand(list.entries)
+			if list.err != nil {
+				l.bad(list.err)
+			}
+		}
+	case cache.Absent:
+		l.list = nil
+		l.expand(nil)
+	}
+	l.turned()
+}
+
+// elected implements sink.
+func (l *listSource) elected(key string, _, is offer, again bool) { l.to.offer(key, is, again) }
+
+// turned implements sink.
+func (l *listSource) turned() {
+	if l.expanding {
+		return
+	}
+	from, is := &l.follow.result, l.is
+	switch {
+	case from.Status == cache.Present && l.union.open == 0, from.Status == cache.Absent:
+		is = condition{status: from.Status}
+	case from.Status == cache.Present && !is.known():
+		is = condition{}
+	case from.Status == cache.Failed && !is.known():
+		is = condition{status: cache.Failed, err: from.Err}
+	}
+	is.down, is.shaky = from.down, from.shaky
+	if l.union.open == 0 {
+		l.leave()
+	}
+	if l.is != is {
+		l.is = is
+		l.to.turned()
+	}
+}
+
+func (l *listSource) condition() condition { return l.is }
+
+func (l *listSource) only() (string, bool) { return "", false }
+
+func (l *listSource) refresh() {
+	l.follow.refresh()
+	l.union.refresh()
+}
+
+func (l *listSource) close() {
+	l.collections--
+	l.follow.close()
+	l.union.close()
+}
+
+// expand makes the members those of other entries. Those that are no more in the list
+// go when the new ones are known.
+func (l *listSource) expand(entries []listEntry) {
+	l.expanding = true
+	defer func() { l.expanding = false }()
+	before := l.byID
+	l.byID = make(map[string]*part, len(entries))
+	for i := range entries {
+		e := l.entry(i, &entries[i])
+		if e.err != nil {
+			l.bad(e.err)
+			continue
+		}
+		for n := 2; l.byID[e.id] != nil; n++ { // the same twice
+			e.id = fmt.Sprintf("%s (%d)", e.id, n)
+		}
+		p := before[e.id]
+		if p == nil {
+			l.byID[e.id] = l.union.add(e.label, i, e.open)
+			continue
+		}
+		delete(before, e.id)
+		l.byID[e.id] = p
+		p.rank = i
+		if given, ok := p.source.(*givenSource); ok {
+			given.give(e.given)
+		}
+	}
+	for _, p := range before {
+		if p.known {
+			p.rank = leaving + p.rank
+		} else {
+			l.union.remove(p)
+		}
+	}
+	l.union.reelect(false)
+}
+
+// leave ends those that are no more in the list.
+func (l *listSource) leave() {
+	for _, p := range slices.Clone(l.union.parts) {
+		if p.rank >= leaving {
+			l.union.remove(p)
+		}
+	}
+}
+
+// bad tells of an entry that is none. It takes no others with it.
+func (l *listSource) bad(err *cache.Error) {
+	l.sets.failures.Add(1)
+	l.log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
+}
+
+// expanded is an entry of the list as a source of members.
+type expanded struct {
+	id    string // the same for what is the same source
+	label string
+	open  func(*part) source
+	given *cache.Resource // of an inline entry
+	err   *cache.Error
+}
+
+func (l *listSource) entry(i int, e *listEntry) expanded {
+	switch {
+	case e.err != nil:
+		return expanded{err: e.err}
+	case !e.inline:
+		return l.located(e.locator)
+	}
+	return l.inline(i, e)
+}
+
+// located is a locator: of a member, or of another collection.
+func (l *listSource) located(u urn.URL) expanded {
+	x := expanded{id: u.String(), label: u.String()}
+	entry, isEntry := u.Entry()
+	name := u.Key().Name
+	if isEntry {
+		name = entryName(name, entry)
+	}
+	switch {
+	case isCollection(u):
+		passed := append(slices.Clone(l.passed), l.url.Key().Name)
+		if origin := l.follow.result.origin; origin != l.url.Key().Name {
+			passed = append(passed, origin)
+		}
+		x.open = func(p *part) source { return l.collection(p, u, passed) }
+	case l.listing:
+		x.give(name, locatorOf(u))
+	default:
+		x.open = func(p *part) source { return newLocatedSource(l.setting, p, u, name, isEntry) }
+	}
+	return x
+}
+
+// inline is an inline entry. It is called by the name inside its resource: that is how
+// clients know it. Without one it is called by its own name in the collection, and an
+// anonymous one by its index.
+func (l *listSource) inline(i int, e *listEntry) expanded {
+	collection := l.url.Key().Name
+	name := fmt.Sprintf("%s#%d", collection, i)
+	if e.name != "" {
+		name = entryName(collection, e.name)
+	}
+	x := expanded{label: name}
+	redirect := e.locator != urn.URL{}
+	if !redirect && e.typeURL != l.typeURL {
+		x.err = &cache.Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("entry %d of the list collection: is of type %s, where %s is wanted", i, shortType(e.typeURL), shortType(l.typeURL))}
+		return x
+	}
+	if redirect && !l.listing {
+		x.id = name + " -> " + e.locator.String()
+		x.open = func(p *part) source { return newLocatedSource(l.setting, p, e.locator, name, false) }
+		return x
+	}
+	var r *cache.Resource
+	origin := name
+	if !redirect {
+		r = e.resource(name)
+		if inner := r.Inner(); inner != "" {
+			name = inner
+		}
+	}
+	key, spelled := l.member(name)
+	if l.listing {
+		r = e.written(key)
+	} else {
+		r = named(spelled, "", &result{State: cache.State{Resource: r}, origin: origin})
+	}
+	x.id = "inline " + key
+	x.give(key, r)
+	return x
+}
+
+// give makes it a member with its content.
+func (x *expanded) give(key string, r *cache.Resource) {
+	x.given = r
+	x.open = func(p *part) source { return newGivenSource(p, key, r) }
+}

@@ -1,0 +1,199 @@
+package collections
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TP1: "Glob". Its members may be redirects; itself it may not.
+
+// globSource are the members of a leaf set: a glob, or a wildcard.
+type globSource struct {
+	cache.SetWatch
+	*setting
+	to     *part
+	leaf   cache.Key
+	set    *cache.Set
+	queued bool // guarded by Resolver.inbox
+
+	redirects map[string]*redirect // by key
+	open      int                  // redirects of which nothing is known yet
+	is        condition
+	dueAt     time.Time
+}
+
+// redirect is a member that is one.
+type redirect struct {
+	followed
+	url string
+}
+
+func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
+	g := &globSource{setting: s, to: to, leaf: leaf, redirects: map[string]*redirect{}}
+	g.set = s.topics.WatchSet(leaf, g)
+	s.collections++
+	s.begin(g)
+	return g
+}
+
+// Changed implements cache.Watcher.
+func (g *globSource) Changed() cache.Waker { return g.mark(g) }
+
+func (g *globSource) queue() *bool { return &g.queued }
+
+func (g *globSource) dirty() {
+	if g.set != nil {
+		g.sets.steps[g] = struct{}{}
+	}
+}
+
+func (g *globSource) due() time.Time { return g.dueAt }
+
+// batch is how many members are read at once: so long nothing else can be stored in
+// the set.
+const batch = 4096
+
+// step reads what has changed.
+func (g *globSource) step(now time.Time) {
+	for all := false; !all; {
+		var members []cache.Member
+		all = g.set.Since(&g.SetWatch, func(m cache.Member) bool {
+			if len(members) == batch {
+				return false
+			}
+			members = append(members, m)
+			return true
+		})
+		for i := range members {
+			g.take(&members[i])
+		}
+	}
+	g.turn(now)
+}
+
+// turn brings the condition up to date.
+func (g *globSource) turn(now time.Time) {
+	is := g.is
+	status, err := g.set.Status()
+	switch {
+	case status == cache.Failed && err.Code == codes.NotFound:
+		is = condition{status: cache.Absent}
+	case status == cache.Failed:
+		is = condition{status: cache.Failed, err: err}
+	case status == cache.Present && (g.open == 0 || is.status == cache.Present):
+		is = condition{status: cache.Present}
+	case status == cache.Present:
+		is = condition{}
+	}
+	is.down, is.shaky, g.dueAt = g.reach(g.leaf, status, err, now)
+	if g.is != is {
+		g.is = is
+		g.to.turned()
+	}
+}
+
+func (g *globSource) condition() condition { return g.is }
+
+func (g *globSource) only() (string, bool) { return "", false }
+
+// take takes what is new about a member.
+func (g *globSource) take(m *cache.Member) {
+	key, spelled := g.member(m.Name)
+	old := g.redirects[key]
+	switch {
+	case m.News == cache.Nothing:
+		if old == nil { // a redirect stays what it was, and what it leads to
+			g.to.offer(key, offer{g.resource(key, m), m.Err}, false)
+		}
+	case m.News == cache.Removed:
+		g.drop(key)
+		g.to.withdraw(key)
+	case m.Resource.Redirect() == "" || g.listing:
+		g.drop(key)
+		g.to.offer(key, offer{g.resource(key, m), m.Err}, true)
+	case old == nil || old.url != m.Resource.Redirect() || old.spelled != spelled:
+		g.obey(key, m)
+	}
+}
+
+// resource is a member's own resource as it is offered.
+func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
+	switch {
+	case m.Resource == nil:
+		return nil
+	case g.listing:
+		u, err := urn.ParseURL(key)
+		if err != nil {
+			return nil
+		}
+		return locatorOf(u)
+	case g.renameTo != "":
+		return named(key, "", &result{State: cache.State{Resource: m.Resource}, origin: canonical(m.Name)})
+	}
+	return m.Resource
+}
+
+// obey begins to follow a member that is a redirect. Until it is known where that
+// leads, what was there stays.
+func (g *globSource) obey(key string, m *cache.Member) {
+	r := &redirect{url: m.Resource.Redirect()}
+	if c := g.to.union.members[key]; c != nil {
+		r.last = c.of(g.to)
+	}
+	g.drop(key)
+	g.redirects[key] = r
+	g.open++
+	u, err := urn.ParseURL(r.url)
+	r.begin(g.setting, g.to, m.Name, func() {
+		g.open--
+		g.sets.steps[g] = struct{}{}
+	}, target{typeURL: g.typeURL, params: g.params, url: u, passed: []string{canonical(m.Name)}}, err)
+}
+
+func (g *globSource) drop(key string) {
+	if r := g.redirects[key]; r != nil {
+		delete(g.redirects, key)
+		if !r.known {
+			g.open--
+		}
+		r.close()
+	}
+}
+
+// refresh has what is not for newcomers asked for anew: that is what the coming of one
+// does.
+func (g *globSource) refresh() {
+	for _, r := range g.redirects {
+		r.refresh()
+	}
+	newcomer := &globSource{setting: g.setting}
+	g.topics.WatchSet(g.leaf, newcomer)
+	g.topics.Unwatch(newcomer)
+}
+
+func (g *globSource) close() {
+	g.end(g)
+	g.collections--
+	g.topics.Unwatch(g)
+	g.set = nil
+	for _, r := range g.redirects {
+		r.close()
+	}
+}
+
+// of returns what a part offers.
+func (c *candidates) of(p *part) offer {
+	if c.first.from == p {
+		return c.first.offer
+	}
+	for _, o := range c.more {
+		if o.from == p {
+			return o.offer
+		}
+	}
+	return offer{}
+}

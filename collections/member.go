@@ -1,0 +1,161 @@
+package collections
+
+import (
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Single members: of which only the place is known, and that are followed; and those
+// that are given with their content.
+
+// followed is a member whose content is that of a follow.
+type followed struct {
+	*setting
+	follow  *follow
+	to      *part
+	key     string // under which it is offered
+	spelled string // as clients are to see it
+	home    string // see named
+	last    offer
+	from    result // that last was made of
+	known   bool
+	knows   func() // called once when it is known
+	// byInner has it called by the name inside it, if it has one.
+	byInner bool
+}
+
+// begin begins the following. bad, if not nil, is why there is nothing to follow.
+func (m *followed) begin(s *setting, to *part, name string, knows func(), at target, bad error) {
+	m.setting, m.to, m.knows = s, to, knows
+	m.key, m.spelled = s.member(name)
+	if s.renameTo == "" {
+		m.home = m.key
+	}
+	if bad != nil {
+		m.take(&result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: codes.InvalidArgument, Message: bad.Error()}}})
+		return
+	}
+	m.follow = s.Resolver.follow(at, func() { m.take(&m.follow.result) })
+}
+
+// take takes what it has come to. What cannot be had stays as it was.
+func (m *followed) take(is *result) {
+	if is.Status == cache.Requested {
+		return
+	}
+	next, beat := offer{}, false
+	switch is.Status {
+	case cache.Present:
+		if m.byInner {
+			m.call(is.innerName())
+		}
+		next = offer{m.last.resource, is.Err}
+		beat = is.Beats != m.from.Beats
+		if is.Resource != m.from.Resource || is.origin != m.from.origin || next.resource == nil {
+			next.resource = named(m.spelled, m.home, is)
+		}
+		m.from = *is
+	case cache.Failed:
+		next = offer{m.last.resource, is.Err}
+	}
+	m.last = next
+	m.to.offer(m.key, next, beat)
+	if !m.known {
+		m.known = true
+		m.knows()
+	}
+}
+
+// innerName is the name that an inline entry that was found has inside where it was
+// written, empty if none was, or it has none.
+func (r *result) innerName() string {
+	_, name, ok := strings.Cut(r.origin, entryName("", ""))
+	if !ok || r.leaf == nil {
+		return ""
+	}
+	e := r.leaf.listed.entry(name)
+	if e == nil {
+		return ""
+	}
+	return e.resource("").Inner()
+}
+
+// call gives it another name, unless that is empty.
+func (m *followed) call(name string) {
+	if name == "" {
+		return
+	}
+	key, spelled := m.member(name)
+	if key != m.key {
+		m.to.withdraw(m.key)
+		m.last = offer{}
+	}
+	m.key, m.spelled, m.home = key, spelled, ""
+}
+
+func (m *followed) refresh() {
+	if m.follow != nil {
+		m.follow.refresh()
+	}
+}
+
+func (m *followed) close() {
+	if m.follow != nil {
+		m.follow.close()
+	}
+}
+
+// locatedSource is a member that a list collection has a locator of, or that is a
+// redirect in one.
+type locatedSource struct{ followed }
+
+// newLocatedSource makes the source of the member at u, which is called name; byInner
+// as in followed.
+func newLocatedSource(s *setting, to *part, u urn.URL, name string, byInner bool) *locatedSource {
+	m := &locatedSource{}
+	m.byInner = byInner
+	m.begin(s, to, name, to.turned, target{typeURL: s.typeURL, params: s.params, url: u}, nil)
+	return m
+}
+
+func (m *locatedSource) condition() condition { return conditionOf(m.known) }
+
+func (m *locatedSource) only() (string, bool) { return m.key, true }
+
+func conditionOf(known bool) condition {
+	if known {
+		return condition{status: cache.Present}
+	}
+	return condition{}
+}
+
+// givenSource is a member with its content, nil if it has none.
+type givenSource struct {
+	to       *part
+	key      string
+	resource *cache.Resource
+}
+
+func newGivenSource(to *part, key string, r *cache.Resource) *givenSource {
+	g := &givenSource{to: to, key: key}
+	g.give(r)
+	return g
+}
+
+// give gives another content.
+func (g *givenSource) give(r *cache.Resource) {
+	if g.resource != nil && r != nil && g.resource.Hash() == r.Hash() && g.resource.Version() == r.Version() && g.resource.Name() == r.Name() {
+		return
+	}
+	g.resource = r
+	g.to.offer(g.key, offer{resource: r}, false)
+}
+
+func (g *givenSource) condition() condition { return conditionOf(true) }
+func (g *givenSource) only() (string, bool) { return g.key, true }
+func (g *givenSource) refresh()             {}
+func (g *givenSource) close()               {}

@@ -1,0 +1,127 @@
+package collections
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// View is what a view is made of.
+type View struct {
+	// Collections are URLs of globs and list collections. Of two members of one name
+	// that of the first counts.
+	Collections []urn.URL
+	// Rename names the members by the glob that is asked for.
+	Rename bool
+}
+
+// setNode is a derived set: a view that is asked for as a wildcard or a glob, or a
+// glob or wildcard with redirects in it.
+type setNode struct {
+	topic cache.Key
+	*setting
+	union *union
+	// told says that the set is complete in the cache. From then on only what has
+	// changed is written.
+	told bool
+	// due are the keys of members to be written: whether more than the error of it
+	// has changed.
+	due map[string]bool
+}
+
+// newSetting is what a node's sources have in common.
+func (r *Resolver) newSetting(k cache.Key) *setting {
+	log := r.log.With("name", k.Name, "type_url", k.TypeURL)
+	if k.Scope.Derived != cache.Resolved {
+		log = log.With("view", k.Scope.Derived)
+	}
+	return &setting{Resolver: r, log: log, typeURL: k.TypeURL, params: k.Scope.Params}
+}
+
+// newResolvedNode is that of a leaf set whose redirects are followed.
+func newResolvedNode(r *Resolver, k cache.Key) *setNode {
+	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
+	n.union = newUnion(n.setting, n)
+	leaf := k
+	leaf.Scope.Derived = ""
+	n.union.add(leaf.Name, 0, func(p *part) source { return newGlobSource(n.setting, p, leaf) })
+	return n
+}
+
+// newViewNode is that of a view's wildcard or glob.
+func newViewNode(r *Resolver, k cache.Key, v View) *setNode {
+	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
+	if v.Rename {
+		n.renameTo = k.Name
+	}
+	n.union = newUnion(n.setting, n)
+	n.union.addAll(v.Collections)
+	return n
+}
+
+// addAll adds the collections of a view.
+func (u *union) addAll(collections []urn.URL) {
+	for i, c := range collections {
+		u.add(c.String(), i, func(p *part) source { return u.collection(p, c, nil) })
+	}
+}
+
+func (n *setNode) key() cache.Key { return n.topic }
+
+// elected implements sink.
+func (n *setNode) elected(key string, was, is offer, again bool) {
+	if n.told {
+		n.due[key] = n.due[key] || again || was.resource != is.resource || is.err == nil
+	}
+	n.changed[n] = struct{}{}
+}
+
+// turned implements sink.
+func (n *setNode) turned() { n.changed[n] = struct{}{} }
+
+func (n *setNode) write(u *cache.Update) {
+	is := n.union.condition()
+	switch {
+	case n.told:
+	case is.status == cache.Requested:
+		return
+	case is.status == cache.Failed:
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: n.topic.Name, Err: is.err})
+		return
+	}
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.told}
+	if n.told {
+		for key, content := range n.due {
+			set.Changes = n.change(set.Changes, key, content)
+		}
+		clear(n.due)
+	} else {
+		set.Changes = make([]cache.Change, 0, len(n.union.members))
+		for key := range n.union.members {
+			set.Changes = n.change(set.Changes, key, true)
+		}
+	}
+	n.told = true
+	if set.Full || len(set.Changes) > 0 {
+		u.Sets = append(u.Sets, set)
+	}
+}
+
+// change appends what has become of a member.
+func (n *setNode) change(changes []cache.Change, key string, content bool) []cache.Change {
+	c := n.union.members[key]
+	if c == nil || c.won.resource == nil && content {
+		changes = append(changes, cache.Change{Name: key, Gone: true})
+	}
+	if c == nil || c.won == (offer{}) {
+		return changes
+	}
+	change := cache.Change{Name: key, Err: c.won.err}
+	if content {
+		change.Resource = c.won.resource
+	}
+	return append(changes, change)
+}
+
+func (n *setNode) refresh() { n.union.refresh() }
+
+func (n *setNode) close() { n.union.close() }

@@ -1,0 +1,327 @@
+package collections
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TestSetTranscripts plays testdata/sets/*.txt: views, and globs with redirects in
+// them. A step has the lines of TestTranscripts, and
+//
+//	view NAME [rename] = URL, ...   before all else: NAME is what clients ask for: *,
+//	                                a glob or a list collection
+//	set GLOB = MEMBER; ...          all that an authority says of a glob, each as in
+//	                                leaf: `NAME VERSION "text"`, `NAME redirect ...`
+//	set GLOB += MEMBER; ...         what has changed: -NAME is gone
+//	set GLOB failed CODE TEXT
+//	want NAME                       a client subscribes to a view; or to a glob,
+//	                                whose redirects are followed
+//	clashes                         prints how many there were
+//	unwant NAME
+//
+// What is new of a set is printed member by member, and of a list its entries.
+func TestSetTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/sets", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			p := &setPlayer{views: map[string]View{}, keys: map[string]cache.Key{}}
+			p.t = t
+			defer func() { p.origins.close() }()
+			datadriven.RunTest(t, path, p.play)
+		})
+	})
+}
+
+type setPlayer struct {
+	player
+	globs *globs
+	t     *testing.T
+	views map[string]View
+	keys  map[string]cache.Key // of the topics of views, by what clients ask for
+	subs  []*setSub
+	logs  strings.Builder
+}
+
+// globs are what authorities say of sets.
+type globs struct {
+	of   *origins
+	says map[string]cache.SetUpdate // by name: all that there is, or an error
+}
+
+// setSub is a client's subscription to a set.
+type setSub struct {
+	cache.SetWatch
+	name string
+	set  *cache.Set
+	last string
+}
+
+func (s *setSub) Changed() cache.Waker { return nil }
+
+func (p *setPlayer) play(t *testing.T, d *datadriven.TestData) string {
+	p.out.Reset()
+	for line := range strings.Lines(d.Input) {
+		if err := p.do(strings.TrimSpace(line)); err != nil {
+			d.Fatalf(t, "%s: %v", line, err)
+		}
+	}
+	p.settle()
+	p.printSets()
+	return p.out.String()
+}
+
+func (p *setPlayer) do(line string) error {
+	cmd, rest, _ := strings.Cut(line, " ")
+	if cmd == "view" {
+		head, collections, _ := strings.Cut(rest, " = ")
+		name, rename, _ := strings.Cut(head, " ")
+		v := View{Rename: rename == "rename"}
+		for c := range strings.SplitSeq(collections, ", ") {
+			u, err := urn.ParseURL(long(c))
+			if err != nil {
+				return err
+			}
+			v.Collections = append(v.Collections, u)
+		}
+		k := cache.Key{Scope: cache.Scope{Derived: fmt.Sprintf("view/%d", len(p.views))}, TypeURL: clusterType, Name: name}
+		if name != cache.Wildcard {
+			k.Name = long(name)
+			k.TypeURL = keyOf(k.Name).TypeURL
+		}
+		p.views[k.Scope.Derived], p.keys[name] = v, k
+		return nil
+	}
+	if p.origins == nil {
+		p.start()
+	}
+	args := strings.Fields(rest)
+	switch cmd {
+	case "set":
+		return p.saySet(rest)
+	case "want":
+		k, isView := p.keys[args[0]]
+		if !isView {
+			k = derivedKey(long(args[0]))
+		}
+		if !k.IsSet() {
+			w := &wanted{}
+			w.entry, _ = p.cache.Watch(k, w)
+			p.wants[args[0]] = w
+			return nil
+		}
+		s := &setSub{name: args[0]}
+		s.set = p.cache.WatchSet(k, s)
+		p.subs = append(p.subs, s)
+		return nil
+	case "unwant":
+		i := slices.IndexFunc(p.subs, func(s *setSub) bool { return s.name == args[0] })
+		if i < 0 {
+			break
+		}
+		p.cache.Unwatch(p.subs[i])
+		p.subs = slices.Delete(p.subs, i, i+1)
+		return nil
+	case "clashes":
+		p.settle()
+		fmt.Fprintf(&p.out, "clashes: %d\n", p.resolver.Clashes())
+		return nil
+	}
+	return p.player.do(line)
+}
+
+func (p *setPlayer) start() {
+	log := slog.New(slog.NewTextHandler(&p.logs, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case slog.TimeKey, slog.LevelKey:
+			return slog.Attr{}
+		}
+		a.Value = slog.StringValue(shortAll(a.Value.String()))
+		return a
+	}}))
+	o := newOrigins(p.t, Options{Views: p.views, Log: log})
+	p.player = player{origins: o, wants: map[string]*wanted{}}
+	p.globs = &globs{o, map[string]cache.SetUpdate{}}
+}
+
+// saySet is what an authority says of a glob from now on.
+func (p *setPlayer) saySet(line string) error {
+	short, what, _ := strings.Cut(line, " ")
+	name := long(short)
+	if strings.HasPrefix(what, "failed") {
+		c, err := p.parse(name, what)
+		p.globs.say(cache.SetUpdate{Name: name, Err: c.Err})
+		return err
+	}
+	op, list, _ := strings.Cut(what, " ")
+	u := cache.SetUpdate{Name: name, Full: op == "="}
+	for m := range strings.SplitSeq(list, ";") {
+		m = strings.TrimSpace(m)
+		if m == "" {
+			continue
+		}
+		if gone, ok := strings.CutPrefix(m, "-"); ok {
+			u.Changes = append(u.Changes, cache.Change{Name: long(gone), Gone: true})
+			continue
+		}
+		short, what, _ := strings.Cut(m, " ")
+		c, err := p.parse(long(short), what)
+		if err != nil {
+			return err
+		}
+		u.Changes = append(u.Changes, c)
+	}
+	p.globs.say(u)
+	return nil
+}
+
+// say is what an authority says of a glob; what has been told before is told at once.
+func (g *globs) say(u cache.SetUpdate) {
+	before := g.says[u.Name]
+	if u.Err == nil && !u.Full {
+		members := map[string]cache.Change{}
+		for _, c := range append(before.Changes, u.Changes...) {
+			members[c.Name] = c
+			if c.Gone {
+				delete(members, c.Name)
+			}
+		}
+		g.says[u.Name] = cache.SetUpdate{Name: u.Name, Full: true, Changes: slices.Collect(maps.Values(members))}
+	} else if u.Err == nil || before.Changes == nil {
+		g.says[u.Name] = u
+	}
+	g.of.mu.Lock()
+	_, down := g.of.downs[keyOf(u.Name).Scope.Authority]
+	g.of.mu.Unlock()
+	if k := keyOf(u.Name); !down && g.status(k) != cache.Requested {
+		g.of.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{u}})
+	}
+}
+
+// status is that of a set, Requested if nobody asks for it.
+func (g *globs) status(k cache.Key) cache.Status {
+	g.of.mu.Lock()
+	asked, news := g.of.asked[k], g.of.news
+	g.of.mu.Unlock()
+	if !asked {
+		return cache.Requested
+	}
+	w := &setSub{}
+	s := g.of.cache.WatchSet(k, w)
+	g.of.cache.Unwatch(w)
+	g.of.mu.Lock()
+	g.of.news = g.of.news[:len(news)] // without what came of looking
+	g.of.mu.Unlock()
+	is, _ := s.Status()
+	return is
+}
+
+// settle tells the sets that have been asked for, until there is nothing more to do.
+func (g *globs) settle() {
+	for told := true; told; {
+		told = false
+		g.of.settle()
+		g.of.mu.Lock()
+		asked := slices.SortedFunc(maps.Keys(g.of.asked), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
+		downs := maps.Clone(g.of.downs)
+		g.of.mu.Unlock()
+		for _, k := range asked {
+			if !k.IsSet() {
+				continue
+			}
+			is := g.status(k)
+			u, ok := g.says[k.Name]
+			switch _, down := downs[k.Scope.Authority]; {
+			case is == cache.Requested && down:
+				u = cache.SetUpdate{Name: k.Name, Err: unavailable(k)}
+			case is == cache.Failed && !down && ok && u.Err == nil:
+			case is != cache.Requested, !ok:
+				continue
+			}
+			told = true
+			g.of.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{u}})
+		}
+	}
+}
+
+func (p *setPlayer) settle() {
+	if p.origins != nil {
+		p.globs.settle()
+	}
+}
+
+// printSets prints what is new of sets, and what was logged.
+func (p *setPlayer) printSets() {
+	for _, s := range p.subs {
+		is, err := s.set.Status()
+		says := fmt.Sprintf("%s, %d members", is, s.set.Len())
+		if err != nil {
+			says = fmt.Sprintf("%s: %s", is, shortAll(err.Error()))
+		}
+		if says != s.last {
+			s.last = says
+			fmt.Fprintf(&p.out, "%s: %s\n", s.name, says)
+		}
+		var lines []string
+		s.set.Since(&s.SetWatch, func(m cache.Member) bool {
+			lines = append(lines, describeMember(m))
+			return true
+		})
+		slices.Sort(lines)
+		for _, l := range lines {
+			fmt.Fprintf(&p.out, "  %s\n", l)
+		}
+	}
+	for _, l := range slices.Sorted(strings.Lines(p.logs.String())) {
+		p.out.WriteString(l)
+	}
+	p.logs.Reset()
+	for _, name := range slices.Sorted(maps.Keys(p.wants)) {
+		w := p.wants[name]
+		is := w.entry.State()
+		if r := is.Resource; r != nil && r.TypeURL() == collectionType {
+			if r.Version() != w.last {
+				w.last = r.Version()
+				fmt.Fprintf(&p.out, "%s: version %s\n", name, w.last)
+				for line := range strings.Lines(parseList(r).describe()) {
+					fmt.Fprintf(&p.out, "  %s\n", shortAll(line))
+				}
+			}
+			delete(p.wants, name)
+			defer func() { p.wants[name] = w }()
+		}
+	}
+	p.player.print()
+}
+
+func describeMember(m cache.Member) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", map[cache.News]string{cache.Changed: "+", cache.Removed: "-", cache.Alive: "beat", cache.TTLChanged: "ttl", cache.Nothing: "!"}[m.News], short(m.Name))
+	if m.News == cache.Changed {
+		inner, content := contentOf(m.Resource)
+		fmt.Fprintf(&b, " %s %q", m.Resource.Version(), content)
+		if inner != m.Name {
+			fmt.Fprintf(&b, " INSIDE %q", inner)
+		}
+		if m.Resource.Name() != m.Name {
+			fmt.Fprintf(&b, " NAMED %q", m.Resource.Name())
+		}
+	}
+	if m.Err != nil {
+		fmt.Fprintf(&b, " %s", shortAll(m.Err.Error()))
+	}
+	return b.String()
+}
+
+func unavailable(k cache.Key) *cache.Error {
+	return &cache.Error{Code: codes.Unavailable, Message: k.Scope.Authority + " is down"}
+}

@@ -1,0 +1,161 @@
+package collections
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// What derived sets are made of. A source is where members come from: a glob, a list
+// collection, a URL with an alternative, or a single member. Unlike a follow it is not
+// evaluated as a whole, for it may have 100,000 members: it offers each to who made
+// it, and offers anew what has changed.
+
+// source is a part of a union. Its constructor is given the [part], to which it offers
+// its members and tells when its condition is another.
+type source interface {
+	condition() condition
+	// only returns the key of the single member that it offers; false if it may
+	// offer many.
+	only() (key string, ok bool)
+	// refresh has what is not for newcomers asked for anew.
+	refresh()
+	close()
+}
+
+// condition is what is known of a source as a whole.
+type condition struct {
+	// status is Requested until every member is known, or cannot be had. Once it is
+	// Present or Absent it stays so: what cannot be had any more stays as it was.
+	status cache.Status
+	err    *cache.Error // when Failed
+	// As in result.
+	down, shaky bool
+}
+
+func (o condition) known() bool { return o.status == cache.Present || o.status == cache.Absent }
+
+// offer is a member as one source has it. The zero offer is none.
+type offer struct {
+	// resource is what it is, or was last.
+	resource *cache.Resource
+	// err is why it is not to be had, or not its newest state.
+	err *cache.Error
+}
+
+// sink is told of the members of a union: by a source that has one, or a node.
+type sink interface {
+	// elected says that what counts under a key is another now. again: it is, or it
+	// is the same and alive (xDS: "TTL"), or asked for anew.
+	elected(key string, was, is offer, again bool)
+	// turned says that the condition may be another.
+	turned()
+}
+
+// setting is what the sources of a node have in common.
+type setting struct {
+	*Resolver
+	log     *slog.Logger // that says of which node it is
+	typeURL string       // of the members
+	params  string       // as in cache.Scope
+	// renameTo is the glob by which members are named, empty if they keep their
+	// names.
+	renameTo string
+	// listing has members offered as entries of a list collection. They are not
+	// followed then.
+	listing bool
+	// collections is how many are expanded.
+	collections int
+}
+
+// maxCollections bounds how many collections are expanded for one set: those who
+// write list collections could otherwise have any number of them, each in each.
+const maxCollections = 1000
+
+// member returns the key of a member, and its name as clients are to see it.
+func (s *setting) member(name string) (key, spelled string) {
+	key = canonical(name)
+	if s.renameTo != "" {
+		key = urn.MemberOf(s.renameTo, key)
+		return key, key
+	}
+	return key, name
+}
+
+// canonical returns what a name is kept under. A bad xdstp name stays as it is.
+func canonical(name string) string {
+	if key, err := urn.KeyOf(name); err == nil {
+		return key.Name
+	}
+	return name
+}
+
+// collection makes the source of a URL of a glob or list collection. passed are the
+// names and URLs on the way to it.
+func (s *setting) collection(to *part, u urn.URL, passed []string) source {
+	if alt, ok := u.Alt(); ok {
+		return newChoiceSource(s, to, u, alt, passed)
+	}
+	return s.primary(to, u, passed)
+}
+
+// primary is collection without regard to an alternative.
+func (s *setting) primary(to *part, u urn.URL, passed []string) source {
+	short := shortType(s.typeURL)
+	_, entry := u.Entry()
+	switch key := u.Key(); {
+	case len(passed) > s.depth:
+		return failedSource{failure(codes.FailedPrecondition, "more than %d collections, redirects and alternatives in a row: %s", s.depth, chain(append(passed, key.Name))).Err}
+	case s.collections == maxCollections:
+		return failedSource{failure(codes.ResourceExhausted, "more than %d collections in one", maxCollections).Err}
+	case key.Glob && key.Type == short && !entry:
+		leaf, err := s.names.Key(s.typeURL, key.Name)
+		if err != nil {
+			return failedSource{asError(err)}
+		}
+		leaf.Scope.Params = s.params
+		return newGlobSource(s, to, leaf)
+	case !key.Glob && key.Type == short+"Collection" && !entry:
+		return newListSource(s, to, u, passed)
+	default:
+		return failedSource{failure(codes.InvalidArgument, "%s is of type %s, where a collection of %s is wanted", u, key.Type, short).Err}
+	}
+}
+
+// isCollection says whether a locator in a list collection stands for many members.
+func isCollection(u urn.URL) bool {
+	_, entry := u.Entry()
+	return u.Key().Glob || !entry && strings.HasSuffix(u.Key().Type, "Collection")
+}
+
+// asError is the error of a name that can mean nothing.
+func asError(err error) *cache.Error { return asState(err).Err }
+
+// failedSource is a source that cannot be.
+type failedSource struct{ err *cache.Error }
+
+func (f failedSource) condition() condition { return condition{status: cache.Failed, err: f.err} }
+func (failedSource) only() (string, bool)   { return "", false }
+func (failedSource) refresh()               {}
+func (failedSource) close()                 {}
+
+// step is work of the sources that comes after what called for it.
+type step interface {
+	step(now time.Time)
+	// due is when there is something to be looked at again, zero for never.
+	due() time.Time
+}
+
+// begin has a step taken in this round, and again when it is due or reachability
+// changes.
+func (r *Resolver) begin(s step) { r.sets.standing[s], r.sets.steps[s] = struct{}{}, struct{}{} }
+
+func (r *Resolver) end(s step) {
+	delete(r.sets.standing, s)
+	delete(r.sets.steps, s)
+}

@@ -1,0 +1,215 @@
+package collections
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestTranscripts plays testdata/*.txt: derived topics over leaf topics that say what
+// they are told to. Names are short, see long. A step has any of these, one per
+// line, which happen together:
+//
+//	leaf NAME = VERSION "text" [ttl] [nocache]   what the authority says of a name
+//	leaf NAME = redirect VERSION NAME
+//	leaf NAME = list VERSION [ENTRY; ...]   each `locator NAME`, `inline NAME VERSION
+//	                                   "text"`, `inline NAME VERSION redirect NAME`,
+//	                                   `inline NAME VERSION other`, of another
+//	                                   type, or `bad NAME`; _ is no name
+//	leaf NAME = absent | failed CODE TEXT
+//	want NAME | want NAME again        a client subscribes to a derived topic
+//	unwant NAME                        and all unsubscribe
+//	down AUTHORITY | up AUTHORITY      it cannot be reached, or can be again
+//	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
+//	wait DURATION
+//	loops                              prints how many there have been
+//
+// What derived topics come to say is printed with their names, and with + and -
+// which leaf topics are asked for and given up.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, ".txt") || strings.Contains(path, "/sets/") {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) {
+			p := &player{origins: newOrigins(t, Options{}), wants: map[string]*wanted{}}
+			defer p.close()
+			datadriven.RunTest(t, path, p.play)
+			p.leave(p.wants)
+		})
+	})
+}
+
+type player struct {
+	*origins
+	wants map[string]*wanted
+	out   strings.Builder
+	loops bool // are to be printed
+}
+
+func (p *player) play(t *testing.T, d *datadriven.TestData) string {
+	if d.Cmd != "step" {
+		d.Fatalf(t, "unknown command %s", d.Cmd)
+	}
+	p.out.Reset()
+	for line := range strings.Lines(d.Input) {
+		if err := p.do(strings.TrimSpace(line)); err != nil {
+			d.Fatalf(t, "%s: %v", line, err)
+		}
+	}
+	p.settle()
+	p.print()
+	return p.out.String()
+}
+
+func (p *player) do(line string) error {
+	cmd, rest, _ := strings.Cut(line, " ")
+	args := strings.Fields(rest)
+	switch cmd {
+	case "leaf":
+		name, what, _ := strings.Cut(rest, " = ")
+		c, err := p.parse(long(name), what)
+		p.say(c)
+		return err
+	case "want":
+		if len(args) > 1 {
+			p.wants[rest] = p.want(long(args[0]))
+			p.wants[rest].quiet = true
+			return nil
+		}
+		p.wants[args[0]] = p.want(long(args[0]))
+	case "unwant":
+		p.cache.Unwatch(p.wants[args[0]])
+		delete(p.wants, args[0])
+	case "down", "up":
+		p.reach(args[0], cmd == "down")
+	case "policy":
+		var policy Policy
+		for _, a := range args[1:] {
+			key, value, _ := strings.Cut(a, "=")
+			d, _ := time.ParseDuration(value)
+			switch key {
+			case "unreachable":
+				policy.Unreachable = true
+			case "grace":
+				policy.Grace = d
+			case "hysteresis":
+				policy.Hysteresis = d
+			case "notfound":
+				policy.NotFound = true
+			default:
+				return fmt.Errorf("no policy is called %s", key)
+			}
+		}
+		p.mu.Lock()
+		p.policies[args[0]] = policy
+		p.mu.Unlock()
+		p.resolver.ReachabilityChanged()
+	case "wait":
+		d, err := time.ParseDuration(args[0])
+		p.settle()
+		time.Sleep(d)
+		return err
+	case "loops":
+		p.loops = true
+	default:
+		return fmt.Errorf("unknown")
+	}
+	return nil
+}
+
+// parse parses what an authority says.
+func (p *player) parse(name, what string) (cache.Change, error) {
+	c := cache.Change{Name: name}
+	spec := cache.Spec{Name: name, TypeURL: keyOf(name).TypeURL}
+	kind, rest, _ := strings.Cut(what, " ")
+	switch kind {
+	case "absent":
+		c.Gone = true
+		return c, nil
+	case "failed":
+		code, text, _ := strings.Cut(rest, " ")
+		for i := codes.Code(0); i < 17; i++ {
+			if i.String() == code {
+				c.Err = &cache.Error{Code: i, Message: text}
+				return c, nil
+			}
+		}
+		return c, fmt.Errorf("no code is called %s", code)
+	case "redirect":
+		version, to, _ := strings.Cut(rest, " ")
+		spec.Version, spec.TypeURL, spec.Redirect = version, cache.LocatorTypeURL, long(to)
+		spec.Value = mustMarshal(p, locator(p, long(to)))
+	case "list":
+		version, list, _ := strings.Cut(rest, " ")
+		var entries [][]byte
+		for e := range strings.SplitSeq(list, ";") {
+			if e = strings.TrimSpace(e); e != "" {
+				entries = append(entries, p.entry(e))
+			}
+		}
+		spec.Version, spec.Value = version, collection(name, entries...).Value()
+	default:
+		_, content, _ := strings.Cut(rest, `"`)
+		content, flags, _ := strings.Cut(content, `"`)
+		spec.Version, spec.Value = kind, clusterNamed(p, name, content)
+		if strings.Contains(flags, "ttl") {
+			spec.TTL = time.Minute
+		}
+		spec.DoNotCache = strings.Contains(flags, "nocache")
+	}
+	c.Resource = cache.NewResource(spec)
+	return c, nil
+}
+
+func (p *player) entry(e string) []byte {
+	f := strings.Fields(e)
+	if f[0] == "locator" {
+		return locatorEntry(p, long(f[1]))
+	}
+	name := strings.TrimPrefix(f[1], "_")
+	if f[0] == "bad" {
+		return inlineEntry(p, name, "1", nil)
+	}
+	value := &anypb.Any{TypeUrl: clusterType, Value: clusterNamed(p, name, strings.Trim(f[3], `"`))}
+	switch f[3] {
+	case "redirect":
+		value = anyOf(p, locator(p, long(f[4])))
+	case "other":
+		value = anyOf(p, value)
+	}
+	return inlineEntry(p, name, f[2], value)
+}
+
+// print prints what is new.
+func (p *player) print() {
+	for _, name := range slices.Sorted(maps.Keys(p.wants)) {
+		w := p.wants[name]
+		if says := w.says(); says != w.last && !w.quiet {
+			w.last = says
+			fmt.Fprintf(&p.out, "%s: %s\n", name, says)
+		}
+	}
+	// Of one topic in the order of events; of several there is none.
+	slices.SortStableFunc(p.news, func(a, b string) int {
+		return strings.Compare(a[strings.IndexByte(a, ' '):], b[strings.IndexByte(b, ' '):])
+	})
+	for _, n := range p.news {
+		fmt.Fprintln(&p.out, n)
+	}
+	p.news = nil
+	if p.loops {
+		fmt.Fprintf(&p.out, "loops: %d\n", p.resolver.Loops())
+		p.loops = false
+	}
+}

@@ -1,0 +1,214 @@
+package downstream
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Names that several subscriptions of a delta client give: a name itself, a glob
+// that it is in, and the wildcard. The first of them that has the resource tells it,
+// and it is gone when the last of them has not.
+
+// uncovered is a name of which one of the subscriptions that gave it has ended, or
+// has lost it, or has changed while another may have it.
+type uncovered struct {
+	name string
+	// ended: the client has to be answered, with the resource or with its removal.
+	// xDS: "Unsubscribing from Resources".
+	ended bool
+}
+
+// uncover has a name told as the sets have it.
+func (d *deltaSession) uncover(a asked, ended bool) {
+	set := d.globOf(a)
+	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
+		set = wild
+	}
+	if set != nil {
+		d.uncoverIn(set, a.name, ended)
+	}
+}
+
+// present says that it is known what is in a set.
+func present(set *setSub) bool {
+	status, _ := set.status()
+	return status == cache.Present
+}
+
+func (d *deltaSession) uncoverIn(set *setSub, name string, ended bool) {
+	d.note(set, name, ended)
+	if present(set) {
+		set.moveToPending() // else that comes when it is
+	}
+}
+
+// note is uncoverIn for a set that is being told.
+func (d *deltaSession) note(set *setSub, name string, ended bool) {
+	if set.uncovered == nil {
+		set.uncovered = map[string]uncovered{}
+	}
+	key := memberKey(name)
+	was, there := set.uncovered[key]
+	if !there {
+		d.uncovered++
+	}
+	set.uncovered[key] = uncovered{name, ended || was.ended}
+}
+
+// settle drops a name from what is to be told so.
+func (d *deltaSession) settle(a asked) {
+	if d.uncovered == 0 {
+		return
+	}
+	for _, set := range []*setSub{d.globOf(a), d.wildOf(a)} {
+		if set != nil {
+			d.settleIn(set, memberKey(a.name))
+		}
+	}
+}
+
+func (d *deltaSession) settleIn(set *setSub, key string) {
+	if _, there := set.uncovered[key]; there {
+		delete(set.uncovered, key)
+		d.uncovered--
+	}
+}
+
+// contested says that another set may have a member too, and has it told by what
+// all of them have.
+func (d *deltaSession) contested(set *setSub, a asked, m cache.Member) bool {
+	switch {
+	case set.glob() && (m.News != cache.Removed || d.wildOf(a) == nil):
+		return false
+	case !set.glob() && d.globOf(a) == nil:
+		return false
+	}
+	if m.News == cache.Changed || m.News == cache.Removed {
+		d.note(set, m.Name, false)
+	}
+	return true
+}
+
+// lose has a name of a set that is being told, told as gone, unless another has it.
+func (d *deltaSession) lose(set *setSub, a asked) {
+	if set.glob() && d.wildOf(a) != nil {
+		d.note(set, a.name, false)
+		return
+	}
+	d.gone[a.key()] = removal{asked: a}
+}
+
+// tellUncovered adds to r what the sets have of the names that are to be told so, as
+// far as it fits.
+func (d *deltaSession) tellUncovered(r *response) {
+	for len(d.loose) > 0 && d.tellUncoveredOf(r, d.loose[0]) {
+		d.loose = d.loose[1:]
+	}
+	if len(d.loose) == 0 {
+		d.loose = nil
+	}
+}
+
+func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
+	for _, key := range slices.Sorted(maps.Keys(set.uncovered)) {
+		u := set.uncovered[key]
+		a := set.asked.of(u.name)
+		glob, wild := d.globOf(a), d.wildOf(a)
+		res, by, waits := first(key, glob, wild)
+		switch {
+		case d.named[a.key()] != nil:
+			// It tells by itself.
+		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
+			// So does the glob; or it will, and until then the client keeps what it has.
+		case res != nil:
+			name := u.name
+			if urn.IsName(name) {
+				name = res.Name()
+			}
+			if !r.fits(res.Size(name, set.form()), d.limit) {
+				return false
+			}
+			r.addDelta(name, res, set.form())
+			if glob.holds(name) {
+				glob.initial[name] = ""
+			}
+			delete(d.gone, a.key())
+			d.settle(a) // in the other set too
+		case waits != nil && u.ended:
+			d.settleIn(set, key)
+			d.uncoverIn(waits, u.name, true)
+			continue
+		default:
+			d.gone[a.key()] = removal{asked: a}
+		}
+		d.settleIn(set, key)
+	}
+	return true
+}
+
+// holds says that the client has, from before, what a set has under a name.
+func (s *setSub) holds(name string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.initial[name]
+	return ok
+}
+
+// first returns the first of two sets that has a member under that key; or else one
+// of which it is not known whether it has.
+func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub) {
+	for _, set := range sets {
+		if set == nil {
+			continue
+		}
+		if !present(set) {
+			waits = set
+		} else if res = set.set.Member(key); res != nil {
+			return res, set, nil
+		}
+	}
+	return nil, nil, waits
+}
+
+// overlap returns what the client holds by a set, or may hold, and another one may
+// give too, but has not told because the set does.
+func (d *deltaSession) overlap(set *setSub) (held []asked) {
+	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
+		return nil
+	}
+	add := func(name, _ string) {
+		a := set.asked.of(name)
+		if d.named[a.key()] == nil && (set.glob() || d.globOf(a) != nil) {
+			held = append(held, a)
+		}
+	}
+	set.set.Held(&set.SetWatch, add)
+	for name := range set.initial {
+		add(name, "")
+	}
+	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
+		if m.Resource != nil {
+			add(m.Name, "")
+		}
+		return true
+	})
+	return held
+}
+
+// handOver has those names of a set that has ended told as what other sets have of
+// them: the client does not know whether they have them. held is its overlap, from
+// before it ended.
+func (d *deltaSession) handOver(set *setSub, held []asked) {
+	for _, u := range set.uncovered {
+		d.uncover(set.asked.of(u.name), u.ended)
+	}
+	d.uncovered -= len(set.uncovered)
+	set.uncovered = nil
+	for _, a := range held {
+		d.uncover(a, true)
+	}
+}

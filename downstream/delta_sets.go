@@ -1,0 +1,216 @@
+package downstream
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What a delta client is told of its sets: the wildcard and glob collections.
+// delta_overlap.go has what several subscriptions give.
+
+// tellSet adds to r what has changed in a set, and says whether it fitted.
+func (d *deltaSession) tellSet(r *response, set *setSub) bool {
+	switch status, err := set.status(); status {
+	case cache.Requested, cache.Absent:
+		return true
+	case cache.Failed:
+		return d.tellSetError(r, set, err)
+	case cache.Present:
+	}
+	if !set.set.Since(&set.SetWatch, func(m cache.Member) bool { return d.tellMember(r, set, m) }) {
+		return false
+	}
+	d.tellVanished(set)
+	if set.fresh {
+		set.fresh, set.named = false, nil
+		if set.glob() {
+			d.tellMissed(set)
+		}
+	}
+	if len(set.uncovered) > 0 {
+		d.loose = append(d.loose, set) // once all sets have said what they have
+	}
+	return true
+}
+
+func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) bool {
+	if set.errTold {
+		return true
+	}
+	size := 0
+	for _, name := range set.names() {
+		size += sizeError(name, err)
+	}
+	if !r.fits(size, d.limit) {
+		return false
+	}
+	for _, name := range set.names() {
+		r.addError(fieldDeltaErrors, name, err)
+	}
+	set.errTold = true
+	return true
+}
+
+// tellVanished has what the client holds of a set and is not there told as gone.
+func (d *deltaSession) tellVanished(set *setSub) {
+	vanished := func(held map[string]string, but func(asked) bool) {
+		for name := range held {
+			key, a := memberKey(name), set.asked.of(name)
+			if d.named[a.key()] == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) {
+				d.lose(set, a)
+				delete(held, name)
+			}
+		}
+	}
+	vanished(set.initial, func(asked) bool { return false })
+	set.initial = nil
+	if set.fresh && !set.glob() {
+		// That of globs which were subscribed to later.
+		vanished(d.initial, func(a asked) bool {
+			glob := d.globOf(a)
+			return glob != nil && glob.set.Member(memberKey(a.name)) != nil
+		})
+	}
+}
+
+// tellMissed has the recent removals of a glob told, which the client may have
+// missed, as it says of no member that it holds it; and that the glob is empty.
+// TP1: "Glob".
+func (d *deltaSession) tellMissed(set *setSub) {
+	var gone []removal
+	set.set.Gone(func(name, constraints string) {
+		a := set.asked.of(name)
+		if _, there := d.gone[a.key()]; !there && d.named[a.key()] == nil {
+			gone = append(gone, removal{asked: a, constraints: constraints})
+		}
+	})
+	for _, g := range gone {
+		// What the wildcard has is told by that.
+		if wild := d.wildOf(g.asked); wild == nil || wild.set == nil || wild.set.Member(memberKey(g.asked.name)) == nil {
+			d.gone[g.asked.key()] = g
+		}
+	}
+	if set.set.Len() == 0 {
+		for _, name := range set.spelled {
+			a := set.asked.of(name)
+			d.gone[a.key()] = removal{asked: a}
+		}
+	}
+}
+
+// tellMember adds to r what is new about a member of a set, and says whether it
+// fitted.
+func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool {
+	a := set.asked.of(m.Name)
+	sub := d.named[a.key()]
+	if sub != nil {
+		m.Err = nil
+	}
+	form, size := set.form(), 0
+	switch {
+	case sub != nil && sub.known():
+		return d.tellNamedMember(r, set, sub, m) // its own entry tells
+	case d.contested(set, a, m):
+		return true
+	case m.News == cache.Removed:
+		d.gone[a.key()] = removal{asked: a, was: m.Resource}
+		return true
+	case m.News == cache.Alive:
+		form |= cache.Heartbeat
+	}
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
+		m.News = cache.Nothing
+	}
+	if m.News != cache.Nothing {
+		size = m.Resource.Size(m.Name, form)
+	}
+	if m.Err != nil {
+		size += sizeError(m.Name, m.Err)
+	}
+	if !r.fits(size, d.limit) {
+		return false
+	}
+	if m.News != cache.Nothing {
+		r.addDelta(m.Name, m.Resource, form)
+	}
+	if m.Err != nil {
+		r.addError(fieldDeltaErrors, m.Name, m.Err)
+	}
+	if m.News == cache.Changed {
+		r.noteChanged(m.Resource)
+		delete(d.gone, a.key())
+		d.settle(a)
+		if sub != nil {
+			d.knows(sub, &cache.State{Resource: m.Resource})
+		}
+	}
+	delete(set.initial, m.Name)
+	delete(d.initial, m.Name)
+	return true
+}
+
+// noteNamed notes that a name is told, which may be in a glob that is yet to be
+// answered.
+func (d *deltaSession) noteNamed(sub *nameSub) {
+	set := d.globOf(sub.asks())
+	if set == nil || !set.fresh {
+		return
+	}
+	if set.named == nil {
+		set.named = map[*nameSub]bool{}
+	}
+	set.named[sub] = true
+}
+
+// tellNamedMember adds to r a member of a glob that the client asks for by name as
+// well, if that answers its asking for the glob, and was not told since.
+func (d *deltaSession) tellNamedMember(r *response, set *setSub, sub *nameSub, m cache.Member) bool {
+	st := sub.state()
+	if !set.glob() || !set.fresh || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
+		return true
+	}
+	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
+		return true
+	}
+	if !r.fits(st.Resource.Size(sub.name(), sub.form()), d.limit) {
+		return false
+	}
+	r.addDelta(sub.name(), st.Resource, sub.form())
+	d.knows(sub, &st)
+	return true
+}
+
+// holds says whether the client has a member's content already.
+func (d *deltaSession) holds(set *setSub, sub *nameSub, m cache.Member) bool {
+	if m.News != cache.Changed {
+		return false
+	}
+	if sub != nil {
+		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+	}
+	version, ok := set.initial[m.Name]
+	if !ok && set.fresh && !set.glob() {
+		version, ok = d.initial[m.Name]
+	}
+	return ok && version == m.Resource.Version()
+}
+
+// hold notes what the client holds of a set that takes the place of another: that is
+// told as what differs.
+func (d *deltaSession) hold(set *setSub) {
+	held := map[string]string{}
+	if set.fresh {
+		// It may: the other set need not have seen these go.
+		set.set.Gone(func(name, _ string) { held[name] = "" })
+	}
+	set.set.Held(&set.SetWatch, func(name, version string) {
+		if d.covering(set, name) == nil {
+			held[name] = version
+		}
+	})
+	for name, version := range set.initial { // an earlier such move, or stream
+		if _, there := held[name]; !there {
+			held[name] = version
+		}
+	}
+	set.initial = held
+}

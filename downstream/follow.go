@@ -1,0 +1,92 @@
+package downstream
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Redirects. TP1: "Server redirects". What an authority says of a name is watched
+// directly, as long as it is no redirect. When it is one, the subscription moves to
+// what the relay makes of the same key (cache.Resolved), and stays there. Until that
+// has an answer nothing is told, and the client keeps what it has.
+
+// follower is a subscription that is to move.
+type follower interface{ move() }
+
+// keeper and setKeeper watch what is left until something else is watched: so that
+// it is not given up in between.
+type keeper struct{ cache.Watch }
+
+// Changed implements cache.Watcher.
+func (*keeper) Changed() cache.Waker { return nil }
+
+type setKeeper struct{ cache.SetWatch }
+
+// Changed implements cache.Watcher.
+func (*setKeeper) Changed() cache.Waker { return nil }
+
+// redirected says that a name is a redirect that is to be followed.
+func (s *nameSub) redirected() bool {
+	if s.entry == nil || s.subs.passes || s.entry.Key().Scope.Derived != "" {
+		return false
+	}
+	r := s.entry.State().Resource
+	return r != nil && r.Redirect() != ""
+}
+
+// redirected says that there are members that are redirects, to be followed.
+func (s *setSub) redirected() bool {
+	return s.set != nil && !s.subs.passes && s.set.Key().Scope.Derived == "" && s.set.Redirects()
+}
+
+// move implements follower.
+func (s *nameSub) move() {
+	if s.ended || !s.redirected() {
+		return
+	}
+	key := s.entry.Key()
+	var k keeper
+	s.subs.topics.Watch(key, &k)
+	s.subs.topics.Unwatch(s)
+	key.Scope.Derived = cache.Resolved
+	var withheld *cache.Resource
+	s.entry, withheld = s.subs.topics.Watch(key, s)
+	s.subs.topics.Unwatch(&k)
+	if withheld != nil && s.rare == nil {
+		s.rare = &rareSub{asked: byName(s.key)}
+	}
+	if s.rare != nil {
+		s.rare.withheld = withheld
+	}
+	s.moveToPending()
+}
+
+// move implements follower.
+func (s *setSub) move() {
+	if s.ended || !s.redirected() {
+		return
+	}
+	key := s.set.Key()
+	var k setKeeper
+	s.subs.topics.WatchSet(key, &k)
+	if s.subs.leave != nil {
+		s.subs.leave(s)
+	}
+	s.subs.topics.Unwatch(s)
+	s.SetWatch = cache.SetWatch{}
+	key.Scope.Derived = cache.Resolved
+	s.set = s.subs.topics.WatchSet(key, s)
+	s.subs.topics.Unwatch(&k)
+	s.moved, s.errTold = true, false
+	s.moveToPending()
+}
+
+// follow moves what has to be moved. The cache must not be held.
+func (s *subscriptions) follow() {
+	moving := s.moving
+	s.moving = nil
+	for _, f := range moving {
+		f.move()
+	}
+}
+
+func (s *subscriptions) following() bool { return len(s.moving) > 0 }

@@ -1,0 +1,132 @@
+package downstream
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+const benchGlob = "xdstp://known/envoy.config.cluster.v3.Cluster/bench/*"
+
+func benchMember(i int, content string) cache.Change {
+	name := strings.TrimSuffix(benchGlob, "*") + fmt.Sprintf("member-%06d", i)
+	return cache.Change{Name: name, Resource: newTestResource(clusterType, name, "v", content)}
+}
+
+func applyGlob(c *cache.Cache, full bool, changes ...cache.Change) {
+	c.Apply(cache.Update{Scope: cache.Scope{Authority: knownAuthority}, TypeURL: clusterType,
+		Sets: []cache.SetUpdate{{Name: benchGlob, Full: full, Changes: changes}}})
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkGlob is of a glob with many members: what a client's initial sync costs,
+// what one change, one new member, and one that comes and goes cost, and the memory
+// of a member and of a subscriber.
+func BenchmarkGlob(b *testing.B) {
+	for _, members := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) { benchmarkGlob(b, members) })
+	}
+}
+
+func benchmarkGlob(b *testing.B, members int) {
+	const contentSize, clients = 200, 1000
+	c := cache.New(&recordingFeeder{}, cache.Options{Linger: time.Hour, IdleEntries: 10, Tombstones: cache.Tombstones{TTL: time.Hour, Limit: 10_000}})
+	defer c.Close()
+	server, _ := newTestServer(c, DefaultMaxResponseBytes)
+	subscribe := func() *testClient {
+		client := newTestClient(server, deltaForm.name, &corev3.Node{Id: "bench"})
+		if err := client.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: []string{benchGlob}}); err != nil {
+			b.Fatal(err)
+		}
+		return client
+	}
+	// Without decoding: that is the client's work.
+	read := func(client *testClient) (resources int) {
+		for {
+			r := client.st.next()
+			switch {
+			case r != nil:
+				resources += r.count
+			case client.st.inbox.sleep():
+				return resources
+			}
+		}
+	}
+	first := subscribe()
+	content := strings.Repeat("x", contentSize)
+	empty := heap()
+	all := make([]cache.Change, members)
+	for i := range all {
+		all[i] = benchMember(i, content)
+	}
+	applyGlob(c, true, all...)
+	clear(all)
+	full := heap()
+	read(first)
+	b.Run("initial", func(b *testing.B) {
+		for b.Loop() {
+			client := subscribe()
+			if n := read(client); n != members {
+				b.Fatalf("%d resources, want %d", n, members)
+			}
+			client.close()
+		}
+		b.ReportMetric(float64(full-empty)/float64(members)-contentSize, "B/member-content")
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(members), "ns/member")
+	})
+	before := heap()
+	many := make([]*testClient, clients)
+	for i := range many {
+		many[i] = subscribe()
+		read(many[i])
+	}
+	perClient := float64(heap()-before) / clients
+	for i := range many {
+		many[i].close()
+	}
+	one := func(b *testing.B, changes ...cache.Change) {
+		for n := 0; b.Loop(); n++ {
+			applyGlob(c, false, changes[n%len(changes)])
+			first.Wake()
+			read(first)
+		}
+	}
+	b.Run("change", func(b *testing.B) {
+		one(b, benchMember(members/2, "y"), benchMember(members/2, "z"))
+		b.ReportMetric(perClient, "B/subscriber")
+	})
+	b.Run("add", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			applyGlob(c, false, benchMember(members+n, "y"))
+			first.Wake()
+			read(first)
+		}
+	})
+	b.Run("come and go", func(b *testing.B) {
+		change := benchMember(members/3, "y")
+		one(b, cache.Change{Name: change.Name}, change)
+	})
+	b.Run("churn", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			change := benchMember(10*members+n, "y")
+			applyGlob(c, false, change)
+			read(first)
+			applyGlob(c, false, cache.Change{Name: change.Name})
+			read(first)
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package downstream
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// One client's subscriptions to sets: to the wildcard, and to glob collections.
+
+// setSub is a client's subscription to a wildcard or a glob collection.
+type setSub struct {
+	cache.SetWatch
+	subs *subscriptions
+	set  *cache.Set   // nil if the wildcard can mean nothing
+	err  *cache.Error // why
+	// asked is how the client asks for it. The name is Wildcard, or the canonical one
+	// of a glob, of which spelled are the client's spellings.
+	asked   asked
+	spelled []string
+	fresh   bool // not answered yet
+	errTold bool
+	queued  bool // in subscriptions.pendingSets
+	ended   bool
+	inInbox bool // guarded by inbox.mu
+
+	// SotW: told that it was in a full state, mayHold that the client may hold it from
+	// an earlier stream, and moved that it was another set when it was told.
+	told, mayHold, moved bool
+
+	// Delta: initial are the versions of its members that the client holds, of what it
+	// has not been told yet; named the members that it was told of by their names,
+	// while the glob was not answered; uncovered, by their keys, the names that are to
+	// be told as they are now.
+	initial   map[string]string
+	named     map[*nameSub]bool
+	uncovered map[string]uncovered
+}
+
+// Changed implements cache.Watcher.
+func (s *setSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
+
+func (s *setSub) marked() *bool { return &s.inInbox }
+
+func (s *setSub) moveToPending() {
+	if s.ended {
+		return
+	}
+	if s.redirected() {
+		s.subs.moving = append(s.subs.moving, s)
+	}
+	if !s.queued {
+		s.queued = true
+		s.subs.pendingSets = append(s.subs.pendingSets, s)
+	}
+}
+
+func (s *setSub) status() (cache.Status, *cache.Error) {
+	if s.set == nil {
+		return cache.Failed, s.err
+	}
+	return s.set.Status()
+}
+
+// glob says that it is a glob collection.
+func (s *setSub) glob() bool { return s.asked.name != cache.Wildcard }
+
+// form is how the client is told the members.
+func (s *setSub) form() cache.Form {
+	if s.asked.locator {
+		return s.subs.form | cache.ByLocator
+	}
+	return s.subs.form
+}
+
+// names are what the client calls the set.
+func (s *setSub) names() []string {
+	if s.glob() {
+		return s.spelled
+	}
+	return []string{cache.Wildcard}
+}
+
+// again has all of the set told once more.
+func (s *setSub) again() {
+	if s.set != nil {
+		s.set.Restart(&s.SetWatch)
+	}
+	s.fresh, s.errTold, s.named = true, false, nil
+	s.moveToPending()
+}
+
+// subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
+func (s *subscriptions) subscribeWildcard(a asked) {
+	if w := s.wild; w != nil && w.set != nil && w.asked == a {
+		w.again()
+		return
+	}
+	s.unsubscribeWildcard()
+	s.wild = &setSub{subs: s, asked: a, fresh: true}
+	if key, err := s.lookUp(a); err != nil {
+		s.wild.err = asError(err)
+	} else {
+		s.wild.set = s.topics.WatchSet(key, s.wild)
+	}
+	s.wild.moveToPending()
+}
+
+func (s *subscriptions) unsubscribeWildcard() {
+	if s.wild != nil {
+		s.endSet(s.wild)
+	}
+	s.wild = nil
+}
+
+// subscribeGlob begins the glob with that key, or begins it anew. Two spellings of
+// one glob are one: its members have the names that the origin gave them.
+func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
+	id := a.of(key.Name)
+	set := s.byGlob[id.key()]
+	if set == nil {
+		set = &setSub{subs: s, asked: id, fresh: true}
+		set.set = s.topics.WatchSet(key, set)
+		if s.globs == nil {
+			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
+		}
+		s.byGlob[id.key()] = set
+		set.moveToPending()
+	} else {
+		set.again()
+	}
+	set.spelled = append(set.spelled, a.name)
+	s.globs[a.key()] = set
+	s.countParams(a, 1)
+	return set
+}
+
+// unsubscribeGlob ends a spelling of a glob. It returns the glob if that ended too.
+func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
+	set := s.globs[a.key()]
+	delete(s.globs, a.key())
+	s.countParams(a, -1)
+	for i, name := range set.spelled {
+		if name == a.name {
+			set.spelled = append(set.spelled[:i:i], set.spelled[i+1:]...)
+			break
+		}
+	}
+	if len(set.spelled) > 0 {
+		return nil
+	}
+	delete(s.byGlob, set.asked.key())
+	s.endSet(set)
+	return set
+}
+
+func (s *subscriptions) endSet(set *setSub) {
+	set.ended = true
+	if set.set != nil {
+		s.topics.Unwatch(set)
+	}
+	// What has ended is not to pile up in a client that does not read.
+	if len(s.pendingSets) > 2*len(s.byGlob)+minCompact {
+		live := s.pendingSets[:0]
+		for _, p := range s.pendingSets {
+			if !p.ended {
+				live = append(live, p)
+			}
+		}
+		clear(s.pendingSets[len(live):])
+		s.pendingSets = live
+	}
+}
+
+// sets yields the wildcard and the globs.
+func (s *subscriptions) sets() iter.Seq[*setSub] {
+	return func(yield func(*setSub) bool) {
+		if s.wild != nil && !yield(s.wild) {
+			return
+		}
+		for _, set := range s.byGlob {
+			if !yield(set) {
+				return
+			}
+		}
+	}
+}
+
+func (s *subscriptions) hasSets() bool { return s.wild != nil || len(s.byGlob) > 0 }
+
+// takePendingSets is takePending for sets.
+func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
+	for len(s.pendingSets) > 0 {
+		set := s.pendingSets[0]
+		if !set.ended && !f(set) {
+			return
+		}
+		set.queued = false
+		s.pendingSets = s.pendingSets[1:]
+	}
+	s.pendingSets = nil
+}
+
+// covering is the subscription to a name, in the same way, that a set gives too.
+func (s *subscriptions) covering(set *setSub, name string) *nameSub {
+	return s.named[set.asked.of(name).key()]
+}
+
+// globOf is the glob that a name is in and that is asked for in the same way, nil
+// if there is none.
+func (s *subscriptions) globOf(a asked) *setSub {
+	if len(s.byGlob) == 0 || !urn.IsName(a.name) {
+		return nil
+	}
+	return s.byGlob[a.of(globOf(memberKey(a.name))).key()]
+}
+
+// wildOf is the wildcard, if it is asked for in that way.
+func (s *subscriptions) wildOf(a asked) *setSub {
+	if s.wild == nil || s.wild.asked.of(a.name) != a {
+		return nil
+	}
+	return s.wild
+}
+
+// memberKey is what a set keeps the resource of a name under.
+func memberKey(name string) string {
+	if k, err := urn.KeyOf(name); err == nil {
+		return k.Name
+	}
+	return name
+}
+
+// globOf returns the glob collection that a canonical xdstp name is in.
+// TP1: "Glob": one level, and the same context parameters.
+func globOf(name string) string {
+	path, params, _ := strings.Cut(name, "?")
+	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
+	if params != "" {
+		glob += "?" + params
+	}
+	return glob
+}

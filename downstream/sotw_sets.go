@@ -1,0 +1,140 @@
+package downstream
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// The sets' part of a full state: of the wildcard, and of glob collections.
+
+// setStates is what a full state has of sets.
+type setStates struct {
+	full    []cache.Full
+	version string // of all of them
+	hash    uint64
+	fresh   bool // one of them is answered by it
+}
+
+// setKnown says whether what a set has can be told in a full state. A glob that
+// cannot be had is left out, and told as an error, if the client holds nothing of it.
+func (s *sotwSession) setKnown(set *setSub) bool {
+	switch status, _ := set.status(); status {
+	case cache.Present:
+		// Does the client hold what it is to be told anew?
+		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Keeps(&set.SetWatch)
+	case cache.Failed:
+		return set.glob() && !set.told && !set.mayHold
+	case cache.Requested, cache.Absent:
+	}
+	return false
+}
+
+// setStates adds to r the errors of sets, and returns the rest of what a full state
+// has of them.
+func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
+	var all setStates
+	var versions []string
+	named, elsewhere := s.namedBySet()
+	add := func(set *setSub, except func(string) bool) {
+		if status, err := set.status(); status != cache.Present {
+			for _, name := range set.names() {
+				if !set.errTold {
+					r.addError(fieldSotWErrors, name, err)
+				}
+			}
+			set.errTold = true
+			return
+		}
+		full := s.setState(r, set, form|set.form(), except, named[set])
+		all.full = append(all.full, full)
+		all.hash += full.Hash
+		all.fresh = all.fresh || set.fresh
+		versions = append(versions, set.asked.key()+"="+full.Version)
+		all.version = full.Version
+		set.fresh, set.moved, set.told, set.mayHold = false, false, true, false
+	}
+	// What the wildcard and a glob both have is told by the glob: a resource is in a
+	// response once.
+	for _, set := range s.byGlob {
+		if s.wildOf(set.asked.of(cache.Wildcard)) == nil {
+			add(set, nil)
+			continue
+		}
+		add(set, func(key string) bool {
+			elsewhere[key] = true
+			return false
+		})
+	}
+	if s.wild != nil {
+		add(s.wild, s.without(elsewhere))
+	}
+	if len(versions) > 1 {
+		slices.Sort(versions)
+		all.version = s.namedVersion(strings.Join(versions, "\n"))
+	}
+	return all
+}
+
+// without returns what has those members of the wildcard left out: nil if it has
+// none of them, so that its part can be the one that all clients share.
+func (s *sotwSession) without(keys map[string]bool) func(string) bool {
+	if !s.withheld { // else there may be members that are gone
+		maps.DeleteFunc(keys, func(key string, _ bool) bool { return s.wild.set.Member(key) == nil })
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return func(key string) bool { return keys[key] }
+}
+
+// setState returns a set's part of a full state. Of subs it notes which it covers.
+func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.Full {
+	changed := func(m cache.Member) {
+		if m.Resource != nil {
+			r.noteChanged(m.Resource)
+		}
+		// What is asked for by name as well is told there.
+		if m.Err != nil && s.covering(set, m.Name) == nil {
+			r.addError(fieldSotWErrors, m.Name, m.Err)
+		}
+	}
+	look := func(has func(string) *cache.Resource) {
+		for _, sub := range subs {
+			res := has(sub.entry.Key().Name)
+			// One that the client spells otherwise is another name to it.
+			sub.covered = sub.covered || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name())
+		}
+	}
+	if s.withheld {
+		return set.set.Extended(&set.SetWatch, form, except, changed, look)
+	}
+	return set.set.Full(&set.SetWatch, form, except, changed, look)
+}
+
+// namedBySet returns the names that each set may cover. None is covered yet. An xdstp
+// name is something else than what a wildcard, which belongs to the client's Node,
+// gives under it: the keys of those that tell by themselves are elsewhere.
+func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
+	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
+	for _, sub := range s.named {
+		sub.covered = false
+		if sub.entry == nil {
+			continue
+		}
+		if set := s.globOf(sub.asks()); set != nil {
+			named[set] = append(named[set], sub)
+		}
+		switch set := s.wildOf(sub.asks()); {
+		case set == nil:
+		case !urn.IsName(sub.name()):
+			named[set] = append(named[set], sub)
+		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
+			elsewhere[sub.entry.Key().Name] = true
+		}
+	}
+	return named, elsewhere
+}

@@ -1,0 +1,133 @@
+package integration
+
+// TP1, "Alternatives": control planes of two authorities, of which one is killed.
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	cloudEndpoints  = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
+	onpremEndpoints = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
+	// withAlternative is what a client asks for that knows of directives, folded what
+	// Envoy makes of it.
+	withAlternative = cloudEndpoints + "#alt=" + onpremEndpoints
+	folded          = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo%23alt=xdstp%3A//onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
+)
+
+// cloudAndOnprem is the configuration for control planes of two authorities.
+func cloudAndOnprem(upstream form, failover string, cloud, onprem *killable) string {
+	return prelude + fmt.Sprintf(`
+authorities:
+  - name: cloud.example.com
+    failover: %s
+    servers:
+      - {address: %q, protocol: %s, backoff: {base: 50ms, max: 200ms}}
+  - name: onprem
+    servers:
+      - {address: %q, protocol: %s, backoff: {base: 50ms, max: 200ms}}
+`, failover, cloud.address, upstream, onprem.address, upstream)
+}
+
+// awaitPort waits until a client has endpoints of that name, inside too, with that
+// port.
+func (c *client) awaitPort(t testing.TB, name string, port uint32) {
+	t.Helper()
+	c.await(t, fmt.Sprintf("the %s client has port %d of %s", c.form, port, name), func(v *view) bool {
+		var m endpointv3.ClusterLoadAssignment
+		if err := proto.Unmarshal([]byte(v.held[topic{endpointType, name}].value), &m); err != nil || m.GetClusterName() != name {
+			return v.ended != nil
+		}
+		return m.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetPortValue() == port
+	})
+	c.mustLive(t)
+}
+
+// TestAlternativeOfAnAuthorityThatIsDown holds that clients get the alternative under
+// the name that they asked for, however they spell it, while the primary's authority
+// cannot be reached; and the primary when it answers.
+func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			cloud, onprem := newKillable(t), newKillable(t)
+			onprem.start(plainEndpoints(onpremEndpoints, 2))
+			r := startRelay(t, cloudAndOnprem(upstream, "{policy: unreachable, grace: 1ms, hysteresis: 100ms}", cloud, onprem))
+			asked := time.Now()
+			type asking struct {
+				*client
+				name string
+			}
+			var all []asking
+			for _, f := range []form{delta, sotw} {
+				for _, name := range []string{withAlternative, folded} {
+					c := newClient(t, r, f, node(string(f), ""))
+					c.subscribe(endpointType, name)
+					all = append(all, asking{c, name})
+				}
+			}
+			await := func(what string, port uint32, since time.Time) {
+				t.Helper()
+				for i, c := range all {
+					if c.awaitPort(t, c.name, port); i == 0 {
+						t.Logf("%s: %v", what, time.Since(since).Round(time.Millisecond))
+					}
+				}
+			}
+			await("from the request to the alternative, with a primary that never was there", 2, asked)
+			started := time.Now()
+			cloud.start(plainEndpoints(cloudEndpoints, 1))
+			await("from the start of the primary's control plane to the primary", 1, started)
+			killed := time.Now()
+			cloud.kill()
+			await("from the death of the primary's control plane to the alternative", 2, killed)
+			back := time.Now()
+			cloud.start(plainEndpoints(cloudEndpoints, 3))
+			await("from its return to the primary", 3, back)
+			for _, c := range all {
+				c.read(func(v *view) {
+					if len(v.log) != 4 || len(v.gone) > 0 {
+						t.Errorf("the %s client was told %v, want four times what there is", c.form, v.log)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestRPCsFlowThroughAnAlternative holds that gRPC's client, which knows nothing of
+// alternatives, sends RPCs by a cluster whose endpoints have one, while the
+// authority of the primary is killed and comes back.
+func TestRPCsFlowThroughAnAlternative(t *testing.T) {
+	t.Parallel()
+	cloud, onprem := newKillable(t), newKillable(t)
+	one, other := startBackend(t, "cloud"), startBackend(t, "onprem")
+	const begin = "xdstp://onprem/envoy.config."
+	cloud.start(endpointsAt(t, cloudEndpoints, one.address))
+	onprem.start(
+		apiListener(t, begin+"listener.v3.Listener/shop", begin+"route.v3.RouteConfiguration/shop"),
+		routeConfiguration(begin+"route.v3.RouteConfiguration/shop", routeTo(begin+"cluster.v3.Cluster/shop", prefix(""))),
+		edsCluster(begin+"cluster.v3.Cluster/shop", folded),
+		endpointsAt(t, onpremEndpoints, other.address))
+	r := startRelay(t, cloudAndOnprem(auto, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}", cloud, onprem))
+	b := bootstrapFor(r, "edge-1")
+	b.Authorities = map[string]bootstrapAuthority{
+		"onprem":            {Template: begin + "listener.v3.Listener/%s"},
+		"cloud.example.com": {},
+	}
+	channel := dialXDS(t, b, "xds://onprem/shop")
+	channel.awaitReaches(someMethod, one)
+	killed := time.Now()
+	cloud.kill()
+	channel.awaitReaches(someMethod, other)
+	t.Logf("RPCs reach the alternative: %v", time.Since(killed).Round(time.Millisecond))
+	back := time.Now()
+	cloud.start(endpointsAt(t, cloudEndpoints, one.address))
+	channel.awaitReaches(someMethod, one)
+	t.Logf("RPCs reach the primary again: %v", time.Since(back).Round(time.Millisecond))
+}

@@ -1,0 +1,299 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What is wanted by name beside a set of its type is asked for on a second stream.
+// On one stream a delta control plane does not say which of the resources that it
+// sends are the wildcard's, and SotW ones (go-control-plane's snapshots) take `*`
+// among names for one more name.
+//
+// That is so also of those who ask with other dynamic parameters. A set is always on
+// the first stream. A name goes there as well if there is no set
+// of its type when it starts, moves when one starts, and then stays where it is until
+// it stops: so nothing moves because a set stops, and a set that comes and goes moves
+// a name at most once. A name is fed by its own stream alone. What is known of it on
+// the first one, or as a member of a set, goes with it.
+
+// beside is a Stream's second stream. Stream.mu guards it.
+type beside struct {
+	stream *Stream // nil until it was needed
+	// names are those that are asked for there.
+	names map[besideType]map[string]struct{}
+}
+
+type besideType struct {
+	scope   cache.Scope
+	typeURL string
+}
+
+// has says whether a name is asked for there.
+func (b *beside) has(k cache.Key) bool {
+	_, ok := b.names[besideType{k.Scope, k.TypeURL}][k.Name]
+	return ok
+}
+
+func (b *beside) add(k cache.Key) {
+	t := besideType{k.Scope, k.TypeURL}
+	if b.names == nil {
+		b.names = map[besideType]map[string]struct{}{}
+	}
+	if b.names[t] == nil {
+		b.names[t] = map[string]struct{}{}
+	}
+	b.names[t][k.Name] = struct{}{}
+}
+
+func (b *beside) remove(k cache.Key) {
+	t := besideType{k.Scope, k.TypeURL}
+	if delete(b.names[t], k.Name); len(b.names[t]) == 0 {
+		delete(b.names, t)
+	}
+}
+
+// others leaves out of an update of the first stream what is fed by the second.
+func (b *beside) others(u cache.Update) cache.Update {
+	names := b.names[besideType{u.Scope, u.TypeURL}]
+	if len(names) == 0 || len(u.Changes) == 0 {
+		return u
+	}
+	// Its changes may be the set's, too.
+	changes := make([]cache.Change, 0, len(u.Changes))
+	for _, c := range u.Changes {
+		if _, there := names[c.Name]; !there {
+			changes = append(changes, c)
+		}
+	}
+	u.Changes = changes
+	return u
+}
+
+// openBeside makes the second stream, which opens when something is wanted of it.
+// It speaks what the first has found out. The caller holds mu.
+func (s *Stream) openBeside() {
+	o := s.opts
+	if watch := o.Watch; watch != nil {
+		o.Watch = func(e Event) {
+			e.Beside = true
+			watch(e)
+		}
+	}
+	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.sink, s.log.With("stream", "beside"))
+	b.mu.Lock()
+	b.form, b.status.Beside = s.form, true
+	b.mu.Unlock()
+	context.AfterFunc(s.ctx, b.cancel)
+	s.beside.stream = b
+}
+
+// sideways takes from the notes of a Stream what is for its second stream. Both are
+// locked meanwhile, the first one first, so that what moves is told by one of them.
+type sideways struct {
+	s       *Stream
+	locked  bool
+	updates map[*subscriptions]*cache.Update // of the second
+}
+
+// take says whether a note was for the second stream.
+func (w *sideways) take(n note) bool {
+	s, first := w.s, w.s.feeds[n.key.TypeURL]
+	there := s.beside.has(n.key)
+	starts := !n.stop && !n.again && !n.key.IsSet() && first != nil && first.sets.hasWildcard()
+	if !there && !starts {
+		return false
+	}
+	f, subs := w.feed(n.key.TypeURL, n.key.Scope.Params)
+	name, down, u := n.key.Name, s.beside.stream.down, w.updates[subs]
+	switch {
+	case n.stop:
+		subs.stop(name)
+		s.beside.remove(n.key)
+	case n.again:
+		subs.again(name, down, u)
+	default:
+		if from := first.sets.find(n.key.Scope.Params); from != nil && subs.names[name] == nil {
+			if h, ok := from.hold(name); ok {
+				subs.adopt(h, f.begun())
+			}
+		}
+		f.sets.start(subs, name, down, u)
+		s.beside.add(n.key)
+	}
+	return true
+}
+
+// move moves the names that are with a set now. Nobody hears of it.
+func (w *sideways) move() {
+	for typeURL, first := range w.s.feeds {
+		if !first.sets.hasWildcard() {
+			continue
+		}
+		for _, from := range first.sets.list {
+			for _, name := range from.sorted() {
+				h, _ := from.hold(name)
+				if first.sets.mixed {
+					h.version = "" // it may have come for others
+				}
+				f, to := w.feed(typeURL, from.scope.Params)
+				from.stop(name)
+				to.move(h, f.begun(), w.s.beside.stream.down, w.updates[to])
+				w.s.beside.add(cache.Key{Scope: from.scope, TypeURL: typeURL, Name: name})
+			}
+		}
+	}
+}
+
+// feed returns the second stream's feed of a type, and its set of those parameters,
+// and sees that there is one.
+func (w *sideways) feed(typeURL, params string) (*feed, *subscriptions) {
+	s := w.s
+	if s.beside.stream == nil {
+		s.openBeside()
+	}
+	w.lock()
+	f := s.beside.stream.feed(typeURL)
+	subs := f.sets.of(params)
+	if w.updates[subs] == nil {
+		if w.updates == nil {
+			w.updates = map[*subscriptions]*cache.Update{}
+		}
+		w.updates[subs] = new(subs.newUpdate())
+	}
+	return f, subs
+}
+
+func (w *sideways) lock() {
+	if b := w.s.beside.stream; !w.locked {
+		w.locked = true
+		b.mu.Lock()
+		b.forgive()
+	}
+}
+
+// done moves what is to move, and tells the cache what it is to know from the second
+// stream, with restate once more all that is held. What the first has to tell from
+// before was told.
+func (w *sideways) done(restate bool) {
+	w.move()
+	if restate && w.s.beside.stream != nil {
+		w.lock()
+	}
+	if !w.locked {
+		return
+	}
+	b := w.s.beside.stream
+	for _, u := range w.updates {
+		b.apply(*u)
+	}
+	if restate {
+		b.restateAll()
+	}
+	b.mu.Unlock()
+	b.poke()
+}
+
+// find returns the set of those parameters, nil if there is none.
+func (s *paramSets) find(params string) *subscriptions {
+	for _, subs := range s.list {
+		if subs.scope.Params == params {
+			return subs
+		}
+	}
+	return nil
+}
+
+// held is what is known of a name, to go on with on another stream.
+type held struct {
+	sub     *subscription // a new one
+	version string        // the version_info under which it came, if that is known
+
+	key       string // what the rest is kept under: the name, or that of which it is an alias
+	expires   time.Time
+	variants  []variant
+	ambiguous bool
+}
+
+// hold returns what is known of a name, whether or not it is asked for.
+func (s *subscriptions) hold(name string) (held, bool) {
+	h := held{key: name, sub: &subscription{name: name}}
+	if sub := s.names[name]; sub != nil {
+		h.sub.answered, h.sub.left = sub.answered, sub.left
+		h.sub.answer, h.sub.via, h.sub.reported, h.sub.expired = sub.answer, sub.via, sub.reported, sub.expired
+		h.sub.failure = sub.failure
+		if sub.via != "" {
+			h.key = sub.via
+		}
+		if !sub.again {
+			h.version = s.version
+		}
+	} else if r := s.member(name); r != nil && !r.DoNotCache() {
+		h.sub.answered, h.sub.answer = true, cache.Change{Name: name, Resource: r}
+	} else if err := s.refusal(name); err != nil {
+		h.sub.failure = err // until it is asked for by its name
+	} else {
+		return held{}, false
+	}
+	h.expires = s.expiries.at[h.key]
+	h.variants, h.ambiguous = slices.Clone(s.variants[h.key]), s.ambiguous[h.key]
+	return h, true
+}
+
+// adopt goes on with a name that was not here. begun says that the control plane
+// has had a request of its type on the present stream.
+func (s *subscriptions) adopt(h held, begun bool) {
+	// As on a new stream, if all that is wanted goes on from one version.
+	if len(s.names) == 0 && !begun {
+		s.version = h.version
+	} else if s.version != h.version {
+		s.version = ""
+	}
+	switch {
+	case h.sub.answered && begun && s.sotw:
+		h.sub.left = true // as after it was given up here: what is on its way may not have it
+	case h.sub.left:
+		h.sub.answered, h.sub.left = false, false // as on a new stream: it was not certain
+	}
+	s.names[h.sub.name] = h.sub
+	if via := h.sub.via; via != "" {
+		if s.aliased == nil {
+			s.aliased = map[string][]string{}
+		}
+		s.aliased[via] = append(s.aliased[via], h.sub.name)
+	}
+	if !h.expires.IsZero() {
+		s.expiries.set(h.key, h.expires)
+	}
+	if len(h.variants) > 0 {
+		if s.variants == nil {
+			s.variants = map[string][]variant{}
+		}
+		s.variants[h.key] = h.variants
+	}
+	if h.ambiguous {
+		if s.ambiguous == nil {
+			s.ambiguous = map[string]bool{}
+		}
+		s.ambiguous[h.key] = true
+	}
+}
+
+// move goes on with a name that is wanted. There is something to tell only if it has
+// no answer.
+func (s *subscriptions) move(h held, begun bool, down *cache.Error, u *cache.Update) {
+	if s.names[h.sub.name] != nil {
+		s.start(h.sub.name, down, u) // it has not been given up here yet
+		return
+	}
+	s.adopt(h, begun)
+	h.sub.started, h.sub.wanted = true, true
+	s.wanted++
+	s.touch(h.sub)
+	if !h.sub.answered && h.sub.failure == nil && down != nil {
+		s.fail(h.sub, down, u)
+	}
+}

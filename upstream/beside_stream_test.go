@@ -1,0 +1,255 @@
+package upstream
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Both streams of a scope, as they come and go.
+
+// inUse is what the operator is shown of the streams that have something to do.
+func inUse(s interface{ Statuses() []Status }) string {
+	synctest.Wait()
+	text := ""
+	for _, st := range s.Statuses() {
+		if st.inUse() {
+			text += fmt.Sprintf("[beside=%t connected=%t %d]", st.Beside, st.Connected, st.Subscriptions)
+		}
+	}
+	return text
+}
+
+func wantInUse(t *testing.T, s interface{ Statuses() []Status }, want string) {
+	t.Helper()
+	if got := inUse(s); got != want {
+		t.Errorf("in use are %s, want %s", got, want)
+	}
+}
+
+const (
+	firstInUse  = "[beside=false connected=true %d]"
+	besideInUse = "[beside=true connected=true %d]"
+)
+
+func TestGoControlPlaneNamesBesideAWildcard(t *testing.T) {
+	withPlane(t, func(b *bench, p *plane) {
+		wantNothing := func(e *cache.Entry) {
+			b.Helper()
+			if b.stream.Status().Protocol == SotW {
+				b.wantText(e, "absent")
+			} else {
+				b.wantText(e, "requested") // in delta go-control-plane does not say so
+			}
+		}
+		p.set(b.T, "1", map[string]string{"a": "1", "b": "1"})
+		all := &setWatcher{}
+		set := b.cache.WatchSet(key("cds", cache.Wildcard), all)
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse, 1))
+		names := []*watcher{{}, {}}
+		a := entryOf(b.cache.Watch(key("cds", "a"), names[0]))
+		x := entryOf(b.cache.Watch(key("cds", "x"), names[1]))
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 2))
+		b.wantText(a, "1")
+		wantNothing(x)
+
+		p.set(b.T, "2", map[string]string{"a": "2", "x": "2"})
+		b.wantText(a, "2")
+		b.wantText(x, "2")
+
+		// The control plane restarts; either stream goes on with what it has.
+		b.server.Stop()
+		synctest.Wait()
+		p.set(b.T, "3", map[string]string{"a": "2", "x": "3", "d": "3"})
+		b.restart(p)
+		if got := members(set); got != "present [a=2 d=3]" {
+			b.Errorf("after the restart the set is %s", got)
+		}
+		b.wantText(a, "2")
+		b.wantText(x, "3")
+
+		// The wildcard goes, and its stream with it.
+		b.cache.Unwatch(all)
+		pass(2 * time.Minute)
+		wantInUse(b.T, b.stream, fmt.Sprintf(besideInUse, 2))
+		p.set(b.T, "4", map[string]string{"a": "4", "x": "4"})
+		b.wantText(a, "4")
+		c := b.watch("cds", "c")["c"]
+		wantNothing(c)
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 2))
+
+		// It comes back, and takes the first stream for itself.
+		set = b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		if got := members(set); got != "present [a=4]" {
+			b.Errorf("the second set is %s", got)
+		}
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 3))
+		for _, w := range names {
+			b.cache.Unwatch(w)
+		}
+		pass(2 * time.Minute)
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.nacks > 0 {
+			b.Errorf("%d NACKs", p.nacks)
+		}
+	})
+}
+
+// The second stream ends when nothing is wanted of it, and takes its leave no longer
+// than until something is.
+func TestBesideStreamTakesLeaveAndComesBack(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		b.next().delta(t)
+		w := &watcher{}
+		b.cache.Watch(key("cds", "a"), w)
+		beside := b.next()
+		beside.delta(t)
+		b.cache.Unwatch(w)
+		pass(time.Minute)
+		if got := beside.delta(t).GetResourceNamesUnsubscribe(); len(got) != 1 {
+			t.Fatalf("unsubscribed from %q, want a", got)
+		}
+		before := time.Now()
+		b.watch("cds", "b")
+		again := b.next()
+		if got := again.delta(t).GetResourceNamesSubscribe(); len(got) != 1 || got[0] != "b" {
+			t.Errorf("the next stream is for %q, want b", got)
+		}
+		if waited := time.Since(before); waited > 0 {
+			t.Errorf("it was opened after %s", waited)
+		}
+		if again.form != Delta {
+			t.Errorf("it speaks %s", again.form)
+		}
+	})
+}
+
+// What the first stream has found out about the control plane counts for the second.
+func TestBesideStreamSpeaksWhatTheFirstDoes(t *testing.T) {
+	run(t, Options{}, func(b *bench) {
+		b.script.noDelta = true
+		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		b.next().request(t)
+		b.watch("cds", "a")
+		beside := b.next()
+		if r := beside.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
+			t.Errorf("it asks for %q, want a", r.GetResourceNames())
+		}
+		if n := b.logs.count("does not implement"); n != 1 {
+			t.Errorf("found out %d times that there is no delta", n)
+		}
+	})
+}
+
+func TestNamesBesideAWildcardWithAStreamForEachType(t *testing.T) {
+	runSeparate(t, Options{Protocol: SotW}, func(s *separate) {
+		set := s.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		first := s.next("StreamClusters")[0]
+		first.request(t)
+		w := &watcher{}
+		out := entryOf(s.cache.Watch(key("cds", "out"), w))
+		beside := s.next("StreamClusters")[0]
+		if r := beside.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
+			t.Errorf("the second asks for %q, want out", r.GetResourceNames())
+		}
+		wantInUse(t, s.streams, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+		s.respond(&first.scripted, sotwResponse(t, "cds", "1", "a"))
+		s.respond(&beside.scripted, sotwResponse(t, "cds", "2", "out"))
+		if got := members(set); got != "present [a=1]" {
+			t.Errorf("the set is %s", got)
+		}
+		s.wantText(out, "2")
+		s.cache.Unwatch(w)
+		pass(2 * time.Minute)
+		wantInUse(t, s.streams, fmt.Sprintf(firstInUse, 1))
+		s.cache.Watch(key("cds", "again"), &watcher{})
+		s.next("StreamClusters")
+	})
+}
+
+func TestNamesBesideAWildcardThatIsPolled(t *testing.T) {
+	runREST(t, Options{}, RESTOptions{PollInterval: 10 * time.Second}, func(b *restBench) {
+		set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		b.next().reply(200, answerOf(t, "cds", "1", "1", "a"))
+		a := entryOf(b.cache.Watch(key("cds", "a"), &watcher{}))
+		r := b.next()
+		b.wantAsked(r, "a@")
+		b.wantText(a, "1")
+		r.reply(200, answerOf(t, "cds", "1", "2", "a"))
+		b.wantText(a, "2")
+		// Each is polled for, with what it has.
+		for range 2 {
+			r := b.next()
+			if len(r.GetResourceNames()) > 0 {
+				b.wantAsked(r, "a@1")
+				r.reply(200, answerOf(t, "cds", "2", "3"))
+			} else {
+				b.wantAsked(r, "@1")
+				r.reply(304, "")
+			}
+		}
+		b.wantText(a, "absent")
+		if got := members(set); got != "present [a=1]" {
+			t.Errorf("the set is %s", got)
+		}
+	})
+}
+
+// Once Done is closed nothing comes any more, from neither.
+func TestCloseEndsBothStreams(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		b.next()
+		b.watch("cds", "a")
+		b.next()
+		synctest.Wait()
+		beside := b.stream.beside.stream
+		b.stream.Close()
+		<-b.stream.Done()
+		select {
+		case <-beside.Done():
+		default:
+			t.Error("the second has not ended")
+		}
+	})
+}
+
+// Leave is for both, also if the first has nothing to take leave of.
+func TestLeaveIsOfBothStreams(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		all, name := &setWatcher{}, &watcher{}
+		b.cache.WatchSet(key("cds", cache.Wildcard), all)
+		b.next()
+		b.cache.Watch(key("cds", "a"), name)
+		beside := b.next()
+		beside.delta(t)
+		b.cache.Unwatch(all)
+		pass(2 * time.Minute)
+		b.cache.Unwatch(name)
+		told := make(chan []string, 1)
+		go func() {
+			if m, err := beside.recv(); err == nil {
+				told <- m.(*discoveryv3.DeltaDiscoveryRequest).GetResourceNamesUnsubscribe()
+			}
+			close(told)
+			beside.end <- nil
+		}()
+		<-time.After(time.Minute)
+		b.stream.Leave()
+		if st := b.stream.beside.stream.Status(); st.Connected {
+			t.Error("the second has yet to leave")
+		}
+		if names := <-told; len(names) != 1 {
+			t.Errorf("unsubscribed from %q, want a", names)
+		}
+		wantInUse(t, b.stream, "")
+	})
+}

@@ -1,0 +1,187 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// TestBesideTranscripts plays testdata/beside_*.txt: one type of one client with
+// both its streams, without I/O. The directives are those of TestTranscripts, and
+//
+//	response on=first|beside ...
+//	lost STREAM | unreachable STREAM REASON | open STREAM [form=delta|sotw]
+//
+// Streams that are needed anew are opened anew. What is sent to the control plane
+// is printed with the stream, what is told to the cache without.
+func TestBesideTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !isBeside(path) {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) {
+			p := &besidePlayer{}
+			datadriven.RunTest(t, path, p.play)
+		})
+	})
+}
+
+func isBeside(path string) bool { return strings.Contains(path, "beside_") }
+
+// besidePlayer drives two Streams that have no goroutine.
+type besidePlayer struct {
+	player
+	sides []*Stream
+}
+
+var sideNames = []string{"first", "beside"}
+
+func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
+	var sides []*Stream
+	for range sideNames {
+		sides = append(sides, &Stream{
+			scope: scope, sink: sink, form: f, forms: []*form{f}, feeds: map[string]*feed{},
+			wake: make(chan struct{}, 1), live: true,
+		})
+	}
+	sides[0].beside.stream = sides[1]
+	return sides
+}
+
+// Apply implements Sink.
+func (p *besidePlayer) Apply(u cache.Update) { p.tell(u) }
+
+func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p.out.Reset()
+	quiet := d.HasArg("quietly")
+	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
+	params := p.paramsOf(t, d)
+	take := func(n note) {
+		scope := p.sides[0].scope
+		scope.Params = params
+		for _, name := range names(d) {
+			n.key = cache.Key{Scope: scope, TypeURL: typeURLs[p.typ], Name: name}
+			p.sides[0].inbox.notes = append(p.sides[0].inbox.notes, n)
+		}
+		if !quiet {
+			p.sides[0].takeNotes()
+		}
+	}
+	side := func() *Stream {
+		which := d.CmdArgs[0].Key
+		d.MaybeScanArgs(t, "on", &which)
+		return p.sides[slices.Index(sideNames, which)]
+	}
+	switch d.Cmd {
+	case "client":
+		p.player = player{limit: 1 << 20}
+		d.ScanArgs(t, "type", &p.typ)
+		p.form = spoken(t, d)
+		p.params, p.sets = params, newParamSets(cache.Scope{}, typeURLs[p.typ])
+		p.sides = newSides(cache.Scope{Authority: "a"}, p.form, p)
+	case "subscribe":
+		take(note{})
+	case "again":
+		take(note{again: true})
+	case "unsubscribe":
+		take(note{stop: true})
+	case "response":
+		s := side()
+		f := s.feeds[typeURLs[p.typ]]
+		p.form = s.form
+		r, err := s.form.parse(p.response(t, d))
+		if err != nil || f == nil || !f.begun() {
+			t.Fatalf("%s: nothing was asked for there: %v", d.Pos, err)
+		}
+		updates, _ := f.session.response(time.Now(), r)
+		s.apply(updates...)
+	case "after":
+		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(wait)
+	case "lost", "unreachable":
+		s := side()
+		p.lose(s)
+		if d.Cmd == "unreachable" {
+			s.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[1].Key}
+			s.retryAt = time.Now().Add(time.Minute)
+			for _, f := range s.sorted() {
+				s.apply(f.sets.failed(s.down)...)
+			}
+		}
+	case "open":
+		s := side()
+		if d.HasArg("form") {
+			s.form = spoken(t, d)
+		}
+		p.open(s)
+	default:
+		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
+	}
+	if !quiet {
+		for i, s := range p.sides {
+			p.turn(sideNames[i], s)
+		}
+	}
+	return p.out.String()
+}
+
+func spoken(t *testing.T, d *datadriven.TestData) *form {
+	t.Helper()
+	var name string
+	d.ScanArgs(t, "form", &name)
+	return map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
+}
+
+func (p *besidePlayer) lose(s *Stream) {
+	s.live = false
+	for typeURL, f := range s.feeds {
+		f.session = nil
+		if f.sets.lost(); f.sets.wanted() == 0 {
+			delete(s.feeds, typeURL)
+		}
+	}
+}
+
+func (p *besidePlayer) open(s *Stream) {
+	s.live, s.down = true, nil
+	for _, f := range s.feeds {
+		f.session = s.form.session(f.sets)
+	}
+}
+
+// turn is what a Stream does after something has happened.
+func (p *besidePlayer) turn(name string, s *Stream) {
+	f := s.feeds[typeURLs[p.typ]]
+	if f == nil {
+		return
+	}
+	s.apply(f.sets.expire(time.Now())...)
+	if f.session == nil {
+		return
+	}
+	if need, _ := f.sets.needStream(f.begun()); need {
+		fmt.Fprintf(&p.out, "%s: a new stream\n", name)
+		p.lose(s)
+		p.open(s)
+		if f = s.feeds[typeURLs[p.typ]]; f == nil {
+			return
+		}
+	}
+	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout)...)
+	for _, m := range f.session.requests(time.Now(), p.limit) {
+		fmt.Fprintf(&p.out, "%s: ", name)
+		p.send(m)
+	}
+}
