@@ -233,7 +233,7 @@ func (s *subscriptions) hold(name string) (held, bool) {
 		}
 	} else if r := s.member(name); r != nil && !r.DoNotCache() {
 		h.sub.answered, h.sub.answer = true, cache.Change{Name: name, Resource: r}
-	} else if err := s.refusal(name); err != nil {
+	} else if err := s.refusedBy(name); err != nil {
 		h.sub.failure = err // until it is asked for by its name
 	} else {
 		return held{}, false

@@ -54,6 +54,9 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 	}
 }
 
+// modelNames are what there may be.
+var modelNames = []string{"always", "a", "b", "c"}
+
 // modelOutside are the names that exist, but not for the wildcard.
 var modelOutside = map[string]bool{"c": true}
 
@@ -91,13 +94,13 @@ func (m *besideModel) run(t *rapid.T) {
 			}
 		},
 		"start set": func(*rapid.T) {
-			if _, ok := m.sets[cache.Wildcard]; !ok {
+			if _, started := m.sets[cache.Wildcard]; !started {
 				m.sets[cache.Wildcard] = nil
 				m.note(note{}, cache.Wildcard)
 			}
 		},
 		"stop set": func(*rapid.T) {
-			if _, ok := m.sets[cache.Wildcard]; ok {
+			if _, started := m.sets[cache.Wildcard]; started {
 				delete(m.sets, cache.Wildcard)
 				m.note(note{stop: true}, cache.Wildcard)
 			}
@@ -155,8 +158,8 @@ func (m *besideModel) run(t *rapid.T) {
 	}
 	want := maps.Clone(m.world)
 	maps.DeleteFunc(want, func(n, _ string) bool { return modelOutside[n] })
-	if set, ok := m.sets[cache.Wildcard]; ok && (set == nil || !maps.Equal(set, want)) {
-		t.Fatalf("the set is %v, want %v", set, want)
+	if got, started := m.sets[cache.Wildcard]; started && (got == nil || !maps.Equal(got, want)) {
+		t.Fatalf("the set is %v, want %v", got, want)
 	}
 }
 

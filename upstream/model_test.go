@@ -94,8 +94,6 @@ func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
 	}
 }
 
-var modelNames = []string{"always", "a", "b", "c"}
-
 func newModel(t *testing.T, typ string, form *form, names []string, sets ...string) *model {
 	m := &model{
 		T: t, typ: typ, form: form, now: t0,
@@ -292,7 +290,7 @@ func (m *model) attach() {
 
 // gives says whether the control plane gives what is subscribed to a name.
 func (m *model) gives(name string) bool {
-	return m.covered(name) || m.server.names[name]
+	return m.covered(name) && !m.hidden[name] || m.server.names[name]
 }
 
 // send is the client's sender: it opens a stream if there is none.
@@ -409,7 +407,7 @@ func (m *model) serve() {
 // covered says whether a set that is subscribed to has a name.
 func (m *model) covered(name string) bool {
 	glob, _ := urn.GlobOf(name)
-	return m.server.wildcard && !m.hidden[name] || m.server.globs[glob]
+	return m.server.wildcard || m.server.globs[glob]
 }
 
 func (m *model) worldVersion() string { return fmt.Sprint(m.world) }

@@ -135,14 +135,14 @@ func (s *subscriptions) member(key string) *cache.Resource {
 	return nil
 }
 
-// refusal returns why a name could not be had, as was said of a set.
-func (s *subscriptions) refusal(key string) *cache.Error {
+// refusedBy returns why a set could not give a name, nil if none has said so.
+func (s *subscriptions) refusedBy(key string) (err *cache.Error) {
 	for c := range s.sets(key) {
-		if err := c.refused[key]; err != nil {
-			return err
+		if e := c.refused[key]; e != nil {
+			err = e
 		}
 	}
-	return nil
+	return err
 }
 
 // allMembers returns those of all sets. It is not to be changed.

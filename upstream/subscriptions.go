@@ -157,7 +157,7 @@ func (s *subscriptions) know(sub *subscription) {
 		sub.answered, sub.answer = true, cache.Change{Name: sub.name, Resource: r}
 		return
 	}
-	if err := s.refusal(sub.name); err != nil {
+	if err := s.refusedBy(sub.name); err != nil {
 		sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: sub.name, Err: err}
 	}
 }

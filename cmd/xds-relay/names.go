@@ -13,7 +13,6 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -56,22 +55,21 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		scope, err := n.scope(typeURL)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}
-	k, err := xdstpKey(n.router.Xdstp, typeURL, name, true)
+	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
 	if err == nil {
 		n.joinAll(k)
 	}
 	return k, err
 }
 
-// xdstpKey is the key of an xdstp name that is asked for as typeURL: its own type, or
-// with lists that of its members.
-func xdstpKey(route func(string) (authority.Route, error), typeURL, name string, lists bool) (cache.Key, error) {
+// xdstpKey is the key of an xdstp name that is asked for as typeURL.
+func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
 		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
 	}
-	asked := typeurl.Short(typeURL)
-	if asked != to.Key.Type && !(lists && to.Under(asked)) {
+	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
+	if !to.Under(asked) {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
 			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked),
