@@ -1,13 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -22,7 +26,16 @@ type leafNames struct {
 
 // Key implements collections.Names.
 func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
-	return xdstpKey(n.router.Leaf, typeURL, name)
+	k, err := xdstpKey(n.router.Leaf, typeURL, name)
+	if err == nil && k.TypeURL != typeURL {
+		// What clients may say of a list collection is nothing that takes the place of
+		// one of its members.
+		return cache.Key{}, &cache.Error{
+			Code:    codes.NotFound,
+			Message: fmt.Sprintf("xdstp name %q is a list collection, and no %s", name, typeurl.Short(typeURL)),
+		}
+	}
+	return k, err
 }
 
 // Policy implements collections.Names.

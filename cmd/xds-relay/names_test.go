@@ -64,6 +64,25 @@ authorities: [{name: a, directory: files}]
 	}
 }
 
+// Where one resource is looked for, a list of such is none.
+func TestListCollectionIsNoLeafOfItsMembersType(t *testing.T) {
+	cfg, err := configs.Parse("relay.yaml", []byte(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: a, directory: files}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves := leafNames{router: authority.New(cfg)}
+	const listenerType, name = "type.googleapis.com/envoy.config.listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x"
+	if k, err := leaves.Key(listenerType, name); err == nil {
+		t.Errorf("got %+v", k)
+	}
+	if _, err := leaves.Key(listenerType+"Collection", name); err != nil {
+		t.Error(err)
+	}
+}
+
 // TP1: "List collections": a client that asks for listeners may name a collection of
 // them. It gets that, as it is: there is no name inside that could be another.
 func TestListCollectionIsHadUnderItsMembersType(t *testing.T) {
