@@ -1,0 +1,180 @@
+package downstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What one client costs: see docs/performance.md for many.
+
+// silentFeeder feeds nothing.
+type silentFeeder struct{}
+
+// Start implements cache.Feeder.
+func (silentFeeder) Start(cache.Key) {}
+
+// Refresh implements cache.Feeder.
+func (silentFeeder) Refresh(cache.Key) {}
+
+// Stop implements cache.Feeder.
+func (silentFeeder) Stop(cache.Key) {}
+
+// sinkStream is a gRPC stream that takes everything and gives nothing.
+type sinkStream struct{ ctx context.Context }
+
+func (s sinkStream) SetHeader(metadata.MD) error  { return nil }
+func (s sinkStream) SendHeader(metadata.MD) error { return nil }
+func (s sinkStream) SetTrailer(metadata.MD)       {}
+func (s sinkStream) Context() context.Context     { return s.ctx }
+func (s sinkStream) SendMsg(any) error            { return nil }
+func (s sinkStream) RecvMsg(any) error            { return nil }
+
+func benchNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("resource-%06d", i)
+	}
+	return names
+}
+
+// benchServer serves n endpoints of 1 KB.
+func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
+	b.Helper()
+	c := cache.New(silentFeeder{}, cache.Options{IdleEntries: 1 << 20})
+	b.Cleanup(c.Close)
+	server := NewServer(c, newClusterNames, Options{Log: slog.New(slog.DiscardHandler), MaxResponseBytes: DefaultMaxResponseBytes})
+	names := benchNames(n)
+	st := server.open(sinkStream{context.Background()}, "delta", "")
+	take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
+	for _, name := range names {
+		value, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			Locality: &corev3.Locality{Region: fmt.Sprintf("%01000d", 0)},
+		}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: endpointType, Value: value})})
+	}
+	c.Apply(u)
+	return server, c, names
+}
+
+// take hands a request to a stream, and takes the responses.
+func take[R request, S session](b *testing.B, st *stream, f form[R, S], req R) (last *response) {
+	b.Helper()
+	if _, err := accept(st, f, req); err != nil {
+		b.Fatal(err)
+	}
+	return takeResponses(st)
+}
+
+func takeResponses(st *stream) (last *response) {
+	for {
+		r := st.next()
+		if r == nil {
+			return last
+		}
+		_ = r.encode()
+		last = r
+	}
+}
+
+// A client comes, with 100 names of which all is known, and goes.
+func BenchmarkClientComesAndGoes(b *testing.B) {
+	server, _, names := benchServer(b, 100)
+	b.Run("delta", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			st := server.open(sinkStream{context.Background()}, "delta", "")
+			take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+			st.end()
+			server.forget(st)
+		}
+	})
+	b.Run("sotw", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			take(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
+			st.end()
+			server.forget(st)
+		}
+	})
+}
+
+// An ACK, from the wire, of a client with so many names.
+func BenchmarkACK(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		server, _, names := benchServer(b, n)
+		b.Run(fmt.Sprintf("delta/%d", n), func(b *testing.B) {
+			st := server.open(sinkStream{context.Background()}, "delta", "")
+			r := take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+			ack, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.nonce})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				req := new(discoveryv3.DeltaDiscoveryRequest)
+				if err := proto.Unmarshal(ack, req); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := accept(st, deltaForm, req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("sotw/%d", n), func(b *testing.B) {
+			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			r := take(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
+			ack, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.nonce, VersionInfo: r.version})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				req := new(discoveryv3.DiscoveryRequest)
+				if err := proto.Unmarshal(ack, req); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := accept(st, sotwForm, req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// One of a client's 100 resources changes: from the update to the response's bytes.
+func BenchmarkChangeToResponse(b *testing.B) {
+	server, c, names := benchServer(b, 100)
+	st := server.open(sinkStream{context.Background()}, "delta", "")
+	take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	st.inbox.awake = true // the benchmark looks after it
+	var resources [2]*cache.Resource
+	for i := range resources {
+		resources[i] = cache.NewResource(cache.Spec{Name: names[0], Version: fmt.Sprint(i), TypeURL: endpointType, Value: append([]byte{0x0a, byte(len(names[0]))}, names[0]+"\x12\x03\x12\x01"+string(rune('a'+i))...)})
+	}
+	u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType, Changes: []cache.Change{{Name: names[0]}}}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		u.Changes[0].Resource = resources[i%2]
+		c.Apply(u)
+		if takeResponses(st) == nil {
+			b.Fatal("no response")
+		}
+	}
+}
