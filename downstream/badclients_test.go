@@ -212,7 +212,7 @@ func TestBadRequestsEndTheirOwnStreamOnly(t *testing.T) {
 		},
 		{
 			name: "undecodable", send: func(string) any { return []byte{0x0a, 0xff, 0xff, 0xff} },
-			code: codes.Internal, message: "unmarshal", logged: "not valid", counted: numLimits,
+			code: codes.Internal, message: "cannot be decoded", logged: "not valid", counted: numLimits,
 		},
 		{
 			name: "a name that is not UTF-8", send: func(string) any { return notUTF8 },

@@ -55,7 +55,7 @@ func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
 	server := NewServer(c, newClusterNames, Options{Log: slog.New(slog.DiscardHandler), MaxResponseBytes: DefaultMaxResponseBytes})
 	names := benchNames(n)
 	st := server.open(sinkStream{context.Background()}, "delta", "")
-	take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 	u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
 	for _, name := range names {
 		value, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
@@ -70,10 +70,14 @@ func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
 	return server, c, names
 }
 
-// take hands a request to a stream, and takes the responses.
-func take[R request, S session](b *testing.B, st *stream, f form[R, S], req R) (last *response) {
+// ask hands a request to a stream, and takes the responses.
+func ask[R request, S session](b *testing.B, st *stream, f form[R, S], req R) (last *response) {
 	b.Helper()
-	if _, err := accept(st, f, req); err != nil {
+	data, err := proto.Marshal(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := take(st, f, data); err != nil {
 		b.Fatal(err)
 	}
 	return takeResponses(st)
@@ -97,7 +101,7 @@ func BenchmarkClientComesAndGoes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			st := server.open(sinkStream{context.Background()}, "delta", "")
-			take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+			ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 			st.end()
 			server.forget(st)
 		}
@@ -106,7 +110,7 @@ func BenchmarkClientComesAndGoes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			st := server.open(sinkStream{context.Background()}, "sotw", "")
-			take(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
+			ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 			st.end()
 			server.forget(st)
 		}
@@ -119,36 +123,28 @@ func BenchmarkACK(b *testing.B) {
 		server, _, names := benchServer(b, n)
 		b.Run(fmt.Sprintf("delta/%d", n), func(b *testing.B) {
 			st := server.open(sinkStream{context.Background()}, "delta", "")
-			r := take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+			r := ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 			ack, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.nonce})
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				req := new(discoveryv3.DeltaDiscoveryRequest)
-				if err := proto.Unmarshal(ack, req); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := accept(st, deltaForm, req); err != nil {
+				if _, err := take(st, deltaForm, ack); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 		b.Run(fmt.Sprintf("sotw/%d", n), func(b *testing.B) {
 			st := server.open(sinkStream{context.Background()}, "sotw", "")
-			r := take(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
+			r := ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 			ack, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.nonce, VersionInfo: r.version})
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				req := new(discoveryv3.DiscoveryRequest)
-				if err := proto.Unmarshal(ack, req); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := accept(st, sotwForm, req); err != nil {
+				if _, err := take(st, sotwForm, ack); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -160,7 +156,7 @@ func BenchmarkACK(b *testing.B) {
 func BenchmarkChangeToResponse(b *testing.B) {
 	server, c, names := benchServer(b, 100)
 	st := server.open(sinkStream{context.Background()}, "delta", "")
-	take(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 	st.inbox.awake = true // the benchmark looks after it
 	var resources [2]*cache.Resource
 	for i := range resources {

@@ -79,7 +79,7 @@ func (c *testClient) delta(req *discoveryv3.DeltaDiscoveryRequest) error {
 	if n := c.takeNode(); req.Node == nil {
 		req.Node = n
 	}
-	answer, err := accept(c.st, deltaForm, req)
+	answer, err := take(c.st, deltaForm, encoded(req))
 	c.accepted(answer)
 	return err
 }
@@ -88,9 +88,18 @@ func (c *testClient) sotw(req *discoveryv3.DiscoveryRequest) error {
 	if n := c.takeNode(); req.Node == nil {
 		req.Node = n
 	}
-	answer, err := accept(c.st, sotwForm, req)
+	answer, err := take(c.st, sotwForm, encoded(req))
 	c.accepted(answer)
 	return err
+}
+
+// encoded is a request as it comes.
+func encoded(req proto.Message) []byte {
+	b, err := proto.Marshal(req)
+	if err != nil {
+		panic(err) // of a message that the test has made
+	}
+	return b
 }
 
 // accepted does what serve does after a request.

@@ -20,10 +20,12 @@ func newCodec(maxRequest int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
 }
 
-// incoming is what a request is read into. Of one that is over
-// max_request_bytes the message stays empty.
+// incoming is what a request is read into: into message, if there is one, and else it
+// is left encoded in data, to be freed. Of one that is over max_request_bytes both
+// stay empty.
 type incoming struct {
 	message any
+	data    mem.Buffer
 	excess  *excess
 }
 
@@ -53,6 +55,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
 		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
 		return nil // gRPC would make it an error of its own
+	}
+	if r.message == nil {
+		r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		return nil
 	}
 	return c.CodecV2.Unmarshal(data, r.message)
 }

@@ -51,6 +51,8 @@ type sotwSession struct {
 
 	last     sentResponse
 	answered bool // the client has answered last
+	// asks is what the last request asked for that counted, as in glance.
+	asks uint64
 	// earlier are those before last that the client has not answered, the newest.
 	earlier []sentResponse
 	// waiting: a request came that was stale, and its successors would be if

@@ -54,12 +54,19 @@ type session interface {
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
 	sent(*response)
+	// repeat takes a request of which nothing but the nonce is new, and says whether
+	// it did: whether it acknowledges the newest response and, with asks as in glance,
+	// asks for what the one before did. heard notes what a request was that was not
+	// such a one.
+	repeat(*glance) bool
+	heard(*glance)
 	close()
 	describe() TypeStatus
 }
 
 // request is what a stream needs of a request in either form.
 type request interface {
+	proto.Message
 	GetNode() *corev3.Node
 	GetTypeUrl() string
 }
@@ -76,6 +83,7 @@ type form[R request, S session] struct {
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
+	fields   *requestFields
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
@@ -86,6 +94,7 @@ var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
 	names:      deltaNames,
 	subscribed: deltaSubscribed,
 	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
+	fields:     &deltaFields,
 }
 
 var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
@@ -96,6 +105,7 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
 	names:      sotwNames,
 	subscribed: sotwSubscribed,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
+	fields:     &sotwFields,
 }
 
 // stream is one client's stream.
@@ -122,7 +132,8 @@ type stream struct {
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
-	names    Names // from the first request on
+	sameNode uint64 // of a request whose Node was that, as in glance
+	names    Names  // from the first request on
 	able     abilities
 	sessions []session // in the order of their types' ranks
 	byType   map[string]session
@@ -136,8 +147,7 @@ type stream struct {
 func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
 	for st.pace() {
-		req := f.newRequest()
-		in := incoming{message: req}
+		var in incoming
 		if err := st.grpc.RecvMsg(&in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				return nil
@@ -147,7 +157,8 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 		if in.excess != nil {
 			return st.refuse(in.excess)
 		}
-		answer, err := accept(st, f, req)
+		answer, err := take(st, f, in.data.ReadOnlyData())
+		in.data.Free()
 		if err != nil {
 			return err
 		}
@@ -158,9 +169,23 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 	return nil
 }
 
+// take takes an encoded request, and says whether there may be something to answer.
+// It keeps nothing of its bytes.
+func take[R request, S session](st *stream, f form[R, S], data []byte) (answer bool, err error) {
+	g := f.fields.see(data)
+	if taken, answer := st.repeated(&g); taken {
+		return answer, nil
+	}
+	req := f.newRequest()
+	if err := proto.Unmarshal(data, req); err != nil {
+		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
+	}
+	return accept(st, f, req, &g)
+}
+
 // accept hands a request to its session, and says whether there may be
 // something to answer.
-func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool, err error) {
+func accept[R request, S session](st *stream, f form[R, S], req R, g *glance) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
 	if err != nil {
@@ -194,16 +219,18 @@ func accept[R request, S session](st *stream, f form[R, S], req R) (answer bool,
 		st.byType[typeURL] = sess
 		st.insert(typeURL, sess)
 	}
-	caughtUp := sess.catchingUp()
+	behind := sess.catchingUp()
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
 	if e := st.checkUntold(); e != nil {
 		return false, st.refuse(e)
 	}
-	// The others may have waited for this one.
-	caughtUp = caughtUp && !sess.catchingUp()
-	return sess.adding() || slices.ContainsFunc(st.sessions, func(s session) bool { return s.removing() || caughtUp && s.adding() }), nil
+	sess.heard(g)
+	if g.node != 0 {
+		st.sameNode = g.node
+	}
+	return st.due(sess, behind), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request

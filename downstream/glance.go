@@ -1,0 +1,149 @@
+package downstream
+
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Most requests acknowledge the newest response and say nothing new. In SotW each
+// repeats all names, and many clients repeat their Node. Those are known by a glance,
+// and not decoded.
+
+// glance is what can be seen of an encoded request without decoding it.
+type glance struct {
+	typeURL, nonce []byte // parts of the request
+	// asks is a hash over what it asks for, node one over its Node; 0 for nothing.
+	asks, node uint64
+	// more says that there is something else in it, or that it cannot be read.
+	more bool
+}
+
+// requestFields are the numbers of a request's fields in one form.
+type requestFields struct {
+	typeURL, nonce, node, version protowire.Number
+	asks                          []protowire.Number
+}
+
+// Of DiscoveryRequest and DeltaDiscoveryRequest. In delta what a request asks for is
+// a change, and so never nothing new.
+var (
+	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}}
+	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6}
+)
+
+// see glances at an encoded request.
+func (f *requestFields) see(request []byte) (g glance) {
+	var asks xxhash.Digest
+	asks.Reset()
+	run := 0 // bytes before the rest that are of fields that ask, and not hashed yet
+	for rest := request; ; {
+		num, value, n := nextBytes(rest)
+		ask := n > 0 && slices.Contains(f.asks, num)
+		if ask {
+			run += n
+			rest = rest[n:]
+			continue
+		}
+		if run > 0 {
+			at := len(request) - len(rest)
+			_, _ = asks.Write(request[at-run : at])
+			run, g.asks = 0, asks.Sum64()|1
+		}
+		switch {
+		case len(rest) == 0:
+			return g
+		case n == 0:
+			g.more = true
+			return g
+		case num == f.typeURL:
+			g.typeURL = value
+		case num == f.nonce:
+			g.nonce = value
+		case num == f.node && g.node == 0: // of two, they would be merged
+			g.node = xxhash.Sum64(value) | 1
+		case num == f.version:
+		default:
+			g.more = true
+			return g
+		}
+		rest = rest[n:]
+	}
+}
+
+// nextBytes reads a length-delimited field, of n bytes in all: none if there is
+// another one, or none that can be read.
+func nextBytes(b []byte) (num protowire.Number, value []byte, n int) {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || typ != protowire.BytesType {
+		return 0, nil, 0
+	}
+	value, m := protowire.ConsumeBytes(b[n:])
+	if m < 0 {
+		return 0, nil, 0
+	}
+	return num, value, n + m
+}
+
+func (s *sotwSession) repeat(g *glance) bool {
+	if len(g.nonce) == 0 || string(g.nonce) != s.last.nonce || g.asks != s.asks || s.asks == 0 {
+		return false
+	}
+	s.answered, s.waiting, s.earlier = true, false, nil
+	return true
+}
+
+func (s *sotwSession) heard(g *glance) {
+	if stale := len(g.nonce) > 0 && s.last.nonce != "" && string(g.nonce) != s.last.nonce; !stale {
+		s.asks = g.asks
+	}
+}
+
+func (d *deltaSession) repeat(g *glance) bool {
+	if len(g.nonce) == 0 || !d.explicit {
+		return false
+	}
+	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(g.nonce) })
+	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
+	return true
+}
+
+func (d *deltaSession) heard(*glance) {}
+
+// repeated takes a request that says nothing new, and says whether it is one, and
+// whether there may be something to answer now.
+func (st *stream) repeated(g *glance) (taken, answer bool) {
+	if g.more {
+		return false, false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if g.node != 0 && g.node != st.sameNode {
+		return false, false
+	}
+	sess := st.byType[string(g.typeURL)]
+	if len(g.typeURL) == 0 {
+		sess = st.byType[st.implied]
+	}
+	if sess == nil {
+		return false, false
+	}
+	behind := sess.catchingUp()
+	if !sess.repeat(g) {
+		return false, false
+	}
+	st.server.stats.requests.Add(1)
+	return true, st.due(sess, behind)
+}
+
+// due says whether there may be something to send after a request of a session,
+// which was catching up before it, or not.
+func (st *stream) due(sess session, wasBehind bool) bool {
+	if sess.adding() {
+		return true
+	}
+	// The others may have waited for this one.
+	caughtUp := wasBehind && !sess.catchingUp()
+	return slices.ContainsFunc(st.sessions, func(s session) bool { return s.removing() || caughtUp && s.adding() })
+}
