@@ -67,12 +67,14 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 	for _, l := range req.GetResourceLocatorsUnsubscribe() {
 		d.unsubscribeOne(byLocator(l))
 	}
+	d.expect(add)
 	for _, name := range req.GetResourceNamesSubscribe() {
 		d.subscribeOne(byName(name))
 	}
 	for _, l := range req.GetResourceLocatorsSubscribe() {
 		d.subscribeOne(byLocator(l))
 	}
+	d.slab = nil
 	// xDS: "Incremental xDS", "How the client specifies what resources to return": a
 	// request without names in either list is a wildcard, as long as there was no
 	// subscription.
@@ -253,11 +255,11 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 	case cache.Present:
 		return d.tellResource(r, sub, &st)
 	case cache.Absent:
-		_, waiting := d.gone[sub.key]
+		_, waiting := d.gone[sub.key()]
 		if waiting || sub.told == toldAbsent {
 			return true
 		}
-		d.gone[sub.key] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
+		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
 	case cache.Failed:
 		if sub.told == toldFailed && sub.errTold == markError(st.Err) {
 			return true
@@ -273,7 +275,7 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 // tellResource adds to r what is new about a name's resource.
 func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
-	delete(d.gone, sub.key) // it is back, before that was told
+	delete(d.gone, sub.key()) // it is back, before that was told
 	switch held := d.held(sub, st); {
 	case held && !sub.beating(st):
 	case !r.fits(res.Size(sub.name(), form), d.limit):
@@ -324,7 +326,7 @@ func (d *deltaSession) knows(sub *nameSub, st *cache.State) {
 	if sub.byLocator() {
 		sub.rare.constraints = st.Resource.Constraints()
 	}
-	delete(d.gone, sub.key)
+	delete(d.gone, sub.key())
 	delete(d.initial, sub.name())
 }
 

@@ -52,7 +52,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.rouse()
-	if _, err := accept(st, fetchForm, req, &glance{}); err != nil {
+	if _, err := accept(st, fetchForm, req, glance{}); err != nil {
 		return nil, err
 	}
 	session, _ := st.sessions[0].(*fetchSession)
@@ -190,7 +190,7 @@ func (f *fetchSession) additions(bool) *response {
 		return nil
 	}
 	for sub := range unknown {
-		f.unsubscribe(sub.key)
+		f.unsubscribe(sub.key())
 	}
 	f.forgetTold()
 	r := f.sotwSession.additions(true)

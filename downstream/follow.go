@@ -52,7 +52,7 @@ func (s *nameSub) move() {
 	s.entry, withheld = s.subs.topics.Watch(key, s)
 	s.subs.topics.Unwatch(&k)
 	if withheld != nil && s.rare == nil {
-		s.rare = &rareSub{asked: byName(s.key)}
+		s.rare = newRare(s.asks())
 	}
 	if s.rare != nil {
 		s.rare.withheld = withheld

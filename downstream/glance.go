@@ -86,7 +86,7 @@ func nextBytes(b []byte) (num protowire.Number, value []byte, n int) {
 	return num, value, n + m
 }
 
-func (s *sotwSession) repeat(g *glance) bool {
+func (s *sotwSession) repeat(g glance) bool {
 	if len(g.nonce) == 0 || string(g.nonce) != s.last.nonce || g.asks != s.asks || s.asks == 0 {
 		return false
 	}
@@ -94,13 +94,13 @@ func (s *sotwSession) repeat(g *glance) bool {
 	return true
 }
 
-func (s *sotwSession) heard(g *glance) {
+func (s *sotwSession) heard(g glance) {
 	if stale := len(g.nonce) > 0 && s.last.nonce != "" && string(g.nonce) != s.last.nonce; !stale {
 		s.asks = g.asks
 	}
 }
 
-func (d *deltaSession) repeat(g *glance) bool {
+func (d *deltaSession) repeat(g glance) bool {
 	if len(g.nonce) == 0 || !d.explicit {
 		return false
 	}
@@ -109,11 +109,11 @@ func (d *deltaSession) repeat(g *glance) bool {
 	return true
 }
 
-func (d *deltaSession) heard(*glance) {}
+func (d *deltaSession) heard(glance) {}
 
 // repeated takes a request that says nothing new, and says whether it is one, and
 // whether there may be something to answer now.
-func (st *stream) repeated(g *glance) (taken, answer bool) {
+func (st *stream) repeated(g glance) (taken, answer bool) {
 	if g.more {
 		return false, false
 	}

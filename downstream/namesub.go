@@ -53,9 +53,7 @@ type nameSub struct {
 	subs  *subscriptions
 	entry *cache.Entry // nil if the name can mean nothing
 	rare  *rareSub     // nil for most
-	// key is the client's spelling, and more if it asked by a locator.
-	key  string
-	hash uint64 // of the content that it was told
+	hash  uint64       // of the content that it was told
 	// beats is the heartbeat that it was told last, errTold a hash of the error, 0
 	// for none.
 	beats, errTold uint32
@@ -71,9 +69,11 @@ type nameSub struct {
 	inInbox bool // guarded by inbox.mu
 }
 
-// rareSub is what most subscriptions do not have.
+// rareSub is what most subscriptions do not have: those of a plain name in the
+// spelling of the cache.
 type rareSub struct {
 	asked
+	key string       // of asked
 	err *cache.Error // why the name can mean nothing
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
@@ -81,12 +81,23 @@ type rareSub struct {
 	constraints string
 }
 
+func newRare(a asked) *rareSub { return &rareSub{asked: a, key: a.key()} }
+
 // name is the client's spelling.
 func (s *nameSub) name() string {
 	if s.rare != nil {
 		return s.rare.name
 	}
-	return s.key
+	return s.entry.Key().Name // one string for all clients
+}
+
+// key is what the subscription is kept under: the client's spelling, and more if it
+// asked by a locator.
+func (s *nameSub) key() string {
+	if s.rare != nil {
+		return s.rare.key
+	}
+	return s.entry.Key().Name
 }
 
 // asks is how the client asked for it.
@@ -94,7 +105,7 @@ func (s *nameSub) asks() asked {
 	if s.rare != nil {
 		return s.rare.asked
 	}
-	return byName(s.key)
+	return byName(s.name())
 }
 
 // constraints are of the variant that the client was told, empty for none.

@@ -123,11 +123,13 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 		}
 	}
 	s.endGlobs(wanted)
+	s.expect(len(wanted) - len(s.named))
 	for a := range askedIn(req) {
 		if a.name != cache.Wildcard && s.named[a.key()] == nil && s.globs[a.key()] == nil {
 			s.begin(a)
 		}
 	}
+	s.slab = nil
 	switch {
 	case wild && (s.wild == nil || s.wild.asked != wildcard):
 		s.subscribeWildcard(wildcard)
@@ -365,7 +367,7 @@ func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
 
 func digest(sub *nameSub) uint64 {
 	h := xxhash.NewWithSeed(sub.hash)
-	_, _ = h.WriteString(sub.key)
+	_, _ = h.WriteString(sub.key())
 	return h.Sum64()
 }
 

@@ -58,8 +58,8 @@ type session interface {
 	// it did: whether it acknowledges the newest response and, with asks as in glance,
 	// asks for what the one before did. heard notes what a request was that was not
 	// such a one.
-	repeat(*glance) bool
-	heard(*glance)
+	repeat(glance) bool
+	heard(glance)
 	close()
 	describe() TypeStatus
 }
@@ -173,19 +173,19 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 // It keeps nothing of its bytes.
 func take[R request, S session](st *stream, f form[R, S], data []byte) (answer bool, err error) {
 	g := f.fields.see(data)
-	if taken, answer := st.repeated(&g); taken {
+	if taken, answer := st.repeated(g); taken {
 		return answer, nil
 	}
 	req := f.newRequest()
 	if err := proto.Unmarshal(data, req); err != nil {
 		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
 	}
-	return accept(st, f, req, &g)
+	return accept(st, f, req, g)
 }
 
 // accept hands a request to its session, and says whether there may be
 // something to answer.
-func accept[R request, S session](st *stream, f form[R, S], req R, g *glance) (answer bool, err error) {
+func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
 	if err != nil {

@@ -56,6 +56,8 @@ type subscriptions struct {
 	moving []follower
 	leave  func(*setSub)
 	sotw   bool
+	// slab has the next subscriptions to names, of which many begin at once.
+	slab []nameSub
 	// rejection is the last NACK's words.
 	rejection string
 }
@@ -94,25 +96,44 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 }
 
 func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
-	sub := &nameSub{subs: s, key: a.key()}
-	if a.locator {
-		sub.rare = &rareSub{asked: a}
+	sub := s.newSub()
+	var withheld *cache.Resource
+	if a.locator || err != nil || key.Name != a.name {
+		sub.rare = newRare(a)
 	}
 	s.countParams(a, 1)
 	if err != nil {
-		sub.rare = &rareSub{asked: a, err: asError(err)}
-	} else {
-		var withheld *cache.Resource
-		sub.entry, withheld = s.topics.Watch(key, sub)
-		if withheld != nil {
-			sub.rare = &rareSub{asked: a, withheld: withheld}
+		sub.rare.err = asError(err)
+	} else if sub.entry, withheld = s.topics.Watch(key, sub); withheld != nil {
+		if sub.rare == nil {
+			sub.rare = newRare(a)
 		}
-		if shared := sub.entry.Key().Name; shared == sub.key {
-			sub.key = shared // one string for all clients, not one for each
-		}
+		sub.rare.withheld = withheld
 	}
-	s.named[sub.key] = sub
+	s.named[sub.key()] = sub
 	sub.moveToPending()
+	return sub
+}
+
+// expect prepares for so many new subscriptions to names.
+func (s *subscriptions) expect(n int) {
+	const few, many = 4, 1 << 10 // beyond which the client may go over a limit
+	if n <= few {
+		return
+	}
+	n = min(n, many)
+	if len(s.named) == 0 {
+		s.named = make(map[string]*nameSub, n)
+	}
+	s.slab = make([]nameSub, n)
+}
+
+func (s *subscriptions) newSub() *nameSub {
+	if len(s.slab) == 0 {
+		return &nameSub{subs: s}
+	}
+	sub := &s.slab[0]
+	sub.subs, s.slab = s, s.slab[1:]
 	return sub
 }
 
