@@ -28,8 +28,9 @@ func directives(name string) (u urn.URL, ok bool, err error) {
 // derived routes a name with directives.
 func (r *Router) derived(name string, u urn.URL) (Route, error) {
 	key := u.Key()
-	if key.Glob {
-		return Route{}, &UnsupportedNameError{Name: name, Feature: "directives on glob collections"}
+	if _, entry := u.Entry(); key.Glob && entry {
+		return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: name[strings.LastIndexByte(name, '#')+1:],
+			Problem: "an entry of a glob collection", Want: "that of a list collection"}
 	}
 	if !r.anyKnown(u) {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}

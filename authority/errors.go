@@ -20,17 +20,6 @@ func (e *UnknownAuthorityError) Error() string {
 	return fmt.Sprintf("xdstp name %q: authority %q is not configured at this relay", e.Name, e.Authority)
 }
 
-// UnsupportedNameError is for an xdstp name that is right but of a kind that
-// this version does not serve.
-type UnsupportedNameError struct {
-	Name    string // as it was asked for
-	Feature string // what it uses, in the plural
-}
-
-func (e *UnsupportedNameError) Error() string {
-	return fmt.Sprintf("xdstp name %q: this version of the relay does not serve %s (want the name of one resource)", e.Name, e.Feature)
-}
-
 // MissingParameterError is for an xdstp name that lacks context parameters without
 // which its authority is not asked.
 type MissingParameterError struct {

@@ -90,8 +90,7 @@ func (r *Router) Xdstp(name string) (Route, error) {
 // authority of that name, else the pattern with the longest suffix. Each authority
 // that a pattern covers is a scope of its own.
 //
-// A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one that
-// the relay does not serve yet an *UnsupportedNameError; one of an
+// A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one of an
 // authority that is not configured an *UnknownAuthorityError, for the relay
 // connects to nothing that the configuration does not name; and one that lacks
 // a context parameter that its authority requires a *MissingParameterError.

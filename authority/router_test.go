@@ -139,7 +139,7 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		{"xdstp://notexample.com/t/x", `xdstp name "xdstp://notexample.com/t/x": authority "notexample.com" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
-		{"xdstp://Onprem:1/t/x/*#alt=xdstp://Onprem:1/t/y/*", `xdstp name "xdstp://Onprem:1/t/x/*#alt=xdstp://Onprem:1/t/y/*": this version of the relay does not serve directives on glob collections (want the name of one resource)`, new(*UnsupportedNameError)},
+		{"xdstp://Onprem:1/tCollection/x/*#entry=a", `xdstp name "xdstp://Onprem:1/tCollection/x/*#entry=a": an entry of a glob collection "entry=a" (want that of a list collection) at offset 32`, new(*urn.Error)},
 		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": an entry of what is no list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
 		{"xdstp://Onprem:1/t/x#other=a", `xdstp name "xdstp://Onprem:1/t/x#other=a": unknown directive "other" (want alt or entry, and %2C for a comma within a value) at offset 21`, new(*urn.Error)},
 		{"xdstp://other/t/x#alt=xdstp://another/t/x", `xdstp name "xdstp://other/t/x#alt=xdstp://another/t/x": authority "other" is not configured at this relay`, new(*UnknownAuthorityError)},

@@ -37,10 +37,17 @@ func (r *Resolver) newSetting(k cache.Key) *setting {
 	return &setting{Resolver: r, log: log, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
-// newResolvedNode is that of a leaf set whose redirects are followed.
+// newResolvedNode is that of a leaf set whose redirects are followed, or of a glob with
+// an alternative. Then members are named by the glob, whoever has them: clients see
+// one set.
 func newResolvedNode(r *Resolver, k cache.Key) *setNode {
 	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
 	n.union = newUnion(n.setting, n)
+	if u, err := urn.ParseURL(k.Name); err == nil && !k.Scope.OldStyle && u.String() != u.Key().Name {
+		n.renameTo = u.Key().Name
+		n.union.addAll([]urn.URL{u})
+		return n
+	}
 	leaf := k
 	leaf.Scope.Derived = ""
 	n.union.add(leaf.Name, 0, func(p *part) source { return newGlobSource(n.setting, p, leaf) })

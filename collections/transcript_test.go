@@ -112,7 +112,7 @@ func (p *player) do(line string) error {
 			}
 		}
 		p.mu.Lock()
-		p.setPolicy(args[0], policy)
+		p.policies[args[0]] = policy
 		p.mu.Unlock()
 		p.resolver.ReachabilityChanged()
 	case "wait":
