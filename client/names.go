@@ -41,8 +41,9 @@ func newNames(asked []string) names {
 		if name == wildcard {
 			n.anyOne = true
 		}
-		if k, err := urn.KeyOf(name); err == nil && k.Glob {
-			path, params, _ := strings.Cut(k.Name, "?")
+		// With an alternative its members are named by it all the same.
+		if u, err := urn.Unfold(name); err == nil && u.Key().Glob {
+			path, params, _ := strings.Cut(u.Key().Name, "?")
 			n.globs = append(n.globs, glob{name, strings.TrimSuffix(path, "*"), params})
 		}
 	}

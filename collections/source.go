@@ -110,20 +110,20 @@ func (s *setting) primary(to *part, u urn.URL, passed []string) source {
 	_, entry := u.Entry()
 	switch key := u.Key(); {
 	case len(passed) > s.depth:
-		return failedSource{failure(codes.FailedPrecondition, "more than %d collections, redirects and alternatives in a row: %s", s.depth, chain(append(passed, key.Name))).Err}
+		return failedSource{err: failure(codes.FailedPrecondition, "more than %d collections, redirects and alternatives in a row: %s", s.depth, chain(append(passed, key.Name))).Err}
 	case s.collections == maxCollections:
-		return failedSource{failure(codes.ResourceExhausted, "more than %d collections in one", maxCollections).Err}
+		return failedSource{err: failure(codes.ResourceExhausted, "more than %d collections in one", maxCollections).Err}
 	case key.Glob && key.Type == short && !entry:
 		leaf, err := s.names.Key(s.typeURL, key.Name)
 		if err != nil {
-			return failedSource{asError(err)}
+			return failedSource{err: asError(err), down: true} // it can never be had, as with names
 		}
 		leaf.Scope.Params = s.params
 		return newGlobSource(s, to, leaf)
 	case !key.Glob && key.Type == short+"Collection" && !entry:
 		return newListSource(s, to, u, passed)
 	default:
-		return failedSource{failure(codes.InvalidArgument, "%s is of type %s, where a collection of %s is wanted", u, key.Type, short).Err}
+		return failedSource{err: failure(codes.InvalidArgument, "%s is of type %s, where a collection of %s is wanted", u, key.Type, short).Err}
 	}
 }
 
@@ -137,12 +137,17 @@ func isCollection(u urn.URL) bool {
 func asError(err error) *cache.Error { return asState(err).Err }
 
 // failedSource is a source that cannot be.
-type failedSource struct{ err *cache.Error }
+type failedSource struct {
+	err  *cache.Error
+	down bool // as in condition
+}
 
-func (f failedSource) condition() condition { return condition{status: cache.Failed, err: f.err} }
-func (failedSource) only() (string, bool)   { return "", false }
-func (failedSource) refresh()               {}
-func (failedSource) close()                 {}
+func (f failedSource) condition() condition {
+	return condition{status: cache.Failed, err: f.err, down: f.down}
+}
+func (failedSource) only() (string, bool) { return "", false }
+func (failedSource) refresh()             {}
+func (failedSource) close()               {}
 
 // step is work of the sources that comes after what called for it.
 type step interface {

@@ -87,6 +87,8 @@ func typeOf(word string, names []string) (string, error) {
 		case err != nil && typeURL == "":
 			return "", err
 		case own == "" || own == typeURL:
+		case own == typeURL+"Collection":
+			// A list collection, or an entry of one, is asked for as its members are.
 		case typeURL == "":
 			typeURL = own
 		default:
