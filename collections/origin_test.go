@@ -115,6 +115,7 @@ type origins struct {
 	downs    map[string]time.Time // authorities that cannot be reached
 	policies map[string]Policy
 	renewed  map[string]int // how often each was asked for anew
+	stepped  bool           // see newStepped
 }
 
 // known are the authorities that are configured.
@@ -131,6 +132,47 @@ func newOrigins(t *testing.T, opts Options) *origins {
 	}
 	o.resolver = NewResolver(o.cache, o, opts)
 	return o
+}
+
+// newStepped is newOrigins with a resolver that does nothing but in settle and wait:
+// what is done between two of these is one to it.
+func newStepped(t *testing.T, opts Options) *origins {
+	o := newOrigins(t, opts)
+	o.resolver.Close()
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	o.resolver, o.stepped = newResolver(o.cache, o, opts), true
+	return o
+}
+
+// rounds has a stepped resolver do all that there is to do, and says in what time
+// there is something again.
+func (o *origins) rounds() (next time.Duration, timed bool) {
+	for {
+		next, timed = o.resolver.round(time.Now())
+		in := &o.resolver.inbox
+		in.Lock()
+		idle := len(in.notes)+len(in.dirty) == 0 && !in.reach
+		in.Unlock()
+		if idle && (!timed || next > 0) {
+			return next, timed
+		}
+	}
+}
+
+// wait lets time pass.
+func (o *origins) wait(d time.Duration) {
+	for end := time.Now().Add(d); o.stepped; {
+		next, timed := o.rounds()
+		left := time.Until(end)
+		if !timed || next >= left {
+			time.Sleep(left)
+			return
+		}
+		time.Sleep(next)
+	}
+	time.Sleep(d)
 }
 
 // leave ends all subscriptions: then nothing is asked for, and nothing remembered.
@@ -151,6 +193,10 @@ func (o *origins) leave(all map[string]*wanted) {
 
 func (o *origins) close() {
 	o.cache.Close()
+	if o.stepped {
+		o.resolver.closeNodes()
+		return
+	}
 	o.resolver.Close()
 }
 
@@ -256,6 +302,11 @@ func (o *origins) settle() {
 	for {
 		time.Sleep(time.Nanosecond) // so that what is due by now is done
 		synctest.Wait()
+		if o.stepped {
+			o.rounds()
+			time.Sleep(time.Nanosecond) // so that what nobody watches any more is given up
+			synctest.Wait()
+		}
 		o.mu.Lock()
 		unread := o.unread
 		o.unread = nil

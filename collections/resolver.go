@@ -103,10 +103,16 @@ type node interface {
 
 // NewResolver begins to feed derived topics. Close ends it.
 func NewResolver(topics Topics, names Names, o Options) *Resolver {
+	r := newResolver(topics, names, o)
+	go r.run()
+	return r
+}
+
+func newResolver(topics Topics, names Names, o Options) *Resolver {
 	if o.Depth == 0 {
 		o.Depth = defaultDepth
 	}
-	r := &Resolver{
+	return &Resolver{
 		topics: topics, names: names, depth: o.Depth, log: o.Log,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		nodes:    map[cache.Key]node{},
@@ -117,8 +123,6 @@ func NewResolver(topics Topics, names Names, o Options) *Resolver {
 		loops:    map[string]int{},
 		sets:     newSets(o.Views),
 	}
-	go r.run()
-	return r
 }
 
 // Start implements cache.Feeder.
@@ -183,14 +187,18 @@ func (r *Resolver) run() {
 		case <-r.wake:
 		case <-timer.C:
 		case <-r.stop:
-			for _, n := range r.nodes {
-				n.close()
-			}
+			r.closeNodes()
 			return
 		}
 		if next, ok := r.round(time.Now()); ok {
 			timer.Reset(next)
 		}
+	}
+}
+
+func (r *Resolver) closeNodes() {
+	for _, n := range r.nodes {
+		n.close()
 	}
 }
 

@@ -148,7 +148,7 @@ func (p *setPlayer) start() {
 		a.Value = slog.StringValue(shortAll(a.Value.String()))
 		return a
 	}}))
-	o := newOrigins(p.t, Options{Views: p.views, Log: log})
+	o := newStepped(p.t, Options{Views: p.views, Log: log})
 	p.player = player{origins: o, wants: map[string]*wanted{}}
 	p.globs = &globs{o, map[string]cache.SetUpdate{}}
 }

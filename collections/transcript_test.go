@@ -42,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
-			p := &player{origins: newOrigins(t, Options{}), wants: map[string]*wanted{}}
+			p := &player{origins: newStepped(t, Options{}), wants: map[string]*wanted{}}
 			defer p.close()
 			datadriven.RunTest(t, path, p.play)
 			p.leave(p.wants)
@@ -118,7 +118,7 @@ func (p *player) do(line string) error {
 	case "wait":
 		d, err := time.ParseDuration(args[0])
 		p.settle()
-		time.Sleep(d)
+		p.wait(d)
 		return err
 	case "loops":
 		p.loops = true
