@@ -126,7 +126,7 @@ func newOrigins(t *testing.T, opts Options) *origins {
 		T: t, says: map[string]cache.Change{}, asked: map[cache.Key]bool{},
 		downs: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
 	}
-	o.cache = cache.New(o, cache.Options{IdleEntries: 1000})
+	o.cache = cache.New(o, cache.Options{IdleEntries: 1000, Linger: time.Nanosecond})
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -300,11 +300,11 @@ func (o *origins) reach(authority string, down bool) {
 // settle waits until there is nothing more to do.
 func (o *origins) settle() {
 	for {
-		time.Sleep(time.Nanosecond) // so that what is due by now is done
+		time.Sleep(time.Microsecond) // so that what is due by now is done
 		synctest.Wait()
 		if o.stepped {
 			o.rounds()
-			time.Sleep(time.Nanosecond) // so that what nobody watches any more is given up
+			time.Sleep(time.Microsecond) // so that what nobody watches any more is given up
 			synctest.Wait()
 		}
 		o.mu.Lock()
