@@ -201,7 +201,9 @@ func TestTP1Alternatives(t *testing.T) {
 			cluster := edsCluster("some-cluster", fooOrBar)
 			cloud.set(cluster, plainEndpoints(cloudFoo, 1))
 			onprem.set(plainEndpoints(onPremBar, 2))
-			r := alternatives(t, cloud, onprem, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}")
+			// A stream that is open again counts, as nothing need be new: the hysteresis is
+			// to be longer than the answer takes.
+			r := alternatives(t, cloud, onprem, "{policy: unreachable, grace: 1ms, hysteresis: 1s}")
 			var clients []*client
 			for _, f := range []form{delta, sotw} {
 				c := newClient(t, r, f, node("a client", ""))

@@ -261,6 +261,14 @@ resources:
 	c := openTP1Client(t, r.address)
 	c.subscribe(listenersType, globOfTP1)
 	c.awaitPrinted(t, listenersType, answer)
+	// A SotW client, of which TP1 knows nothing, has the names inside only.
+	old := newClient(t, r, sotw, node("a SotW client", ""))
+	old.subscribe(listenersType, globOfTP1)
+	want := map[topic]string{}
+	for _, listener := range resources(t, answer) {
+		want[topic{listenersType, listener.GetName()}] = string(listener.GetResource().GetValue())
+	}
+	old.awaitContents(t, "the members", want)
 	other.mustHaveBeenAsked(t)
 	c.mustHaveBeenToldAll(t)
 	some.mustHaveBeenAsked(t, topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
