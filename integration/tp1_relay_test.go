@@ -247,7 +247,7 @@ func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {
 	cloud, onprem := startControlPlane(t, delta), startControlPlane(t, delta)
 	cloud.set(plainEndpoints(cloudFoo, 1))
 	onprem.set(plainEndpoints(onPremBar, 2))
-	r := alternatives(t, cloud, onprem, "{policy: missing}")
+	r := alternatives(t, cloud, onprem, "{policy: missing, grace: 1ms, hysteresis: 1ms}")
 	c := newClient(t, r, delta, node("a client", ""))
 	c.subscribe(endpointType, fooOrBar)
 	c.awaitPort(t, fooOrBar, 1)
