@@ -49,9 +49,15 @@ resources:
 	c.awaitPrinted(t, listenerType, members)
 	c.subscribe(collectionType, realCollection)
 	c.awaitPrinted(t, collectionType, without)
+
+	// Parameters have no order, and a collection no name inside that could be put right.
+	const one, another = "?some=thing&more=things", "?more=things&some=thing"
+	some.set(resources(t, fmt.Sprintf(collection, one, "-for-more"))...)
+	c.subscribe(collectionType, realCollection+another)
+	c.awaitPrinted(t, collectionType, fmt.Sprintf(collection, another, "-for-more"))
 	c.mustHaveBeenToldAll(t)
 	some.mustHaveBeenAsked(t, topic{collectionType, realCollection + "?some=thing"}, topic{collectionType, realCollection},
-		topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "baz"})
+		topic{collectionType, realCollection + another}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "baz"})
 }
 
 // TestTP1GlobWithContextParameters holds that `foo/*?some=thing` matches
@@ -135,4 +141,44 @@ views:
 	const collectionType = listenerType + "Collection"
 	some.mustHaveBeenAsked(t, topic{collectionType, realCollection}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "my-listeners/*"})
 	other.mustHaveBeenAsked(t, topic{listenerType, baz})
+}
+
+// TestTP1RedirectedList holds that a list collection may be redirected, to another
+// authority too, and an entry of it be had there. TP1: "Server redirects".
+func TestTP1RedirectedList(t *testing.T) {
+	const redirect = `
+resources:
+- version: 42
+  name: xdstp://some-authority/envoy.config.listeners.v3.ListenerCollection/foo
+  resource:
+    "@type": type.googleapis.com/xds.core.v3.ResourceLocator
+    locator: xdstp://other-authority/envoy.config.listeners.v3.ListenerCollection/moved
+`
+	const collection = `
+resources:
+- name: xdstp://%s
+  resource:
+    "@type": type.googleapis.com/envoy.config.listeners.v3.ListenerCollection
+    entries:
+    - inline_entry:
+        name: bar
+        version: 8.5.4
+        resource: {"@type": type.googleapis.com/envoy.config.listeners.v3.Listener, payload: bar}
+`
+	const bar = `
+resources:
+- name: xdstp://some-authority/envoy.config.listeners.v3.ListenerCollection/foo#entry=bar
+  resource: {"@type": type.googleapis.com/envoy.config.listeners.v3.Listener, payload: bar}
+`
+	const moved = "other-authority/envoy.config.listeners.v3.ListenerCollection/moved"
+	some, other := startTP1Plane(t, resources(t, redirect)...), startTP1Plane(t, resources(t, fmt.Sprintf(collection, moved))...)
+	r := twoAuthorities(t, some.port, other.port, "")
+	c := openTP1Client(t, r.address)
+	c.subscribe(listenersCollectionType, someCollection)
+	c.awaitPrinted(t, listenersCollectionType, fmt.Sprintf(collection, "some-authority/envoy.config.listeners.v3.ListenerCollection/foo"))
+	c.subscribe(listenersType, someCollection+"#entry=bar")
+	c.awaitPrinted(t, listenersType, bar)
+	some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection})
+	other.mustHaveBeenAsked(t, topic{listenersCollectionType, "xdstp://" + moved})
+	c.mustHaveBeenToldAll(t)
 }
