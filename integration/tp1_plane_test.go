@@ -223,12 +223,6 @@ func (p *tp1Plane) mustHaveBeenAsked(t testing.TB, topics ...topic) {
 	})
 }
 
-// awaitAsked waits until something is subscribed to.
-func (p *tp1Plane) awaitAsked(t testing.TB, typeURL, name string) {
-	t.Helper()
-	p.await(t, "the relay asks for "+name, func(s *tp1State) bool { return s.subscribed()[topic{typeURL, sortedParams(name)}] > 0 })
-}
-
 // TestControlPlaneOfTheExamples holds what the examples rely on.
 func TestControlPlaneOfTheExamples(t *testing.T) {
 	p := startTP1Plane(t, resources(t, `

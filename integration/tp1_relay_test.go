@@ -103,6 +103,27 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	})
 }
 
+// TestTP1RelayProxyBehindAnother holds that a relay behind another makes no difference
+// to either side: clients get what they get from one relay, redirects followed where
+// they are, and the control plane is asked for the same.
+func TestTP1RelayProxyBehindAnother(t *testing.T) {
+	some := startTP1Plane(t, slices.Concat(resources(t, listenersOfA), resources(t, listenersOfB), resources(t, membersOfTP1), resources(t, besidesOfTP1))...)
+	other := startTP1Plane(t)
+	hub := startRelay(t, passing+serversOf("some-authority", some.port, "other-authority", other.port))
+	at := &port{address: hub.address}
+	r := twoAuthorities(t, at, at, "")
+	for name, want := range map[string]string{aListeners: listenersOfA, bListeners: listenersOfB, globOfTP1: followedOfTP1} {
+		for range 2 {
+			c := openTP1Client(t, r.address)
+			c.subscribe(listenersType, name)
+			c.awaitPrinted(t, listenersType, want)
+			c.mustHaveBeenToldAll(t)
+		}
+	}
+	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners},
+		topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
+}
+
 // TestTP1RelayProxyOverWildcards is the example with a control plane that knows no
 // globs: go-control-plane, in either form. Its listeners are of the real type, of
 // which it is asked for everything, once. Client B may come in SotW, in which TP1

@@ -238,11 +238,10 @@ resources:
     payload: for clients of another type
 `
 
-// TP1: "Glob collections". The relay follows the redirect, and the client gets baz's
-// content under the name of bar.
-func TestTP1GlobWithRedirect(t *testing.T) {
-	// Versions of what is found elsewhere say so: another origin's 7 is another.
-	const answer = `
+// followedOfTP1 is what a client gets for which the redirect is followed: baz's content
+// under the name of bar. Versions of what is found elsewhere say so, as another origin's
+// 7 is another.
+const followedOfTP1 = `
 resources:
 - version: 1
   name: xdstp://some-authority/envoy.config.listeners.v3.Listener/my-listeners/foo?xds.node_type=ingress&xds.client_features.envoy.config.no_bind_to_port=true
@@ -255,17 +254,20 @@ resources:
     "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
     payload: … baz's Listener payload …
 `
+
+// TP1: "Glob collections". The relay follows the redirect.
+func TestTP1GlobWithRedirect(t *testing.T) {
 	some := startTP1Plane(t, append(resources(t, membersOfTP1), resources(t, besidesOfTP1)...)...)
 	other := startTP1Plane(t)
 	r := twoAuthorities(t, some.port, other.port, "")
 	c := openTP1Client(t, r.address)
 	c.subscribe(listenersType, globOfTP1)
-	c.awaitPrinted(t, listenersType, answer)
+	c.awaitPrinted(t, listenersType, followedOfTP1)
 	// A SotW client, of which TP1 knows nothing, has the names inside only.
 	old := newClient(t, r, sotw, node("a SotW client", ""))
 	old.subscribe(listenersType, globOfTP1)
 	want := map[topic]string{}
-	for _, listener := range resources(t, answer) {
+	for _, listener := range resources(t, followedOfTP1) {
 		want[topic{listenersType, listener.GetName()}] = string(listener.GetResource().GetValue())
 	}
 	old.awaitContents(t, "the members", want)
@@ -274,13 +276,19 @@ resources:
 	some.mustHaveBeenAsked(t, topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
 }
 
+// passing begins the configuration of a relay for relays behind it.
+const passing = `
+listeners: [{address: '127.0.0.1:0', redirects: pass}]
+admin: {address: '127.0.0.1:0'}
+node: {id: the-hub}
+`
+
 // TestTP1GlobWithRedirectPassedOn is the example word for word: with `redirects: pass`
 // the client is answered what TP1 prints, and baz is its own to fetch.
 func TestTP1GlobWithRedirectPassedOn(t *testing.T) {
 	some := startTP1Plane(t, append(resources(t, membersOfTP1), resources(t, besidesOfTP1)...)...)
 	other := startTP1Plane(t)
-	r := startRelay(t, "\nlisteners: [{address: '127.0.0.1:0', redirects: pass}]\nadmin: {address: '127.0.0.1:0'}\n"+
-		serversOf("some-authority", some.port, "other-authority", other.port))
+	r := startRelay(t, passing+serversOf("some-authority", some.port, "other-authority", other.port))
 	c := openTP1Client(t, r.address)
 	c.subscribe(listenersType, globOfTP1)
 	c.awaitPrinted(t, listenersType, membersOfTP1)
