@@ -16,10 +16,9 @@ import (
 // tp1Client is a client as TP1 has it, on one stream.
 type tp1Client struct {
 	watched[tp1View]
-	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	t      testing.TB
-	lines  chan *discoveryv3.DeltaDiscoveryRequest // to be sent
-	node   *corev3.Node                            // nil once it was sent
+	stream   discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	requests chan *discoveryv3.DeltaDiscoveryRequest // to be sent
+	node     *corev3.Node                            // nil once it was sent
 }
 
 // tp1View is what the client was sent.
@@ -51,7 +50,7 @@ func openTP1Client(t testing.TB, address string) *tp1Client {
 		cancel()
 		t.Fatal(err)
 	}
-	c := &tp1Client{stream: stream, t: t, lines: make(chan *discoveryv3.DeltaDiscoveryRequest, 64), node: node("a client", "")}
+	c := &tp1Client{stream: stream, requests: make(chan *discoveryv3.DeltaDiscoveryRequest, 64), node: node("a client", "")}
 	c.value.held = map[string]*discoveryv3.Resource{}
 	t.Cleanup(cancel)
 	go c.sendAll(ctx)
@@ -63,7 +62,7 @@ func openTP1Client(t testing.TB, address string) *tp1Client {
 func (c *tp1Client) sendAll(ctx context.Context) {
 	for {
 		select {
-		case req := <-c.lines:
+		case req := <-c.requests:
 			req.Node, c.node = c.node, nil
 			if c.stream.Send(req) != nil {
 				return // takeAll says why
@@ -82,7 +81,7 @@ func (c *tp1Client) takeAll() {
 			return
 		}
 		select {
-		case c.lines <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}:
+		case c.requests <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}:
 		case <-c.stream.Context().Done():
 			return
 		}
@@ -109,7 +108,7 @@ func (v *tp1View) take(resp *discoveryv3.DeltaDiscoveryResponse, err error) {
 
 // subscribe sends one request.
 func (c *tp1Client) subscribe(typeURL string, names ...string) {
-	c.lines <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
+	c.requests <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 }
 
 // awaitTold waits until the client has been told this and nothing else, each once,
