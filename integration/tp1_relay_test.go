@@ -1,0 +1,288 @@
+package integration
+
+// TP1, "xDS relay proxy": two clients, a relay, and what the relay asks the control
+// plane for; and "Alternatives", with control planes of two authorities.
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+const (
+	aListeners = someListeners + "a-listeners/*"
+	bListeners = someListeners + "b-listeners/*"
+)
+
+// What clients A and B get, which together is the control plane's answer.
+const (
+	listenersOfA = `
+resources:
+- version: 1
+  name: xdstp://some-authority/envoy.config.listeners.v3.Listener/a-listeners/foo
+  resource:
+    "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
+    payload: … foo's Listener payload …
+- version: 42
+  name: xdstp://some-authority/envoy.config.listeners.v3.Listener/a-listeners/bar
+  resource:
+    "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
+    payload: … bar's Listener payload …
+`
+	listenersOfB = `
+resources:
+- version: 13
+  name: xdstp://some-authority/envoy.config.listeners.v3.Listener/b-listeners/baz
+  resource:
+    "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
+    payload: … baz's Listener payload …
+`
+)
+
+// TestTP1RelayProxy holds that two clients with a glob each, and more that ask for the
+// same, are two subscriptions on one stream; and that each gets its own listeners,
+// with the control plane's versions, and nothing of the other's.
+func TestTP1RelayProxy(t *testing.T) {
+	some := startTP1Plane(t, append(resources(t, listenersOfA), resources(t, listenersOfB)...)...)
+	other := startTP1Plane(t)
+	r := twoAuthorities(t, some.port, other.port, "")
+	open := func(name string) *tp1Client {
+		c := openTP1Client(t, r.address)
+		c.subscribe(listenersType, name)
+		return c
+	}
+	a, b := open(aListeners), open(bListeners)
+	a.awaitPrinted(t, listenersType, listenersOfA)
+	b.awaitPrinted(t, listenersType, listenersOfB)
+	second := open(aListeners)
+	second.awaitPrinted(t, listenersType, listenersOfA)
+
+	// A change of A's is none for B.
+	const changed = `
+resources:
+- version: 43
+  name: xdstp://some-authority/envoy.config.listeners.v3.Listener/a-listeners/bar
+  resource:
+    "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
+    payload: changed
+`
+	some.set(resources(t, changed)...)
+	a.awaitPrinted(t, listenersType, changed)
+	second.awaitPrinted(t, listenersType, changed)
+	other.mustHaveBeenAsked(t)
+	for _, c := range []*tp1Client{a, b, second} {
+		c.mustHaveBeenToldAll(t)
+	}
+	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
+}
+
+// TestTP1RelayProxyInOneRequest is the example to the letter: both clients have asked
+// before the control plane can be reached, so that the relay's one request has the two
+// names that TP1 prints, and is answered by the one response.
+func TestTP1RelayProxyInOneRequest(t *testing.T) {
+	some := newTP1Plane(t, append(resources(t, listenersOfA), resources(t, listenersOfB)...)...)
+	other := startTP1Plane(t)
+	r := twoAuthorities(t, some.port, other.port, "")
+	a, b := openTP1Client(t, r.address), openTP1Client(t, r.address)
+	for c, name := range map[*tp1Client]string{a: aListeners, b: bListeners} {
+		c.subscribe(listenersType, name)
+		c.await(t, "the client is told that its glob cannot be had", func(v *tp1View) bool { return len(v.errors) > 0 })
+		c.update(func(v *tp1View) { v.errors = nil })
+	}
+	some.start()
+	a.awaitPrinted(t, listenersType, listenersOfA)
+	b.awaitPrinted(t, listenersType, listenersOfB)
+	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
+	some.read(func(s *tp1State) {
+		if got, want := s.streams[0].requests[0].GetResourceNamesSubscribe(), []string{aListeners, bListeners}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			t.Errorf("the relay's first request subscribes to %q, want %q", got, want)
+		}
+		if s.streams[0].sent != 1 {
+			t.Errorf("the control plane sent %d responses, want 1", s.streams[0].sent)
+		}
+	})
+}
+
+// TestTP1RelayProxyBehindAnother holds that a relay behind another makes no difference
+// to either side: clients get what they get from one relay, redirects followed where
+// they are, and the control plane is asked for the same.
+func TestTP1RelayProxyBehindAnother(t *testing.T) {
+	some := startTP1Plane(t, slices.Concat(resources(t, listenersOfA), resources(t, listenersOfB), resources(t, membersOfTP1), resources(t, besidesOfTP1))...)
+	other := startTP1Plane(t)
+	hub := startRelay(t, passing+serversOf("some-authority", some.port, "other-authority", other.port))
+	at := &port{address: hub.address}
+	r := twoAuthorities(t, at, at, "")
+	for name, want := range map[string]string{aListeners: listenersOfA, bListeners: listenersOfB, globOfTP1: followedOfTP1} {
+		for range 2 {
+			c := openTP1Client(t, r.address)
+			c.subscribe(listenersType, name)
+			c.awaitPrinted(t, listenersType, want)
+			c.mustHaveBeenToldAll(t)
+		}
+	}
+	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners},
+		topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
+}
+
+// TestTP1RelayProxyOverWildcards is the example with a control plane that knows no
+// globs: go-control-plane, in either form. Its listeners are of the real type, of
+// which it is asked for everything, once. Client B may come in SotW, in which TP1
+// calls its request a DiscoveryRequest.
+func TestTP1RelayProxyOverWildcards(t *testing.T) {
+	const begin = "xdstp://some-authority/envoy.config.listener.v3.Listener/"
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			some, other := startControlPlane(t, upstream), startControlPlane(t, upstream)
+			foo, bar, baz := plainListener(begin+"a-listeners/foo", "foo"), plainListener(begin+"a-listeners/bar", "bar"), plainListener(begin+"b-listeners/baz", "baz")
+			some.set(foo, bar, baz)
+			r := startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: some-authority
+    servers: [{address: %q, globs: false}]
+  - name: other-authority
+    servers: [{address: %q}]
+`, some.address, other.address))
+			a := newClient(t, r, delta, node("a", ""))
+			a.subscribe(listenerType, begin+"a-listeners/*")
+			a.awaitHas(t, "its listeners", foo, bar)
+			for _, f := range []form{delta, sotw} {
+				b := newClient(t, r, f, node("b", ""))
+				b.subscribe(listenerType, begin+"b-listeners/*")
+				b.awaitHas(t, "its listener", baz)
+				b.read(func(v *view) {
+					if got, want := v.told(listenerType, 0), []string{begin + "b-listeners/baz"}; !slices.Equal(got, want) {
+						t.Errorf("the %s client B was told %q, want %q", f, got, want)
+					}
+				})
+			}
+			a.read(func(v *view) {
+				if got, want := v.told(listenerType, 0), []string{begin + "a-listeners/bar", begin + "a-listeners/foo"}; !slices.Equal(got, want) {
+					t.Errorf("client A was told %q, want %q", got, want)
+				}
+			})
+			some.read(func(s *seen) {
+				if len(s.asked) != 1 || s.asked[topic{listenerType, wildcard}] != 1 || s.opened != 1 {
+					t.Errorf("want one stream with the wildcard; there is %s", s)
+				}
+			})
+		})
+	}
+}
+
+// TP1: "Alternatives". The name that some-cluster gives its endpoints, and what of it
+// the two control planes are asked for.
+const (
+	cloudFoo  = "xdstp://some-cloud-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
+	onPremBar = "xdstp://some-onprem-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
+	fooOrBar  = cloudFoo + "#alt=" + onPremBar
+)
+
+// alternatives is a relay between the two control planes. The Cluster comes from the
+// cloud's.
+func alternatives(t testing.TB, cloud, onprem *controlPlane, failover string) *relay {
+	t.Helper()
+	return startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: some-cloud-authority
+    failover: %s
+    servers: [{address: %q, backoff: {base: 20ms, max: 100ms}}]
+  - name: some-onprem-authority
+    servers: [{address: %q, backoff: {base: 20ms, max: 100ms}}]
+old_style_names: [{authority: some-cloud-authority}]
+`, failover, cloud.address, onprem.address))
+}
+
+// mustBeAsked holds what a control plane was asked of endpoints, ever, each once
+// unless its streams broke.
+func (cp *controlPlane) mustBeAsked(t testing.TB, names ...string) {
+	t.Helper()
+	cp.read(func(s *seen) {
+		for of := range s.asked {
+			if of.typeURL == endpointType && !slices.Contains(names, of.name) {
+				t.Errorf("the control plane was asked for %s, want %q", of.name, names)
+			}
+		}
+		for _, name := range names {
+			if n := s.asked[topic{endpointType, name}]; n == 0 || n > s.opened {
+				t.Errorf("the control plane was asked %d times for %s, on %d streams", n, name, s.opened)
+			}
+		}
+	})
+}
+
+// TestTP1Alternatives holds the example's sequence: under normal conditions only the
+// primary is asked for; when its control plane cannot be reached any more, the
+// alternative is asked for in its own authority; and the client sees one name.
+func TestTP1Alternatives(t *testing.T) {
+	for _, upstream := range []form{delta, sotw} {
+		t.Run("upstream "+string(upstream), func(t *testing.T) {
+			t.Parallel()
+			cloud, onprem := startControlPlane(t, upstream), startControlPlane(t, upstream)
+			cluster := edsCluster("some-cluster", fooOrBar)
+			cloud.set(cluster, plainEndpoints(cloudFoo, 1))
+			onprem.set(plainEndpoints(onPremBar, 2))
+			// A stream that is open again counts, as nothing need be new: the hysteresis is
+			// to be longer than the answer takes.
+			r := alternatives(t, cloud, onprem, "{policy: unreachable, grace: 1ms, hysteresis: 1s}")
+			var clients []*client
+			for _, f := range []form{delta, sotw} {
+				c := newClient(t, r, f, node("a client", ""))
+				c.subscribe(clusterType, "some-cluster")
+				c.awaitHas(t, "the cluster", cluster)
+				c.subscribe(endpointType, cluster.GetEdsClusterConfig().GetServiceName())
+				c.awaitPort(t, fooOrBar, 1)
+				clients = append(clients, c)
+			}
+			cloud.mustBeAsked(t, cloudFoo)
+			onprem.mustBeAsked(t)
+
+			cloud.stop()
+			for _, c := range clients {
+				c.awaitPort(t, fooOrBar, 2)
+			}
+			onprem.mustBeAsked(t, onPremBar)
+
+			cloud.set(plainEndpoints(cloudFoo, 3))
+			cloud.start()
+			for _, c := range clients {
+				c.awaitPort(t, fooOrBar, 3)
+				c.read(func(v *view) {
+					if n := len(v.told(endpointType, 0)); n != 3 || len(v.gone) > 0 {
+						t.Errorf("the %s client was told %v, want three times what there is", c.form, v.log)
+					}
+				})
+			}
+			cloud.mustBeAsked(t, cloudFoo)
+			onprem.mustBeAsked(t, onPremBar)
+		})
+	}
+}
+
+// TestTP1AlternativesAreForWhatIsNotHeld holds the default, gRFC A71's: a control
+// plane that is lost changes nothing for what the relay holds, and what it never gave
+// has its alternative.
+func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {
+	t.Parallel()
+	const other = "xdstp://some-cloud-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/never-asked-for#alt=" + onPremBar
+	cloud, onprem := startControlPlane(t, delta), startControlPlane(t, delta)
+	cloud.set(plainEndpoints(cloudFoo, 1))
+	onprem.set(plainEndpoints(onPremBar, 2))
+	r := alternatives(t, cloud, onprem, "{policy: missing, grace: 1ms, hysteresis: 1ms}")
+	c := newClient(t, r, delta, node("a client", ""))
+	c.subscribe(endpointType, fooOrBar)
+	c.awaitPort(t, fooOrBar, 1)
+	cloud.stop()
+	c.subscribe(endpointType, other)
+	c.awaitPort(t, other, 2)
+	late := newClient(t, r, delta, node("another client", ""))
+	late.subscribe(endpointType, fooOrBar, other)
+	late.awaitPort(t, fooOrBar, 1)
+	late.awaitPort(t, other, 2)
+	c.read(func(v *view) {
+		if got := v.told(endpointType, 0); len(got) != 2 || len(v.gone) > 0 {
+			t.Errorf("the client was told %q, want the two names, each once", got)
+		}
+	})
+	onprem.mustBeAsked(t, onPremBar)
+}
