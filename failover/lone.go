@@ -19,10 +19,10 @@ type Lone struct {
 }
 
 // NewLone begins to watch. Close ends it.
-func NewLone(scope cache.Scope, name string, timeout time.Duration, reach *Reach) *Lone {
-	l := &Lone{scope: scope, reach: reach, machine: NewMachine([]string{name}, Options{Timeout: timeout})}
+func NewLone(scope cache.Scope, name string, o Options, reach *Reach) *Lone {
+	l := &Lone{scope: scope, reach: reach, machine: NewMachine([]string{name}, o)}
 	l.mu.Lock()
-	l.timer = time.AfterFunc(timeout, func() { l.step(l.machine.Tick) })
+	l.timer = time.AfterFunc(o.Timeout, func() { l.step(l.machine.Tick) })
 	l.mu.Unlock()
 	l.step(func(now time.Time) { l.machine.Missing(now, true) })
 	return l

@@ -15,7 +15,7 @@ func TestOnlyServerIsWatched(t *testing.T) {
 		reach := NewReach()
 		var changes atomic.Int64
 		reach.Notify(func(cache.Scope) { changes.Add(1) })
-		l := NewLone(someScope, "a", 15*time.Second, reach)
+		l := NewLone(someScope, "a", Options{Timeout: 15 * time.Second}, reach)
 		expect := func(what string, down bool, span time.Duration, n int64) {
 			t.Helper()
 			synctest.Wait()

@@ -54,6 +54,8 @@ type server struct {
 	// again, it need not say anything, because nothing may be new.
 	answered bool
 	lost     time.Time // when it was last up
+	// opened is when the stream was opened of one that is failing and had answered.
+	opened time.Time
 	// trial says that it flaps: it must be up for a while before it wins.
 	trial  bool
 	reason string // why it failed
@@ -112,7 +114,11 @@ func (m *Machine) Missing(now time.Time, missing bool) {
 
 // Opened notes that a stream to a server is open.
 func (m *Machine) Opened(now time.Time, i int) {
-	if s := &m.servers[i]; s.answered {
+	switch s := &m.servers[i]; {
+	case !s.answered:
+	case s.state == failing && m.opts.Unreachable:
+		s.opened = now // what it held is out of date until it says something
+	default:
 		m.rise(now, s)
 	}
 	m.decide(now)
@@ -130,7 +136,7 @@ func (m *Machine) Responded(now time.Time, i int) {
 // is being opened.
 func (m *Machine) Lost(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason = reason
+	s.reason, s.opened = reason, time.Time{}
 	if s.state == up {
 		m.fall(now, s, trying)
 	}
@@ -140,7 +146,7 @@ func (m *Machine) Lost(now time.Time, i int, reason string) {
 // Failed notes that a stream could not be opened, or has brought nothing.
 func (m *Machine) Failed(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason = reason
+	s.reason, s.opened = reason, time.Time{}
 	switch s.state {
 	case up:
 		m.fall(now, s, failing)
@@ -160,7 +166,7 @@ func (m *Machine) rise(now time.Time, s *server) {
 		return
 	}
 	s.trial = s.trial || !s.lost.IsZero() && now.Sub(s.lost) < m.opts.Hysteresis
-	s.state, s.since, s.reason = up, now, ""
+	s.state, s.since, s.reason, s.opened = up, now, "", time.Time{}
 }
 
 // fall notes that a server is not up any more.
@@ -199,6 +205,12 @@ func (m *Machine) decide(now time.Time) {
 		}
 		m.since = now
 		m.open(now, 0)
+	}
+	for i := range m.servers {
+		// Perhaps it had nothing to say after all.
+		if s := &m.servers[i]; s.state == failing && !s.opened.IsZero() && now.Sub(s.opened) >= m.opts.Timeout {
+			m.rise(now, s)
+		}
 	}
 	m.choose(now)
 	switch anyUp := m.anyUp(); {
@@ -349,6 +361,8 @@ func (m *Machine) Next(now time.Time) (next time.Time) {
 			at(s.since.Add(m.opts.Hysteresis))
 		case s.state == trying && !anyUp && !m.failed:
 			at(s.since.Add(m.opts.Timeout))
+		case s.state == failing && !s.opened.IsZero():
+			at(s.opened.Add(m.opts.Timeout))
 		}
 	}
 	if m.opts.Unreachable && !m.missing && !anyUp && !m.since.IsZero() && m.opened() < len(m.servers) {

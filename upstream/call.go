@@ -299,14 +299,18 @@ func (s *Stream) begin(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = true
+	prove := s.opts.Prove && s.down != nil // it could not be reached
 	s.down = nil
-	for _, f := range s.feeds {
+	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
 			for _, subs := range f.sets.list {
 				subs.seed(time.Now(), s.opts.Seed)
 			}
 		}
 		f.session = c.form.session(f.sets)
+		if prove && f.session.prove() {
+			prove = false // one answer is enough
+		}
 	}
 	if c.form.name != REST {
 		s.connected(c)

@@ -26,6 +26,8 @@ type deltaSession struct {
 	// unlisted is the number of resources that are held and did not fit into
 	// initial_resource_versions.
 	unlisted int
+	// proof: one of the resources that are held is to come again, see session.prove.
+	proof bool
 }
 
 func newDeltaSession(sets *paramSets) *deltaSession {
@@ -55,7 +57,7 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	if len(changes) == 0 {
 		return out
 	}
-	p := deltaPacker{typeURL: d.sets.typeURL, sets: d.sets, limit: limit, out: out}
+	p := deltaPacker{typeURL: d.sets.typeURL, sets: d.sets, limit: limit, out: out, proof: &d.proof}
 	first := !d.asked
 	legacy := first && isLegacy(changes)
 	if first {
@@ -172,6 +174,16 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration) []cache.Up
 	})
 }
 
+func (d *deltaSession) prove() bool {
+	for _, subs := range d.sets.list {
+		d.proof = d.proof || len(subs.allMembers()) > 0
+		for _, sub := range subs.names {
+			d.proof = d.proof || sub.answer.Resource != nil
+		}
+	}
+	return d.proof
+}
+
 func (d *deltaSession) begun() bool { return d.asked }
 
 func (d *deltaSession) pending() int { return d.size }
@@ -199,6 +211,7 @@ type deltaPacker struct {
 	filled bool // there is something in it
 	// flushed: the first request is complete.
 	flushed bool
+	proof   *bool // deltaSession.proof
 }
 
 // must begins a request, if there is none.
@@ -306,7 +319,8 @@ func (p *deltaPacker) version(key string, r *cache.Resource) {
 	}
 	p.filled = true
 	version := r.Version()
-	if r.DoNotCache() || p.sets.differs(p.of, r) {
+	if r.DoNotCache() || p.sets.differs(p.of, r) || *p.proof {
+		*p.proof = false
 		version = "" // it is to come again, for those who came later; or to go
 		if sub := p.of.names[key]; sub != nil {
 			sub.vague = true

@@ -41,6 +41,11 @@ type Options struct {
 	// MaxRequestBytes is the length of the longest request. The default is just
 	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
 	MaxRequestBytes int
+	// Prove has a control plane that could not be reached asked for something that it
+	// has to answer, once a stream is open again: one of the resources that are held,
+	// or in SotW all of one type, come once more. Otherwise one that has nothing new to
+	// say cannot be told from one that does not answer.
+	Prove bool
 	// NoGlobs says that the control plane does not know glob collections: they are fed
 	// from the wildcard of their type. In SotW they always are.
 	NoGlobs bool

@@ -34,7 +34,8 @@ type sotwSession struct {
 	// explicit says that a name was subscribed to on this stream. As long as none
 	// was, no names mean the wildcard. located says that one was by a locator.
 	explicit, located bool
-	tooLong           int // bytes of a request that is longer than the limit
+	proof             bool // the version is not to be shown, see session.prove
+	tooLong           int  // bytes of a request that is longer than the limit
 }
 
 // sotwSet is what a session knows of one set.
@@ -188,7 +189,7 @@ func (s *sotwSession) again() (again []sotwAsk) {
 // if something was never had, or may have come for others.
 // xDS: "ACK/NACK and resource type instance version".
 func (s *sotwSession) resume() string {
-	if len(s.sets.list) != 1 {
+	if len(s.sets.list) != 1 || s.proof {
 		return ""
 	}
 	subs := s.sets.list[0]
@@ -302,6 +303,11 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 			absent(sub)
 		}
 	}
+}
+
+func (s *sotwSession) prove() bool {
+	s.proof = s.resume() != ""
+	return s.proof
 }
 
 func (s *sotwSession) begun() bool { return s.asked }

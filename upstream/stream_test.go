@@ -571,6 +571,42 @@ func TestReconnectAsksForEverything(t *testing.T) {
 	})
 }
 
+// With Prove a control plane that could not be reached has something to answer; one
+// whose stream has merely ended has not.
+func TestControlPlaneThatIsBackHasSomethingToAnswer(t *testing.T) {
+	run(t, Options{Protocol: Delta, Prove: true}, func(b *bench) {
+		b.watch("eds", "a", "b")
+		st := b.next()
+		st.delta(t)
+		b.respond(st, deltaResponse(t, "eds", "1", "a", "b"))
+		versions := func(want map[string]string) {
+			t.Helper()
+			if got := st.delta(t).GetInitialResourceVersions(); !maps.Equal(got, want) {
+				t.Errorf("the new stream begins with %v, want %v", got, want)
+			}
+		}
+		st.end <- nil
+		st = b.next()
+		versions(map[string]string{"a": "v1", "b": "v1"})
+		st.end <- nil // without an answer
+		st = b.next()
+		versions(map[string]string{"a": "", "b": "v1"})
+	})
+	run(t, Options{Protocol: SotW, Prove: true}, func(b *bench) {
+		b.watch("eds", "a")
+		st := b.next()
+		st.request(t)
+		b.respond(st, sotwResponse(t, "eds", "1", "a"))
+		for _, want := range []string{"1", ""} {
+			st.end <- nil
+			st = b.next()
+			if got := st.request(t).(*discoveryv3.DiscoveryRequest).GetVersionInfo(); got != want {
+				t.Errorf("the new stream begins with version %q, want %q", got, want)
+			}
+		}
+	})
+}
+
 func TestTimeoutCountsFromTheRequest(t *testing.T) {
 	for form, want := range map[Protocol]string{Delta: "failed DeadlineExceeded", SotW: "absent"} {
 		run(t, Options{Protocol: form}, func(b *bench) {

@@ -27,14 +27,22 @@ type serverStatus struct {
 
 // openServers makes the feed of a scope from its authority's servers.
 func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverFeed {
+	unreachable := a.Failover.Policy == configs.PolicyUnreachable
+	o := failover.Options{
+		Unreachable: unreachable,
+		Grace:       a.Failover.Grace,
+		Timeout:     a.Failover.Timeout,
+		Hysteresis:  a.Failover.Hysteresis,
+		Switches:    s.switches[a],
+	}
 	if len(a.Servers) == 1 {
 		f := &loneFeed{server: &a.Servers[0]}
-		f.lone = failover.NewLone(scope, f.server.Address, a.Failover.Timeout, s.reach)
-		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.lone)}, s.sink)
+		f.lone = failover.NewLone(scope, f.server.Address, o, s.reach)
+		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.lone), Prove: unreachable}, s.sink)
 		return f
 	}
 	open := func(i int, child *failover.Child) failover.Feed {
-		o := upstream.Options{Watch: watch(child)}
+		o := upstream.Options{Watch: watch(child), Prove: unreachable}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.held)
 		}
@@ -44,13 +52,7 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, failover.Options{
-		Unreachable: a.Failover.Policy == configs.PolicyUnreachable,
-		Grace:       a.Failover.Grace,
-		Timeout:     a.Failover.Timeout,
-		Hysteresis:  a.Failover.Hysteresis,
-		Switches:    s.switches[a],
-	}, s.sink, s.reach, s.log)}
+	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reach, s.log)}
 }
 
 // watch tells failover what becomes of a server.
