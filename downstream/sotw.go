@@ -400,12 +400,16 @@ func (s *sotwSession) sent(r *response) {
 	s.answered = false
 }
 
+// ofNoContent is the hash of a resource that the client holds and is to be sent again.
+const ofNoContent = ^uint64(0)
+
 // resend has a name's resource sent again, though the client was told it: as if it
-// had changed, since the client still holds it.
+// had changed, since the client still holds it. Several clusters may ask for that
+// before it is sent.
 func (s *sotwSession) resend(name string) {
 	for sub := range s.subsOf(name) {
 		if sub.told == toldResource {
-			s.knows(sub, toldResource, ^sub.hash)
+			s.knows(sub, toldResource, ofNoContent)
 			sub.moveToPending()
 		}
 	}

@@ -27,12 +27,13 @@ func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		name    string
-		cluster *clusterv3.Cluster
-		want    string // the endpoints' name
+		name     string
+		clusters []*clusterv3.Cluster
+		want     string // the endpoints' name
 	}{
-		{"of the cluster's name", eds("c", ""), "c"},
-		{"of the service's name", eds("c", "s"), "s"},
+		{"of the cluster's name", []*clusterv3.Cluster{eds("c", "")}, "c"},
+		{"of the service's name", []*clusterv3.Cluster{eds("c", "s")}, "s"},
+		{"of two clusters", []*clusterv3.Cluster{eds("c", "s"), eds("d", "s")}, "s"},
 	} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
 			t.Run(test.name+" "+form, func(t *testing.T) {
@@ -57,19 +58,23 @@ func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				put := func(cluster *clusterv3.Cluster) {
+				put := func(clusters []*clusterv3.Cluster) {
 					t.Helper()
-					value, err := proto.Marshal(cluster)
-					if err != nil {
-						t.Fatal(err)
+					var changes []cache.Change
+					for _, cluster := range clusters {
+						value, err := proto.Marshal(cluster)
+						if err != nil {
+							t.Fatal(err)
+						}
+						res := cache.NewResource(cache.Spec{Name: cluster.GetName(), TypeURL: clusterType, Value: value})
+						changes = append(changes, cache.Change{Name: cluster.GetName(), Resource: res})
 					}
-					res := cache.NewResource(cache.Spec{Name: cluster.GetName(), TypeURL: clusterType, Value: value})
 					ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType,
-						Sets: []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: res}}}}})
+						Sets: []cache.SetUpdate{{Name: cache.Wildcard, Changes: changes}}})
 				}
 				request(clusterType, "*")
 				request(endpointType, test.want, "other")
-				put(test.cluster)
+				put(test.clusters)
 				ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType, Changes: []cache.Change{
 					{Name: test.want, Resource: newTestResource(endpointType, test.want, "", "endpoints")},
 					{Name: "other", Resource: newTestResource(endpointType, "other", "", "endpoints")},
@@ -78,16 +83,22 @@ func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 				request(clusterType, "*")
 				request(endpointType, test.want, "other")
 
-				changed := proto.Clone(test.cluster).(*clusterv3.Cluster)
-				changed.ConnectTimeout = durationpb.New(1)
+				var changed []*clusterv3.Cluster
+				var got, want []string
+				for _, cluster := range test.clusters {
+					c := proto.Clone(cluster).(*clusterv3.Cluster)
+					c.ConnectTimeout = durationpb.New(1)
+					changed = append(changed, c)
+					want = append(want, "cds "+c.GetName())
+				}
 				put(changed)
-				var got []string
+				want = append(want, "eds "+test.want)
 				for _, r := range c.readAll(t) {
 					for _, res := range r.resources {
 						got = append(got, shortName(r.typeURL)+" "+res.name)
 					}
 				}
-				if want := []string{"cds c", "eds " + test.want}; !slices.Equal(got, want) {
+				if !slices.Equal(got, want) {
 					t.Errorf("the client gets %q, want %q", got, want)
 				}
 			})
