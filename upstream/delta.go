@@ -120,6 +120,7 @@ func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges
 		p.unsubscribe(sub.name)
 		if sub.answer.Resource == nil {
 			d.sets.left.add(sub.name, now)
+			d.sets.gaveUp(now)
 		}
 		c.subs.forget(sub)
 	}

@@ -26,6 +26,8 @@ type paramSets struct {
 	before     uint64 // responses, before it
 	mixed      bool   // there have been several sets
 	left       leftNames
+	// forgetAt is when what was given up is forgotten, zero if there is nothing.
+	forgetAt time.Time
 }
 
 func newParamSets(scope cache.Scope, typeURL string) *paramSets {
@@ -56,7 +58,7 @@ func (s *paramSets) of(params string) *subscriptions {
 // opened begins a new stream.
 func (s *paramSets) opened(sotw bool) {
 	s.live, s.sotw = true, sotw
-	s.before, s.mixed, s.left = s.responses, len(s.list) > 1, leftNames{}
+	s.before, s.mixed, s.left, s.forgetAt = s.responses, len(s.list) > 1, leftNames{}, time.Time{}
 	for _, subs := range s.list {
 		subs.opened(sotw)
 		if s.mixed || subs.params != nil {
@@ -200,6 +202,9 @@ func (s *paramSets) failed(err *cache.Error) []cache.Update {
 
 // expire tells what has come about by time alone.
 func (s *paramSets) expire(now time.Time) []cache.Update {
+	if at := s.forgetAt; !at.IsZero() && !now.Before(at) {
+		s.left, s.forgetAt = leftNames{}, time.Time{}
+	}
 	updates := make([]cache.Update, 0, len(s.list))
 	for _, subs := range s.list {
 		updates = append(updates, subs.expire(now))
@@ -207,9 +212,16 @@ func (s *paramSets) expire(now time.Time) []cache.Update {
 	return updates
 }
 
-// nextDue returns when expire will have something to tell.
+// gaveUp notes that a name was given up of which a response may be on its way.
+func (s *paramSets) gaveUp(now time.Time) { s.forgetAt = now.Add(onTheWay) }
+
+// nextDue returns when expire will have something to tell or to drop.
 func (s *paramSets) nextDue() (first time.Time, ok bool) {
-	return s.earliest((*subscriptions).nextDue)
+	first, ok = s.earliest((*subscriptions).nextDue)
+	if at := s.forgetAt; !at.IsZero() && (!ok || at.Before(first)) {
+		first, ok = at, true
+	}
+	return first, ok
 }
 
 // oldest returns since when the first of those that wait has been waiting.

@@ -147,6 +147,7 @@ func (s *sotwSession) changeOf(subs *subscriptions, now time.Time) (add []*subsc
 				sub.left = true
 				set := s.set(subs)
 				set.leaving = append(set.leaving, leaving{sub, now})
+				s.sets.gaveUp(now)
 			} else {
 				subs.forget(sub) // no name was asked for
 			}
@@ -269,6 +270,7 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && subs.get(sub.name) == sub {
 			subs.forget(sub)
 		}
+		s.leaving[0] = leaving{} // else it lasts as long as the slice's memory
 		s.leaving = s.leaving[1:]
 	}
 	absent := func(sub *subscription) {

@@ -426,6 +426,7 @@ func (s *subscriptions) overdue(then time.Time) []*subscription {
 				subs = append(subs, sub)
 			}
 		}
+		s.waiting[0] = waiting{} // else it lasts as long as the slice's memory
 		s.waiting = s.waiting[1:]
 	}
 	return subs
