@@ -31,6 +31,7 @@ type choiceSource struct {
 func newChoiceSource(s *setting, to *part, u, alt urn.URL, passed []string) *choiceSource {
 	c := &choiceSource{setting: s, to: to, url: u, alt: alt, passed: passed, changed: map[string]bool{}}
 	c.union = newUnion(s, c)
+	c.union.filled = c.turned
 	s.begin(c)
 	c.first = c.union.add(u.Key().Name, 0, func(p *part) source { return s.primary(p, u, passed) })
 	return c
@@ -62,7 +63,8 @@ func (c *choiceSource) step(now time.Time) {
 		other = c.second.source.condition()
 	}
 	c.choice.used = c.choice.wanted && other.status == cache.Present &&
-		(!other.down || first.status != cache.Present || c.choice.used) // see choose
+		(!other.down || first.status != cache.Present || c.choice.used) && // see choose
+		(c.second.offers > 0 || first.status != cache.Present) // nothing is no replacement
 	switch {
 	case c.choice.used:
 		is = other

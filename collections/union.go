@@ -18,6 +18,9 @@ type union struct {
 	several map[string]struct{}
 	clashes map[string]clash // that were told, by key
 	open    int              // parts of which not everything is known
+	// filled is called when a part comes to have members, or has none any more. It
+	// may be nil.
+	filled func()
 }
 
 // part is a source's place in a union.
@@ -28,6 +31,7 @@ type part struct {
 	source source
 	known  bool         // its condition is not Requested
 	failed *cache.Error // if its condition is Failed
+	offers int          // members that can be had
 }
 
 const (
@@ -113,6 +117,16 @@ func (p *part) offer(key string, is offer, again bool) {
 		}
 		c = &candidates{first: candidate{from: p}}
 		u.members[key] = c
+	}
+	was := p.offers
+	if c.of(p).resource != nil {
+		p.offers--
+	}
+	if is.resource != nil {
+		p.offers++
+	}
+	if u.filled != nil && (was == 0) != (p.offers == 0) {
+		u.filled()
 	}
 	c.put(p, is)
 	if len(c.more) > 0 {
