@@ -64,14 +64,20 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if !urn.IsName(name) {
 		return cache.Key{Scope: oldStyleScope(n.cluster), TypeURL: typeURL, Name: name}, nil
 	}
-	k, err := urn.KeyOf(name)
+	bare, directives, derived := strings.Cut(name, "#")
+	k, err := urn.KeyOf(bare)
 	if err != nil {
 		return cache.Key{}, err
 	}
 	if k.Authority != knownAuthority {
 		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)
 	}
-	return cache.Key{Scope: cache.Scope{Authority: k.Authority}, TypeURL: typeURL, Name: k.Name}, nil
+	key := cache.Key{Scope: cache.Scope{Authority: k.Authority}, TypeURL: typeURL, Name: k.Name}
+	if derived {
+		key.Scope.Derived = cache.Resolved
+		key.Name += "#" + directives
+	}
+	return key, nil
 }
 
 func (n *clusterNames) Close() { n.closed = true }

@@ -17,7 +17,7 @@ type setSub struct {
 	set  *cache.Set   // nil if the wildcard can mean nothing
 	err  *cache.Error // why
 	// asked is how the client asks for it. The name is Wildcard, or the canonical one
-	// of a glob, of which spelled are the client's spellings.
+	// of a glob without directives, of which spelled are the client's spellings.
 	asked   asked
 	spelled []string
 	fresh   bool // not answered yet
@@ -116,9 +116,12 @@ func (s *subscriptions) unsubscribeWildcard() {
 }
 
 // subscribeGlob begins the glob with that key, or begins it anew. Two spellings of
-// one glob are one: its members have the names that the origin gave them.
+// one glob are one: its members have the names that the origin gave them. So are two
+// that differ in their directives, which their members do not have: the one that was
+// there first counts.
 func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
-	id := a.of(key.Name)
+	name, _, _ := strings.Cut(key.Name, "#")
+	id := a.of(name)
 	set := s.byGlob[id.key()]
 	if set == nil {
 		set = &setSub{subs: s, asked: id, fresh: true}

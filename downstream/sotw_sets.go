@@ -104,7 +104,11 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 	}
 	look := func(has func(string) *cache.Resource) {
 		for _, sub := range subs {
-			res := has(sub.entry.Key().Name)
+			key := sub.entry.Key().Name
+			if sub.rare != nil {
+				key = memberKey(sub.name()) // the entry may be one of less parameters
+			}
+			res := has(key)
 			// One that the client spells otherwise is another name to it.
 			sub.covered = sub.covered || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name())
 		}

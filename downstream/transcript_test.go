@@ -307,7 +307,14 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		}
 		originLine(t, updates[i], words[1:])
 	}
+	var alt string // of the globs
+	d.MaybeScanArgs(t, "alt", &alt)
 	for _, u := range updates {
+		for i := range u.Sets {
+			if alt != "" {
+				u.Sets[i].Name += "#alt=" + alt
+			}
+		}
 		tr.cache.Apply(*u)
 	}
 	var woken []string
