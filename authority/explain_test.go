@@ -61,6 +61,17 @@ fed by server cloud:443 (auto, TLS)
 `,
 		},
 		{
+			name: "a glob, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1",
+			want: `
+xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1 is an xdstp name: it means the same to every client
+authorities[1].context_parameters drops from it xds.node.id
+its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1&xds.node.id=n
+it is a glob collection: all in xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1, named with the parameters that are asked for
+authority "drops": authorities[1]
+fed by directory a
+`,
+		},
+		{
 			name: "xdstp, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1",
 			want: `
 xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1 is an xdstp name: it means the same to every client

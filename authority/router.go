@@ -83,7 +83,14 @@ func (r *Router) Xdstp(name string) (Route, error) {
 	case ok:
 		return r.derived(name, u)
 	}
-	return r.Leaf(name)
+	route, err := r.Leaf(name)
+	if err != nil || !route.Key.Glob {
+		return route, err
+	}
+	if key, _ := urn.KeyOf(name); key.Name != route.Key.Name {
+		route.Key, route.Scope.Derived = key, cache.Resolved
+	}
+	return route, nil
 }
 
 // Leaf routes an xdstp name without directives, by the authority in it: a configured
