@@ -171,6 +171,12 @@ func (s *sotwSession) endGlobs(wanted map[string]struct{}) {
 func (s *sotwSession) dropped() {
 	s.resumed = ""
 	s.leftIn = s.leftIn && s.hasSets()
+	for _, sub := range s.named {
+		if sub.covered { // of which the client has what the set gave
+			sub.covered = false
+			sub.moveToPending()
+		}
+	}
 }
 
 // askedIn yields all that a request asks for.
