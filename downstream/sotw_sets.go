@@ -144,6 +144,9 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 func (s *sotwSession) inFull(sub *nameSub) cache.State {
 	st := sub.state()
 	if r := s.given(sub); r != nil {
+		if st.Status == cache.Absent {
+			st.Err = nil // not both in one response
+		}
 		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats // the set's are told anyway
 	}
 	return st
