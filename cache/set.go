@@ -176,6 +176,16 @@ func (s *Set) Member(key string) *Resource {
 	return nil
 }
 
+// Given is Member for w's watcher: nil also if the member is kept from it.
+func (s *Set) Given(w *SetWatch, key string) *Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[key]; m != nil && !m.removed && !s.kept(w, m) {
+		return m.resource
+	}
+	return nil
+}
+
 // Failed says that the name is no member only because it could not be had.
 func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
@@ -346,7 +356,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members[key]; m != nil && !m.removed {
+		if m := s.members[key]; m != nil && !m.removed && !s.kept(w, m) {
 			return m.resource
 		}
 		return nil
@@ -383,7 +393,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members[key]; m != nil && (!m.removed || w.knew(m)) {
+		if m := s.members[key]; m != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
 			return m.resource
 		}
 		return nil

@@ -27,3 +27,14 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 		}
 	}
 }
+
+// Names calls yield for the name of each member. yield is as in Since.
+func (s *Set) Names(yield func(name string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if !m.removed {
+			yield(m.resource.name)
+		}
+	}
+}

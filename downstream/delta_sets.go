@@ -212,5 +212,13 @@ func (d *deltaSession) hold(set *setSub) {
 			held[name] = version
 		}
 	}
+	if set.fresh && set.glob() {
+		// It does not say, and the other set need not see these before they go.
+		set.set.Names(func(name string) {
+			if _, there := held[name]; !there && d.initial[name] == "" && d.covering(set, name) == nil {
+				held[name] = ""
+			}
+		})
+	}
 	set.initial = held
 }

@@ -41,6 +41,7 @@ func TestClientsConverge(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"origin changes": func(t *rapid.T) { o.change(t) },
 			"origin answers": func(t *rapid.T) { o.answer(t) },
+			"origin goes on": func(t *rapid.T) { o.goOn(t) },
 			"request":        func(t *rapid.T) { client.Draw(t, "client").request(t) },
 			"request again":  func(t *rapid.T) { client.Draw(t, "client").request(t) },
 			"send":           func(t *rapid.T) { client.Draw(t, "client").fetch(t) },
@@ -48,7 +49,8 @@ func TestClientsConverge(t *testing.T) {
 			"reconnect":      func(t *rapid.T) { client.Draw(t, "client").reconnect(t) },
 		})
 		for busy := true; busy; {
-			busy = o.answerAll(t)
+			busy = o.goOn(t)
+			busy = o.answerAll(t) || busy
 			for _, c := range clients {
 				for c.fetch(t) || c.receive(t) {
 					busy = true
@@ -76,6 +78,9 @@ type modelOrigin struct {
 	asked    []cache.Key                 // and not answered yet
 	answered map[cache.Key]bool
 	counter  int
+	// rest is the half of a change that was not told yet: names and sets may come
+	// over different streams.
+	rest []cache.Update
 }
 
 // fact is what is so of one name.
@@ -111,8 +116,20 @@ func (o *modelOrigin) Stop(k cache.Key) {
 	o.asked = slices.DeleteFunc(o.asked, func(a cache.Key) bool { return a == k })
 }
 
-// change makes a few things of one type so, and tells them in one update.
+// goOn tells the rest of the last change.
+func (o *modelOrigin) goOn(t *rapid.T) bool {
+	rest := o.rest
+	o.rest = nil
+	for _, u := range rest {
+		o.apply(t, u)
+	}
+	return len(rest) > 0
+}
+
+// change makes a few things of one type so, and tells them in one update, or in one
+// for names and one for sets.
 func (o *modelOrigin) change(t *rapid.T) {
+	o.goOn(t)
 	typeURL := drawType(t)
 	scope := oldStyleScope("")
 	u := cache.Update{Scope: scope, TypeURL: typeURL}
@@ -142,7 +159,22 @@ func (o *modelOrigin) change(t *rapid.T) {
 		}
 		u.Sets = append(u.Sets, set)
 	}
-	o.apply(t, u)
+	if len(u.Changes) == 0 || len(u.Sets) == 0 {
+		o.apply(t, u)
+		return
+	}
+	names, sets := u, u
+	names.Sets, sets.Changes = nil, nil
+	switch rapid.IntRange(0, 4).Draw(t, "apart") {
+	case 3:
+		o.apply(t, names)
+		o.rest = append(o.rest, sets)
+	case 4:
+		o.apply(t, sets)
+		o.rest = append(o.rest, names)
+	default:
+		o.apply(t, u)
+	}
 }
 
 // answer tells of something that the cache asked for, or that it cannot be had.

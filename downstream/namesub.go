@@ -58,7 +58,7 @@ type nameSub struct {
 	// for none.
 	beats, errTold uint32
 	told           told
-	// mayHold: the client may hold the resource from an earlier stream.
+	// mayHold: the client may hold the resource from an earlier stream, or by a set.
 	mayHold bool
 	// missed: it was missing in a full state because nothing was known of it.
 	missed bool

@@ -122,7 +122,6 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 			s.unsubscribe(key)
 		}
 	}
-	s.endGlobs(wanted)
 	s.expect(len(wanted) - len(s.named))
 	for a := range askedIn(req) {
 		if a.name != cache.Wildcard && s.named[a.key()] == nil && s.globs[a.key()] == nil {
@@ -130,6 +129,7 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 		}
 	}
 	s.slab = nil
+	s.endGlobs(wanted)
 	switch {
 	case wild && (s.wild == nil || s.wild.asked != wildcard):
 		s.subscribeWildcard(wildcard)
@@ -139,11 +139,12 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-// begin begins a subscription to a name or to a glob.
+// begin begins a subscription to a name or to a glob. The client may hold it from an
+// earlier stream, or by a set, which may be given up for the name.
 func (s *sotwSession) begin(a asked) {
 	mayHold := s.last.nonce == "" && s.resumed != ""
 	if sub, set := s.subscribe(a); sub != nil {
-		sub.mayHold = mayHold
+		sub.mayHold = mayHold || s.given(sub) != nil
 	} else {
 		set.mayHold = mayHold
 	}
@@ -171,6 +172,12 @@ func (s *sotwSession) endGlobs(wanted map[string]struct{}) {
 func (s *sotwSession) dropped() {
 	s.resumed = ""
 	s.leftIn = s.leftIn && s.hasSets()
+	for _, sub := range s.named {
+		if sub.covered { // of which the client has what the set gave
+			sub.covered = false
+			sub.moveToPending()
+		}
+	}
 }
 
 // askedIn yields all that a request asks for.

@@ -77,14 +77,17 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 	removals = removals || s.leftIn
 	if s.withheld {
 		for _, sub := range s.named {
-			removals = removals || removed(sub, sub.state())
+			removals = removals || removed(sub, s.inFull(sub))
 		}
 	}
 	s.takePending(func(sub *nameSub) bool {
-		st := sub.state()
-		if removed(sub, st) {
+		st := s.inFull(sub)
+		switch {
+		case sub.told == toldNothing && sub.state().Status == cache.Requested:
+			// It is answered when it is known, also if a set gives it.
+		case removed(sub, st):
 			removals = true
-		} else {
+		default:
 			changes = changes || s.differs(sub, &st)
 			beats = beats || st.Status == cache.Present && sub.beating(&st)
 		}
@@ -95,10 +98,12 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 
 // tellInFull adds to r what there is to tell of a name in a full state.
 func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
-	st := sub.state()
+	st := s.inFull(sub)
 	switch {
 	case st.Status == cache.Present:
-	case s.withheld && removed(sub, st):
+	case s.withheld && removed(sub, st) && sub.covered:
+		return // the set's part has it as it was last
+	case s.withheld && removed(sub, st) && st.Was != nil:
 		st.Resource = st.Was
 	default:
 		sub.missed = st.Status == cache.Requested
@@ -148,7 +153,7 @@ func (s *sotwSession) known() bool {
 		if !sub.mayHold && sub.told != toldResource {
 			continue
 		}
-		switch st := sub.state(); st.Status {
+		switch st := s.inFull(sub); st.Status {
 		case cache.Requested:
 			return false
 		case cache.Failed:

@@ -142,3 +142,39 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 	}
 	return named, elsewhere
 }
+
+// inFull is what a full state tells of a name: the member of a set that gives it, else
+// what is known of the name itself. The two come from the control plane apart.
+func (s *sotwSession) inFull(sub *nameSub) cache.State {
+	st := sub.state()
+	if r := s.given(sub); r != nil {
+		if st.Status == cache.Absent {
+			st.Err = nil // not both in one response
+		}
+		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats // the set's are told anyway
+	}
+	return st
+}
+
+// given returns the resource that a set has under a name, spelled as the client does,
+// nil if none has.
+func (s *sotwSession) given(sub *nameSub) *cache.Resource {
+	if sub.entry == nil || !s.hasSets() {
+		return nil
+	}
+	set := s.globOf(sub.asks())
+	if set == nil && !urn.IsName(sub.name()) {
+		set = s.wildOf(sub.asks())
+	}
+	if set == nil {
+		return nil
+	}
+	if status, _ := set.status(); status != cache.Present {
+		return nil
+	}
+	r := set.set.Given(&set.SetWatch, sub.entry.Key().Name)
+	if r == nil || urn.IsName(sub.name()) && r.Name() != sub.name() {
+		return nil
+	}
+	return r
+}

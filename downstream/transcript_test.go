@@ -42,6 +42,7 @@ import (
 //	                                  resource of which this is an alias
 //	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
+//	    cds -a only=name              the same (or only=wildcard, only=glob)
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
@@ -374,7 +375,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		change.Name, change.Err = name[1:], why()
 	case name[0] == '-':
 		change.Name, change.Gone = name[1:], true
-		if len(words) > 1 {
+		if len(words) > 1 && strings.HasPrefix(words[1], "only=") {
+			inEntry, inSet = words[1] == "only=name", words[1] != "only=name"
+		} else if len(words) > 1 {
 			change.Err = why()
 		}
 	default:

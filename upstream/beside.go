@@ -180,8 +180,8 @@ func (w *sideways) lock() {
 // before was told.
 func (w *sideways) done(restate bool) {
 	w.move()
-	if restate && w.s.beside.stream != nil {
-		w.lock()
+	if b := w.s.beside.stream; restate && b != nil {
+		b.Restate()
 	}
 	if !w.locked {
 		return
@@ -189,9 +189,6 @@ func (w *sideways) done(restate bool) {
 	b := w.s.beside.stream
 	for _, u := range w.updates {
 		b.apply(*u)
-	}
-	if restate {
-		b.restateAll()
 	}
 	b.mu.Unlock()
 	b.poke()

@@ -321,6 +321,7 @@ func (s *Stream) begin(c *call) {
 // has answered a poll. The caller holds mu.
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
+	s.opts.peers.tell(s, false)
 	s.event(Opened, "")
 	level := slog.LevelInfo
 	if s.logged != "" {
@@ -348,6 +349,7 @@ func (s *Stream) response(c *call, m *frame) error {
 	}
 	if !c.responded {
 		c.responded = true
+		s.opts.peers.tell(s, true)
 		s.event(Responded, "")
 	}
 	if r == nil {

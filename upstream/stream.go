@@ -70,6 +70,7 @@ type Stream struct {
 	// Of the goroutine.
 	backoff backoff
 	retryAt time.Time
+	hurried time.Time // when it was last not waited for that
 	renewed time.Time // when a new stream was last opened because it was needed
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
@@ -77,11 +78,12 @@ type Stream struct {
 	logged    string       // the last reason that was logged since a response came
 }
 
-// note is one call of Start, Refresh, Stop or Restate.
+// note is one call of Start, Refresh, Stop or Restate, or that a peer was answered.
 type note struct {
 	key         cache.Key
 	again, stop bool
 	restate     bool // see Restate; then there is no key
+	hurry, open bool // see peers; nor is there then
 }
 
 // feed is one type.
@@ -99,7 +101,7 @@ func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
 // more. Close ends it.
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
-	o.Watch = mergeEvents(o.Watch)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
 }
 
@@ -128,6 +130,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
 	s.status.Since = time.Now()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	o.peers.join(s)
 	go s.run()
 	return s
 }
@@ -196,6 +199,7 @@ func (s *Stream) poke() {
 func (s *Stream) run() {
 	defer close(s.done)
 	defer s.watchChain()()
+	defer s.opts.peers.leave(s)
 	for s.await() {
 		s.ended(s.serve())
 	}
@@ -240,6 +244,10 @@ func (s *Stream) takeNotes() (wanted bool) {
 	for _, n := range notes {
 		if n.restate {
 			restate = true
+			continue
+		}
+		if n.hurry {
+			s.hurry(!n.open)
 			continue
 		}
 		if aside.take(n) {

@@ -38,7 +38,7 @@ type Streams struct {
 // any more. Close ends it.
 func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
-	o.Watch = mergeEvents(o.Watch)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	return &Streams{
 		open: func(forms []*form) *Stream {
 			return newStream(forms, scope, conn, node, o, sink, log)
