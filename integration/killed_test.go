@@ -105,6 +105,12 @@ func (k *killable) start(resources ...proto.Message) {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), planeResources+"="+base64.StdEncoding.EncodeToString(raw))
+	k.run(cmd)
+}
+
+// run runs a control plane, which prints its address.
+func (k *killable) run(cmd *exec.Cmd) {
+	k.t.Helper()
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
