@@ -31,6 +31,8 @@ type asking struct {
 	sent  map[string]string // versions, by name
 	nonce string            // SotW: of the last response
 	fresh []string          // names to be answered whatever was sent
+	// unnamed: SotW: everything, as no name was ever asked for. xDS: the old rule.
+	unnamed bool
 }
 
 // covers says whether a name is asked for: by itself, with all, or by its directory.
@@ -204,7 +206,8 @@ func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*asking) {
 		return // it will come again
 	}
 	names := r.GetResourceNames()
-	if len(names) == 0 && r.GetResponseNonce() == "" {
+	a.unnamed = len(names) == 0 && (a.unnamed || r.GetResponseNonce() == "")
+	if a.unnamed {
 		names = []string{wildcard}
 	}
 	before := a.names
