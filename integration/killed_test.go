@@ -124,8 +124,9 @@ func (k *killable) run(cmd *exec.Cmd) {
 	if err != nil {
 		k.t.Fatalf("the control plane does not start: %v", err)
 	}
-	k.gap = k.listen()
-	k.wg.Go(func() { k.pass(k.gap, strings.TrimSpace(address)) })
+	gap := k.listen()
+	k.gap = gap
+	k.wg.Go(func() { k.pass(gap, strings.TrimSpace(address)) })
 }
 
 // kill kills it, without a word to anybody.
