@@ -79,7 +79,7 @@ func (l *listSource) turned() {
 	switch {
 	case from.Status == cache.Present && l.union.open == 0, from.Status == cache.Absent:
 		is = condition{status: from.Status}
-	case from.Status != cache.Failed && !is.known():
+	case from.Status == cache.Present && !is.known():
 		is = condition{}
 	case from.Status == cache.Failed && !is.known():
 		is = condition{status: cache.Failed, err: from.Err}

@@ -54,7 +54,7 @@ func has(t testing.TB, m proto.Message) said {
 // redirect says that a name is found elsewhere. TP1: "Server redirects".
 func redirect(t testing.TB, typeURL, name, to string) said {
 	t.Helper()
-	return said{topic{typeURL, name}, toAny(t, locator(to))}
+	return said{topic{typeURL, name}, toAny(t, locatorTo(to))}
 }
 
 // gone says that there is no such resource any more.
@@ -70,7 +70,7 @@ func listing(t testing.TB, name string, entries ...*xdscorev3.CollectionEntry) s
 
 // located is an entry of a list collection that says where a member, or more, is found.
 func located(url string) *xdscorev3.CollectionEntry {
-	return &xdscorev3.CollectionEntry{ResourceSpecifier: &xdscorev3.CollectionEntry_Locator{Locator: locator(url)}}
+	return &xdscorev3.CollectionEntry{ResourceSpecifier: &xdscorev3.CollectionEntry_Locator{Locator: locatorTo(url)}}
 }
 
 // inlined is an entry of a list collection that has the member in it.
@@ -81,14 +81,14 @@ func inlined(t testing.TB, name, version string, m proto.Message) *xdscorev3.Col
 	}}
 }
 
-// locator is a URL, perhaps with an alternative, as protobuf has it.
-func locator(url string) *xdscorev3.ResourceLocator {
+// locatorTo is a URL, perhaps with an alternative, as protobuf has it.
+func locatorTo(url string) *xdscorev3.ResourceLocator {
 	url, alt, hasAlt := strings.Cut(url, "#alt=")
 	parts := strings.SplitN(strings.TrimPrefix(url, "xdstp://"), "/", 3)
 	l := &xdscorev3.ResourceLocator{Scheme: xdscorev3.ResourceLocator_XDSTP, Authority: parts[0], ResourceType: parts[1], Id: parts[2]}
 	if hasAlt {
 		l.Directives = []*xdscorev3.ResourceLocator_Directive{{
-			Directive: &xdscorev3.ResourceLocator_Directive_Alt{Alt: locator(alt)},
+			Directive: &xdscorev3.ResourceLocator_Directive_Alt{Alt: locatorTo(alt)},
 		}}
 	}
 	return l

@@ -89,8 +89,8 @@ func (v *edgeView) listOf(members ...string) said {
 	return listing(v.t, v.list, entries...)
 }
 
-// contentOf is what a resource of the tests has in it.
-func contentOf(typeURL, value string) string {
+// carriedBy is what a resource of the tests has in it.
+func carriedBy(typeURL, value string) string {
 	if typeURL == clusterType {
 		var m clusterv3.Cluster
 		_ = proto.Unmarshal([]byte(value), &m) // then it has none
@@ -114,7 +114,7 @@ func (v *edgeView) awaitAll(what string, clients []*client, members ...string) {
 			has := map[string]string{}
 			for t, r := range seen.held {
 				if t.typeURL == v.typeURL && r.inner == t.name {
-					has[t.name] = contentOf(t.typeURL, r.value)
+					has[t.name] = carriedBy(t.typeURL, r.value)
 				}
 			}
 			return maps.Equal(has, want) || seen.ended != nil
