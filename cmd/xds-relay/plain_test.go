@@ -131,8 +131,9 @@ func (w *plainWorld) url(url string, passed string) found {
 	case said == nil:
 		is.unknown = true
 		if hasAlt {
-			is = w.url(alt, passed)
-			is.doubt = true
+			if is = w.url(alt, passed); is.content == "" {
+				return found{unknown: true, doubt: true, loop: is.loop}
+			}
 		}
 	case strings.Contains(passed, name+";"):
 		return found{unknown: true, doubt: true, loop: true}
