@@ -84,7 +84,8 @@ func (l *listSource) turned() {
 	case from.Status == cache.Failed && !is.known():
 		is = condition{status: cache.Failed, err: from.Err}
 	}
-	is.down, is.shaky = from.down, from.shaky
+	// What is asked for is no answer yet: an alternative stays until there is one.
+	is.down, is.shaky = from.down, from.shaky || from.Status == cache.Requested
 	if l.union.open == 0 {
 		l.leave()
 	}
@@ -194,6 +195,7 @@ func (l *listSource) located(u urn.URL) expanded {
 		passed := append(slices.Clone(l.passed), l.url.Key().Name)
 		if origin := l.follow.result.origin; origin != l.url.Key().Name {
 			passed = append(passed, origin)
+			x.id += " by " + origin // another way, on which other names would be loops
 		}
 		x.open = func(p *part) source { return l.collection(p, u, passed) }
 	case l.listing:

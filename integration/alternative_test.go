@@ -102,32 +102,55 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 
 // TestRPCsFlowThroughAnAlternative holds that gRPC's client, which knows nothing of
 // alternatives, sends RPCs by a cluster whose endpoints have one, while the
-// authority of the primary is killed and comes back.
+// authority of the primary is killed and comes back, twice. gRPC-Go passes on what is
+// folded into the id; directives it leaves out, so that it asks for the primary alone,
+// and keeps that. What redirects to a URL with an alternative is a name as any other.
 func TestRPCsFlowThroughAnAlternative(t *testing.T) {
-	t.Parallel()
-	cloud, onprem := newKillable(t), newKillable(t)
-	one, other := startBackend(t, "cloud"), startBackend(t, "onprem")
-	const begin = "xdstp://onprem/envoy.config."
-	cloud.start(endpointsAt(t, cloudEndpoints, one.address))
-	onprem.start(
-		apiListener(t, begin+"listener.v3.Listener/shop", begin+"route.v3.RouteConfiguration/shop"),
-		routeConfiguration(begin+"route.v3.RouteConfiguration/shop", routeTo(begin+"cluster.v3.Cluster/shop", prefix(""))),
-		edsCluster(begin+"cluster.v3.Cluster/shop", folded),
-		endpointsAt(t, onpremEndpoints, other.address))
-	r := startRelay(t, cloudAndOnprem(auto, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}", cloud, onprem))
-	b := bootstrapFor(r, "edge-1")
-	b.Authorities = map[string]bootstrapAuthority{
-		"onprem":            {Template: begin + "listener.v3.Listener/%s"},
-		"cloud.example.com": {},
+	const redirected = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/either"
+	for _, spelling := range []struct {
+		what, name string
+		follows    bool
+	}{
+		{"folded into the id", folded, true},
+		{"a directive", withAlternative, false},
+		{"in a redirect", redirected, true},
+	} {
+		for _, upstream := range []form{delta, sotw} {
+			t.Run(fmt.Sprintf("%s, upstream %s", spelling.what, upstream), func(t *testing.T) {
+				t.Parallel()
+				cloud, onprem := newMortal(t, upstream), newMortal(t, upstream)
+				one, other, third := startBackend(t, "cloud"), startBackend(t, "onprem"), startBackend(t, "third")
+				endpoints := func(at *backend) said { return has(t, endpointsAt(t, cloudEndpoints, at.address)) }
+				const begin = "xdstp://onprem/envoy.config."
+				cloud.start(endpoints(one))
+				onprem.start(
+					has(t, apiListener(t, begin+"listener.v3.Listener/shop", begin+"route.v3.RouteConfiguration/shop")),
+					has(t, routeConfiguration(begin+"route.v3.RouteConfiguration/shop", routeTo(begin+"cluster.v3.Cluster/shop", prefix("")))),
+					has(t, edsCluster(begin+"cluster.v3.Cluster/shop", spelling.name)),
+					redirect(t, endpointType, redirected, withAlternative),
+					has(t, endpointsAt(t, onpremEndpoints, other.address)))
+				r := startRelay(t, cloudAndOnprem(upstream, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}", cloud.killable, onprem.killable))
+				names := []string{"cloud.example.com", "onprem"}
+				channel := dialXDS(t, federated(r, names...), "xds://onprem/shop")
+				channel.awaitReaches(someMethod, one)
+				at := one
+				for _, next := range []*backend{third, one} {
+					killed := time.Now()
+					cloud.kill()
+					if spelling.follows {
+						channel.follow("the primary's authority is killed", other)
+						t.Logf("from the death of the primary's control plane to RPCs at the alternative: %v", time.Since(killed).Round(time.Millisecond))
+					} else {
+						r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{authority="cloud.example.com"} 1`)
+						channel.follow("the primary's authority is killed", at)
+					}
+					back := time.Now()
+					cloud.start(endpoints(next))
+					channel.follow("it is back, with other endpoints", next)
+					t.Logf("from its return to RPCs at the primary: %v", time.Since(back).Round(time.Millisecond))
+					at = next
+				}
+			})
+		}
 	}
-	channel := dialXDS(t, b, "xds://onprem/shop")
-	channel.awaitReaches(someMethod, one)
-	killed := time.Now()
-	cloud.kill()
-	channel.awaitReaches(someMethod, other)
-	t.Logf("RPCs reach the alternative: %v", time.Since(killed).Round(time.Millisecond))
-	back := time.Now()
-	cloud.start(endpointsAt(t, cloudEndpoints, one.address))
-	channel.awaitReaches(someMethod, one)
-	t.Logf("RPCs reach the primary again: %v", time.Since(back).Round(time.Millisecond))
 }

@@ -105,6 +105,12 @@ func (k *killable) start(resources ...proto.Message) {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), planeResources+"="+base64.StdEncoding.EncodeToString(raw))
+	k.run(cmd)
+}
+
+// run runs a control plane, which prints its address.
+func (k *killable) run(cmd *exec.Cmd) {
+	k.t.Helper()
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -118,8 +124,9 @@ func (k *killable) start(resources ...proto.Message) {
 	if err != nil {
 		k.t.Fatalf("the control plane does not start: %v", err)
 	}
-	k.gap = k.listen()
-	k.wg.Go(func() { k.pass(k.gap, strings.TrimSpace(address)) })
+	gap := k.listen()
+	k.gap = gap
+	k.wg.Go(func() { k.pass(gap, strings.TrimSpace(address)) })
 }
 
 // kill kills it, without a word to anybody.

@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runPlane(resources)) // it serves until it is killed
 		os.Exit(1)
 	}
+	if speaks, ok := os.LookupEnv(mortalPlane); ok {
+		fmt.Fprintln(os.Stderr, runMortal(form(speaks), os.Stdin)) // it serves until it is killed
+		os.Exit(1)
+	}
 	dir, err := os.MkdirTemp("", "xds-relay-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

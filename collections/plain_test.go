@@ -1,0 +1,294 @@
+package collections
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// plain evaluates what a set comes to, as a recursion over TP1's rules: from what the
+// leaf topics hold at one moment, and what it came to at the moment before, which counts
+// for what cannot be had any more.
+type plain struct {
+	*origins
+	was, is *memory
+	wrong   string // a topic that should be asked for and is not
+	// Of two that are both out of date either may be what clients have: others says of
+	// which choices it is to be the other than what was, open which there are.
+	others map[string]bool
+	open   []string
+}
+
+// chosen says whether an alternative is used, which is wanted.
+func (p *plain) chosen(choice string, first cache.Status, other cache.Status, down bool) bool {
+	used := other == cache.Present
+	if used && down && first == cache.Present {
+		p.open = append(p.open, choice)
+		used = p.was.used[choice] != p.others[choice]
+	}
+	if used {
+		p.is.used[choice] = true
+	}
+	return used
+}
+
+// memory is what an evaluation leaves for the next one. Everything in it is called by
+// the way on which it was come upon, so that what was not come upon is forgotten.
+type memory struct {
+	told     bool
+	used     map[string]bool       // alternatives
+	contents map[string]string     // of members
+	lists    map[string]plainLists // list collections
+}
+
+type plainLists struct {
+	list   *list // nil if it does not exist
+	passed []string
+}
+
+func newMemory() *memory {
+	return &memory{used: map[string]bool{}, contents: map[string]string{}, lists: map[string]plainLists{}}
+}
+
+// verdict is what a single name comes to.
+type verdict struct {
+	status  cache.Status
+	down    bool // because an authority cannot be reached, or it is out of date
+	origin  string
+	content string
+	list    *list
+}
+
+// plainSet is what a collection comes to.
+type plainSet struct {
+	status  cache.Status
+	down    bool
+	members map[string]string
+}
+
+func (s *plainSet) add(name, content string) {
+	if _, ok := s.members[name]; !ok && content != "" {
+		s.members[name] = content
+	}
+}
+
+// client evaluates what a client asked for: the first collection that has a member
+// counts.
+func (p *plain) client(c *worldClient) plainSet {
+	all := plainSet{status: cache.Failed, members: map[string]string{}}
+	collections, rename := []urn.URL{}, func(name string) string { return name }
+	if c.view == nil {
+		u, _ := urn.ParseURL(c.key.Name)
+		collections = append(collections, u)
+	} else {
+		collections = c.view.Collections
+		if c.view.Rename {
+			rename = func(name string) string { return urn.MemberOf(c.key.Name, name) }
+		}
+	}
+	for _, u := range collections {
+		one := p.collection(u, rename, nil, u.String())
+		if one.status != cache.Failed {
+			all.status = cache.Present
+		}
+		for name, content := range one.members {
+			all.add(name, content)
+		}
+	}
+	if p.is.told = p.was.told || all.status == cache.Present; p.is.told {
+		all.status = cache.Present
+	}
+	return all
+}
+
+// collection evaluates a URL of a glob or list collection. TP1: "Alternatives": they are
+// used for all members at once.
+func (p *plain) collection(u urn.URL, rename func(string) string, passed []string, way string) plainSet {
+	first := p.primary(u, rename, passed, way)
+	alt, ok := u.Alt()
+	lost := first.down || p.policies[u.Key().Authority].NotFound && first.status == cache.Absent
+	if !ok || !lost {
+		return first
+	}
+	other := p.collection(alt, rename, append(slices.Clone(passed), "or"), way+" or "+alt.String())
+	switch {
+	case p.chosen(way, first.status, other.status, other.down):
+		return other
+	case first.status == cache.Present, first.status == cache.Absent && other.status == cache.Absent:
+		return first
+	}
+	return plainSet{status: cache.Failed, down: first.down || other.down, members: first.members}
+}
+
+func (p *plain) primary(u urn.URL, rename func(string) string, passed []string, way string) plainSet {
+	switch {
+	case len(passed) > reachDepth:
+		return plainSet{status: cache.Failed}
+	case u.Key().Glob:
+		return p.glob(u.Key().Name, rename, way)
+	}
+	return p.listed(u.Key().Name, rename, passed, way)
+}
+
+// glob evaluates the members of a glob. TP1: "Glob": they may be redirects.
+func (p *plain) glob(name string, rename func(string) string, way string) plainSet {
+	k := keyOf(name)
+	if !p.asked[k] {
+		p.wrong = short(name) + " is not asked for"
+		return plainSet{}
+	}
+	var look worldClient
+	set := p.cache.WatchSet(k, &look)
+	defer p.cache.Unwatch(&look)
+	all := plainSet{members: map[string]string{}}
+	var err *cache.Error
+	all.status, err = set.Status()
+	all.down = p.isDown(k, all.status, err)
+	set.Since(&look.SetWatch, func(m cache.Member) bool {
+		if m.Resource == nil {
+			return true
+		}
+		if to := m.Resource.Redirect(); to != "" {
+			all.add(rename(m.Name), p.member(to, []string{m.Name}, way+" "+m.Name))
+			return true
+		}
+		_, content := contentOf(m.Resource)
+		p.is.contents[way+" "+m.Name] = content
+		all.add(rename(m.Name), content)
+		return true
+	})
+	return all
+}
+
+// listed evaluates the members of a list collection. TP1: "List collections".
+func (p *plain) listed(name string, rename func(string) string, passed []string, way string) plainSet {
+	u, _ := urn.ParseURL(name)
+	is := p.url(u, shortType(collectionType), passed, way)
+	all := plainSet{status: is.status, down: is.down, members: map[string]string{}}
+	of, had := p.was.lists[way]
+	switch {
+	case is.status == cache.Present:
+		of = plainLists{is.list, append(slices.Clone(passed), name)}
+		if is.origin != name {
+			of.passed = append(of.passed, is.origin)
+		}
+	case is.status == cache.Absent:
+		of = plainLists{}
+	case !had:
+		return all
+	case of.list == nil:
+		all.status = cache.Absent
+	default:
+		all.status = cache.Present
+	}
+	p.is.lists[way] = of
+	if of.list == nil {
+		return all
+	}
+	for _, e := range of.list.entries {
+		to := e.locator.String()
+		switch {
+		case e.inline:
+			inner, content := contentOf(e.resource("it"))
+			all.add(rename(inner), content)
+		case isCollection(e.locator):
+			// By another way it is another: what was known of the one says nothing of it.
+			for name, content := range p.collection(e.locator, rename, of.passed, way+" "+to+of.passed[len(of.passed)-1]).members {
+				all.add(name, content)
+			}
+		default:
+			all.add(rename(e.locator.Key().Name), p.member(to, nil, way+" "+to))
+		}
+	}
+	return all
+}
+
+// member is the content of a member that is found at a URL: what it was if that cannot
+// be had, and empty if it does not exist.
+func (p *plain) member(url string, passed []string, way string) (content string) {
+	u, err := urn.ParseURL(url)
+	if err != nil {
+		panic(err)
+	}
+	switch is := p.url(u, shortType(clusterType), passed, way); is.status {
+	case cache.Present:
+		content = is.content
+	case cache.Absent:
+	default:
+		content = p.was.contents[way]
+	}
+	if content != "" {
+		p.is.contents[way] = content
+	}
+	return content
+}
+
+// url evaluates a URL of one resource. TP1: "Alternatives".
+func (p *plain) url(u urn.URL, typ string, passed []string, way string) verdict {
+	first := p.name(u.Key(), typ, passed, way)
+	alt, ok := u.Alt()
+	lost := first.down || p.policies[u.Key().Authority].NotFound && first.status == cache.Absent
+	if !ok || !lost {
+		return first
+	}
+	var other verdict
+	if passed = append(slices.Clone(passed), "or"); len(passed) > reachDepth {
+		other = verdict{status: cache.Failed}
+	} else {
+		other = p.url(alt, typ, passed, way)
+	}
+	switch {
+	case p.chosen(way+"?"+u.String(), first.status, other.status, other.down):
+		return other
+	case first.status == cache.Present, first.status == cache.Absent && other.status == cache.Absent:
+		return first
+	}
+	return verdict{status: cache.Failed, down: first.down || other.down}
+}
+
+// name evaluates a name. TP1: "Server redirects".
+func (p *plain) name(key urn.Key, typ string, passed []string, way string) verdict {
+	k := keyOf(key.Name)
+	switch {
+	case slices.Contains(passed, key.Name):
+		return verdict{status: cache.Failed} // a loop
+	case !p.asked[k]:
+		p.wrong = short(key.Name) + " is not asked for"
+		return verdict{}
+	}
+	look := &wanted{}
+	e, _ := p.cache.Watch(k, look)
+	defer p.cache.Unwatch(look)
+	is := e.State()
+	v := verdict{status: is.Status, down: p.isDown(k, is.Status, is.Err), origin: key.Name}
+	switch {
+	case is.Status != cache.Present:
+		return v
+	case is.Resource.Redirect() == "" && typ == shortType(collectionType):
+		v.list = parseList(is.Resource)
+		return v
+	case is.Resource.Redirect() == "":
+		_, v.content = contentOf(is.Resource)
+		return v
+	}
+	to, err := urn.ParseURL(is.Resource.Redirect())
+	if err != nil {
+		panic(err)
+	}
+	if passed = append(slices.Clone(passed), key.Name); len(passed) > reachDepth {
+		return verdict{status: cache.Failed}
+	}
+	found := p.url(to, typ, passed, way)
+	found.down = found.down || v.down
+	return found
+}
+
+// isDown says that a topic was never answered, or is out of date, because its authority
+// cannot be reached.
+func (p *plain) isDown(k cache.Key, status cache.Status, err *cache.Error) bool {
+	_, unreachable := p.downs[k.Scope.Authority]
+	return status == cache.Failed && err.Code == codes.Unavailable || unreachable && p.policies[k.Scope.Authority].Unreachable
+}

@@ -1,0 +1,220 @@
+package integration
+
+// A control plane by hand that serves whatever it has, in one form, as the protocol
+// says: names, wildcards and, in delta, globs.
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+type collectionPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	speaks form
+	prefix string // of versions
+
+	mu       sync.Mutex
+	says     map[topic]*discoveryv3.Resource
+	versions int
+	changed  chan struct{} // closed at the next change
+}
+
+// asking is what is asked for of a type on a stream.
+type asking struct {
+	names map[string]bool
+	sent  map[string]string // versions, by name
+	nonce string            // SotW: of the last response
+	fresh []string          // names to be answered whatever was sent
+	// unnamed: SotW: everything, as no name was ever asked for. xDS: the old rule.
+	unnamed bool
+}
+
+// covers says whether a name is asked for: by itself, with all, or by its directory.
+func (a *asking) covers(name string) bool {
+	directory := name[:strings.LastIndexByte(name, '/')+1]
+	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]
+}
+
+// matching is what there is of what is asked for.
+func (p *collectionPlane) matching(typeURL string, a *asking) map[string]*discoveryv3.Resource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := map[string]*discoveryv3.Resource{}
+	for t, r := range p.says {
+		if t.typeURL == typeURL && a.covers(t.name) {
+			found[t.name] = r
+		}
+	}
+	return found
+}
+
+// serveAsked calls take with each request, and answer for each type whenever something
+// may have changed, until one of them fails. receive is called by a goroutine that ends
+// with the stream.
+func serveAsked[R any](p *collectionPlane, done <-chan struct{}, receive func() (R, error), take func(R, map[string]*asking), answer func(typeURL string, a *asking) error) error {
+	requests, failed := make(chan R), make(chan error, 1)
+	go func() {
+		for {
+			r, err := receive()
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case requests <- r:
+			case <-done:
+				return
+			}
+		}
+	}()
+	all := map[string]*asking{}
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		for _, typeURL := range slices.Sorted(maps.Keys(all)) {
+			if err := answer(typeURL, all[typeURL]); err != nil {
+				return err
+			}
+		}
+		select {
+		case r := <-requests:
+			take(r, all)
+		case <-changed:
+		case err := <-failed:
+			return err
+		}
+	}
+}
+
+// DeltaAggregatedResources implements the service in delta.
+func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	if p.speaks != delta {
+		return p.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(stream)
+	}
+	nonces := 0
+	return serveAsked(p, stream.Context().Done(), stream.Recv, takeDelta, func(typeURL string, a *asking) error {
+		found := p.matching(typeURL, a)
+		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL}
+		for name, r := range found {
+			if a.sent[name] != r.GetVersion() || slices.Contains(a.fresh, name) {
+				resp.Resources = append(resp.Resources, r)
+				a.sent[name] = r.GetVersion()
+			}
+		}
+		for name := range a.sent {
+			if found[name] == nil {
+				delete(a.sent, name)
+				resp.RemovedResources = append(resp.RemovedResources, name)
+			}
+		}
+		for _, name := range a.fresh {
+			directory, isGlob := strings.CutSuffix(name, "*")
+			inGlob := func(r *discoveryv3.Resource) bool { return strings.HasPrefix(r.GetName(), directory) }
+			empty := found[name] == nil
+			if isGlob {
+				empty = !slices.ContainsFunc(slices.Collect(maps.Values(found)), inGlob)
+			}
+			if empty && name != wildcard && !slices.Contains(resp.RemovedResources, name) {
+				resp.RemovedResources = append(resp.RemovedResources, name)
+			}
+		}
+		a.fresh = nil
+		if len(resp.Resources)+len(resp.RemovedResources) == 0 {
+			return nil
+		}
+		nonces++
+		resp.Nonce = fmt.Sprint(nonces)
+		return stream.Send(resp)
+	})
+}
+
+func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*asking) {
+	a, names := all[r.GetTypeUrl()], r.GetResourceNamesSubscribe()
+	if a == nil {
+		a = &asking{names: map[string]bool{}, sent: maps.Clone(r.GetInitialResourceVersions())}
+		if all[r.GetTypeUrl()] = a; a.sent == nil {
+			a.sent = map[string]string{}
+		}
+		if len(names) == 0 {
+			names = []string{wildcard}
+		}
+	}
+	for _, name := range names {
+		a.names[name] = true
+		a.fresh = append(a.fresh, name)
+	}
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		delete(a.names, name)
+	}
+	maps.DeleteFunc(a.sent, func(name, _ string) bool { return !a.covers(name) })
+	// Of what a client says that it has, only what differs is sent.
+	a.fresh = slices.DeleteFunc(a.fresh, func(name string) bool { return r.GetInitialResourceVersions()[name] != "" })
+}
+
+// StreamAggregatedResources implements the service in SotW.
+func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	if p.speaks != sotw {
+		return p.UnimplementedAggregatedDiscoveryServiceServer.StreamAggregatedResources(stream)
+	}
+	nonces := 0
+	return serveAsked(p, stream.Context().Done(), stream.Recv, takeSotW, func(typeURL string, a *asking) error {
+		found := p.matching(typeURL, a)
+		full := a.names[wildcard] || typeURL == listenerType || typeURL == clusterType
+		versions := map[string]string{}
+		for name, r := range found {
+			versions[name] = r.GetVersion()
+		}
+		if len(a.fresh) == 0 && maps.Equal(versions, a.sent) || len(found) == 0 && !full || len(a.names) == 0 {
+			return nil
+		}
+		a.sent, a.fresh = versions, nil
+		nonces++
+		a.nonce = fmt.Sprint(nonces)
+		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: a.nonce, VersionInfo: p.prefix + a.nonce}
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			in, err := inSotW(typeURL, found[name])
+			if err != nil {
+				return err
+			}
+			resp.Resources = append(resp.Resources, in)
+		}
+		return stream.Send(resp)
+	})
+}
+
+// inSotW is a resource as SotW has it: what has not its name in it goes wrapped.
+func inSotW(typeURL string, r *discoveryv3.Resource) (*anypb.Any, error) {
+	if r.GetResource().GetTypeUrl() == typeURL && innerName(r.GetResource().GetValue()) == r.GetName() {
+		return r.GetResource(), nil
+	}
+	return anypb.New(r)
+}
+
+func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*asking) {
+	a := all[r.GetTypeUrl()]
+	if a == nil {
+		a = &asking{names: map[string]bool{}}
+		all[r.GetTypeUrl()] = a
+	} else if r.GetResponseNonce() != a.nonce {
+		return // it will come again
+	}
+	names := r.GetResourceNames()
+	a.unnamed = len(names) == 0 && (a.unnamed || r.GetResponseNonce() == "")
+	if a.unnamed {
+		names = []string{wildcard}
+	}
+	before := a.names
+	a.names = map[string]bool{}
+	for _, name := range names {
+		if a.names[name] = true; !before[name] {
+			a.fresh = append(a.fresh, name)
+		}
+	}
+}
