@@ -115,6 +115,8 @@ func (p *plain) collection(u urn.URL, rename func(string) string, passed []strin
 	}
 	other := p.collection(alt, rename, append(slices.Clone(passed), "or"), way+" or "+alt.String())
 	switch {
+	case first.status == cache.Present && len(other.members) == 0:
+		return first // nothing is no replacement
 	case p.chosen(way, first.status, other.status, other.down):
 		return other
 	case first.status == cache.Present, first.status == cache.Absent && other.status == cache.Absent:

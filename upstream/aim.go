@@ -127,14 +127,17 @@ const (
 
 func (s *subscriptions) role(key string, come []*verdict) role {
 	sub, held := s.names[key], s.holds(key)
+	unlimited := held != nil && held.Constraints() == ""
 	switch {
 	case slices.ContainsFunc(come, s.matches):
 		return toChanged
+	case unlimited && sub != nil && sub.seen > s.before:
+		return toHolder // also if it came before it was asked for
 	case sub != nil && !sub.sent && s.wildcard == nil:
 		return toOthers
 	case held == nil && sub == nil:
 		return toOthers
-	case held != nil && held.Constraints() == "":
+	case unlimited:
 		return toHolder
 	case sub != nil && (!sub.answered || sub.vague):
 		return toWaiting
