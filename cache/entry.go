@@ -53,7 +53,8 @@ type State struct {
 	Status Status
 	// Resource is the last good one: set when Present.
 	Resource *Resource
-	// Was is, when Absent, the resource that was there before, if one was.
+	// Was is, when Absent, the resource that was there before, if one was; and when
+	// it is a redirect, what was there before it became one.
 	Was *Resource
 	// Err is set when Failed. When Present, it says that a newer state could not
 	// be had; when Absent, what the authority said about that.
@@ -94,6 +95,12 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	}
 	if next.Status == Absent && next.Was == nil {
 		next.Was = cmp.Or(old.Resource, old.Was)
+	}
+	if r := next.Resource; r != nil && r.redirect != "" {
+		next.Was = cmp.Or(old.Resource, old.Was)
+		if next.Was != nil && next.Was.redirect != "" {
+			next.Was = old.Was
+		}
 	}
 	next.Beats = old.Beats
 	if came && old.Status == Present && old.Resource.lives(next.Resource) {

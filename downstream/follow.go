@@ -43,7 +43,7 @@ func (s *nameSub) move() {
 	if s.ended || !s.redirected() {
 		return
 	}
-	key := s.entry.Key()
+	key, was := s.entry.Key(), s.entry.State().Was
 	var k keeper
 	s.subs.topics.Watch(key, &k)
 	s.subs.topics.Unwatch(s)
@@ -53,6 +53,12 @@ func (s *nameSub) move() {
 	s.subs.topics.Unwatch(&k)
 	if withheld != nil && s.rare == nil {
 		s.rare = newRare(s.asks())
+	}
+	if held := was != nil && s.told == toldResource && s.hash == s.subs.mark(was); held {
+		if s.rare == nil {
+			s.rare = newRare(s.asks())
+		}
+		s.rare.kept = was
 	}
 	if s.rare != nil {
 		s.rare.withheld = withheld

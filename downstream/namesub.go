@@ -75,6 +75,9 @@ type rareSub struct {
 	asked
 	key string       // of asked
 	err *cache.Error // why the name can mean nothing
+	// kept is what the client holds from before the name became a redirect, until
+	// there is an answer of where that leads.
+	kept *cache.Resource
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
 	// constraints are of the variant that the client was told.
@@ -144,6 +147,21 @@ func (s *nameSub) moveToPending() {
 
 // state is what there is to tell of the name.
 func (s *nameSub) state() cache.State {
+	st := s.stated()
+	if s.rare == nil || s.rare.kept == nil {
+		return st
+	}
+	switch st.Status {
+	case cache.Requested, cache.Failed:
+		return cache.State{Status: cache.Present, Resource: s.rare.kept, Err: st.Err, Beats: s.beats}
+	case cache.Present, cache.Absent:
+		s.rare.kept = nil
+	}
+	return st
+}
+
+// stated is what the authority says of the name.
+func (s *nameSub) stated() cache.State {
 	if s.entry == nil {
 		if s.rare.err.Code == codes.NotFound {
 			return cache.State{Status: cache.Absent, Err: s.rare.err}
