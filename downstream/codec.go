@@ -29,13 +29,19 @@ type incoming struct {
 	excess  *excess
 }
 
-// readFactor is how much more than its listener's limit a request may have for
-// gRPC to read it at all, so that the relay can say which limit it is over. Of a
-// longer one gRPC ends the stream before anybody here is asked.
+// readFactor is how much more than its listener's limit a request may have, if that is
+// more than leastRead, for gRPC to read it at all, so that the relay can say which
+// limit it is over. Of a longer one gRPC ends the stream before anybody here is asked.
 const readFactor = 4
 
+// leastRead is what gRPC reads however small the limit is: what it does with the
+// default limit.
+const leastRead = 16 << 20
+
 // mostRead is what gRPC is to read of one message.
-func mostRead(maxRequest int) int { return int(min(readFactor*int64(maxRequest), math.MaxInt)) }
+func mostRead(maxRequest int) int {
+	return int(min(max(readFactor*int64(maxRequest), leastRead), math.MaxInt))
+}
 
 // Marshal implements encoding.CodecV2. gRPC frees the buffers that it is given;
 // ours are plain memory, for which that means nothing.

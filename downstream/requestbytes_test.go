@@ -58,9 +58,12 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 		}{
 			{limit, "", 0},
 			{limit + 1, ours(limit + 1), 1},
-			{4 * limit, ours(4 * limit), 1},
-			{4*limit + 1, fmt.Sprintf("larger than max (%d vs. %d)", 4*limit+1, 4*limit), 1},
+			{100 * limit, ours(100 * limit), 1},
+			{leastRead + 1, fmt.Sprintf("larger than max (%d vs. %d)", leastRead+1, leastRead), 1},
 		} {
+			if large := test.size > leastRead; large && strings.Contains(door.method, "v2") {
+				continue // one of each form is enough
+			}
 			t.Run(fmt.Sprintf("%s gzip=%v %d", door.method, door.gzip, test.size), func(t *testing.T) {
 				r := newBadRelay(t, Limits{}, o)
 				m := serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, o) }, ServerOptions(o)...)
@@ -92,7 +95,7 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 					}
 					return
 				}
-				if door.gzip && test.size > 4*limit {
+				if door.gzip && test.size > leastRead {
 					test.message = "larger than max" // when it is decompressed, gRPC does not say how much it would be
 				}
 				if got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), test.message) {
