@@ -233,7 +233,13 @@ func (m *model) url(u urn.URL, typ string, path []string) (all []outcome) {
 	if !ok {
 		return m.one(u, typ, path)
 	}
-	for _, first := range m.one(u, typ, path) {
+	firsts := m.one(u, typ, path)
+	if len(firsts) > 1 {
+		// Which of them it is decides whether the alternative is asked for.
+		m.optional++
+		defer func() { m.optional-- }()
+	}
+	for _, first := range firsts {
 		if !first.down && !(m.policies[u.Key().Authority].NotFound && first.status == cache.Absent) {
 			if all = append(all, first); first.status == cache.Requested {
 				// Until it is known what there is now, an alternative stays.
