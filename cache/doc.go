@@ -2,9 +2,9 @@
 // watches it that it has changed.
 //
 // There are two kinds of things to watch, which the package calls topics: an
-// [Entry] is one name, a [Set] is a wildcard (later also a glob or a list). The
-// first watcher of a topic starts the [Feeder]; when the last one has left, the
-// topic lingers, fed and fresh, for a while and is then given up.
+// [Entry] is one name, a [Set] is a wildcard or a glob. The first watcher of a topic
+// starts the [Feeder]; when the last one has left, the topic lingers, fed and fresh,
+// for a while and is then given up.
 //
 // Feeders write with [Cache.Apply]. Watchers are told that something changed,
 // not what: they read the current state when they are ready to use it, so a
