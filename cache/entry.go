@@ -73,12 +73,23 @@ var requested = &State{Status: Requested}
 
 func newEntry(k Key) *Entry {
 	e := &Entry{topic: topic{key: k}}
+	e.entry = e
 	e.state.Store(requested)
 	return e
 }
 
 // Key returns what the entry is kept under.
 func (e *Entry) Key() Key { return e.key }
+
+// Name returns what the entry is called: Key's Name.
+func (e *Entry) Name() string { return e.key.Name }
+
+// Redirected says that the authority says of the name that it is a redirect, which
+// is to be followed: the state is not of a derived topic. TP1: "Server redirects".
+func (e *Entry) Redirected() bool {
+	r := e.state.Load().Resource
+	return r != nil && r.redirect != "" && e.key.Scope.Derived == ""
+}
 
 // State returns the current state. Safe for concurrent use, without a lock.
 func (e *Entry) State() State { return *e.state.Load() }

@@ -26,15 +26,28 @@ type Waker interface {
 // zero value watches nothing.
 type Watch struct {
 	topic *topic
-	index int // in topic.watchers; guarded by topic.mu
+	index uint32 // in topic.watchers; guarded by topic.mu
+	// Own is the watcher's, of which the cache knows nothing: bytes that would be
+	// lost to alignment. A client has one Watch for each name.
+	Own [4]byte
 }
 
 func (w *Watch) watch() *Watch { return w }
 
+// Entry returns the entry that is watched, nil if none is. It is for the watcher's
+// owner, who calls Cache.Watch and Cache.Unwatch.
+func (w *Watch) Entry() *Entry {
+	if w.topic == nil {
+		return nil
+	}
+	return w.topic.entry
+}
+
 // topic is what entries and sets have in common: who watches, and since when
 // nobody does.
 type topic struct {
-	key Key
+	key   Key
+	entry *Entry // whose topic it is; nil if it is a set's
 
 	mu       sync.Mutex
 	watchers []Watcher // in no order
@@ -48,7 +61,7 @@ func (t *topic) add(w Watcher) (wasIdle bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	place := w.watch()
-	place.topic, place.index = t, len(t.watchers)
+	place.topic, place.index = t, uint32(len(t.watchers))
 	t.watchers = append(t.watchers, w)
 	wasIdle = !t.idleSince.IsZero()
 	t.idleSince = time.Time{}

@@ -193,13 +193,13 @@ func (d *deltaSession) endWildcard() {
 	d.unsubscribeWildcard()
 	d.handOver(ended, held)
 	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g.asked) })
-	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named[name] == nil })
+	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
 }
 
 // wants says that a removal still means something to the client.
 func (d *deltaSession) wants(key string, a asked) bool {
-	return d.named[key] != nil || d.globs[key] != nil || d.globOf(a) != nil || d.wildOf(a) != nil
+	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(a) != nil || d.wildOf(a) != nil
 }
 
 func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 }
@@ -216,6 +216,7 @@ func (d *deltaSession) catchingUp() bool { return false }
 // none. With all, the response may carry the removals too, if it is the last.
 func (d *deltaSession) additions(all bool) *response {
 	r := &response{typeURL: d.typeURL}
+	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
 	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
 	if len(d.pending) == 0 {
@@ -256,18 +257,18 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		return d.tellResource(r, sub, &st)
 	case cache.Absent:
 		_, waiting := d.gone[sub.key()]
-		if waiting || sub.told == toldAbsent {
+		if waiting || sub.told() == toldAbsent {
 			return true
 		}
 		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
 	case cache.Failed:
-		if sub.told == toldFailed && sub.errTold == markError(st.Err) {
+		if sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
 			return true
 		}
 		if !d.tellError(r, sub, st.Err) {
 			return false
 		}
-		sub.told = toldFailed
+		sub.setTold(toldFailed)
 	}
 	return true
 }
@@ -282,17 +283,17 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 		return false
 	case held:
 		r.addDelta(sub.name(), res, form|cache.Heartbeat)
-		sub.beats = st.Beats
+		sub.setBeats(st.Beats)
 	default:
 		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
 		d.noteNamed(sub)
-		if sub.byLocator() && sub.told == toldResource && sub.rare.constraints != res.Constraints() {
-			r.addRemovedVariant(sub.name(), sub.rare.constraints)
+		if sub.byLocator() && sub.told() == toldResource && sub.rare().constraints != res.Constraints() {
+			r.addRemovedVariant(sub.name(), sub.rare().constraints)
 		}
 		d.knows(sub, st)
 	}
-	if st.Err != nil && sub.errTold != markError(st.Err) {
+	if st.Err != nil && sub.errTold() != markError(st.Err) {
 		return d.tellError(r, sub, st.Err)
 	}
 	return true
@@ -304,7 +305,7 @@ func (d *deltaSession) tellError(r *response, sub *nameSub, err *cache.Error) bo
 		return false
 	}
 	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
-	sub.errTold = markError(err)
+	sub.setErrTold(markError(err))
 	return true
 }
 
@@ -312,7 +313,7 @@ func (d *deltaSession) tellError(r *response, sub *nameSub, err *cache.Error) bo
 // of an error is told the resource again when that is over.
 func (d *deltaSession) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
-	same := sub.told == toldResource && sub.hash == d.mark(st.Resource) && (sub.errTold == 0 || st.Err != nil)
+	same := sub.told() == toldResource && sub.hash == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
 		d.knows(sub, st)
 		return true
@@ -322,10 +323,7 @@ func (d *deltaSession) held(sub *nameSub, st *cache.State) bool {
 
 // knows notes that the client has that content.
 func (d *deltaSession) knows(sub *nameSub, st *cache.State) {
-	sub.told, sub.hash, sub.beats, sub.errTold = toldResource, d.mark(st.Resource), st.Beats, 0
-	if sub.byLocator() {
-		sub.rare.constraints = st.Resource.Constraints()
-	}
+	sub.toldOf(st)
 	delete(d.gone, sub.key())
 	delete(d.initial, sub.name())
 }
@@ -336,7 +334,7 @@ func (d *deltaSession) tellGone(r *response) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.gone)) {
 		const overhead = 64
-		sub, g := d.named[key], d.gone[key]
+		sub, g := d.named.get(key), d.gone[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g.asked) {
 			delete(d.gone, key) // the glob has members by now; or it has ended
 			continue
@@ -364,7 +362,8 @@ func (d *deltaSession) tellGone(r *response) {
 		delete(d.gone, key)
 		delete(d.initial, name)
 		if sub != nil {
-			sub.told, sub.errTold = toldAbsent, 0
+			sub.setTold(toldAbsent)
+			sub.setErrTold(0)
 		}
 	}
 }
@@ -375,7 +374,7 @@ func (d *deltaSession) addGone(r *response, sub *nameSub, g removal) {
 	name, was := g.asked.name, g.was
 	switch {
 	case sub != nil && sub.byLocator():
-		r.addRemovedVariant(name, sub.rare.constraints)
+		r.addRemovedVariant(name, sub.rare().constraints)
 	case g.asked.locator && was != nil:
 		r.addRemovedVariant(name, was.Constraints())
 	case g.asked.locator:
@@ -400,12 +399,12 @@ func (d *deltaSession) addGone(r *response, sub *nameSub, g removal) {
 func (d *deltaSession) removable() map[string]bool {
 	names := map[string]bool{}
 	for _, g := range d.gone {
-		if g.was == nil || !g.was.Alias() || d.named[g.was.Name()] != nil {
+		if g.was == nil || !g.was.Alias() || d.named.get(g.was.Name()) != nil {
 			continue
 		}
 		names[g.was.Name()] = d.wild == nil || d.wild.set == nil || d.wild.set.Member(g.was.Name()) == nil
 	}
-	for _, sub := range d.named {
+	for sub := range d.named.all() {
 		if r := sub.state().Resource; r != nil && r.Alias() {
 			delete(names, r.Name())
 		}
@@ -424,8 +423,8 @@ func (d *deltaSession) sent(r *response) {
 // resend has a name's resource sent again, though the client was told it.
 func (d *deltaSession) resend(name string) {
 	for sub := range d.subsOf(name) {
-		if sub.told == toldResource {
-			sub.told = toldNothing
+		if sub.told() == toldResource {
+			sub.setTold(toldNothing)
 			sub.moveToPending()
 		}
 	}

@@ -119,7 +119,7 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 		glob, wild := d.globOf(a), d.wildOf(a)
 		res, by, waits := first(key, glob, wild)
 		switch {
-		case d.named[a.key()] != nil:
+		case d.named.get(a.key()) != nil:
 			// It tells by itself.
 		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
 			// So does the glob; or it will, and until then the client keeps what it has.
@@ -182,7 +182,7 @@ func (d *deltaSession) overlap(set *setSub) (held []asked) {
 	}
 	add := func(name, _ string) {
 		a := set.asked.of(name)
-		if d.named[a.key()] == nil && (set.glob() || d.globOf(a) != nil) {
+		if d.named.get(a.key()) == nil && (set.glob() || d.globOf(a) != nil) {
 			held = append(held, a)
 		}
 	}

@@ -55,7 +55,7 @@ func (d *deltaSession) tellVanished(set *setSub) {
 	vanished := func(held map[string]string, but func(asked) bool) {
 		for name := range held {
 			key, a := memberKey(name), set.asked.of(name)
-			if d.named[a.key()] == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) {
+			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) {
 				d.lose(set, a)
 				delete(held, name)
 			}
@@ -79,7 +79,7 @@ func (d *deltaSession) tellMissed(set *setSub) {
 	var gone []removal
 	set.set.Gone(func(name, constraints string) {
 		a := set.asked.of(name)
-		if _, there := d.gone[a.key()]; !there && d.named[a.key()] == nil {
+		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
 			gone = append(gone, removal{asked: a, constraints: constraints})
 		}
 	})
@@ -101,7 +101,7 @@ func (d *deltaSession) tellMissed(set *setSub) {
 // fitted.
 func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool {
 	a := set.asked.of(m.Name)
-	sub := d.named[a.key()]
+	sub := d.named.get(a.key())
 	if sub != nil {
 		m.Err = nil
 	}

@@ -189,8 +189,8 @@ func (f *fetchSession) additions(bool) *response {
 	if !f.tellable(unknown) {
 		return nil
 	}
-	for sub := range unknown {
-		f.unsubscribe(sub.key())
+	for a := range unknown {
+		f.unsubscribe(a.key())
 	}
 	f.forgetTold()
 	r := f.sotwSession.additions(true)
@@ -205,11 +205,10 @@ func (f *fetchSession) additions(bool) *response {
 	return r
 }
 
-// unknown are the subscriptions of whose names it is not known what they are, and
-// why. That the origin cannot be reached may pass.
-func (f *fetchSession) unknown() map[*nameSub]*cache.Error {
-	var subs map[*nameSub]*cache.Error
-	for _, sub := range f.named {
+// unknown are the names of which it is not known what they are, and why. That the origin cannot be reached may pass.
+func (f *fetchSession) unknown() map[asked]*cache.Error {
+	var names map[asked]*cache.Error
+	for sub := range f.named.all() {
 		st := sub.state()
 		switch {
 		case st.Status == cache.Requested:
@@ -218,19 +217,19 @@ func (f *fetchSession) unknown() map[*nameSub]*cache.Error {
 		default:
 			continue
 		}
-		if subs == nil {
-			subs = map[*nameSub]*cache.Error{}
+		if names == nil {
+			names = map[asked]*cache.Error{}
 		}
-		subs[sub] = st.Err
+		names[sub.asks()] = st.Err
 	}
-	return subs
+	return names
 }
 
 var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"}
 
 // tellable says whether there is an answer, with so many names of which nothing
 // is known.
-func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
+func (f *fetchSession) tellable(unknown map[asked]*cache.Error) bool {
 	for set := range f.sets() {
 		// That the origin cannot be reached may pass.
 		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Code == codes.Unavailable {
@@ -240,7 +239,7 @@ func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
 	switch {
 	case len(unknown) == 0:
 		return true
-	case !f.over, !f.hasSets() && len(unknown) == len(f.named):
+	case !f.over, !f.hasSets() && len(unknown) == f.named.len():
 		return false
 	}
 	// A client that may hold them must not lose them.
@@ -249,7 +248,7 @@ func (f *fetchSession) tellable(unknown map[*nameSub]*cache.Error) bool {
 
 // forgetTold makes the next response a full state again, with all errors.
 func (f *fetchSession) forgetTold() {
-	for _, sub := range f.named {
+	for sub := range f.named.all() {
 		f.knows(sub, toldNothing, 0)
 		sub.moveToPending()
 	}
@@ -259,21 +258,21 @@ func (f *fetchSession) forgetTold() {
 }
 
 // tellErrors adds the errors that a full state does without.
-func (f *fetchSession) tellErrors(r *response, unknown map[*nameSub]*cache.Error) {
-	for _, sub := range f.named {
+func (f *fetchSession) tellErrors(r *response, unknown map[asked]*cache.Error) {
+	for sub := range f.named.all() {
 		if st := sub.state(); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
 			r.addError(fieldSotWErrors, sub.name(), notFound)
 		}
 	}
-	for sub, err := range unknown {
-		r.addError(fieldSotWErrors, sub.name(), err)
+	for a, err := range unknown {
+		r.addError(fieldSotWErrors, a.name, err)
 	}
 }
 
-// version is that of all that the client is told: of sets alone theirs, otherwise one of these names, and not of others that happen to have
-// the same, and of errors.
+// version is that of all that the client is told: of sets alone theirs, otherwise one
+// of these names, and not of others that happen to have the same, and of errors.
 func (f *fetchSession) version(r *response) string {
-	if len(f.named) == 0 && len(r.private) == 0 {
+	if f.named.len() == 0 && len(r.private) == 0 {
 		return r.version
 	}
 	sum := f.sum
@@ -320,8 +319,8 @@ func (f *fetchSession) nothing() error {
 			}
 		}
 	}
-	for sub, err := range f.unknown() {
-		names, why = append(names, sub.name()), err.Message
+	for a, err := range f.unknown() {
+		names, why = append(names, a.name), err.Message
 	}
 	slices.Sort(names)
 	more := ""

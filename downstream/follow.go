@@ -26,11 +26,8 @@ func (*setKeeper) Changed() cache.Waker { return nil }
 
 // redirected says that a name is a redirect that is to be followed.
 func (s *nameSub) redirected() bool {
-	if s.entry == nil || s.subs.passes || s.entry.Key().Scope.Derived != "" {
-		return false
-	}
-	r := s.entry.State().Resource
-	return r != nil && r.Redirect() != ""
+	entry := s.Entry()
+	return entry != nil && !s.subs.passes && entry.Redirected()
 }
 
 // redirected says that there are members that are redirects, to be followed.
@@ -40,28 +37,21 @@ func (s *setSub) redirected() bool {
 
 // move implements follower.
 func (s *nameSub) move() {
-	if s.ended || !s.redirected() {
+	if s.is(hasEnded) || !s.redirected() {
 		return
 	}
-	key, was := s.entry.Key(), s.entry.State().Was
+	key, was := s.Entry().Key(), s.Entry().State().Was
 	var k keeper
 	s.subs.topics.Watch(key, &k)
 	s.subs.topics.Unwatch(s)
 	key.Scope.Derived = cache.Resolved
-	var withheld *cache.Resource
-	s.entry, withheld = s.subs.topics.Watch(key, s)
+	_, withheld := s.subs.topics.Watch(key, s)
 	s.subs.topics.Unwatch(&k)
-	if withheld != nil && s.rare == nil {
-		s.rare = newRare(s.asks())
+	if held := was != nil && s.told() == toldResource && s.hash == s.subs.mark(was); held {
+		s.makeRare().kept = was
 	}
-	if held := was != nil && s.told == toldResource && s.hash == s.subs.mark(was); held {
-		if s.rare == nil {
-			s.rare = newRare(s.asks())
-		}
-		s.rare.kept = was
-	}
-	if s.rare != nil {
-		s.rare.withheld = withheld
+	if withheld != nil || s.rare() != nil {
+		s.makeRare().withheld = withheld
 	}
 	s.moveToPending()
 }

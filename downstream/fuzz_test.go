@@ -2,7 +2,6 @@ package downstream
 
 import (
 	"encoding/binary"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,7 +175,7 @@ func (p *player) request(encoded []byte) error {
 	}
 	s, _ := p.c.st.byType[req.GetTypeUrl()].(*sotwSession)
 	for _, name := range req.GetResourceNames() {
-		if s == nil || s.named[name] == nil {
+		if s == nil || s.named.get(name) == nil {
 			p.because(req.GetTypeUrl(), name)
 		}
 	}
@@ -196,7 +195,11 @@ func (p *player) answer(typeURL string, rejects bool) error {
 		return p.c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, ErrorDetail: no})
 	}
 	s := p.c.st.byType[typeURL].(*sotwSession)
-	names := slices.Sorted(maps.Keys(s.named))
+	var names []string
+	for sub := range s.named.all() {
+		names = append(names, sub.key())
+	}
+	slices.Sort(names)
 	if s.wild != nil && !s.legacyWildcard {
 		names = append(names, cache.Wildcard)
 	}
@@ -287,7 +290,7 @@ func (p *player) read() bool {
 	for _, e := range r.errors {
 		names = append(names, e.name)
 	}
-	var named map[string]*nameSub
+	var named nameTable
 	var wild, full bool
 	switch s := p.c.st.byType[r.typeURL].(type) {
 	case *deltaSession:
@@ -296,7 +299,7 @@ func (p *player) read() bool {
 		named, wild, full = s.named, s.wild != nil, s.full()
 	}
 	for _, name := range names {
-		if named[name] == nil && !wild {
+		if named.get(name) == nil && !wild {
 			p.t.Fatalf("%q was not asked for:\n%s", name, r)
 		}
 	}

@@ -24,9 +24,10 @@ type inbox struct {
 
 // subscription is one client's interest in a name or a wildcard.
 type subscription interface {
-	// marked is the subscription's flag that it is in the inbox already. It is
-	// guarded by the inbox.
-	marked() *bool
+	// enter notes that the subscription is in the inbox, and says whether it was not
+	// before; leave that it is not any more. That is guarded by the inbox.
+	enter() bool
+	leave()
 	// moveToPending hands the subscription to its session.
 	moveToPending()
 }
@@ -35,11 +36,9 @@ type subscription interface {
 func (i *inbox) mark(s subscription) cache.Waker {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	flag := s.marked()
-	if *flag {
+	if !s.enter() {
 		return nil
 	}
-	*flag = true
 	i.dirty = append(i.dirty, s)
 	if i.awake {
 		return nil
@@ -67,7 +66,7 @@ func (i *inbox) drain() {
 	dirty := i.dirty
 	i.dirty, i.again = nil, false
 	for _, s := range dirty {
-		*s.marked() = false
+		s.leave()
 	}
 	i.mu.Unlock()
 	for _, s := range dirty {

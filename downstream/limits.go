@@ -342,7 +342,7 @@ func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, en
 	if n := d.subscribed() + len(subscribe); n <= enough {
 		return n
 	}
-	there := func(key string) bool { return d.named[key] != nil || d.globs[key] != nil }
+	there := func(key string) bool { return d.named.get(key) != nil || d.globs[key] != nil }
 	added := distinct(subscribe)
 	n := d.subscribed()
 	for name := range distinct(keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())) {

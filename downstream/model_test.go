@@ -446,8 +446,8 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	before := map[string]bool{}
 	var wild bool
 	if s, ok := c.conn.st.byType[typeURL].(*sotwSession); ok {
-		for name := range s.named {
-			before[name] = true
+		for sub := range s.named.all() {
+			before[sub.key()] = true
 		}
 		wild = s.wild != nil
 	}
@@ -471,9 +471,9 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	// What the client no longer wants it drops, but not before the relay knows:
 	// a stale request is ignored, and the next may want it again.
 	s := c.conn.st.byType[typeURL].(*sotwSession)
-	m.unnoticed = len(s.named) != len(m.named) || (s.wild != nil) != m.wild
+	m.unnoticed = s.named.len() != len(m.named) || (s.wild != nil) != m.wild
 	for name := range m.named {
-		m.unnoticed = m.unnoticed || s.named[name] == nil
+		m.unnoticed = m.unnoticed || s.named.get(name) == nil
 	}
 	if m.unnoticed {
 		return
@@ -548,7 +548,7 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 			}
 		}
 		s.follows = leftIn[r.typeURL]
-		s.twice = session.wild != nil && len(session.named) > 0
+		s.twice = session.wild != nil && session.named.len() > 0
 	}
 	c.inFlight = append(c.inFlight, s)
 	return true

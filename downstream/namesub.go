@@ -47,34 +47,61 @@ func (a asked) of(name string) asked {
 	return a
 }
 
-// nameSub is a client's subscription to one name.
+// nameSub is a client's subscription to one name. There are very many: what most of
+// them do not need is in a rareSub.
 type nameSub struct {
-	cache.Watch
-	subs  *subscriptions
-	entry *cache.Entry // nil if the name can mean nothing
-	rare  *rareSub     // nil for most
-	hash  uint64       // of the content that it was told
-	// beats is the heartbeat that it was told last, errTold a hash of the error, 0
-	// for none.
-	beats, errTold uint32
-	told           told
-	// mayHold: the client may hold the resource from an earlier stream, or by a set.
-	mayHold bool
-	// missed: it was missing in a full state because nothing was known of it.
-	missed bool
-	// covered: a set's part of the full state has it.
-	covered bool
-	queued  bool // in subscriptions.pending
-	ended   bool
-	inInbox bool // guarded by inbox.mu
+	cache.Watch // of nothing, if the name can mean nothing
+	subs        *subscriptions
+	hash        uint64 // of the content that it was told
 }
 
+// What a nameSub has in its Watch.Own.
+const (
+	ownTold  = iota // what it was last told
+	ownMarks        // of type mark
+	ownInbox        // whether it is in the inbox; guarded by inbox.mu
+)
+
+// mark is something that there is to note of a subscription, or not.
+type mark byte
+
+const (
+	isQueued mark = 1 << iota // in subscriptions.pending
+	hasEnded
+	// mayHold: the client may hold the resource from an earlier stream, or by a set.
+	mayHold
+	// isMissed: it was missing in a full state because nothing was known of it.
+	isMissed
+	// isCovered: a set's part of the full state has it.
+	isCovered
+	isRare
+	// isWanted: the request that is being taken names it.
+	isWanted
+)
+
+func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
+
+func (s *nameSub) set(m mark, is bool) {
+	if is {
+		s.Own[ownMarks] |= byte(m)
+	} else {
+		s.Own[ownMarks] &^= byte(m)
+	}
+}
+
+func (s *nameSub) told() told { return told(s.Own[ownTold]) }
+
+func (s *nameSub) setTold(t told) { s.Own[ownTold] = byte(t) }
+
 // rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache.
+// spelling of the cache, which has no TTL and no error.
 type rareSub struct {
 	asked
 	key string       // of asked
 	err *cache.Error // why the name can mean nothing
+	// beats is the heartbeat that the client was told last, errTold a hash of the
+	// error, 0 for none.
+	beats, errTold uint32
 	// kept is what the client holds from before the name became a redirect, until
 	// there is an answer of where that leads.
 	kept *cache.Resource
@@ -84,43 +111,112 @@ type rareSub struct {
 	constraints string
 }
 
-func newRare(a asked) *rareSub { return &rareSub{asked: a, key: a.key()} }
+// rare returns what is rare about the subscription, nil if nothing is.
+func (s *nameSub) rare() *rareSub {
+	if !s.is(isRare) {
+		return nil
+	}
+	return s.subs.rares[s]
+}
+
+// makeRare is rare, and not nil.
+func (s *nameSub) makeRare() *rareSub {
+	if r := s.rare(); r != nil {
+		return r
+	}
+	return s.rarely(byName(s.Entry().Name()))
+}
+
+// rarely gives a new subscription what is rare, of which that is how the client asks.
+func (s *nameSub) rarely(a asked) *rareSub {
+	if s.subs.rares == nil {
+		s.subs.rares = map[*nameSub]*rareSub{}
+	}
+	r := &rareSub{asked: a, key: a.key()}
+	s.subs.rares[s] = r
+	s.set(isRare, true)
+	return r
+}
 
 // name is the client's spelling.
 func (s *nameSub) name() string {
-	if s.rare != nil {
-		return s.rare.name
+	if r := s.rare(); r != nil {
+		return r.name
 	}
-	return s.entry.Key().Name // one string for all clients
+	return s.Entry().Name() // one string for all clients
 }
 
 // key is what the subscription is kept under: the client's spelling, and more if it
 // asked by a locator.
 func (s *nameSub) key() string {
-	if s.rare != nil {
-		return s.rare.key
+	if r := s.rare(); r != nil {
+		return r.key
 	}
-	return s.entry.Key().Name
+	return s.Entry().Name()
 }
 
 // asks is how the client asked for it.
 func (s *nameSub) asks() asked {
-	if s.rare != nil {
-		return s.rare.asked
+	if r := s.rare(); r != nil {
+		return r.asked
 	}
 	return byName(s.name())
 }
 
+// errTold is a hash of the error that the client was told last, 0 for none.
+func (s *nameSub) errTold() uint32 {
+	if r := s.rare(); r != nil {
+		return r.errTold
+	}
+	return 0
+}
+
+func (s *nameSub) setErrTold(hash uint32) {
+	if s.errTold() != hash {
+		s.makeRare().errTold = hash
+	}
+}
+
+// toldOf notes that the client was told a resource, without an error.
+func (s *nameSub) toldOf(st *cache.State) {
+	s.setTold(toldResource)
+	s.hash = s.subs.mark(st.Resource)
+	s.setErrTold(0)
+	if st.Resource.TTL() > 0 {
+		s.setBeats(st.Beats)
+	}
+	if s.byLocator() {
+		s.rare().constraints = st.Resource.Constraints()
+	}
+}
+
+// beats is the heartbeat that the client was told last.
+func (s *nameSub) beats() uint32 {
+	if r := s.rare(); r != nil {
+		return r.beats
+	}
+	return 0
+}
+
+func (s *nameSub) setBeats(n uint32) {
+	if s.beats() != n {
+		s.makeRare().beats = n
+	}
+}
+
 // constraints are of the variant that the client was told, empty for none.
 func (s *nameSub) constraints() string {
-	if s.rare == nil {
-		return ""
+	if r := s.rare(); r != nil {
+		return r.constraints
 	}
-	return s.rare.constraints
+	return ""
 }
 
 // byLocator says that the client asked by a ResourceLocator.
-func (s *nameSub) byLocator() bool { return s.rare != nil && s.rare.locator }
+func (s *nameSub) byLocator() bool {
+	r := s.rare()
+	return r != nil && r.locator
+}
 
 // form is how the client is told the resource.
 func (s *nameSub) form() cache.Form {
@@ -133,42 +229,52 @@ func (s *nameSub) form() cache.Form {
 // Changed implements cache.Watcher.
 func (s *nameSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
 
-func (s *nameSub) marked() *bool { return &s.inInbox }
+func (s *nameSub) enter() bool {
+	was := s.Own[ownInbox]
+	s.Own[ownInbox] = 1
+	return was == 0
+}
+
+func (s *nameSub) leave() { s.Own[ownInbox] = 0 }
 
 func (s *nameSub) moveToPending() {
-	if !s.ended && s.redirected() {
+	if s.is(hasEnded) {
+		return
+	}
+	if s.redirected() {
 		s.subs.moving = append(s.subs.moving, s)
 	}
-	if !s.queued && !s.ended {
-		s.queued = true
+	if !s.is(isQueued) {
+		s.set(isQueued, true)
 		s.subs.pending = append(s.subs.pending, s)
 	}
 }
 
 // state is what there is to tell of the name.
 func (s *nameSub) state() cache.State {
-	st := s.stated()
-	if s.rare == nil || s.rare.kept == nil {
+	st, r := s.stated(), s.rare()
+	if r == nil || r.kept == nil {
 		return st
 	}
 	switch st.Status {
 	case cache.Requested, cache.Failed:
-		return cache.State{Status: cache.Present, Resource: s.rare.kept, Err: st.Err, Beats: s.beats}
+		return cache.State{Status: cache.Present, Resource: r.kept, Err: st.Err, Beats: r.beats}
 	case cache.Present, cache.Absent:
-		s.rare.kept = nil
+		r.kept = nil
 	}
 	return st
 }
 
 // stated is what the authority says of the name.
 func (s *nameSub) stated() cache.State {
-	if s.entry == nil {
-		if s.rare.err.Code == codes.NotFound {
-			return cache.State{Status: cache.Absent, Err: s.rare.err}
+	rare, entry := s.rare(), s.Entry()
+	if entry == nil {
+		if rare.err.Code == codes.NotFound {
+			return cache.State{Status: cache.Absent, Err: rare.err}
 		}
-		return cache.State{Status: cache.Failed, Err: s.rare.err}
+		return cache.State{Status: cache.Failed, Err: rare.err}
 	}
-	st := s.entry.State()
+	st := entry.State()
 	if r := st.Resource; r != nil && r.Redirect() != "" {
 		switch {
 		case s.redirected():
@@ -177,12 +283,12 @@ func (s *nameSub) stated() cache.State {
 			return cache.State{Status: cache.Failed, Err: cache.ErrNeedsWrapping()}
 		}
 	}
-	if s.rare == nil || s.rare.withheld == nil {
+	if rare == nil || rare.withheld == nil {
 		return st
 	}
 	switch {
-	case st.Resource != s.rare.withheld:
-		s.rare.withheld = nil
+	case st.Resource != rare.withheld:
+		rare.withheld = nil
 		return st
 	case st.Err != nil:
 		return cache.State{Status: cache.Failed, Err: st.Err}

@@ -73,6 +73,14 @@ func (l *nameList) add(name string) {
 	}
 }
 
+// expect prepares for so many resources, as far as there may be room for them.
+func (r *response) expect(n int) {
+	const many = 1 << 10
+	if n > 0 {
+		r.resources = make(mem.BufferSlice, 0, min(n, many)+1)
+	}
+}
+
 // encode returns the message in its wire form.
 func (r *response) encode() mem.BufferSlice {
 	head := make([]byte, 0, len(r.version)+len(r.typeURL)+len(r.nonce)+len(r.private)+responseOverhead)

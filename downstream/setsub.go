@@ -42,7 +42,13 @@ type setSub struct {
 // Changed implements cache.Watcher.
 func (s *setSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
 
-func (s *setSub) marked() *bool { return &s.inInbox }
+func (s *setSub) enter() bool {
+	was := s.inInbox
+	s.inInbox = true
+	return !was
+}
+
+func (s *setSub) leave() { s.inInbox = false }
 
 func (s *setSub) moveToPending() {
 	if s.ended {
@@ -208,7 +214,7 @@ func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
 
 // covering is the subscription to a name, in the same way, that a set gives too.
 func (s *subscriptions) covering(set *setSub, name string) *nameSub {
-	return s.named[set.asked.of(name).key()]
+	return s.named.get(set.asked.of(name).key())
 }
 
 // globOf is the glob that a name is in and that is asked for in the same way, nil

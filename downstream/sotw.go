@@ -107,29 +107,24 @@ func (s *sotwSession) rejectEarlier(nonce string, detail *statuspb.Status) *nack
 func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 	n := len(req.GetResourceNames()) + len(req.GetResourceLocators())
 	s.legacyWildcard = s.legacyWildcard && n == 0
-	wild, wildcard := s.legacyWildcard, byName(cache.Wildcard)
-	wanted := make(map[string]struct{}, n)
+	wild, wildcard, known := s.legacyWildcard, byName(cache.Wildcard), 0
 	for a := range askedIn(req) {
 		if a.name == cache.Wildcard {
 			wild, wildcard = true, a
-		} else {
-			wanted[a.key()] = struct{}{}
+		} else if sub := s.named.get(a.key()); sub != nil && !sub.is(isWanted) {
+			sub.set(isWanted, true)
+			known++
 		}
 	}
-	for key, sub := range s.named {
-		if _, ok := wanted[key]; !ok {
-			s.knows(sub, toldNothing, 0)
-			s.unsubscribe(key)
-		}
-	}
-	s.expect(len(wanted) - len(s.named))
+	s.endNames(known)
+	s.expect(n - known)
 	for a := range askedIn(req) {
-		if a.name != cache.Wildcard && s.named[a.key()] == nil && s.globs[a.key()] == nil {
+		if a.name != cache.Wildcard && s.named.get(a.key()) == nil && s.globs[a.key()] == nil {
 			s.begin(a)
 		}
 	}
 	s.slab = nil
-	s.endGlobs(wanted)
+	s.endGlobs(req)
 	switch {
 	case wild && (s.wild == nil || s.wild.asked != wildcard):
 		s.subscribeWildcard(wildcard)
@@ -142,16 +137,38 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 // begin begins a subscription to a name or to a glob. The client may hold it from an
 // earlier stream, or by a set, which may be given up for the name.
 func (s *sotwSession) begin(a asked) {
-	mayHold := s.last.nonce == "" && s.resumed != ""
+	resumed := s.last.nonce == "" && s.resumed != ""
 	if sub, set := s.subscribe(a); sub != nil {
-		sub.mayHold = mayHold || s.given(sub) != nil
+		sub.set(mayHold, resumed || s.given(sub) != nil)
 	} else {
-		set.mayHold = mayHold
+		set.mayHold = resumed
+	}
+}
+
+// endNames ends the names that are not wanted any more, of which known are.
+func (s *sotwSession) endNames(known int) {
+	unwanted := make([]*nameSub, 0, s.named.len()-known)
+	for sub := range s.named.all() {
+		if !sub.is(isWanted) {
+			unwanted = append(unwanted, sub)
+		}
+		sub.set(isWanted, false)
+	}
+	for _, sub := range unwanted {
+		s.knows(sub, toldNothing, 0)
+		s.unsubscribeName(sub)
 	}
 }
 
 // endGlobs ends the globs that are not wanted any more.
-func (s *sotwSession) endGlobs(wanted map[string]struct{}) {
+func (s *sotwSession) endGlobs(req *discoveryv3.DiscoveryRequest) {
+	if len(s.globs) == 0 {
+		return
+	}
+	wanted := map[string]struct{}{}
+	for a := range askedIn(req) {
+		wanted[a.key()] = struct{}{}
+	}
 	ended := false
 	for key, set := range s.globs {
 		if _, ok := wanted[key]; ok {
@@ -172,9 +189,9 @@ func (s *sotwSession) endGlobs(wanted map[string]struct{}) {
 func (s *sotwSession) dropped() {
 	s.resumed = ""
 	s.leftIn = s.leftIn && s.hasSets()
-	for _, sub := range s.named {
-		if sub.covered { // of which the client has what the set gave
-			sub.covered = false
+	for sub := range s.named.all() {
+		if sub.is(isCovered) { // of which the client has what the set gave
+			sub.set(isCovered, false)
 			sub.moveToPending()
 		}
 	}
@@ -237,6 +254,7 @@ func (s *sotwSession) full() bool { return s.hasSets() || s.fullType }
 // types of which a response need not be the full state.
 func (s *sotwSession) changes(all bool) *response {
 	r := &response{typeURL: s.typeURL}
+	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
 		st := sub.state()
 		if !all && removed(sub, st) {
@@ -283,7 +301,7 @@ func (s *sotwSession) tellResource(r *response, sub *nameSub, st *cache.State) b
 // changed says whether a resource is new to the client, or what it was told last
 // was an error that is over.
 func (s *sotwSession) changed(sub *nameSub, st *cache.State) bool {
-	return sub.told != toldResource || sub.hash != s.mark(st.Resource) || sub.errTold != 0 && st.Err == nil
+	return sub.told() != toldResource || sub.hash != s.mark(st.Resource) || sub.errTold() != 0 && st.Err == nil
 }
 
 // heartbeats returns a response of those that are due, nil if none is. It has the
@@ -292,8 +310,11 @@ func (s *sotwSession) changed(sub *nameSub, st *cache.State) bool {
 func (s *sotwSession) heartbeats() *response {
 	r := &response{typeURL: s.typeURL, version: s.last.version}
 	for i, sub := range s.beats {
+		if sub.is(hasEnded) {
+			continue
+		}
 		st := sub.state()
-		if sub.ended || st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
+		if st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
 			continue
 		}
 		if !r.fits(st.Resource.Size(sub.name(), sub.form()), s.limit) {
@@ -301,7 +322,7 @@ func (s *sotwSession) heartbeats() *response {
 			return r
 		}
 		r.addSotW(sub.name(), st.Resource, sub.form()|cache.Heartbeat)
-		sub.beats = st.Beats
+		sub.setBeats(st.Beats)
 	}
 	s.beats = nil
 	if r.empty() {
@@ -323,11 +344,11 @@ func (s *sotwSession) tellMissing(r *response, sub *nameSub, st cache.State) boo
 		now = toldFailed
 	case cache.Absent:
 	}
-	if sub.told == now && (now == toldAbsent || sub.errTold == markError(st.Err)) {
+	if sub.told() == now && (now == toldAbsent || sub.errTold() == markError(st.Err)) {
 		return true
 	}
-	if sub.told != now {
-		sub.errTold = 0
+	if sub.told() != now {
+		sub.setErrTold(0)
 	}
 	if !s.tellError(r, sub, st.Err) {
 		return false
@@ -339,33 +360,31 @@ func (s *sotwSession) tellMissing(r *response, sub *nameSub, st cache.State) boo
 // tellError adds to r an error that the client was not told, if there is one, and
 // says whether it fitted.
 func (s *sotwSession) tellError(r *response, sub *nameSub, err *cache.Error) bool {
-	if err == nil || sub.errTold == markError(err) {
+	if err == nil || sub.errTold() == markError(err) {
 		return true
 	}
 	if !s.full() && !r.fits(sizeError(sub.name(), err), s.limit) {
 		return false
 	}
 	r.addVariantError(fieldSotWErrors, sub.name(), sub.constraints(), err)
-	sub.errTold = markError(err)
+	sub.setErrTold(markError(err))
 	return true
 }
 
 // knowsResource notes that the client was told a resource.
 func (s *sotwSession) knowsResource(sub *nameSub, st *cache.State) {
 	s.knows(sub, toldResource, s.mark(st.Resource))
-	sub.beats, sub.errTold = st.Beats, 0
-	if sub.byLocator() {
-		sub.rare.constraints = st.Resource.Constraints()
-	}
+	sub.toldOf(st)
 }
 
 // knows notes what the client was told of a name.
 func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
-	if sub.told == toldResource {
+	if sub.told() == toldResource {
 		s.held--
 		s.sum -= digest(sub)
 	}
-	sub.told, sub.hash = now, hash
+	sub.setTold(now)
+	sub.hash = hash
 	if now == toldResource {
 		s.held++
 		s.sum += digest(sub)
@@ -380,15 +399,15 @@ func digest(sub *nameSub) uint64 {
 
 // removed says that the client holds a resource that does not exist any more.
 func removed(sub *nameSub, st cache.State) bool {
-	return !sub.ended && sub.told == toldResource && st.Status == cache.Absent
+	return !sub.is(hasEnded) && sub.told() == toldResource && st.Status == cache.Absent
 }
 
 // namedVersion is the version_info of what the client holds: of a single
 // resource that resource's, else a hash over all of them and the sets.
 func (s *sotwSession) namedVersion(sets string) string {
 	if s.held == 1 && sets == "" {
-		for _, sub := range s.named {
-			if st := sub.state(); sub.told == toldResource && st.Resource != nil {
+		for sub := range s.named.all() {
+			if st := sub.state(); sub.told() == toldResource && st.Resource != nil {
 				return st.Resource.Version()
 			}
 		}
@@ -415,7 +434,7 @@ const ofNoContent = ^uint64(0)
 // before it is sent.
 func (s *sotwSession) resend(name string) {
 	for sub := range s.subsOf(name) {
-		if sub.told == toldResource {
+		if sub.told() == toldResource {
 			s.knows(sub, toldResource, ofNoContent)
 			sub.moveToPending()
 		}

@@ -17,7 +17,7 @@ func (s *sotwSession) fullState(all bool) *response {
 		return nil
 	}
 	changes, removals, beats := s.due()
-	if !s.hasSets() && len(s.named) == 0 {
+	if !s.hasSets() && s.named.len() == 0 {
 		s.withheld, s.leftIn = false, false
 		return nil // it wants nothing, and has dropped what it held
 	}
@@ -28,6 +28,7 @@ func (s *sotwSession) fullState(all bool) *response {
 	}
 	s.leftIn = s.withheld
 	r := &response{typeURL: s.typeURL}
+	r.expect(s.named.len())
 	var version string
 	var form cache.Form
 	if onlyBeats && !s.beatsWhole {
@@ -42,7 +43,7 @@ func (s *sotwSession) fullState(all bool) *response {
 		if sets.fresh {
 			has = s.last.nonce == "" && version == s.resumed
 		}
-		s.state, s.stated = sets.hash, len(s.named) == 0 && r.empty()
+		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
 		if has && s.stated && !onlyBeats && r.empty() {
 			return nil
 		}
@@ -50,13 +51,13 @@ func (s *sotwSession) fullState(all bool) *response {
 			r.addFull(full)
 		}
 	}
-	for _, sub := range s.named {
+	for sub := range s.named.all() {
 		s.tellInFull(r, sub, form|sub.form())
 	}
 	switch {
 	case onlyBeats:
 		version = s.last.version
-	case len(s.named) > 0 || version == "":
+	case s.named.len() > 0 || version == "":
 		version = s.namedVersion(version)
 	}
 	r.version = version
@@ -76,14 +77,14 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 	s.takePendingSets(func(*setSub) bool { return true })
 	removals = removals || s.leftIn
 	if s.withheld {
-		for _, sub := range s.named {
+		for sub := range s.named.all() {
 			removals = removals || removed(sub, s.inFull(sub))
 		}
 	}
 	s.takePending(func(sub *nameSub) bool {
 		st := s.inFull(sub)
 		switch {
-		case sub.told == toldNothing && sub.state().Status == cache.Requested:
+		case sub.told() == toldNothing && sub.state().Status == cache.Requested:
 			// It is answered when it is known, also if a set gives it.
 		case removed(sub, st):
 			removals = true
@@ -101,23 +102,23 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 	st := s.inFull(sub)
 	switch {
 	case st.Status == cache.Present:
-	case s.withheld && removed(sub, st) && sub.covered:
+	case s.withheld && removed(sub, st) && sub.is(isCovered):
 		return // the set's part has it as it was last
 	case s.withheld && removed(sub, st) && st.Was != nil:
 		st.Resource = st.Was
 	default:
-		sub.missed = st.Status == cache.Requested
+		sub.set(isMissed, st.Status == cache.Requested)
 		s.tellMissing(r, sub, st)
 		return
 	}
-	sub.missed = false
-	if sub.told != toldResource || sub.hash != s.mark(st.Resource) {
+	sub.set(isMissed, false)
+	if sub.told() != toldResource || sub.hash != s.mark(st.Resource) {
 		r.noteChanged(st.Resource)
 	}
 	s.knowsResource(sub, &st)
 	s.tellError(r, sub, st.Err)
-	sub.mayHold = false
-	if !sub.covered || !s.hasSets() {
+	sub.set(mayHold, false)
+	if !sub.is(isCovered) || !s.hasSets() {
 		r.addSotW(sub.name(), st.Resource, form)
 	}
 }
@@ -126,14 +127,14 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 	switch st.Status {
 	case cache.Present:
-		return s.changed(sub, st) || st.Err != nil && sub.errTold != markError(st.Err)
+		return s.changed(sub, st) || st.Err != nil && sub.errTold() != markError(st.Err)
 	case cache.Absent:
-		if sub.missed && st.Err == nil {
+		if sub.is(isMissed) && st.Err == nil {
 			s.knows(sub, toldAbsent, 0) // in that state it was missing
 		}
-		return sub.told != toldAbsent
+		return sub.told() != toldAbsent
 	case cache.Failed:
-		return sub.told != toldFailed || sub.errTold != markError(st.Err)
+		return sub.told() != toldFailed || sub.errTold() != markError(st.Err)
 	}
 	return false
 }
@@ -149,8 +150,8 @@ func (s *sotwSession) known() bool {
 			return false
 		}
 	}
-	for _, sub := range s.named {
-		if !sub.mayHold && sub.told != toldResource {
+	for sub := range s.named.all() {
+		if !sub.is(mayHold) && sub.told() != toldResource {
 			continue
 		}
 		switch st := s.inFull(sub); st.Status {

@@ -104,13 +104,13 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 	}
 	look := func(has func(string) *cache.Resource) {
 		for _, sub := range subs {
-			key := sub.entry.Key().Name
-			if sub.rare != nil {
+			key := sub.Entry().Name()
+			if sub.rare() != nil {
 				key = memberKey(sub.name()) // the entry may be one of less parameters
 			}
 			res := has(key)
 			// One that the client spells otherwise is another name to it.
-			sub.covered = sub.covered || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name())
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name()))
 		}
 	}
 	if s.withheld {
@@ -124,9 +124,9 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 // gives under it: the keys of those that tell by themselves are elsewhere.
 func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
-	for _, sub := range s.named {
-		sub.covered = false
-		if sub.entry == nil {
+	for sub := range s.named.all() {
+		sub.set(isCovered, false)
+		if sub.Entry() == nil {
 			continue
 		}
 		if set := s.globOf(sub.asks()); set != nil {
@@ -137,7 +137,7 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 		case !urn.IsName(sub.name()):
 			named[set] = append(named[set], sub)
 		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
-			elsewhere[sub.entry.Key().Name] = true
+			elsewhere[sub.Entry().Name()] = true
 		}
 	}
 	return named, elsewhere
@@ -151,7 +151,7 @@ func (s *sotwSession) inFull(sub *nameSub) cache.State {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
-		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats // the set's are told anyway
+		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are told anyway
 	}
 	return st
 }
@@ -159,7 +159,7 @@ func (s *sotwSession) inFull(sub *nameSub) cache.State {
 // given returns the resource that a set has under a name, spelled as the client does,
 // nil if none has.
 func (s *sotwSession) given(sub *nameSub) *cache.Resource {
-	if sub.entry == nil || !s.hasSets() {
+	if sub.Entry() == nil || !s.hasSets() {
 		return nil
 	}
 	set := s.globOf(sub.asks())
@@ -172,7 +172,7 @@ func (s *sotwSession) given(sub *nameSub) *cache.Resource {
 	if status, _ := set.status(); status != cache.Present {
 		return nil
 	}
-	r := set.set.Given(&set.SetWatch, sub.entry.Key().Name)
+	r := set.set.Given(&set.SetWatch, sub.Entry().Name())
 	if r == nil || urn.IsName(sub.name()) && r.Name() != sub.name() {
 		return nil
 	}

@@ -41,7 +41,9 @@ type subscriptions struct {
 	limit   int // of a response, bytes
 	abilities
 
-	named map[string]*nameSub // by key
+	named nameTable
+	// rares have what is rare about those of them that are marked so.
+	rares map[*nameSub]*rareSub
 	// params are those of the locators, and how many subscriptions have them.
 	params map[string]int
 	wild   *setSub            // nil without a wildcard
@@ -65,7 +67,6 @@ type subscriptions struct {
 func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int, a abilities) subscriptions {
 	return subscriptions{
 		typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, abilities: a,
-		named: map[string]*nameSub{},
 	}
 }
 
@@ -83,8 +84,9 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 		set.again()
 		return nil, set
 	}
-	if sub := s.named[a.key()]; sub != nil {
-		sub.told, sub.errTold = toldNothing, 0
+	if sub := s.named.get(a.key()); sub != nil {
+		sub.setTold(toldNothing)
+		sub.setErrTold(0)
 		sub.moveToPending()
 		return sub, nil
 	}
@@ -97,20 +99,16 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 
 func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
 	sub := s.newSub()
-	var withheld *cache.Resource
 	if a.locator || err != nil || key.Name != a.name {
-		sub.rare = newRare(a)
+		sub.rarely(a)
 	}
 	s.countParams(a, 1)
 	if err != nil {
-		sub.rare.err = asError(err)
-	} else if sub.entry, withheld = s.topics.Watch(key, sub); withheld != nil {
-		if sub.rare == nil {
-			sub.rare = newRare(a)
-		}
-		sub.rare.withheld = withheld
+		sub.rare().err = asError(err)
+	} else if _, withheld := s.topics.Watch(key, sub); withheld != nil {
+		sub.makeRare().withheld = withheld
 	}
-	s.named[sub.key()] = sub
+	s.named.add(sub)
 	sub.moveToPending()
 	return sub
 }
@@ -122,9 +120,8 @@ func (s *subscriptions) expect(n int) {
 		return
 	}
 	n = min(n, many)
-	if len(s.named) == 0 {
-		s.named = make(map[string]*nameSub, n)
-	}
+	s.named.expect(n)
+	s.pending = slices.Grow(s.pending, n)
 	s.slab = make([]nameSub, n)
 }
 
@@ -155,11 +152,11 @@ func (s *subscriptions) parameters() map[string]int { return s.params }
 // subsOf yields the subscriptions to a name, of which locators can make several.
 func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {
-		if sub := s.named[name]; sub != nil && !yield(sub) {
+		if sub := s.named.get(name); sub != nil && !yield(sub) {
 			return
 		}
 		for params := range s.params {
-			if sub := s.named[asked{name, true, params}.key()]; sub != nil && !yield(sub) {
+			if sub := s.named.get(asked{name, true, params}.key()); sub != nil && !yield(sub) {
 				return
 			}
 		}
@@ -168,19 +165,22 @@ func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 
 // unsubscribe ends a subscription to a name, and says whether there was one.
 func (s *subscriptions) unsubscribe(key string) bool {
-	sub := s.named[key]
+	sub := s.named.get(key)
 	if sub == nil {
 		return false
 	}
-	delete(s.named, key)
-	if sub.byLocator() {
-		s.countParams(sub.rare.asked, -1)
-	}
-	s.end(sub)
-	if len(s.pending) > 2*len(s.named)+minCompact {
-		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.ended })
-	}
+	s.unsubscribeName(sub)
 	return true
+}
+
+// unsubscribeName ends a subscription to a name.
+func (s *subscriptions) unsubscribeName(sub *nameSub) {
+	s.named.remove(sub)
+	s.countParams(sub.asks(), -1)
+	s.end(sub)
+	if len(s.pending) > 2*s.named.len()+minCompact {
+		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.is(hasEnded) })
+	}
 }
 
 // minCompact is how many subscriptions that have ended may be left in pending
@@ -188,17 +188,19 @@ func (s *subscriptions) unsubscribe(key string) bool {
 const minCompact = 64
 
 func (s *subscriptions) end(sub *nameSub) {
-	sub.ended = true
-	if sub.entry != nil {
+	if sub.Entry() != nil {
 		s.topics.Unwatch(sub)
 	}
+	delete(s.rares, sub)
+	sub.set(isRare, false)
+	sub.set(hasEnded, true)
 }
 
-func (s *subscriptions) subscribed() int { return len(s.named) + len(s.globs) }
+func (s *subscriptions) subscribed() int { return s.named.len() + len(s.globs) }
 
 // close ends all subscriptions.
 func (s *subscriptions) close() {
-	for _, sub := range s.named {
+	for sub := range s.named.all() {
 		s.end(sub)
 	}
 	for set := range s.sets() {
@@ -211,15 +213,14 @@ func (s *subscriptions) close() {
 // until f returns false: then that name, and the rest, stay pending.
 func (s *subscriptions) takePending(f func(*nameSub) bool) {
 	for i, sub := range s.pending {
-		if sub.ended {
-			sub.queued = false
+		if sub.is(hasEnded) {
 			continue
 		}
 		if !f(sub) {
 			s.pending = append(s.pending[:0], s.pending[i:]...)
 			return
 		}
-		sub.queued = false
+		sub.set(isQueued, false)
 	}
 	s.pending = nil
 }
@@ -246,7 +247,7 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 // beating says that a client is yet to be told that a resource lives on, which it
 // holds. xDS: "TTL".
 func (s *nameSub) beating(st *cache.State) bool {
-	return s.subs.form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats != st.Beats
+	return s.subs.form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats() != st.Beats
 }
 
 // markError is errTold of an error.
