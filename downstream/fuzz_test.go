@@ -157,7 +157,7 @@ func (p *player) request(encoded []byte) error {
 		for name := range deltaNames(req) {
 			p.because(req.GetTypeUrl(), name)
 		}
-		if p.c.st.byType[req.GetTypeUrl()] == nil {
+		if p.c.st.session(req.GetTypeUrl()) == nil {
 			p.because(req.GetTypeUrl(), cache.Wildcard)
 		}
 		return p.c.delta(req)
@@ -173,7 +173,7 @@ func (p *player) request(encoded []byte) error {
 	if req.GetVersionInfo() == newest {
 		req.VersionInfo = m.version
 	}
-	s, _ := p.c.st.byType[req.GetTypeUrl()].(*sotwSession)
+	s, _ := p.c.st.session(req.GetTypeUrl()).(*sotwSession)
 	for _, name := range req.GetResourceNames() {
 		if s == nil || s.named.get(name) == nil {
 			p.because(req.GetTypeUrl(), name)
@@ -188,13 +188,13 @@ func (p *player) answer(typeURL string, rejects bool) error {
 	if rejects {
 		no = &statuspb.Status{Message: "no"}
 	}
-	if p.c.st.byType[typeURL] == nil {
+	if p.c.st.session(typeURL) == nil {
 		return nil
 	}
 	if p.c.st.form == deltaForm.name {
 		return p.c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, ErrorDetail: no})
 	}
-	s := p.c.st.byType[typeURL].(*sotwSession)
+	s := p.c.st.session(typeURL).(*sotwSession)
 	var names []string
 	for sub := range s.named.all() {
 		names = append(names, sub.key())
@@ -292,7 +292,7 @@ func (p *player) read() bool {
 	}
 	var named nameTable
 	var wild, full bool
-	switch s := p.c.st.byType[r.typeURL].(type) {
+	switch s := p.c.st.session(r.typeURL).(type) {
 	case *deltaSession:
 		named, wild = s.named, s.wild != nil
 	case *sotwSession:

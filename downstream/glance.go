@@ -23,14 +23,16 @@ type glance struct {
 // requestFields are the numbers of a request's fields in one form.
 type requestFields struct {
 	typeURL, nonce, node, version protowire.Number
-	asks                          []protowire.Number
+	// asks are those of what is asked for; the names are in subscribe and unsubscribe.
+	asks                   []protowire.Number
+	subscribe, unsubscribe protowire.Number
 }
 
 // Of DiscoveryRequest and DeltaDiscoveryRequest. In delta what a request asks for is
 // a change, and so never nothing new.
 var (
-	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}}
-	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6}
+	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}, subscribe: 3}
+	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6, subscribe: 3, unsubscribe: 4}
 )
 
 // see glances at an encoded request.
@@ -122,9 +124,11 @@ func (st *stream) repeated(g glance) (taken, answer bool) {
 	if g.node != 0 && g.node != st.sameNode {
 		return false, false
 	}
-	sess := st.byType[string(g.typeURL)]
-	if len(g.typeURL) == 0 {
-		sess = st.byType[st.implied]
+	var sess session
+	for _, s := range st.sessions {
+		if of := s.of(); of == string(g.typeURL) || len(g.typeURL) == 0 && of == st.implied {
+			sess = s
+		}
 	}
 	if sess == nil {
 		return false, false

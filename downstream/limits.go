@@ -238,8 +238,8 @@ func check[R request, S session](st *stream, f form[R, S], typeURL string, sess 
 		return nil
 	}
 	others := 0
-	for t, s := range st.byType {
-		if t != typeURL {
+	for _, s := range st.sessions {
+		if s.of() != typeURL {
 			others += s.subscribed()
 		}
 	}

@@ -183,7 +183,7 @@ func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 					t.Fatalf("%s: %d names were counted, it has %d (enough: %d)", what, said, is, enough)
 				}
 			}
-			d, _ := delta.st.byType[clusterType].(*deltaSession)
+			d, _ := delta.st.session(clusterType).(*deltaSession)
 			if d == nil {
 				d = newDeltaSession(subscriptions{})
 			}
@@ -192,14 +192,14 @@ func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 			if err := delta.delta(dr); err != nil {
 				t.Fatal(err)
 			}
-			holds("delta", said, delta.st.byType[clusterType].subscribed())
+			holds("delta", said, delta.st.session(clusterType).subscribed())
 
 			sr := &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: subscribe}
 			said = sotwSubscribed(nil, sr, enough)
 			if err := sotw.sotw(sr); err != nil {
 				t.Fatal(err)
 			}
-			holds("SotW", said, sotw.st.byType[clusterType].subscribed())
+			holds("SotW", said, sotw.st.session(clusterType).subscribed())
 		}
 	})
 }

@@ -347,7 +347,7 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 	c.unanswered = append(c.unanswered, r)
 	before := c.held[r.typeURL]
 	after := maps.Clone(before)
-	if s, ok := c.conn.st.byType[r.typeURL].(*sotwSession); ok && s.full() {
+	if s, ok := c.conn.st.session(r.typeURL).(*sotwSession); ok && s.full() {
 		after = map[string]string{}
 	}
 	for _, res := range r.resources {

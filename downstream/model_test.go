@@ -445,7 +445,7 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	m.begun = true
 	before := map[string]bool{}
 	var wild bool
-	if s, ok := c.conn.st.byType[typeURL].(*sotwSession); ok {
+	if s, ok := c.conn.st.session(typeURL).(*sotwSession); ok {
 		for sub := range s.named.all() {
 			before[sub.key()] = true
 		}
@@ -470,7 +470,7 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	}
 	// What the client no longer wants it drops, but not before the relay knows:
 	// a stale request is ignored, and the next may want it again.
-	s := c.conn.st.byType[typeURL].(*sotwSession)
+	s := c.conn.st.session(typeURL).(*sotwSession)
 	m.unnoticed = s.named.len() != len(m.named) || (s.wild != nil) != m.wild
 	for name := range m.named {
 		m.unnoticed = m.unnoticed || s.named.get(name) == nil
@@ -518,7 +518,8 @@ func (m *modelType) mayGet(name string, nonce int) bool {
 // fetch sends the client's next response on its way.
 func (c *modelClient) fetch(t *rapid.T) bool {
 	leftIn := map[string]bool{}
-	for typeURL, s := range c.conn.st.byType {
+	for _, s := range c.conn.st.sessions {
+		typeURL := s.of()
 		if s, ok := s.(*sotwSession); ok {
 			leftIn[typeURL] = s.leftIn
 		}
@@ -538,7 +539,7 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 			c.types[endpointType].ask(c.nonces, res.name)
 		}
 	}
-	if session, ok := c.conn.st.byType[r.typeURL].(*sotwSession); ok {
+	if session, ok := c.conn.st.session(r.typeURL).(*sotwSession); ok {
 		s.full = session.full()
 		if session.wild != nil {
 			for name, f := range c.origin.facts[r.typeURL] {

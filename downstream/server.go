@@ -38,6 +38,7 @@ type Server struct {
 	names   func(*corev3.Node, chain.Chain) Names
 	options Options
 	stats   stats
+	known   knownNames
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
@@ -118,13 +119,12 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), byType: map[string]session{}}
+	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now()}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++
 	st.id = s.lastID
-	st.log = s.options.Log.With("stream", st.id)
 	s.streams[st] = struct{}{}
 	return st
 }

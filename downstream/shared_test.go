@@ -120,7 +120,7 @@ func TestResponseAllocatesLittle(t *testing.T) {
 				subscribe(t, c, endpointType, "a")
 				putEverywhere(ch, endpointType, "a", strings.Repeat("x", size))
 				var again func()
-				switch s := c.st.byType[endpointType].(type) {
+				switch s := c.st.session(endpointType).(type) {
 				case *deltaSession:
 					again = func() { s.subscribe(byName("a")) }
 				case *sotwSession:

@@ -25,6 +25,8 @@ import (
 
 // session is the protocol state of one type URL on a stream, in either form.
 type session interface {
+	// of is the type URL.
+	of() string
 	// adding says that there may be something new or changed to tell, though
 	// perhaps not now; removing, that there are removals to tell which were not
 	// told with it.
@@ -118,7 +120,6 @@ type stream struct {
 	implied string
 	peer    string
 	since   time.Time
-	log     *slog.Logger
 	limits  Limits
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
@@ -136,7 +137,6 @@ type stream struct {
 	names    Names  // from the first request on
 	able     abilities
 	sessions []session // in the order of their types' ranks
-	byType   map[string]session
 	nonces   uint64
 	closed   bool
 	// nackLines bounds what is logged of its rejections.
@@ -177,7 +177,7 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 		return answer, nil
 	}
 	req := f.newRequest()
-	if err := proto.Unmarshal(data, req); err != nil {
+	if err := f.fields.decode(data, req, &st.server.known); err != nil {
 		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
 	}
 	return accept(st, f, req, g)
@@ -205,9 +205,9 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
 	}
-	sess, ok := st.byType[typeURL].(S)
+	sess, ok := st.session(typeURL).(S)
 	if !ok {
-		if e := over(limitTypes, len(st.byType)+1, maxTypes, "%d types on this stream"); e != nil {
+		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
 		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.maxResponse, st.able))
@@ -216,8 +216,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 		return false, st.refuse(e)
 	}
 	if !ok {
-		st.byType[typeURL] = sess
-		st.insert(typeURL, sess)
+		st.insert(sess)
 	}
 	behind := sess.catchingUp()
 	if rejection := f.take(sess, req); rejection != nil {
@@ -242,8 +241,9 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	st.node, st.able = node, abilitiesOf(node)
 	st.able.passes = st.passes
 	st.names = st.server.names(node, through)
-	st.log = st.log.With("client", st.client())
-	st.log.Debug("client connected", "peer", st.peer, "form", st.form)
+	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
+		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
+	}
 }
 
 // client names the client in logs: by its node id, or where that is empty by its
@@ -255,13 +255,10 @@ func (st *stream) client() string {
 	return st.peer
 }
 
-// logger is st.log with the client, also before the first request has been taken.
-// It is for the goroutine that receives.
+// logger returns a logger that names the client. It is for the goroutine that
+// receives. Few streams ever need one.
 func (st *stream) logger() *slog.Logger {
-	if st.names == nil {
-		return st.log.With("client", st.peer)
-	}
-	return st.log
+	return st.server.options.Log.With("stream", st.id, "client", st.client())
 }
 
 // invalid notes that a request breaks the protocol, and returns why as the error
@@ -284,16 +281,26 @@ func (st *stream) unreadable(err error) error {
 	return err
 }
 
-func (st *stream) insert(typeURL string, s session) {
-	at, _ := slices.BinarySearchFunc(st.sessions, rank(typeURL)+1, func(s session, r int) int {
-		return rank(s.describe().TypeURL) - r
+// session returns the session of a type, nil if there is none. There are few.
+func (st *stream) session(typeURL string) session {
+	for _, s := range st.sessions {
+		if s.of() == typeURL {
+			return s
+		}
+	}
+	return nil
+}
+
+func (st *stream) insert(s session) {
+	at, _ := slices.BinarySearchFunc(st.sessions, rank(s.of())+1, func(s session, r int) int {
+		return rank(s.of()) - r
 	})
 	st.sessions = slices.Insert(st.sessions, at, s)
 }
 
 func (st *stream) rejected(n *nack) {
 	st.server.stats.nacks.Add(1)
-	log, level := st.log, slog.LevelDebug
+	log, level := st.logger(), slog.LevelDebug
 	if skipped, ok := st.nackLines.next(); ok {
 		level = slog.LevelWarn
 		if skipped > 0 {
@@ -393,7 +400,10 @@ func (st *stream) number(s session, r *response) *response {
 	st.nonces++
 	r.nonce = strconv.FormatUint(st.nonces, 10)
 	s.sent(r)
-	for _, eds := range [...]session{st.byType[typeurl.EndpointsV3], st.byType[typeurl.EndpointsV2]} {
+	if len(r.changed) == 0 {
+		return r
+	}
+	for _, eds := range [...]session{st.session(typeurl.EndpointsV3), st.session(typeurl.EndpointsV2)} {
 		if eds == nil {
 			continue
 		}
@@ -417,7 +427,9 @@ func (st *stream) end() {
 	st.mu.Unlock()
 	if names != nil {
 		names.Close()
-		st.log.Debug("client gone")
+		if st.server.options.Log.Enabled(context.Background(), slog.LevelDebug) {
+			st.logger().Debug("client gone")
+		}
 	}
 }
 

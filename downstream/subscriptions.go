@@ -70,6 +70,9 @@ func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, lim
 	}
 }
 
+// of implements session.
+func (s *subscriptions) of() string { return s.typeURL }
+
 // lookUp returns the key of what a client asks for.
 func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
 	key, err := s.names.Key(s.typeURL, a.name)

@@ -25,9 +25,9 @@ type clientNames struct {
 	log     *slog.Logger
 	// views says which views are for the client.
 	views authority.ViewMatcher
-	// oldStyle has the scope of old-style names by type URL: it depends on
-	// nothing else, and is worked out once.
-	oldStyle map[string]oldStyleScope
+	// oldStyle has the scopes of old-style names, which depend on nothing but their
+	// type, and are worked out once.
+	oldStyle []oldStyleScope
 	warned   bool // the operator was told that something cannot be served
 	// through is the relays through which it asks, and chains has them for the
 	// scopes that it has joined.
@@ -37,8 +37,9 @@ type clientNames struct {
 }
 
 type oldStyleScope struct {
-	scope cache.Scope
-	err   error
+	typeURL string
+	scope   cache.Scope
+	err     error
 }
 
 // Key implements downstream.Names.
@@ -96,10 +97,12 @@ func (n *clientNames) join(scope cache.Scope) {
 }
 
 func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
-	if s, ok := n.oldStyle[typeURL]; ok {
-		return s.scope, s.err
+	for i := range n.oldStyle {
+		if s := &n.oldStyle[i]; s.typeURL == typeURL {
+			return s.scope, s.err
+		}
 	}
-	var s oldStyleScope
+	s := oldStyleScope{typeURL: typeURL}
 	if s.scope, s.err = n.router.OldStyle(n.node, typeURL); s.err != nil {
 		// Whether the names exist is not known, so that is not what clients are
 		// told.
@@ -118,7 +121,7 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 		n.feeders.join(s.scope, n.node)
 		n.join(s.scope)
 	}
-	n.oldStyle[typeURL] = s
+	n.oldStyle = append(n.oldStyle, s)
 	return s.scope, s.err
 }
 

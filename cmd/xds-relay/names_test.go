@@ -30,7 +30,7 @@ authorities: [{name: a, directory: files}]
 		t.Fatal(err)
 	}
 	const prefix = "type.googleapis.com/envoy.config."
-	names := &clientNames{router: authority.New(cfg), oldStyle: map[string]oldStyleScope{}}
+	names := &clientNames{router: authority.New(cfg)}
 	for _, tt := range []struct {
 		rule, typeURL, name string
 		wantType, want      string

@@ -69,7 +69,7 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 	r.feeders.derived = r.derived
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
-			router: router, feeders: r.feeders, node: node, log: log, oldStyle: map[string]oldStyleScope{},
+			router: router, feeders: r.feeders, node: node, log: log,
 			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
 		}
 	}

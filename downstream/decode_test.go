@@ -1,0 +1,89 @@
+package downstream
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+)
+
+// A request is decoded to the same message as by the protobuf library, and refused
+// when that refuses it, whatever bytes come.
+func TestDecode(t *testing.T) {
+	var known knownNames
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.StringN(0, 8, 30), rapid.Just(strings.Repeat("n", maxKnownNameSize+1)))
+		names := rapid.SliceOfN(name, 0, 5)
+		node := &corev3.Node{Id: name.Draw(t, "id"), Cluster: "c"}
+		versions := rapid.MapOfN(rapid.StringN(0, 4, 8), rapid.StringN(0, 4, 8), 0, 3).Draw(t, "versions")
+		var req, got, want proto.Message
+		var fields *requestFields
+		if rapid.Bool().Draw(t, "delta") {
+			fields, got, want = &deltaFields, new(discoveryv3.DeltaDiscoveryRequest), new(discoveryv3.DeltaDiscoveryRequest)
+			req = &discoveryv3.DeltaDiscoveryRequest{
+				Node: node, TypeUrl: "t", ResponseNonce: name.Draw(t, "nonce"), InitialResourceVersions: versions,
+				ResourceNamesSubscribe: names.Draw(t, "subscribe"), ResourceNamesUnsubscribe: names.Draw(t, "unsubscribe"),
+				ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "l", DynamicParameters: versions}},
+			}
+		} else {
+			fields, got, want = &sotwFields, new(discoveryv3.DiscoveryRequest), new(discoveryv3.DiscoveryRequest)
+			req = &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: "t", VersionInfo: "v", ResourceNames: names.Draw(t, "names")}
+		}
+		data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(req)
+		if err != nil {
+			t.Skip(err)
+		}
+		switch rapid.IntRange(0, 3).Draw(t, "harm") {
+		case 0:
+			at := rapid.IntRange(0, len(data)).Draw(t, "at")
+			data = data[:at]
+		case 1:
+			if len(data) > 0 {
+				data[rapid.IntRange(0, len(data)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+			}
+		}
+		before := string(data)
+		wantErr := proto.Unmarshal(data, want)
+		gotErr := fields.decode(data, got, &known)
+		for i := range data { // nothing may be kept of them
+			data[i] = 'x'
+		}
+		if (wantErr == nil) != (gotErr == nil) {
+			t.Fatalf("%q: error %v, want %v", before, gotErr, wantErr)
+		}
+		if wantErr != nil {
+			return
+		}
+		if !proto.Equal(want, got) {
+			t.Fatalf("%q: %v, want %v", before, got, want)
+		}
+	})
+}
+
+// Names that many clients ask for are one string, and what is remembered of them is
+// bounded.
+func TestKnownNames(t *testing.T) {
+	var k knownNames
+	for i := range 3 * maxKnownNames {
+		name := fmt.Sprint("n", i)
+		if got := k.texts([][]byte{[]byte(name), nil, []byte(name)}); got[0] != name || got[1] != "" || got[2] != name {
+			t.Fatalf("%q became %q", name, got)
+		}
+		if len(k.names) > maxKnownNames {
+			t.Fatalf("%d names are remembered", len(k.names))
+		}
+	}
+	long := [][]byte{[]byte(strings.Repeat("n", maxKnownNameSize+1))}
+	if k.texts(long); k.names[string(long[0])] != "" {
+		t.Error("a long name is remembered")
+	}
+	names := [][]byte{[]byte("one"), []byte("another")}
+	k.texts(names)
+	if n := testing.AllocsPerRun(10, func() { k.texts(names) }); n > 1 {
+		t.Errorf("%v allocations for names that are known, want that of the list", n)
+	}
+}
