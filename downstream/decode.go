@@ -27,85 +27,85 @@ const (
 	maxKnownNameSize = 256
 )
 
-// texts returns the names as strings, in their order.
-func (k *knownNames) texts(names [][]byte) []string {
-	texts := make([]string, len(names))
-	missing := 0
+// text returns a name as a string.
+func (k *knownNames) text(name []byte) string {
 	k.mu.RLock()
-	for i, name := range names {
-		if texts[i] = k.names[string(name)]; texts[i] == "" {
-			missing++
-		}
-	}
+	text, known := k.names[string(name)]
 	k.mu.RUnlock()
-	if missing > 0 {
-		k.learn(names, texts)
+	switch {
+	case known:
+		return text
+	case len(name) > maxKnownNameSize:
+		return string(name)
 	}
-	return texts
+	return k.learn(string(name))
 }
 
-// learn fills in those of the texts that are not there yet.
-func (k *knownNames) learn(names [][]byte, texts []string) {
+// learn remembers a name, and returns what it is remembered as.
+func (k *knownNames) learn(name string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, name := range names {
-		if texts[i] != "" || len(name) == 0 {
-			continue
-		}
-		text, known := k.names[string(name)]
-		if !known {
-			text = string(name)
-		}
-		texts[i] = text
-		if known || len(name) > maxKnownNameSize {
-			continue
-		}
-		if k.names == nil || len(k.names) == maxKnownNames {
-			k.names = map[string]string{}
-		}
-		k.names[text] = text
+	if text, known := k.names[name]; known {
+		return text
 	}
+	if k.names == nil || len(k.names) == maxKnownNames {
+		k.names = map[string]string{}
+	}
+	k.names[name] = name
+	return name
 }
 
 var errNotUTF8 = errors.New("a resource name is not valid UTF-8")
 
+// nameLists are reused from request to request.
+var nameLists = sync.Pool{New: func() any { return new([]string) }}
+
+// most of what a list in nameLists may have room for.
+const mostNames = 1 << 12
+
 // decode is proto.Unmarshal of an encoded request. It keeps nothing of the bytes.
-func (f *requestFields) decode(request []byte, into proto.Message, known *knownNames) error {
-	const few = 128
-	var lists [2][][]byte // of names to subscribe to, and to unsubscribe from
-	var room [few][]byte
-	lists[0] = room[:0]
-	rest := make([]byte, 0, few)
+// recycle has to be called when the request is not needed any more.
+func (f *requestFields) decode(request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
+	list := nameLists.Get().(*[]string)
+	recycle = func() {
+		if clear(*list); cap(*list) <= mostNames {
+			nameLists.Put(list)
+		}
+	}
+	subscribe, unsubscribe := (*list)[:0], []string(nil)
+	var rest []byte
 	for len(request) > 0 {
 		num, value, n := nextBytes(request)
 		switch {
-		case n == 0: // of another kind, or not to be read
-			if _, _, n = protowire.ConsumeField(request); n < 0 {
-				return protowire.ParseError(n)
-			}
-			rest = append(rest, request[:n]...)
-		case num == f.subscribe, num == f.unsubscribe:
+		case n > 0 && (num == f.subscribe || num == f.unsubscribe):
 			if !utf8.Valid(value) {
-				return errNotUTF8
+				return recycle, errNotUTF8
 			}
-			list := &lists[0]
-			if num == f.unsubscribe {
-				list = &lists[1]
+			if num == f.subscribe {
+				subscribe = append(subscribe, known.text(value))
+			} else {
+				unsubscribe = append(unsubscribe, known.text(value))
 			}
-			*list = append(*list, value)
 		default:
+			if n == 0 { // of another kind, or not to be read
+				_, _, n = protowire.ConsumeField(request)
+			}
+			if n < 0 {
+				return recycle, protowire.ParseError(n)
+			}
 			rest = append(rest, request[:n]...)
 		}
 		request = request[n:]
 	}
+	*list = subscribe
 	if err := proto.Unmarshal(rest, into); err != nil {
-		return err
+		return recycle, err
 	}
 	switch req := into.(type) {
 	case *discoveryv3.DiscoveryRequest:
-		req.ResourceNames = known.texts(lists[0])
+		req.ResourceNames = subscribe
 	case *discoveryv3.DeltaDiscoveryRequest:
-		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = known.texts(lists[0]), known.texts(lists[1])
+		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = subscribe, unsubscribe
 	}
-	return nil
+	return recycle, nil
 }

@@ -177,7 +177,9 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 		return answer, nil
 	}
 	req := f.newRequest()
-	if err := f.fields.decode(data, req, &st.server.known); err != nil {
+	recycle, err := f.fields.decode(data, req, &st.server.known)
+	defer recycle()
+	if err != nil {
 		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
 	}
 	return accept(st, f, req, g)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc/codes"
@@ -124,7 +125,9 @@ func (s *subscriptions) expect(n int) {
 	}
 	n = min(n, many)
 	s.named.expect(n)
-	s.pending = slices.Grow(s.pending, n)
+	if s.pending == nil {
+		s.pending = *pendingLists.Get().(*[]*nameSub)
+	}
 	s.slab = make([]nameSub, n)
 }
 
@@ -225,8 +228,16 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 		}
 		sub.set(isQueued, false)
 	}
+	if pending := s.pending; cap(pending) > minCompact && cap(pending) <= mostNames {
+		clear(pending)
+		pending = pending[:0]
+		pendingLists.Put(&pending)
+	}
 	s.pending = nil
 }
+
+// pendingLists are reused: each client has one while it begins.
+var pendingLists = sync.Pool{New: func() any { return new([]*nameSub) }}
 
 // describe tells an operator what the client has subscribed to.
 func (s *subscriptions) describe() TypeStatus {
