@@ -71,7 +71,16 @@ func (c *Cache) Close() { c.idle.close() }
 // (Resource.DoNotCache): it has been asked for anew, and when it has come the
 // entry holds another one.
 func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
-	watch(c, k, w, func(t *table) *topic {
+	return c.watchEntry(k, w.watch(), w)
+}
+
+// Join is Watch for a Watch that has an Audience.
+func (c *Cache) Join(k Key, w *Watch) (e *Entry, withheld *Resource) {
+	return c.watchEntry(k, w, nil)
+}
+
+func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *Resource) {
+	watch(c, k, place, w, func(t *table) *topic {
 		if e = t.entries[k.Name]; e == nil {
 			return nil
 		}
@@ -92,7 +101,7 @@ func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 // embed a SetWatch.
 func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 	var s *Set
-	watch(c, k, w, func(t *table) *topic {
+	watch(c, k, w.watch(), w, func(t *table) *topic {
 		if s = t.sets[k.Name]; s == nil {
 			return nil
 		}
@@ -142,12 +151,12 @@ func (c *Cache) Stats() Stats {
 }
 
 // watch finds the topic, or makes it and starts its feeding.
-func watch(c *Cache, k Key, w Watcher, find, create func(*table) *topic) {
+func watch(c *Cache, k Key, place *Watch, w Watcher, find, create func(*table) *topic) {
 	tk := tableKey{k.Scope, k.TypeURL}
 	c.mu.RLock()
 	if t := c.tables[tk]; t != nil {
 		if tp := find(t); tp != nil {
-			wasIdle := tp.add(w)
+			wasIdle := tp.add(place, w)
 			c.mu.RUnlock()
 			if wasIdle {
 				c.idle.remove(tp)
@@ -169,17 +178,17 @@ func watch(c *Cache, k Key, w Watcher, find, create func(*table) *topic) {
 		tp = create(t)
 		c.feeder.Start(k)
 	}
-	if tp.add(w) {
+	if tp.add(place, w) {
 		c.idle.remove(tp)
 	}
 }
 
 // Unwatch ends w's watch. Changed may still be called until it returns, not
 // after.
-func (c *Cache) Unwatch(w Watcher) {
-	tp := w.watch().topic
-	now := time.Now()
-	if tp.remove(w, now) {
+func (c *Cache) Unwatch(w Watching) {
+	place := w.watch()
+	tp, now := place.topic, time.Now()
+	if tp.remove(place, now) {
 		c.idle.add(tp, now)
 	}
 }

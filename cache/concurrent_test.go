@@ -164,8 +164,14 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 				if n > 0 {
 					o.c.Unwatch(entryStreams[i])
 				}
-				entryStreams[i] = &entryStream{stream: newStream()}
-				entries[i] = entryOf(o.c.Watch(testKey(fmt.Sprint(r.IntN(8))), entryStreams[i]))
+				w := &entryStream{stream: newStream()}
+				entryStreams[i] = w
+				if key := testKey(fmt.Sprint(r.IntN(8))); r.IntN(2) == 0 {
+					entries[i] = entryOf(o.c.Watch(key, w))
+				} else {
+					w.Audience = &Audience{Changed: func(*Watch) Waker { return w.Changed() }}
+					entries[i] = entryOf(o.c.Join(key, &w.Watch))
+				}
 				entries[i].State()
 			}
 		})

@@ -186,7 +186,7 @@ func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 		k, slow, quick := testKey("foo"), &counter{}, &counter{}
 		c.Watch(k, slow)
 		tp, left := slow.topic, time.Now()
-		if !tp.remove(slow, left) {
+		if !tp.remove(&slow.Watch, left) {
 			t.Fatal("not the last")
 		}
 		<-time.After(1)

@@ -24,18 +24,37 @@ type Waker interface {
 
 // Watch is a watcher's place at its topic, to be embedded in the watcher. The
 // zero value watches nothing.
+//
+// Where there are very many watchers of entries, as there are of the names of many
+// clients, one can be a Watch and nothing else: one that has an Audience, for
+// [Cache.Join].
 type Watch struct {
 	topic *topic
-	index uint32 // in topic.watchers; guarded by topic.mu
-	// Own is the watcher's, of which the cache knows nothing: bytes that would be
-	// lost to alignment. A client has one Watch for each name.
-	Own [4]byte
+	// Audience is told of changes, if it is not nil. It is set before Join.
+	Audience *Audience
+	// Note and Own are the owner's, and the cache knows nothing of them.
+	Note  uint64
+	index uint32 // in topic.watchers or topic.crowd; guarded by topic.mu
+	Own   [4]byte
 }
+
+// Audience is what many a Watch belongs to: it is told of the changes of what all of
+// them watch.
+type Audience struct {
+	// Changed is as Watcher.Changed, for one of them.
+	Changed func(*Watch) Waker
+	// Owner is whose they are.
+	Owner any
+}
+
+// Watching is what has a place at a topic: a [Watcher], or a *[Watch] with an
+// Audience.
+type Watching interface{ watch() *Watch }
 
 func (w *Watch) watch() *Watch { return w }
 
 // Entry returns the entry that is watched, nil if none is. It is for the watcher's
-// owner, who calls Cache.Watch and Cache.Unwatch.
+// owner, who calls the cache's methods for it.
 func (w *Watch) Entry() *Entry {
 	if w.topic == nil {
 		return nil
@@ -49,42 +68,60 @@ type topic struct {
 	key   Key
 	entry *Entry // whose topic it is; nil if it is a set's
 
-	mu       sync.Mutex
-	watchers []Watcher // in no order
+	mu sync.Mutex
+	// watchers and crowd are those without and with an Audience, in no order.
+	watchers []Watcher
+	crowd    []*Watch
 	// idleSince is the time since which nobody has watched; zero while
 	// somebody does.
 	idleSince time.Time
 }
 
-// add begins w's watch. Callers hold Cache.mu, so that the topic cannot end.
-func (t *topic) add(w Watcher) (wasIdle bool) {
+// add begins a watch, that of w unless it has an Audience. Callers hold Cache.mu, so
+// that the topic cannot end.
+func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	place := w.watch()
-	place.topic, place.index = t, uint32(len(t.watchers))
-	t.watchers = append(t.watchers, w)
+	place.topic = t
+	if place.Audience != nil {
+		place.index = uint32(len(t.crowd))
+		t.crowd = append(t.crowd, place)
+	} else {
+		place.index = uint32(len(t.watchers))
+		t.watchers = append(t.watchers, w)
+	}
 	wasIdle = !t.idleSince.IsZero()
 	t.idleSince = time.Time{}
 	return wasIdle
 }
 
-// remove ends w's watch, and says whether it was the last.
-func (t *topic) remove(w Watcher, now time.Time) (last bool) {
+// remove ends a watch, and says whether it was the last.
+func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	place := w.watch()
-	end := len(t.watchers) - 1
-	moved := t.watchers[end]
-	t.watchers[place.index] = moved
-	moved.watch().index = place.index
-	t.watchers[end] = nil
-	t.watchers = t.watchers[:end]
-	if end == 0 {
-		t.watchers = nil
-		t.idleSince = now
+	if place.Audience != nil {
+		t.crowd = without(t.crowd, place.index)
+	} else {
+		t.watchers = without(t.watchers, place.index)
 	}
 	place.topic = nil
-	return end == 0
+	if len(t.watchers)+len(t.crowd) > 0 {
+		return false
+	}
+	t.idleSince = now
+	return true
+}
+
+// without removes one of those that watch.
+func without[W Watching](list []W, index uint32) []W {
+	end := len(list) - 1
+	list[index] = list[end]
+	list[index].watch().index = index
+	clear(list[end:])
+	if end == 0 {
+		return nil
+	}
+	return list[:end]
 }
 
 // tell marks every watcher and appends to wakers those to be woken. The caller
@@ -92,6 +129,11 @@ func (t *topic) remove(w Watcher, now time.Time) (last bool) {
 func (t *topic) tell(wakers []Waker) []Waker {
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {
+			wakers = append(wakers, waker)
+		}
+	}
+	for _, w := range t.crowd {
+		if waker := w.Audience.Changed(w); waker != nil {
 			wakers = append(wakers, waker)
 		}
 	}

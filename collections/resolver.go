@@ -15,7 +15,7 @@ import (
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
-	Unwatch(cache.Watcher)
+	Unwatch(cache.Watching)
 	Hold()
 	Release()
 	Apply(cache.Update)

@@ -313,7 +313,7 @@ func (d *deltaSession) tellError(r *response, sub *nameSub, err *cache.Error) bo
 // of an error is told the resource again when that is over.
 func (d *deltaSession) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
-	same := sub.told() == toldResource && sub.hash == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
+	same := sub.told() == toldResource && sub.Note == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
 		d.knows(sub, st)
 		return true

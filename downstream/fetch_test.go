@@ -210,7 +210,7 @@ func TestAPollMissesNoChange(t *testing.T) {
 		}})
 	}
 	key := cache.Key{Scope: oldStyleScope(""), TypeURL: endpointType, Name: "a"}
-	ch.Watch(key, &nameSub{subs: &subscriptions{inbox: &inbox{awake: true}}})
+	ch.Watch(key, &keeper{})
 	go func() {
 		for i := range updates {
 			put(fmt.Sprint(i + 1))

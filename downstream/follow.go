@@ -26,8 +26,8 @@ func (*setKeeper) Changed() cache.Waker { return nil }
 
 // redirected says that a name is a redirect that is to be followed.
 func (s *nameSub) redirected() bool {
-	entry := s.Entry()
-	return entry != nil && !s.subs.passes && entry.Redirected()
+	entry := s.entry()
+	return entry != nil && !s.of().passes && entry.Redirected()
 }
 
 // redirected says that there are members that are redirects, to be followed.
@@ -40,14 +40,14 @@ func (s *nameSub) move() {
 	if s.is(hasEnded) || !s.redirected() {
 		return
 	}
-	key, was := s.Entry().Key(), s.Entry().State().Was
+	key, was, topics := s.entry().Key(), s.entry().State().Was, s.of().topics
 	var k keeper
-	s.subs.topics.Watch(key, &k)
-	s.subs.topics.Unwatch(s)
+	topics.Watch(key, &k)
+	topics.Unwatch(s.watch())
 	key.Scope.Derived = cache.Resolved
-	_, withheld := s.subs.topics.Watch(key, s)
-	s.subs.topics.Unwatch(&k)
-	if held := was != nil && s.told() == toldResource && s.hash == s.subs.mark(was); held {
+	_, withheld := topics.Join(key, s.watch())
+	topics.Unwatch(&k)
+	if held := was != nil && s.told() == toldResource && s.Note == s.of().mark(was); held {
 		s.makeRare().kept = was
 	}
 	if withheld != nil || s.rare() != nil {

@@ -47,15 +47,12 @@ func (a asked) of(name string) asked {
 	return a
 }
 
-// nameSub is a client's subscription to one name. There are very many: what most of
-// them do not need is in a rareSub.
-type nameSub struct {
-	cache.Watch // of nothing, if the name can mean nothing
-	subs        *subscriptions
-	hash        uint64 // of the content that it was told
-}
+// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
+// if the name can mean nothing. There are very many, so that what most of them do not
+// need is in a rareSub. Note is a hash of the content that the client was told.
+type nameSub cache.Watch
 
-// What a nameSub has in its Watch.Own.
+// What a nameSub has in Own.
 const (
 	ownTold  = iota // what it was last told
 	ownMarks        // of type mark
@@ -78,6 +75,14 @@ const (
 	// isWanted: the request that is being taken names it.
 	isWanted
 )
+
+func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
+
+// entry is what is known of the name, nil if it can mean nothing.
+func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
+
+// of returns the subscriptions of which it is one.
+func (s *nameSub) of() *subscriptions { return s.Audience.Owner.(*subscriptions) }
 
 func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
 
@@ -116,7 +121,7 @@ func (s *nameSub) rare() *rareSub {
 	if !s.is(isRare) {
 		return nil
 	}
-	return s.subs.rares[s]
+	return s.of().rares[s]
 }
 
 // makeRare is rare, and not nil.
@@ -124,16 +129,16 @@ func (s *nameSub) makeRare() *rareSub {
 	if r := s.rare(); r != nil {
 		return r
 	}
-	return s.rarely(byName(s.Entry().Name()))
+	return s.rarely(byName(s.entry().Name()))
 }
 
 // rarely gives a new subscription what is rare, of which that is how the client asks.
 func (s *nameSub) rarely(a asked) *rareSub {
-	if s.subs.rares == nil {
-		s.subs.rares = map[*nameSub]*rareSub{}
+	subs, r := s.of(), &rareSub{asked: a, key: a.key()}
+	if subs.rares == nil {
+		subs.rares = map[*nameSub]*rareSub{}
 	}
-	r := &rareSub{asked: a, key: a.key()}
-	s.subs.rares[s] = r
+	subs.rares[s] = r
 	s.set(isRare, true)
 	return r
 }
@@ -143,7 +148,7 @@ func (s *nameSub) name() string {
 	if r := s.rare(); r != nil {
 		return r.name
 	}
-	return s.Entry().Name() // one string for all clients
+	return s.entry().Name() // one string for all clients
 }
 
 // key is what the subscription is kept under: the client's spelling, and more if it
@@ -152,7 +157,7 @@ func (s *nameSub) key() string {
 	if r := s.rare(); r != nil {
 		return r.key
 	}
-	return s.Entry().Name()
+	return s.entry().Name()
 }
 
 // asks is how the client asked for it.
@@ -180,7 +185,7 @@ func (s *nameSub) setErrTold(hash uint32) {
 // toldOf notes that the client was told a resource, without an error.
 func (s *nameSub) toldOf(st *cache.State) {
 	s.setTold(toldResource)
-	s.hash = s.subs.mark(st.Resource)
+	s.Note = s.of().mark(st.Resource)
 	s.setErrTold(0)
 	if st.Resource.TTL() > 0 {
 		s.setBeats(st.Beats)
@@ -221,13 +226,10 @@ func (s *nameSub) byLocator() bool {
 // form is how the client is told the resource.
 func (s *nameSub) form() cache.Form {
 	if s.byLocator() {
-		return s.subs.form | cache.ByLocator
+		return s.of().form | cache.ByLocator
 	}
-	return s.subs.form
+	return s.of().form
 }
-
-// Changed implements cache.Watcher.
-func (s *nameSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
 
 func (s *nameSub) enter() bool {
 	was := s.Own[ownInbox]
@@ -241,12 +243,13 @@ func (s *nameSub) moveToPending() {
 	if s.is(hasEnded) {
 		return
 	}
+	subs := s.of()
 	if s.redirected() {
-		s.subs.moving = append(s.subs.moving, s)
+		subs.moving = append(subs.moving, s)
 	}
 	if !s.is(isQueued) {
 		s.set(isQueued, true)
-		s.subs.pending = append(s.subs.pending, s)
+		subs.pending = append(subs.pending, s)
 	}
 }
 
@@ -267,7 +270,7 @@ func (s *nameSub) state() cache.State {
 
 // stated is what the authority says of the name.
 func (s *nameSub) stated() cache.State {
-	rare, entry := s.rare(), s.Entry()
+	rare, entry := s.rare(), s.entry()
 	if entry == nil {
 		if rare.err.Code == codes.NotFound {
 			return cache.State{Status: cache.Absent, Err: rare.err}
@@ -279,7 +282,7 @@ func (s *nameSub) stated() cache.State {
 		switch {
 		case s.redirected():
 			return cache.State{Status: cache.Requested} // until it has moved
-		case s.subs.sotw && r.NeedsWrapping(s.name(), s.form()):
+		case s.of().sotw && r.NeedsWrapping(s.name(), s.form()):
 			return cache.State{Status: cache.Failed, Err: cache.ErrNeedsWrapping()}
 		}
 	}

@@ -24,7 +24,7 @@ func TestNameTable(t *testing.T) {
 				if is[n] != nil {
 					return
 				}
-				is[n] = &nameSub{subs: &subs}
+				is[n] = subs.newSub()
 				is[n].rarely(byName(n))
 				table.add(is[n])
 			},

@@ -122,11 +122,11 @@ func (r *restServer) put(t testing.TB, name string, m proto.Message) {
 // keep has topics fed that nobody has asked for yet.
 func (r *restServer) keep(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
-	w := &nameSub{subs: &subscriptions{inbox: &inbox{awake: true}}}
+	w := &keeper{}
 	for _, name := range names {
 		key := cache.Key{Scope: oldStyleScope(""), TypeURL: typeURL, Name: name}
 		if name == cache.Wildcard {
-			set := &setSub{subs: w.subs}
+			set := &setKeeper{}
 			r.cache.WatchSet(key, set)
 			r.cache.Unwatch(set)
 			continue

@@ -301,7 +301,7 @@ func (s *sotwSession) tellResource(r *response, sub *nameSub, st *cache.State) b
 // changed says whether a resource is new to the client, or what it was told last
 // was an error that is over.
 func (s *sotwSession) changed(sub *nameSub, st *cache.State) bool {
-	return sub.told() != toldResource || sub.hash != s.mark(st.Resource) || sub.errTold() != 0 && st.Err == nil
+	return sub.told() != toldResource || sub.Note != s.mark(st.Resource) || sub.errTold() != 0 && st.Err == nil
 }
 
 // heartbeats returns a response of those that are due, nil if none is. It has the
@@ -384,7 +384,7 @@ func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
 		s.sum -= digest(sub)
 	}
 	sub.setTold(now)
-	sub.hash = hash
+	sub.Note = hash
 	if now == toldResource {
 		s.held++
 		s.sum += digest(sub)
@@ -392,7 +392,7 @@ func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
 }
 
 func digest(sub *nameSub) uint64 {
-	h := xxhash.NewWithSeed(sub.hash)
+	h := xxhash.NewWithSeed(sub.Note)
 	_, _ = h.WriteString(sub.key())
 	return h.Sum64()
 }

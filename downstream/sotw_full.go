@@ -112,7 +112,7 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 		return
 	}
 	sub.set(isMissed, false)
-	if sub.told() != toldResource || sub.hash != s.mark(st.Resource) {
+	if sub.told() != toldResource || sub.Note != s.mark(st.Resource) {
 		r.noteChanged(st.Resource)
 	}
 	s.knowsResource(sub, &st)

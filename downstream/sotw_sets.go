@@ -104,7 +104,7 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 	}
 	look := func(has func(string) *cache.Resource) {
 		for _, sub := range subs {
-			key := sub.Entry().Name()
+			key := sub.entry().Name()
 			if sub.rare() != nil {
 				key = memberKey(sub.name()) // the entry may be one of less parameters
 			}
@@ -126,7 +126,7 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for sub := range s.named.all() {
 		sub.set(isCovered, false)
-		if sub.Entry() == nil {
+		if sub.entry() == nil {
 			continue
 		}
 		if set := s.globOf(sub.asks()); set != nil {
@@ -137,7 +137,7 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 		case !urn.IsName(sub.name()):
 			named[set] = append(named[set], sub)
 		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
-			elsewhere[sub.Entry().Name()] = true
+			elsewhere[sub.entry().Name()] = true
 		}
 	}
 	return named, elsewhere
@@ -159,7 +159,7 @@ func (s *sotwSession) inFull(sub *nameSub) cache.State {
 // given returns the resource that a set has under a name, spelled as the client does,
 // nil if none has.
 func (s *sotwSession) given(sub *nameSub) *cache.Resource {
-	if sub.Entry() == nil || !s.hasSets() {
+	if sub.entry() == nil || !s.hasSets() {
 		return nil
 	}
 	set := s.globOf(sub.asks())
@@ -172,7 +172,7 @@ func (s *sotwSession) given(sub *nameSub) *cache.Resource {
 	if status, _ := set.status(); status != cache.Present {
 		return nil
 	}
-	r := set.set.Given(&set.SetWatch, sub.Entry().Name())
+	r := set.set.Given(&set.SetWatch, sub.entry().Name())
 	if r == nil || urn.IsName(sub.name()) && r.Name() != sub.name() {
 		return nil
 	}

@@ -25,8 +25,9 @@ type Names interface {
 // Topics is what the client's subscriptions watch: a *cache.Cache.
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
+	Join(cache.Key, *cache.Watch) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
-	Unwatch(cache.Watcher)
+	Unwatch(cache.Watching)
 	// Nothing changes between Hold and Release.
 	Hold()
 	Release()
@@ -43,6 +44,8 @@ type subscriptions struct {
 	abilities
 
 	named nameTable
+	// audience is that of all of them; nil before the first.
+	audience *cache.Audience
 	// rares have what is rare about those of them that are marked so.
 	rares map[*nameSub]*rareSub
 	// params are those of the locators, and how many subscriptions have them.
@@ -109,7 +112,7 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 	s.countParams(a, 1)
 	if err != nil {
 		sub.rare().err = asError(err)
-	} else if _, withheld := s.topics.Watch(key, sub); withheld != nil {
+	} else if _, withheld := s.topics.Join(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
 	s.named.add(sub)
@@ -132,11 +135,14 @@ func (s *subscriptions) expect(n int) {
 }
 
 func (s *subscriptions) newSub() *nameSub {
+	if s.audience == nil {
+		s.audience = &cache.Audience{Owner: s, Changed: func(w *cache.Watch) cache.Waker { return s.inbox.mark((*nameSub)(w)) }}
+	}
 	if len(s.slab) == 0 {
-		return &nameSub{subs: s}
+		return &nameSub{Audience: s.audience}
 	}
 	sub := &s.slab[0]
-	sub.subs, s.slab = s, s.slab[1:]
+	sub.Audience, s.slab = s.audience, s.slab[1:]
 	return sub
 }
 
@@ -194,8 +200,8 @@ func (s *subscriptions) unsubscribeName(sub *nameSub) {
 const minCompact = 64
 
 func (s *subscriptions) end(sub *nameSub) {
-	if sub.Entry() != nil {
-		s.topics.Unwatch(sub)
+	if sub.entry() != nil {
+		s.topics.Unwatch(sub.watch())
 	}
 	delete(s.rares, sub)
 	sub.set(isRare, false)
@@ -261,7 +267,7 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 // beating says that a client is yet to be told that a resource lives on, which it
 // holds. xDS: "TTL".
 func (s *nameSub) beating(st *cache.State) bool {
-	return s.subs.form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats() != st.Beats
+	return s.of().form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats() != st.Beats
 }
 
 // markError is errTold of an error.

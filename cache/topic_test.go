@@ -1,0 +1,84 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// toldWatcher counts what it is told.
+type toldWatcher struct {
+	Watch
+	told int
+}
+
+func (w *toldWatcher) Changed() Waker {
+	w.told++
+	return nil
+}
+
+// Those who watch an entry are told of each change, in whichever way they watch, and
+// nobody else is, whoever came and went before. Each finds its entry by its place.
+func TestWatchersAreTold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
+		defer c.Close()
+		names := []string{"a", "b"}
+		watching := map[*toldWatcher]string{}
+		var gone []*toldWatcher
+		want := map[*toldWatcher]int{}
+		updates := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"watch": func(t *rapid.T) {
+				w, name := &toldWatcher{}, rapid.SampledFrom(names).Draw(t, "name")
+				if rapid.Bool().Draw(t, "joins") {
+					w.Audience = &Audience{Changed: func(place *Watch) Waker {
+						if place != &w.Watch {
+							t.Fatalf("%p is told of %p", w, place)
+						}
+						return w.Changed()
+					}}
+					c.Join(testKey(name), &w.Watch)
+				} else {
+					c.Watch(testKey(name), w)
+				}
+				watching[w] = name
+			},
+			"unwatch": func(t *rapid.T) {
+				for w := range watching {
+					c.Unwatch(w)
+					delete(watching, w)
+					gone = append(gone, w)
+					return
+				}
+			},
+			"update": func(t *rapid.T) {
+				updates++
+				name := rapid.SampledFrom(names).Draw(t, "name")
+				c.Apply(update(Change{Name: name, Resource: res(name, "", fmt.Sprint(updates))}))
+				for w, of := range watching {
+					if of == name {
+						want[w]++
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				for w, name := range watching {
+					if e := w.Entry(); e == nil || e.Name() != name {
+						t.Fatalf("a watcher of %q is at %v", name, e)
+					}
+					if w.told != want[w] {
+						t.Fatalf("a watcher of %q was told %d times, want %d", name, w.told, want[w])
+					}
+				}
+				for _, w := range gone {
+					if w.told != want[w] || w.Entry() != nil {
+						t.Fatalf("a watcher that has gone was told %d times, want %d", w.told, want[w])
+					}
+				}
+			},
+		})
+	})
+}
