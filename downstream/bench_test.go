@@ -42,10 +42,12 @@ func (s sinkStream) RecvMsg(any) error            { return nil }
 func benchNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
-		names[i] = fmt.Sprintf("resource-%06d", i)
+		names[i] = benchName(i)
 	}
 	return names
 }
+
+func benchName(i int) string { return fmt.Sprintf("resource-%06d", i) }
 
 // benchServer serves n endpoints of 1 KB.
 func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {

@@ -146,8 +146,9 @@ type stream struct {
 // serve takes a client's requests until it goes, and ends its subscriptions.
 func serve[R request, S session](st *stream, f form[R, S]) error {
 	defer st.end()
+	var in incoming // once, as it is on the heap
 	for st.pace() {
-		var in incoming
+		in = incoming{}
 		if err := st.grpc.RecvMsg(&in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				return nil
