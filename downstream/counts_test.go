@@ -27,10 +27,6 @@ const (
 	// privateBytes is what is allocated for one client that is told of one changed
 	// resource, whatever its size: see allocs of toldIn.
 	privateBytes = 1 << 10
-	// bytesPerSubscription is what a name adds to a client that has its resource.
-	bytesPerSubscription = 130
-	// bytesPerClient is what a client has besides, with one type.
-	bytesPerClient = 4 << 10
 )
 
 func skipUnderRace(t *testing.T) {
