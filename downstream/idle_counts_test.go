@@ -71,11 +71,12 @@ func TestAQuietClientIsGRPCsGoroutinesAndTimersOnly(t *testing.T) {
 			if goroutines[0] < clients || timers[0] < clients {
 				t.Fatalf("gRPC has %d goroutines and %d timers for %d clients: they are not counted", goroutines[0], timers[0], clients)
 			}
-			if goroutines[1] != goroutines[0] {
+			// A few come and go with the process, but not one for each client.
+			const few = clients / 2
+			if goroutines[1] > goroutines[0]+few {
 				t.Errorf("%d clients have %d goroutines, want gRPC's %d", clients, goroutines[1], goroutines[0])
 			}
-			// Some that were stopped are still there.
-			if timers[1] >= timers[0]+clients {
+			if timers[1] > timers[0]+few {
 				t.Errorf("%d clients have %d timers, want gRPC's %d", clients, timers[1], timers[0])
 			}
 		})
