@@ -160,9 +160,9 @@ var toldIn = []struct {
 	{"sotw wildcard", sotwForm.name, clusterType, []string{"*"}, true, 17},
 }
 
-// One update of one resource costs each client a few small allocations. The resource is
+// TestCostOfAnUpdate: one of one resource costs each client a few small allocations. The resource is
 // copied once when it comes, and once more for all of those who are told the whole state.
-func TestAnUpdateCostsEachClientAFewSmallAllocations(t *testing.T) {
+func TestCostOfAnUpdate(t *testing.T) {
 	skipUnderRace(t)
 	const clients, resources, rounds, size = 200, 2, 5, 1 << 19
 	for _, test := range toldIn {
@@ -198,9 +198,9 @@ func TestAnUpdateCostsEachClientAFewSmallAllocations(t *testing.T) {
 	}
 }
 
-// What clients are told of one state is one buffer for all of them, also for those who
+// TestCostOfAState: what clients are told of one state is one buffer for all of them, also for those who
 // come later: the whole state is put together once.
-func TestOneBodyForEachState(t *testing.T) {
+func TestCostOfAState(t *testing.T) {
 	const clients, resources, size = 20, 3, 1000
 	for _, test := range toldIn {
 		t.Run(test.name, func(t *testing.T) {
@@ -260,8 +260,8 @@ func (f *feed) RecvMsg(m any) error {
 	return f.codec.Unmarshal(f.request, m)
 }
 
-// An ACK allocates nothing, also one that repeats 100 names and the Node.
-func TestAnACKAllocatesNothing(t *testing.T) {
+// TestCostOfAnACK: it allocates nothing, also one that repeats 100 names and the Node.
+func TestCostOfAnACK(t *testing.T) {
 	skipUnderRace(t)
 	const acks = 1000
 	names := benchNames(100)

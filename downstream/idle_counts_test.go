@@ -25,9 +25,9 @@ const (
 	bytesPerClient = 2600
 )
 
-// TestAQuietClientIsGRPCsGoroutinesAndTimersOnly compares the server with one that
+// TestCostOfAQuietClient: its goroutines and timers are gRPC's, as on a server that
 // holds the same streams and does nothing.
-func TestAQuietClientIsGRPCsGoroutinesAndTimersOnly(t *testing.T) {
+func TestCostOfAQuietClient(t *testing.T) {
 	const clients = 40
 	names := benchNames(10)
 	bare := func(g *grpc.Server) {
@@ -167,9 +167,9 @@ func liveTimers() (n int) {
 	return n
 }
 
-// TestBytesPerSubscription holds what is kept for a client that was told its resources
-// and has acknowledged them.
-func TestBytesPerSubscription(t *testing.T) {
+// TestCostOfASubscription: what is kept for a client that was told its resources and has
+// acknowledged them is a few bytes for each.
+func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)
 	const clients, few, many = 100, 100, 200
 	all := benchNames(many)
