@@ -164,7 +164,7 @@ var toldIn = []struct {
 // copied once when it comes, and once more for all of those who are told the whole state.
 func TestCostOfAnUpdate(t *testing.T) {
 	skipUnderRace(t)
-	const clients, resources, rounds, size = 200, 2, 5, 1 << 19
+	const clients, resources, rounds, size = 200, 2, 20, 1 << 19
 	for _, test := range toldIn {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
