@@ -61,6 +61,17 @@ func (k *checker) listeners(c *Config) {
 		path := fmt.Sprintf("listeners[%d]", i)
 		k.listenAddress(path+".address", l.Address, taken)
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
+		if l.Protocol == ListenerGRPC {
+			k.windows(path+".windows", l.Windows)
+			k.buffer(path+".buffers.read", l.Buffers.Read)
+			k.buffer(path+".buffers.write", l.Buffers.Write)
+		} else {
+			for _, key := range []string{".windows", ".buffers", ".limits.streams_per_connection"} {
+				if k.has(path + key) {
+					k.fail(path+key, "is for gRPC, and this is %s (want no such key, or protocol: grpc)", l.Protocol)
+				}
+			}
+		}
 		if t := l.TLS; t != nil {
 			k.present(path+".tls.cert_file", t.CertFile, "want the file of the server's certificate")
 			k.present(path+".tls.key_file", t.KeyFile, "want the file of the certificate's key")
@@ -135,6 +146,28 @@ func notInHost(r rune) bool {
 func (k *checker) keepalive(path string, v Keepalive, shortest time.Duration) {
 	if v.Time < shortest {
 		k.fail(path+".time", "%s is too short (want %s or more)", v.Time, shortest)
+	}
+}
+
+// windows refuses sizes that gRPC would silently raise.
+func (k *checker) windows(path string, w Windows) {
+	const least Bytes = 64 << 10
+	if w.Stream < least {
+		k.fail(path+".stream", "%s is too small (want %s or more)", w.Stream, least)
+	}
+	if w.Connection < least {
+		k.fail(path+".connection", "%s is too small (want %s or more)", w.Connection, least)
+	}
+}
+
+// buffer refuses sizes that are mistakes.
+func (k *checker) buffer(path string, size Bytes) {
+	const least, most Bytes = 1 << 10, 4 << 20
+	switch {
+	case size < least:
+		k.fail(path, "%s is too small (want %s to %s)", size, least, most)
+	case size > most:
+		k.fail(path, "%s is too large (want %s to %s)", size, least, most)
 	}
 }
 
@@ -227,6 +260,7 @@ func (k *checker) polling(path string, s Server) {
 				k.fail(path+key, "is for protocol rest, and this is %s (want no such key, or protocol: rest)", s.Protocol)
 			}
 		}
+		k.windows(path+".windows", s.Windows)
 		return
 	}
 	if s.Aggregated {
@@ -234,6 +268,9 @@ func (k *checker) polling(path string, s Server) {
 	}
 	if k.has(path + ".keepalive") {
 		k.fail(path+".keepalive", "is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)")
+	}
+	if k.has(path + ".windows") {
+		k.fail(path+".windows", "is for gRPC (want no such key with protocol rest)")
 	}
 	if shortest := 100 * time.Millisecond; s.PollInterval < shortest {
 		k.fail(path+".poll_interval", "%s is too short (want %s or more)", s.PollInterval, shortest)

@@ -63,6 +63,9 @@ type Listener struct {
 	// Keepalive finds clients that went away without a word, whose
 	// subscriptions would otherwise live on for as long as TCP lets them.
 	Keepalive Keepalive `mapstructure:"keepalive"`
+	// Windows and Buffers are of its gRPC connections: of ListenerGRPC only.
+	Windows Windows `mapstructure:"windows"`
+	Buffers Buffers `mapstructure:"buffers"`
 	// TLS is nil for plaintext.
 	TLS *ListenerTLS `mapstructure:"tls"`
 }
@@ -83,6 +86,9 @@ type Limits struct {
 	RequestBurst int `mapstructure:"request_burst"`
 	// Streams is how many streams may be open on the listener.
 	Streams int `mapstructure:"streams"`
+	// StreamsPerConnection is how many may be open on one gRPC connection: clients
+	// wait for others to end. 0 is no limit.
+	StreamsPerConnection int `mapstructure:"streams_per_connection"`
 }
 
 // Admin is the operator's listener.
@@ -188,6 +194,8 @@ type Server struct {
 	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`
 	// Keepalive finds a server that went away without a word.
 	Keepalive Keepalive `mapstructure:"keepalive"`
+	// Windows are not of ProtocolREST.
+	Windows Windows `mapstructure:"windows"`
 	// Backoff is how long to wait before connecting again.
 	Backoff Backoff `mapstructure:"backoff"`
 	// TLS is nil for plaintext.
@@ -204,6 +212,22 @@ type Keepalive struct {
 	// Timeout is how long to wait for the answer before the connection is
 	// given up.
 	Timeout time.Duration `mapstructure:"timeout"`
+}
+
+// Windows are HTTP/2's flow control: how much the other side may send that has not
+// been taken yet. They are static, so that gRPC has no pings to find better ones.
+type Windows struct {
+	Stream     Bytes `mapstructure:"stream"`
+	Connection Bytes `mapstructure:"connection"`
+}
+
+// Buffers are what gRPC reads and writes at once.
+type Buffers struct {
+	// Read is held by each connection with TLS, and otherwise while there is
+	// something to read.
+	Read Bytes `mapstructure:"read"`
+	// Write is held while there is something to write.
+	Write Bytes `mapstructure:"write"`
 }
 
 // Backoff is a wait that doubles from Base to Max and starts over once the

@@ -40,8 +40,10 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
 		{"listener max_response_bytes", l.MaxResponseBytes, Bytes(4080 << 10)},
 		{"listener redirects", l.Redirects, RedirectsFollow},
-		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000}},
+		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000, 0}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
+		{"listener windows", l.Windows, Windows{1 << 20, 1 << 20}},
+		{"listener buffers", l.Buffers, Buffers{4 << 10, 32 << 10}},
 		{"listener tls", l.TLS == nil, true},
 		{"admin", c.Admin, Admin{}},
 		{"node.id", c.Node.ID, hostname()},
@@ -52,6 +54,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server poll_interval", s.PollInterval, time.Duration(0)},
 		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
 		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
+		{"server windows", s.Windows, Windows{1 << 20, 4 << 20}},
 		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
 		{"server tls", s.TLS == nil, true},
 		{"failover", c.Authorities[0].Failover, Failover{PolicyMissing, 15 * time.Second, 30 * time.Second, 5 * time.Second, false, false}},
@@ -66,6 +69,10 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 func TestWhatIsWrittenIsKept(t *testing.T) {
 	c := mustParse(t, `
 listeners:
+  - address: "[::1]:0"
+    limits: {streams_per_connection: 1}
+    windows: {stream: 64KiB, connection: 128KiB}
+    buffers: {read: 1KiB, write: 1MiB}
   - address: "[::1]:0"
     protocol: rest
     v2: true
@@ -85,6 +92,7 @@ authorities:
         aggregated: false
         max_response_bytes: 1GiB
         keepalive: {time: 10s}
+        windows: {stream: 64KiB}
         backoff: {max: 1s}
         tls: {}
   - name: "*.example.com"
@@ -105,7 +113,11 @@ old_style_names:
 cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", Protocol: ListenerGRPC, LongPoll: 30 * time.Second, MaxRequestBytes: 4 << 20, MaxResponseBytes: 4080 << 10, Redirects: RedirectsFollow,
+		Limits: Limits{100_000, 4 << 10, 1000, 5000, 100_000, 1}, Keepalive: Keepalive{2 * time.Minute, 20 * time.Second},
+		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
+	}, {
+		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5, 0}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {
@@ -119,13 +131,13 @@ cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxResponseBytes: 1 << 30,
 			Aggregated: false,
-			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Backoff: Backoff{time.Second, time.Second},
+			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{},
 		}}, Failover: failover},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
-			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
+			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Windows: Windows{1 << 20, 4 << 20}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{"a", "b", "c", "d"},
 		}, {
 			Address: "cp:444", Protocol: ProtocolREST, MaxResponseBytes: 64 << 20,

@@ -37,6 +37,18 @@ const (
 	defaultServerKeepaliveTime = 5 * time.Minute
 	defaultKeepaliveTimeout    = 20 * time.Second
 
+	// More than clients ever send that is not taken at once. (Of a request that is
+	// longer gRPC lets the rest come when the relay takes its beginning.)
+	defaultListenerWindow = 1 << 20
+	// Most requests are ACKs, of a few hundred bytes; with TLS every connection
+	// holds this much.
+	defaultReadBuffer  = 4 << 10
+	defaultWriteBuffer = 32 << 10
+	// One connection has all streams to a server: with 100 ms for a round trip it is
+	// read at 40 MB a second.
+	defaultServerStreamWindow     = 1 << 20
+	defaultServerConnectionWindow = 4 << 20
+
 	defaultPollInterval = 5 * time.Second
 	// For servers that hold a request until there is something new.
 	defaultRequestTimeout = time.Minute
@@ -84,6 +96,12 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Limits.Streams, defaultStreams)
 		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
+		if l.Protocol == ListenerGRPC {
+			setDefault(&l.Windows.Stream, defaultListenerWindow)
+			setDefault(&l.Windows.Connection, defaultListenerWindow)
+			setDefault(&l.Buffers.Read, defaultReadBuffer)
+			setDefault(&l.Buffers.Write, defaultWriteBuffer)
+		}
 	}
 	setDefault(&c.Node.ID, hostname())
 	setDefault(&c.Node.Cluster, defaultCluster)
@@ -101,6 +119,10 @@ func (c *Config) setDefaults() {
 				setDefault(&s.RequestTimeout, defaultRequestTimeout)
 			} else if !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].aggregated", i, j)) {
 				s.Aggregated = true
+			}
+			if s.Protocol != ProtocolREST {
+				setDefault(&s.Windows.Stream, defaultServerStreamWindow)
+				setDefault(&s.Windows.Connection, defaultServerConnectionWindow)
 			}
 			if s.Protocol.delta() && !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].globs", i, j)) {
 				s.Globs = true

@@ -81,6 +81,18 @@ relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`}
 	{"too large a size", "listeners: [{address: ':1', max_request_bytes: 2GiB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "2GiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
 	{"a list for a size", "listeners: [{address: ':1', max_request_bytes: []}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: is a list (want a size such as 4MiB)`},
 	{"pings from a listener too often", "listeners: [{address: ':1', keepalive: {time: 1ms}}]\n" + authority, `relay.yaml:1: listeners[0].keepalive.time: 1ms is too short (want 1s or more)`},
+	{"windows that gRPC would raise", "listeners: [{address: ':1', windows: {stream: 1, connection: 63KiB}}]\nauthorities: [{name: a, servers: [{address: 'a:1', windows: {connection: 1KiB}}]}]\n", `
+relay.yaml:1: listeners[0].windows.stream: 1 is too small (want 64KiB or more)
+relay.yaml:1: listeners[0].windows.connection: 63KiB is too small (want 64KiB or more)
+relay.yaml:2: authorities[0].servers[0].windows.connection: 1KiB is too small (want 64KiB or more)`},
+	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
+relay.yaml:1: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
+relay.yaml:1: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
+	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, limits: {streams_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
+relay.yaml:1: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key with protocol rest)`},
 
 	// Listeners
 	{"no listeners", authority, `relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)`},
@@ -250,7 +262,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, limits, keepalive, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, limits, keepalive, windows, buffers, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -3,6 +3,7 @@ package downstream
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,6 +89,16 @@ type ListenerOptions struct {
 	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
 	// seconds if 0.
 	KeepaliveTime, KeepaliveTimeout time.Duration
+	// StreamWindow and ConnWindow are how much a client may send that has not been
+	// taken, in bytes. They are static, without gRPC's estimator and its pings, also
+	// if 0: then they are 1 MiB.
+	StreamWindow, ConnWindow int32
+	// ReadBuffer and WriteBuffer are what gRPC reads and writes at once, in bytes; its
+	// 32 KiB if 0.
+	ReadBuffer, WriteBuffer int
+	// ConnStreams bounds the streams that are open on one connection, if it is not 0:
+	// a client waits until there are less.
+	ConnStreams int
 	// LongPoll is how long a request that is answered once, over REST or by a
 	// Fetch method, waits for something that its client does not have.
 	LongPoll time.Duration
@@ -104,18 +115,28 @@ type ListenerOptions struct {
 // and those that suit many quiet clients.
 func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 	const (
-		window  = 1 << 20 // static: without the estimator, and its pings
+		window  = 1 << 20
 		minPing = 5 * time.Second
 	)
 	most := cmp.Or(o.MaxRequestBytes, maxRequestBytes)
-	return []grpc.ServerOption{
+	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(most)),
 		grpc.MaxRecvMsgSize(mostRead(most)),
-		grpc.InitialWindowSize(window),
-		grpc.InitialConnWindowSize(window),
+		grpc.InitialWindowSize(cmp.Or(o.StreamWindow, window)),
+		grpc.InitialConnWindowSize(cmp.Or(o.ConnWindow, window)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
+	if o.ReadBuffer > 0 {
+		options = append(options, grpc.ReadBufferSize(o.ReadBuffer))
+	}
+	if o.WriteBuffer > 0 {
+		options = append(options, grpc.WriteBufferSize(o.WriteBuffer))
+	}
+	if o.ConnStreams > 0 {
+		options = append(options, grpc.MaxConcurrentStreams(uint32(min(int64(o.ConnStreams), math.MaxUint32))))
+	}
+	return options
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {

@@ -24,6 +24,10 @@ type DialOptions struct {
 	// KeepaliveTimeout is how long the answer to that, or to anything else that
 	// was sent, may take. The default is 20 s.
 	KeepaliveTimeout time.Duration
+	// StreamWindow and ConnWindow are how much the server may send that has not been
+	// taken, in bytes: the defaults are 1 MiB and 4 MiB, enough for most responses to
+	// come without a wait. Both are static.
+	StreamWindow, ConnWindow int32
 	// MaxResponseBytes is the length of the longest response. The default is
 	// 256 MiB: a SotW response is the whole state, and cannot be split.
 	MaxResponseBytes int
@@ -37,10 +41,8 @@ const (
 	defaultKeepaliveTime    = 5 * time.Minute
 	defaultKeepaliveTimeout = 20 * time.Second
 	defaultMaxResponseBytes = 256 << 20
-	// The windows with which streams and connections begin, and which gRPC grows
-	// as needed: enough for most responses to come without a wait.
-	streamWindow = 1 << 20
-	connWindow   = 4 << 20
+	defaultStreamWindow     = 1 << 20
+	defaultConnWindow       = 4 << 20
 	// The longest time between attempts to connect, and for one. Streams back off
 	// too, so that a long one here would only add to theirs.
 	maxConnectDelay   = 5 * time.Second
@@ -63,8 +65,8 @@ func Dial(address string, o DialOptions) (*grpc.ClientConn, error) {
 			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(or(o.MaxResponseBytes, defaultMaxResponseBytes))),
-		grpc.WithInitialWindowSize(streamWindow),
-		grpc.WithInitialConnWindowSize(connWindow),
+		grpc.WithInitialWindowSize(or(o.StreamWindow, defaultStreamWindow)),
+		grpc.WithInitialConnWindowSize(or(o.ConnWindow, defaultConnWindow)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
 		// Where the relay connects to, and how, is for its configuration to say,
 		// not for DNS.

@@ -34,6 +34,11 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		MaxResponseBytes: int(l.MaxResponseBytes),
 		KeepaliveTime:    l.Keepalive.Time,
 		KeepaliveTimeout: l.Keepalive.Timeout,
+		StreamWindow:     int32(l.Windows.Stream), // Bytes are less than 2 GiB
+		ConnWindow:       int32(l.Windows.Connection),
+		ReadBuffer:       int(l.Buffers.Read),
+		WriteBuffer:      int(l.Buffers.Write),
+		ConnStreams:      l.Limits.StreamsPerConnection,
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,

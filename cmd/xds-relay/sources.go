@@ -132,6 +132,8 @@ func dial(s configs.Server) (connection, error) {
 	o := upstream.DialOptions{
 		KeepaliveTime:    s.Keepalive.Time,
 		KeepaliveTimeout: s.Keepalive.Timeout,
+		StreamWindow:     int32(s.Windows.Stream), // Bytes are less than 2 GiB
+		ConnWindow:       int32(s.Windows.Connection),
 		MaxResponseBytes: int(s.MaxResponseBytes),
 		UserAgent:        userAgent,
 	}
