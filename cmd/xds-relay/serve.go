@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/configs"
@@ -92,6 +93,7 @@ func (f *serveFlags) serve(ctx context.Context, log *slog.Logger, out io.Writer)
 	if f.admin != "" {
 		cfg.Admin.Address = f.admin
 	}
+	limitMemory(log, memlimit.FromCgroup)
 	r, err := newRelay(cfg, builtIn, log)
 	if err != nil {
 		return err
