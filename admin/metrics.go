@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/attribute"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
@@ -28,9 +30,18 @@ type Sample struct {
 	Labels []attribute.KeyValue
 }
 
-// NewMetrics makes an empty set of instruments.
+// heapLive is what the last collection left: what the relay holds, as against what the
+// process has.
+var heapLive = regexp.MustCompile(`^/gc/heap/live:bytes$`)
+
+// NewMetrics makes a set of instruments, in which are those of Go's runtime and of the
+// process: what it takes to size its container.
 func NewMetrics() (*Metrics, error) {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: heapLive})),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)

@@ -127,6 +127,8 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 		"xds_relay_downstream_responses_total 1\n",
 		"xds_relay_cache_sets 1\n",
 		"xds_relay_directory_errors{authority=\"demo.example.com\"} 0\n",
+		"\ngo_gc_heap_live_bytes ",
+		"\nprocess_cpu_seconds_total ",
 	} {
 		if !strings.Contains(body, line) {
 			t.Errorf("no %q in\n%s", line, body)
