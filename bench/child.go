@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -50,10 +51,13 @@ type answer struct {
 	Address string `json:"address,omitempty"`
 	// At is when an update began, Median and Last when half of the clients, and the
 	// last of them, had it: nanoseconds since 1970.
-	At, Median, Last int64    `json:",omitempty"`
-	Messages         int64    `json:"messages,omitempty"`
-	Bytes            int64    `json:"bytes,omitempty"`
-	Counts           *counted `json:"counts,omitempty"`
+	At, Median, Last int64 `json:",omitempty"`
+	// Slow is a latency above which one in a hundred is, and Median that in the middle,
+	// in nanoseconds, when it is latencies that were asked for.
+	Slow     int64    `json:"slow,omitempty"`
+	Messages int64    `json:"messages,omitempty"`
+	Bytes    int64    `json:"bytes,omitempty"`
+	Counts   *counted `json:"counts,omitempty"`
 }
 
 // counted is what an origin has seen.
@@ -98,7 +102,9 @@ type child struct {
 	enc     *json.Encoder
 	dec     *json.Decoder
 	address string
-	files   []string // to be removed
+	// operator is where a relay has its metrics.
+	operator string
+	files    []string // to be removed
 }
 
 // startRole starts a role of this program.
@@ -206,4 +212,22 @@ func (c *child) rss() (now, peak int64, err error) {
 		*to = kb << 10
 	}
 	return now, peak, nil
+}
+
+// metric reads one of a relay's metrics.
+func (c *child) metric(name string) (float64, error) {
+	response, err := http.Get("http://" + c.operator + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	value, ok := metricIn(string(page), name)
+	if !ok {
+		return 0, fmt.Errorf("%s: has no metric %s", c.name, name)
+	}
+	return value, nil
 }

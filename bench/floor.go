@@ -22,13 +22,16 @@ import (
 // clientHeader is the metadata with a client's number.
 const clientHeader = "bench-client"
 
-// serverOptions are the best known for many quiet clients.
+// quietOptions are the best known for many quiet clients, and the relay's defaults.
+// (gRPC shares write buffers by itself.)
+func quietOptions() []grpc.ServerOption {
+	const window, readBuffer = 1 << 20, 4 << 10
+	return []grpc.ServerOption{grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window), grpc.ReadBufferSize(readBuffer)}
+}
+
+// serverOptions are those of servers that send what is ready-made.
 func serverOptions() []grpc.ServerOption {
-	const window = 1 << 20
-	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newRawCodec()),
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-	}
+	return append(quietOptions(), grpc.ForceServerCodecV2(newRawCodec()))
 }
 
 type floor struct {
@@ -36,7 +39,7 @@ type floor struct {
 	// state is the first answer to everybody, if all have the same.
 	mu      sync.Mutex
 	version []int // of each resource
-	whole   *message
+	whole   []*message
 	streams map[int]*floorStream // by client
 	last    int                  // the largest number of a client
 	nonce   atomic.Uint64
@@ -52,12 +55,23 @@ type floorStream struct {
 	mu sync.Mutex // of sending
 }
 
-func (f *floor) message(indexes []int, v int) *message {
+// messages are several where a response may be cut, as the relay's are.
+func (f *floor) messages(indexes []int, v int) (all []*message) {
+	const most = 4<<20 - 64<<10
 	var b []byte
-	for _, i := range indexes {
-		b = append(b, f.spec.encodeResource(i, f.version[i], f.spec.Delta)...)
+	end := func() {
+		all = append(all, &message{body: mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))})
+		b = nil
 	}
-	return &message{body: mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))}
+	for _, i := range indexes {
+		r := f.spec.encodeResource(i, f.version[i], f.spec.Delta)
+		if f.spec.Delta && len(b) > 0 && len(b)+len(r) > most {
+			end()
+		}
+		b = append(b, r...)
+	}
+	end()
+	return all
 }
 
 func (f *floor) send(st *floorStream, m *message) error {
@@ -83,14 +97,11 @@ func (f *floor) handle(_ any, g grpc.ServerStream) error {
 	f.mu.Lock()
 	f.streams[client] = st
 	f.last = max(f.last, client)
-	m := f.whole
-	if f.spec.Distinct {
-		m = nil
-	}
-	if m == nil {
-		m = f.message(f.spec.indexes(client), 1)
+	first := f.whole
+	if first == nil {
+		first = f.messages(f.spec.indexes(client), 1)
 		if !f.spec.Distinct {
-			f.whole = m
+			f.whole = first
 		}
 	}
 	f.mu.Unlock()
@@ -99,8 +110,10 @@ func (f *floor) handle(_ any, g grpc.ServerStream) error {
 		defer f.mu.Unlock()
 		delete(f.streams, client)
 	}()
-	if err := f.send(st, m); err != nil {
-		return err
+	for _, m := range first {
+		if err := f.send(st, m); err != nil {
+			return err
+		}
 	}
 	for {
 		if err := g.RecvMsg(&in); err != nil {
@@ -138,9 +151,9 @@ func (f *floor) update(index, v int) (answer, error) {
 	if f.spec.Full && !f.spec.Delta {
 		indexes = f.spec.indexes(0)
 	}
-	m := f.message(indexes, v)
-	if len(indexes) == len(f.version) {
-		f.whole = m
+	messages := f.messages(indexes, v)
+	if len(indexes) == len(f.version) && !f.spec.Distinct {
+		f.whole = messages
 	}
 	f.mu.Unlock()
 	workers := max(1, min(len(to), maxWorkers))
@@ -148,7 +161,9 @@ func (f *floor) update(index, v int) (answer, error) {
 	for w := range workers {
 		wg.Go(func() {
 			for k := w; k < len(to); k += workers {
-				_ = f.send(to[k], m) // its stream has ended
+				for _, m := range messages {
+					_ = f.send(to[k], m) // its stream has ended
+				}
 			}
 		})
 	}

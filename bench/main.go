@@ -67,27 +67,38 @@ func measure(quick bool, only string, rounds int, out, relay string) error {
 			return fmt.Errorf("cannot build the relay: %w", err)
 		}
 	}
-	todo := slices.DeleteFunc(scenarios(), func(sc scenario) bool {
-		return only != "" && !slices.ContainsFunc(strings.Split(only, ","), func(id string) bool { return strings.HasPrefix(sc.id, id) })
-	})
+	todo := slices.DeleteFunc(scenarios(), func(sc scenario) bool { return only != "" && !sc.among(strings.Split(only, ",")) })
 	b := &bench{relay: relay, quick: quick}
 	began := time.Now()
 	var results []result
 	for i, sc := range todo {
-		r := result{ID: sc.id, Title: sc.title}
+		start := time.Now()
+		of := make([]result, len(sc.tables))
+		for k, t := range sc.tables {
+			of[k] = result{ID: t.id, Title: t.title}
+		}
 		for round := range rounds {
+			if sc.once && round > 0 {
+				break
+			}
 			for _, system := range sc.systems {
-				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), sc.id, round+1, rounds, system)
+				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), of[0].ID, round+1, rounds, system)
 				metrics, err := sc.run(b, system)
 				if err != nil {
-					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", sc.id, system, err)
-					r.Failed = append(r.Failed, fmt.Sprintf("%s: %v", system, err))
+					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", of[0].ID, system, err)
+					of[0].Failed = append(of[0].Failed, fmt.Sprintf("%s: %v", system, err))
 					continue
 				}
-				r.add(system, round, metrics)
+				for k := range of {
+					of[k].add(system, round, metrics[k])
+				}
+			}
+			if sc.compare != nil {
+				sc.compare(&of[0], round)
 			}
 		}
-		results = append(results, r)
+		of[0].Seconds = time.Since(start).Round(time.Second).Seconds()
+		results = append(results, of...)
 		if err := write(out, quick, results); err != nil { // what there is, should the rest fail
 			return err
 		}

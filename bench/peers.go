@@ -68,8 +68,7 @@ func runSnapshot(spec *Spec) error {
 }
 
 func runPeer(c cache.Cache, set func(index, v int) error) error {
-	const window = 1 << 20
-	s := grpc.NewServer(grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
+	s := grpc.NewServer(quietOptions()...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(context.Background(), c, nil))
 	address, err := serve(s)
 	if err != nil {

@@ -16,10 +16,13 @@ import (
 
 // result is what came of one scenario.
 type result struct {
-	ID     string   `json:"id"`
-	Title  string   `json:"title"`
-	Lines  []line   `json:"lines"`
-	Failed []string `json:"failed,omitempty"`
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Seconds is how long it took, on that of several that were measured together
+	// which is the first.
+	Seconds float64  `json:"seconds,omitempty"`
+	Lines   []line   `json:"lines"`
+	Failed  []string `json:"failed,omitempty"`
 }
 
 // line is one metric of one system, with a value for each round.
@@ -39,6 +42,16 @@ func (r *result) add(system string, round int, metrics []metric) {
 		}
 		r.Lines[at].Values[round] = m.value
 	}
+}
+
+// value is that of a metric in a round, and whether there is one.
+func (r *result) value(system, metric string, round int) (v float64, ok bool) {
+	for _, l := range r.Lines {
+		if l.System == system && l.Metric == metric {
+			v, ok = l.Values[round]
+		}
+	}
+	return v, ok
 }
 
 // middle is the median.
@@ -103,6 +116,7 @@ func write(dir string, quick bool, results []result) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
+	results = slices.SortedStableFunc(slices.Values(results), func(a, b result) int { return strings.Compare(a.ID, b.ID) })
 	var md bytes.Buffer
 	fmt.Fprintf(&md, "%s\n", machine(quick))
 	for i := range results {
@@ -171,15 +185,14 @@ func machine(quick bool) string {
 		}
 	}
 	kernel, _ := exec.Command("uname", "-sr").Output()
-	grpc := ""
+	versions := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
-			if d.Path == "google.golang.org/grpc" {
-				grpc = d.Version
-			}
+			versions[d.Path] = d.Version
 		}
 	}
-	s := fmt.Sprintf("%d cores of %s, %s, %s, grpc-go %s, %s.", runtime.NumCPU(), cpu, strings.TrimSpace(string(kernel)), runtime.Version(), grpc, time.Now().UTC().Format(time.DateOnly))
+	s := fmt.Sprintf("%d cores of %s, %s, %s, grpc-go %s, go-control-plane %s, %s.", runtime.NumCPU(), cpu, strings.TrimSpace(string(kernel)), runtime.Version(),
+		versions["google.golang.org/grpc"], versions["github.com/envoyproxy/go-control-plane"], time.Now().UTC().Format(time.DateOnly))
 	if quick {
 		s += " A quick run: small numbers, one round."
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
-// The scenarios, and how each is measured.
+// The scenarios, and what is measured in each.
 
 // metric is one figure of one run.
 type metric struct {
@@ -13,11 +15,33 @@ type metric struct {
 	value      float64
 }
 
+// table is a part of the results.
+type table struct{ id, title string }
+
 // scenario is what is done to each system, once in each round.
 type scenario struct {
-	id, title string
-	systems   []string
-	run       func(b *bench, system string) ([]metric, error)
+	// tables are what comes of it, with the metrics of each.
+	tables  []table
+	systems []string
+	run     func(b *bench, system string) ([][]metric, error)
+	// compare adds what is to be known of the systems of a round together.
+	compare func(of *result, round int)
+	once    bool // it counts, and so one round is enough
+}
+
+// among says whether one of the tables is meant by the beginning of its id.
+func (sc *scenario) among(ids []string) bool {
+	return slices.ContainsFunc(sc.tables, func(t table) bool {
+		return slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(t.id, id) })
+	})
+}
+
+// of is a scenario with one table.
+func of(id, title string, systems []string, run func(*bench, string) ([]metric, error)) scenario {
+	return scenario{tables: []table{{id, title}}, systems: systems, run: func(b *bench, system string) ([][]metric, error) {
+		metrics, err := run(b, system)
+		return [][]metric{metrics}, err
+	}}
 }
 
 // bench is a run of the whole.
@@ -34,125 +58,11 @@ func (b *bench) scale(n, quick int) int {
 	return n
 }
 
-const patience = 2 * time.Minute
-
-// session is a system with a swarm of clients.
-type session struct {
-	*system
-	swarm   *child
-	spec    *Spec
-	clients int
-	version int
-
-	empty, rest, peak int64         // resident bytes: without clients, with them at rest, at most
-	coldCPU           time.Duration // of connecting and the first state
-	coldLast          time.Duration // until the last client had it
-}
-
-// begin starts a system and connects clients, which have their first state when it
-// returns.
-func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*session, error) {
-	sys, err := start(name, spec, b.relay)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{system: sys, spec: spec, clients: clients, version: 1}
-	if s.swarm, err = startRole("swarm", "swarm", spec); err != nil {
-		sys.stop()
-		return nil, err
-	}
-	if err := s.connect(clients, perConn, deaf); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, nil
-}
-
-func (s *session) stop() {
-	s.swarm.stop()
-	s.system.stop()
-}
-
-func (s *session) connect(clients, perConn, deaf int) error {
-	var err error
-	if s.empty, _, err = s.server.rss(); err != nil {
-		return err
-	}
-	before, err := s.server.cpu()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if _, err := s.swarm.do(command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, PerConn: perConn, Deaf: deaf, Spec: s.spec}); err != nil {
-		return err
-	}
-	a, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience})
-	if err != nil {
-		return err
-	}
-	s.coldLast = time.Unix(0, a.Last).Sub(began)
-	after, err := s.settled()
-	if err != nil {
-		return err
-	}
-	if s.spec.Glob {
-		s.coldLast = time.Since(began) // the first state is in several responses
-	}
-	s.coldCPU = after - before
-	s.rest, s.peak, err = s.server.rss()
-	return err
-}
-
-// settled waits until the server does nothing any more, and returns its CPU time.
-func (s *session) settled() (time.Duration, error) {
-	last, err := s.server.cpu()
-	for still := 0; err == nil && still < 3; {
-		pause(100 * time.Millisecond)
-		var now time.Duration
-		if now, err = s.server.cpu(); now-last <= 10*time.Millisecond {
-			still++
-		} else {
-			still = 0
-		}
-		last = now
-	}
-	return last, err
-}
-
-// updates changes one resource n times, each after all clients had the last, and
-// returns the CPU time for it and how long the median and the last client waited.
-func (s *session) updates(n int) (cpu time.Duration, median, last []time.Duration, err error) {
-	before, err := s.settled()
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	for k := range n {
-		s.version++
-		if _, err := s.swarm.do(command{Do: "watch", Group: "all", Version: s.version}); err != nil {
-			return 0, nil, nil, err
-		}
-		u, err := s.source.do(command{Do: "update", Index: k % s.spec.PerClient, Version: s.version})
-		if err != nil {
-			return 0, nil, nil, err
-		}
-		a, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience})
-		if err != nil {
-			return 0, nil, nil, err
-		}
-		median = append(median, time.Duration(a.Median-u.At))
-		last = append(last, time.Duration(a.Last-u.At))
-	}
-	after, err := s.settled()
-	return after - before, median, last, err
-}
-
 func micros(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / 1e3 / float64(n) }
 
 func millis(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
 const kib = 1 << 10
-
-func (s *session) perClient() float64 { return float64(s.rest-s.empty) / kib / float64(s.clients) }
 
 var everybody = []string{systemFloor, systemRelay, systemLinear, systemSnapshot}
 
@@ -165,45 +75,55 @@ func scenarios() []scenario {
 		id               string
 		clients, perConn int
 	}{{"a1", 1000, 1}, {"a2", 5000, 1}, {"a3", 10_000, 1}, {"a4", 10_000, 100}} {
-		all = append(all, scenario{
-			id: idle.id, systems: ours,
-			title: fmt.Sprintf("idle: %d clients on %d connections, 100 names each", idle.clients, idle.clients/idle.perConn),
-			run: func(b *bench, system string) ([]metric, error) {
-				spec := &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100}
-				clients := b.scale(idle.clients, idle.clients/10)
-				s, err := b.begin(system, spec, clients, idle.perConn, 0)
-				if err != nil {
-					return nil, err
-				}
-				defer s.stop()
-				return []metric{{"memory per client", "KiB", s.perClient()}}, nil
-			},
-		})
+		title := fmt.Sprintf("idle: %d clients on %d connections, 100 names each", idle.clients, idle.clients/idle.perConn)
+		all = append(all, of(idle.id, title, ours, func(b *bench, system string) ([]metric, error) {
+			return b.idle(system, b.scale(idle.clients, idle.clients/10), idle.perConn)
+		}))
 	}
 	for _, delta := range []bool{true, false} {
-		id, form := "b1", "delta"
+		n, form := "1", "delta"
 		if !delta {
-			id, form = "b2", "SotW"
+			n, form = "2", "SotW"
 		}
 		all = append(all, scenario{
-			id: id, systems: everybody,
-			title: "one of 100 shared resources of 1 KB changes, 5,000 clients, " + form + " (and their cold start)",
-			run:   func(b *bench, system string) ([]metric, error) { return b.shared(system, delta) },
+			tables: []table{
+				{"b" + n, "one of 100 shared resources of 1 KB changes, 5,000 clients, " + form},
+				{"d" + n, "cold start of 5,000 clients with 100 resources of 1 KB each, " + form},
+			},
+			systems: everybody,
+			run:     func(b *bench, system string) ([][]metric, error) { return b.shared(system, delta) },
 		})
 	}
+	hop := of("i", "latency of an update from origin to client", []string{systemDirect, systemHop, systemRelay}, (*bench).hop)
+	hop.compare = addedLatency
+	upstream := of("j", "the origin's side of the relay", []string{systemRelay}, (*bench).upstream)
+	upstream.once = true
+	perMember := of("g2", "what the relay holds of a glob of 100,000 members, for each", []string{systemRelay}, (*bench).perMember)
+	perMember.once = true
 	return append(all,
-		scenario{id: "c", systems: everybody, title: "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", run: (*bench).fullState},
-		scenario{id: "e", systems: []string{systemFloor, systemRelay, systemLinear}, title: "5,000 clients with 10 names each out of 10,000, updates to single ones", run: (*bench).distinct},
-		scenario{id: "f", systems: ours, title: "200 updates/s for 20 s, with one client that never reads", run: (*bench).storm},
-		scenario{id: "g", systems: ours, title: "a glob of 100,000 members: clients join, one member changes", run: (*bench).glob},
-		scenario{id: "h1", systems: ours, title: "growth: one update as clients unrelated to it grow", run: (*bench).growClients},
-		scenario{id: "h2", systems: ours, title: "growth: one update as the collection grows", run: (*bench).growMembers},
-		scenario{id: "i", systems: []string{systemDirect, systemHop, systemRelay}, title: "latency of an update from origin to client", run: (*bench).hop},
-		scenario{id: "j", systems: []string{systemRelay}, title: "the origin's side of the relay", run: (*bench).upstream},
+		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
+		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),
+		of("f", "200 updates/s for 20 s, with one client that never reads", ours, (*bench).storm),
+		of("g1", "a glob of 100,000 members: 1,000 clients join, one member changes", ours, (*bench).glob),
+		perMember,
+		of("h1", "growth: one update as clients unrelated to it grow", ours, (*bench).growClients),
+		of("h2", "growth: one update as the collection grows", ours, (*bench).growMembers),
+		hop, upstream,
 	)
 }
 
-func (b *bench) shared(system string, delta bool) ([]metric, error) {
+func (b *bench) idle(system string, clients, perConn int) ([]metric, error) {
+	spec := &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100}
+	s, err := b.begin(system, spec, clients, perConn, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	return []metric{{"memory per client", "KiB", s.perClient(s.rest)}}, nil
+}
+
+// shared is b and d: the clients of an update have to come first.
+func (b *bench) shared(system string, delta bool) ([][]metric, error) {
 	spec := &Spec{Delta: delta, Resources: 100, Size: 1 << 10, PerClient: 100}
 	clients := b.scale(5000, 500)
 	s, err := b.begin(system, spec, clients, 1, 0)
@@ -211,19 +131,24 @@ func (b *bench) shared(system string, delta bool) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	n := b.scale(20, 10)
+	n := b.scale(20, 20)
 	cpu, median, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
 	}
-	return []metric{
-		{"CPU per message", "µs", micros(cpu, n*clients)},
-		{"median client", "ms", millis(middle(median))},
-		{"last client", "ms", millis(middle(last))},
-		{"memory per client", "KiB", s.perClient()},
-		{"cold start: CPU per client", "µs", micros(s.coldCPU, clients)},
-		{"cold start: last client", "ms", millis(s.coldLast)},
-		{"cold start: peak of memory / at rest", "", float64(s.peak) / float64(s.rest)},
+	return [][]metric{
+		{
+			{"CPU per message", "µs", micros(cpu, n*clients)},
+			{"median client", "ms", millis(middle(median))},
+			{"last client", "ms", millis(middle(last))},
+			{"memory per client", "KiB", s.perClient(s.rest)},
+		},
+		{
+			{"CPU per client", "µs", micros(s.coldCPU, clients)},
+			{"last client", "ms", millis(s.coldLast)},
+			{"most memory per client", "KiB", s.perClient(s.peak)},
+			{"most memory, of that at rest", "", float64(s.peak) / float64(s.rest)},
+		},
 	}, nil
 }
 
@@ -235,38 +160,18 @@ func (b *bench) fullState(system string) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	const n = 5
+	n := b.scale(5, 10)
 	cpu, _, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
 	}
+	_, peak, err := s.server.rss()
 	return []metric{
 		{"CPU per message", "µs", micros(cpu, n*clients)},
 		{"last client", "ms", millis(middle(last))},
-		{"memory per client", "KiB", s.perClient()},
-	}, nil
-}
-
-// stormed runs a storm, and returns the CPU time and how many messages came of it.
-func (s *session) stormed(rate int, of time.Duration, count int) (cpu time.Duration, messages int, err error) {
-	before, err := s.settled()
-	if err != nil {
-		return 0, 0, err
-	}
-	had, err := s.swarm.do(command{Do: "count"})
-	if err != nil {
-		return 0, 0, err
-	}
-	if _, err := s.source.do(command{Do: "storm", Rate: rate, For: of, Count: count, Version: s.version + 1}); err != nil {
-		return 0, 0, err
-	}
-	s.version += int(of.Seconds() * float64(rate))
-	after, err := s.settled()
-	if err != nil {
-		return 0, 0, err
-	}
-	have, err := s.swarm.do(command{Do: "count"})
-	return after - before, int(have.Messages - had.Messages), err
+		{"memory per client", "KiB", s.perClient(s.rest)},
+		{"most memory per client", "KiB", s.perClient(peak)},
+	}, err
 }
 
 func (b *bench) distinct(system string) ([]metric, error) {
@@ -277,76 +182,13 @@ func (b *bench) distinct(system string) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	cpu, messages, err := s.stormed(500, time.Duration(b.scale(10, 3))*time.Second, spec.Resources)
+	cpu, messages, err := s.stormed(500, time.Duration(b.scale(8, 3))*time.Second, spec.Resources)
 	if err != nil {
 		return nil, err
 	}
 	return []metric{
 		{"CPU per message", "µs", micros(cpu, messages)},
-		{"memory per client", "KiB", s.perClient()},
-	}, nil
-}
-
-func (b *bench) storm(system string) ([]metric, error) {
-	const size = 4 << 10
-	spec := &Spec{Delta: true, Resources: 100, Size: size, PerClient: 100}
-	clients := b.scale(200, 50)
-	var per [2]float64
-	var growth float64
-	for deaf := range 2 {
-		if deaf == 1 && system == systemFloor {
-			break // it would wait for that client
-		}
-		s, err := b.begin(system, spec, clients, 1, deaf)
-		if err != nil {
-			return nil, err
-		}
-		seconds := time.Duration(b.scale(10, 2)) * time.Second
-		_, first, err := s.stormed(200, seconds, spec.Resources)
-		if err == nil && deaf == 1 {
-			var early, late int64
-			if early, _, err = s.server.rss(); err == nil {
-				if _, _, err = s.stormed(200, seconds, spec.Resources); err == nil {
-					late, _, err = s.server.rss()
-				}
-			}
-			growth = float64(late) / float64(early)
-		}
-		per[deaf] = float64(first) / float64(clients-deaf)
-		s.stop()
-		if err != nil {
-			return nil, err
-		}
-	}
-	if system == systemFloor {
-		return []metric{{"messages per client", "", per[0]}}, nil
-	}
-	return []metric{
-		{"messages per client", "", per[0]},
-		{"messages per client beside a stalled one, of those without", "", per[1] / per[0]},
-		{"memory after the second storm, of that after the first", "", growth},
-	}, nil
-}
-
-func (b *bench) glob(system string) ([]metric, error) {
-	spec := &Spec{Delta: true, Glob: true, Resources: b.scale(100_000, 10_000), Size: 100, PerClient: 1}
-	clients := b.scale(1000, 20)
-	s, err := b.begin(system, spec, clients, 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	const n = 20
-	cpu, _, last, err := s.updates(n)
-	if err != nil {
-		return nil, err
-	}
-	return []metric{
-		{"join: CPU per client", "ms", micros(s.coldCPU, clients) / 1e3},
-		{"join: last client", "ms", millis(s.coldLast)},
-		{"CPU per message", "µs", micros(cpu, n*clients)},
-		{"last client", "ms", millis(middle(last))},
-		{"memory per client", "KiB", s.perClient()},
+		{"memory per client", "KiB", s.perClient(s.rest)},
 	}, nil
 }
 
@@ -391,43 +233,6 @@ func (b *bench) steps(sizes ...int) []int {
 		return sizes[:len(sizes)-1]
 	}
 	return sizes
-}
-
-func (b *bench) hop(name string) ([]metric, error) {
-	spec := &Spec{Delta: true, Resources: 1, Size: 1 << 10, PerClient: 1}
-	origin, err := startRole("origin", "origin", spec)
-	if err != nil {
-		return nil, err
-	}
-	sys := &system{name: name, server: origin, source: origin}
-	defer func() { sys.stop() }()
-	server := origin
-	switch name {
-	case systemHop:
-		behind := *spec
-		behind.Upstream = origin.address
-		server, err = startRole(name, "hop", &behind)
-	case systemRelay:
-		server, err = startRelay(b.relay, origin.address)
-	}
-	if err != nil {
-		return nil, err
-	}
-	sys.server = server
-	swarm, err := startRole("swarm", "swarm", spec)
-	if err != nil {
-		return nil, err
-	}
-	defer swarm.stop()
-	s := &session{system: sys, swarm: swarm, spec: spec, clients: 1, version: 1}
-	if err := s.connect(1, 1, 0); err != nil {
-		return nil, err
-	}
-	_, _, last, err := s.updates(b.scale(500, 100))
-	if err != nil {
-		return nil, err
-	}
-	return []metric{{"latency", "µs", micros(middle(last), 1)}}, nil
 }
 
 func (b *bench) upstream(string) (out []metric, err error) {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -32,6 +35,8 @@ type Spec struct {
 	// if Distinct, otherwise all ask for the same.
 	PerClient int  `json:"per_client"`
 	Distinct  bool `json:"distinct"`
+	// Stamped has resources say when they were sent.
+	Stamped bool `json:"stamped,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.
 	Upstream string `json:"upstream,omitempty"`
 }
@@ -87,13 +92,37 @@ func (s *Spec) indexes(client int) []int {
 // decode to know it.
 func marker(version int) string { return fmt.Sprintf("@@%08d@@", version) }
 
+// stamp is in the content of a resource that says when it was sent.
+func stamp(t time.Time) string { return fmt.Sprintf("%s%019d", stampMark, t.UnixNano()) }
+
+const stampMark = "@at@"
+
+// stamps calls f for each stamp in a message.
+func stamps(message []byte, f func(time.Time)) {
+	const digits = 19
+	for {
+		at := bytes.Index(message, []byte(stampMark))
+		if at < 0 || len(message) < at+len(stampMark)+digits {
+			return
+		}
+		message = message[at+len(stampMark):]
+		if ns, err := strconv.ParseInt(string(message[:digits]), 10, 64); err == nil {
+			f(time.Unix(0, ns))
+		}
+	}
+}
+
 func version(v int) string { return fmt.Sprintf("v%d", v) }
 
 // resource is the i-th resource at a version.
 func (s *Spec) resource(i, v int) proto.Message {
 	name := s.name(i)
 	const around = 48 // of names and headers
-	padding := marker(v) + strings.Repeat("x", max(0, s.Size-around-len(name)))
+	padding := marker(v)
+	if s.Stamped {
+		padding += stamp(time.Now())
+	}
+	padding += strings.Repeat("x", max(0, s.Size-around-len(name)))
 	if s.Full {
 		return &clusterv3.Cluster{Name: name, AltStatName: padding}
 	}

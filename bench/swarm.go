@@ -28,6 +28,7 @@ type swarm struct {
 	groups map[string]*group
 
 	messages, bytes atomic.Int64
+	latencies       latencies
 	failed          atomic.Pointer[string]
 }
 
@@ -186,6 +187,9 @@ func (c *swarmClient) read() error {
 		}
 		c.swarm.messages.Add(1)
 		c.swarm.bytes.Add(int64(len(in.data)))
+		if c.spec.Stamped {
+			c.swarm.latencies.note(in.data)
+		}
 		if w := c.group.watch.Load(); w != nil && (!w.once || c.saw != w) && bytes.Contains(in.data, w.marker) {
 			c.saw = w
 			w.saw()
@@ -201,6 +205,33 @@ func (c *swarmClient) read() error {
 			in.data = nil
 		}
 	}
+}
+
+// latencies are of all resources that came, by their stamps.
+type latencies struct {
+	mu  sync.Mutex
+	all []int64
+}
+
+func (l *latencies) note(message []byte) {
+	now := time.Now()
+	stamps(message, func(sent time.Time) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all = append(l.all, now.Sub(sent).Nanoseconds())
+	})
+}
+
+// take returns what was noted since the last time.
+func (l *latencies) take() (a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.all)
+	if n := len(l.all); n > 0 {
+		a.Median, a.Slow = l.all[n/2], l.all[n*99/100]
+	}
+	l.all = nil
+	return a
 }
 
 // keptBuffer is how large a buffer a client that waits may keep, in bytes.
@@ -281,6 +312,8 @@ func runSwarm() error {
 			return answer{}, nil
 		case "await":
 			return s.await(c)
+		case "latency":
+			return s.latencies.take(), s.err()
 		case "leave":
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -34,8 +34,9 @@ func (s *system) stop() {
 	s.server.stop()
 }
 
-// start starts a system. relay is the relay's binary.
-func start(name string, spec *Spec, relay string) (*system, error) {
+// start starts a system. relay is the relay's binary, env what it is to have in its
+// environment.
+func start(name string, spec *Spec, relay string, env ...string) (*system, error) {
 	roles := map[string]string{systemFloor: "floor", systemLinear: "linear", systemSnapshot: "snapshot"}
 	if role, ok := roles[name]; ok {
 		c, err := startRole(name, role, spec)
@@ -48,7 +49,7 @@ func start(name string, spec *Spec, relay string) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := startRelay(relay, origin.address)
+	c, err := startRelay(relay, origin.address, env...)
 	if err != nil {
 		origin.stop()
 		return nil, err
@@ -58,6 +59,7 @@ func start(name string, spec *Spec, relay string) (*system, error) {
 
 const relayConfig = `
 listeners: [{address: "%s"}]
+admin: {address: "%s"}
 node: {id: bench}
 authorities:
   - {name: bench, servers: [{address: "%s"}]}
@@ -65,8 +67,12 @@ old_style_names: [{authority: bench}]
 `
 
 // startRelay starts the relay in front of an origin.
-func startRelay(binary, origin string) (*child, error) {
+func startRelay(binary, origin string, env ...string) (*child, error) {
 	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	operator, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +81,11 @@ func startRelay(binary, origin string) (*child, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, origin), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, operator, origin), 0o600); err != nil {
 		return nil, err
 	}
-	c := &child{name: systemRelay, address: address, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
+	c := &child{name: systemRelay, address: address, operator: operator, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
+	c.cmd.Env = append(os.Environ(), env...)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err

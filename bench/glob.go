@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// g: a glob with many members. Clients come to it, and one member changes; and what the
+// relay holds for each member.
+
+func (b *bench) glob(system string) ([]metric, error) {
+	members, clients := b.scale(100_000, 10_000), b.scale(1000, 200)
+	const few, n = 1000, 50
+	var out []metric
+	var cost [2]float64
+	for i, members := range []int{members, few} {
+		spec := globSpec(members)
+		s, err := b.begin(system, spec, clients, 1, 0)
+		if err != nil {
+			return nil, err
+		}
+		cpu, _, last, err := s.updates(n)
+		s.stop()
+		if err != nil {
+			return nil, err
+		}
+		cost[i] = micros(cpu, n*clients)
+		if i == 0 {
+			out = []metric{
+				{"join: CPU per client", "ms", micros(s.coldCPU, clients) / 1e3},
+				{"join: last client", "ms", millis(s.coldLast)},
+				{"join: memory per client", "KiB", s.perClient(s.rest)},
+				{"one changes: CPU per message", "µs", cost[0]},
+				{"one changes: last client", "ms", millis(middle(last))},
+			}
+		}
+	}
+	return append(out, metric{fmt.Sprintf("one changes: CPU per message, of that with %d members", few), "", cost[0] / cost[1]}), nil
+}
+
+func globSpec(members int) *Spec {
+	return &Spec{Delta: true, Glob: true, Resources: members, Size: 100, PerClient: 1}
+}
+
+// perMember is what is live in the relay for each member, with one client: the difference
+// between many and few members.
+func (b *bench) perMember(string) ([]metric, error) {
+	var members, live, bytes [2]float64
+	for i, n := range []int{b.scale(10_000, 2000), b.scale(100_000, 20_000)} {
+		spec := globSpec(n)
+		var err error
+		if live[i], err = b.live(spec); err != nil {
+			return nil, err
+		}
+		members[i] = float64(n)
+		for k := range n {
+			bytes[i] += float64(len(spec.encodeResource(k, 1, true)))
+		}
+	}
+	of := func(what [2]float64) float64 { return (what[1] - what[0]) / (members[1] - members[0]) }
+	return []metric{
+		{"live memory per member", "B", of(live)},
+		{"its bytes", "B", of(bytes)},
+		{"besides its bytes", "B", of(live) - of(bytes)},
+	}, nil
+}
+
+// live is what a relay with one client holds, in bytes, as its last collection of
+// garbage found it: there is one whenever it has grown by a fiftieth.
+func (b *bench) live(spec *Spec) (float64, error) {
+	sys, err := start(systemRelay, spec, b.relay, "GOGC=2")
+	if err != nil {
+		return 0, err
+	}
+	defer sys.stop()
+	s, err := b.join(sys, spec, 1, 1, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer s.swarm.stop()
+	return sys.server.metric("go_gc_heap_live_bytes")
+}
+
+// metricIn is the value of a metric in Prometheus' form, and whether it is there.
+func metricIn(page, name string) (value float64, ok bool) {
+	for line := range strings.Lines(page) {
+		if rest, found := strings.CutPrefix(line, name+" "); found {
+			_, err := fmt.Sscan(rest, &value)
+			return value, err == nil
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// A system with clients, and what is done with the two.
+
+const patience = 2 * time.Minute
+
+// session is a system with a swarm of clients.
+type session struct {
+	*system
+	swarm   *child
+	spec    *Spec
+	clients int
+	version int
+
+	empty, rest, peak int64         // resident bytes: without clients, with them at rest, at most
+	coldCPU           time.Duration // of connecting and the first state
+	coldLast          time.Duration // until the last client had it
+}
+
+// begin starts a system and connects clients, which have their first state when it
+// returns.
+func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*session, error) {
+	sys, err := start(name, spec, b.relay)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.join(sys, spec, clients, perConn, deaf)
+	if err != nil {
+		sys.stop()
+	}
+	return s, err
+}
+
+// join connects clients to a system that runs.
+func (b *bench) join(sys *system, spec *Spec, clients, perConn, deaf int) (*session, error) {
+	swarm, err := startRole("swarm", "swarm", spec)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{system: sys, swarm: swarm, spec: spec, clients: clients, version: 1}
+	if err := s.connect(clients, perConn, deaf); err != nil {
+		swarm.stop()
+		return nil, fmt.Errorf("%s: %w", sys.name, err)
+	}
+	return s, nil
+}
+
+func (s *session) stop() {
+	s.swarm.stop()
+	s.system.stop()
+}
+
+func (s *session) connect(clients, perConn, deaf int) error {
+	var err error
+	if s.empty, _, err = s.server.rss(); err != nil {
+		return err
+	}
+	before, err := s.server.cpu()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := s.swarm.do(command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, PerConn: perConn, Deaf: deaf, Spec: s.spec}); err != nil {
+		return err
+	}
+	a, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience})
+	if err != nil {
+		return err
+	}
+	s.coldLast = time.Unix(0, a.Last).Sub(began)
+	after, err := s.settled()
+	if err != nil {
+		return err
+	}
+	if s.spec.Glob {
+		s.coldLast = time.Since(began) // the first state is in several responses
+	}
+	s.coldCPU = after - before
+	s.rest, s.peak, err = s.server.rss()
+	return err
+}
+
+// settled waits until the server does nothing any more, and returns its CPU time.
+func (s *session) settled() (time.Duration, error) {
+	last, err := s.server.cpu()
+	for still := 0; err == nil && still < 3; {
+		pause(100 * time.Millisecond)
+		var now time.Duration
+		if now, err = s.server.cpu(); now-last <= 10*time.Millisecond {
+			still++
+		} else {
+			still = 0
+		}
+		last = now
+	}
+	return last, err
+}
+
+// updates changes one resource n times, each after all clients had the last, and
+// returns the CPU time for it and how long the median and the last client waited.
+func (s *session) updates(n int) (cpu time.Duration, median, last []time.Duration, err error) {
+	before, err := s.settled()
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	for k := range n {
+		s.version++
+		if _, err := s.swarm.do(command{Do: "watch", Group: "all", Version: s.version}); err != nil {
+			return 0, nil, nil, err
+		}
+		u, err := s.source.do(command{Do: "update", Index: k % s.spec.PerClient, Version: s.version})
+		if err != nil {
+			return 0, nil, nil, err
+		}
+		a, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience})
+		if err != nil {
+			return 0, nil, nil, err
+		}
+		median = append(median, time.Duration(a.Median-u.At))
+		last = append(last, time.Duration(a.Last-u.At))
+	}
+	after, err := s.settled()
+	return after - before, median, last, err
+}
+
+// stormed runs a storm, and returns the CPU time and how many messages came of it.
+func (s *session) stormed(rate int, of time.Duration, count int) (cpu time.Duration, messages int, err error) {
+	before, err := s.settled()
+	if err != nil {
+		return 0, 0, err
+	}
+	had, err := s.swarm.do(command{Do: "count"})
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := s.source.do(command{Do: "storm", Rate: rate, For: of, Count: count, Version: s.version + 1}); err != nil {
+		return 0, 0, err
+	}
+	s.version += int(of.Seconds() * float64(rate))
+	after, err := s.settled()
+	if err != nil {
+		return 0, 0, err
+	}
+	have, err := s.swarm.do(command{Do: "count"})
+	return after - before, int(have.Messages - had.Messages), err
+}
+
+// perClient is what of the process's memory there is for each client, in KiB.
+func (s *session) perClient(rss int64) float64 {
+	return float64(rss-s.empty) / kib / float64(s.clients)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// f: updates without an end, and a client that never reads. What the others have of it
+// is held against a run without that one.
+
+func (b *bench) storm(system string) ([]metric, error) {
+	const rate, size = 200, 4 << 10
+	spec := &Spec{Delta: true, Resources: 100, Size: size, PerClient: 100, Stamped: true}
+	clients, of := b.scale(100, 50), time.Duration(b.scale(20, 2))*time.Second
+	var got [2]weather
+	for deaf := range got {
+		if deaf == 1 && system == systemFloor {
+			break // it would wait for that client
+		}
+		s, err := b.begin(system, spec, clients+deaf, 1, deaf)
+		if err != nil {
+			return nil, err
+		}
+		got[deaf], err = s.storm(rate, of, clients)
+		s.stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+	without, with := got[0], got[1]
+	out := []metric{
+		{"messages per client", "", without.messages},
+		{"CPU per message", "µs", without.cpu},
+		{"latency, median", "µs", micros(without.median, 1)},
+		{"latency, 99 %", "µs", micros(without.slow, 1)},
+	}
+	if system == systemFloor {
+		return out, nil
+	}
+	return append(out,
+		metric{"beside a stalled client: messages, of those without", "", with.messages / without.messages},
+		metric{"beside a stalled client: latency, median", "µs", micros(with.median, 1)},
+		metric{"beside a stalled client: latency, median, of that without", "", float64(with.median) / float64(without.median)},
+		metric{"beside a stalled client: latency, 99 %, of that without", "", float64(with.slow) / float64(without.slow)},
+		metric{fmt.Sprintf("beside a stalled client: memory after %s", of), "MiB", with.late / kib / kib},
+		metric{fmt.Sprintf("beside a stalled client: memory after %s, of that after %s", of, of/4), "", with.late / with.early},
+	), nil
+}
+
+// weather is what came of one, for each client that reads.
+type weather struct {
+	messages, cpu float64
+	median, slow  time.Duration // latency
+	early, late   float64       // resident bytes after a quarter of it, and at its end
+}
+
+func (s *session) storm(rate int, of time.Duration, clients int) (got weather, err error) {
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+		return got, err
+	}
+	early := make(chan int64, 1)
+	go func() {
+		pause(of / 4)
+		now, _, _ := s.server.rss() // 0, as after the process's end, shows
+		early <- now
+	}()
+	cpu, messages, err := s.stormed(rate, of, s.spec.Resources)
+	got.early = float64(<-early)
+	if err != nil {
+		return got, err
+	}
+	late, _, err := s.server.rss()
+	if err != nil {
+		return got, err
+	}
+	a, err := s.swarm.do(command{Do: "latency"})
+	got.messages, got.cpu = float64(messages)/float64(clients), micros(cpu, messages)
+	got.late, got.median, got.slow = float64(late), time.Duration(a.Median), time.Duration(a.Slow)
+	return got, err
+}
