@@ -47,13 +47,16 @@ func plot(results []result, id, what string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
-	fmt.Fprintf(&b, `<text x="%d" y="20">CPU of the server per message (µs) against %s</text>`+"\n", margin, html.EscapeString(what))
+	fmt.Fprintf(&b, `<text x="%d" y="20">CPU of the server per message, in µs</text>`+"\n", margin-50)
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", width/2, height-margin+34, html.EscapeString(what))
 	fmt.Fprintf(&b, `<path d="M%d %d V%d H%d" fill="none" stroke="black"/>`+"\n", margin, margin/2, height-margin, width-margin)
 	for i := range 5 {
 		cost := dearest * 1.1 * float64(i) / 4
+		fmt.Fprintf(&b, `<path d="M%d %.0f h%d" stroke="#dddddd"/>`+"\n", margin, y(cost), width-2*margin)
 		fmt.Fprintf(&b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`+"\n", margin-6, y(cost)+4, figure(cost))
 	}
 	for _, p := range curves[order[0]] {
+		fmt.Fprintf(&b, `<path d="M%.0f %d v5" stroke="black"/>`+"\n", x(p.size), height-margin)
 		fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="middle">%.0f</text>`+"\n", x(p.size), height-margin+18, p.size)
 	}
 	colours := []string{"#888888", "#1f77b4", "#d62728", "#2ca02c"}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 )
 
@@ -27,6 +28,44 @@ func TestMiddleIsTheMedian(t *testing.T) {
 	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{4, 1}, 2.5}, {[]float64{9, 1, 2}, 2}} {
 		if got := middle(tt.of); got != tt.want {
 			t.Errorf("%v: got %v, want %v", tt.of, got, tt.want)
+		}
+	}
+}
+
+func TestAddedLatencyIsAgainstThatOfTheBareHop(t *testing.T) {
+	var r result
+	for system, value := range map[string]float64{systemDirect: 70, systemHop: 100, systemRelay: 115} {
+		r.add(system, 0, []metric{{latency, "µs", value}})
+	}
+	addedLatency(&r, 0)
+	addedLatency(&r, 1) // of which there is nothing
+	for i := range r.Lines {
+		if l := &r.Lines[i]; l.System == systemRelay && l.Metric == "added latency" {
+			if got := middle(l.ratios(r.basis(l))); got != 1.5 {
+				t.Errorf("got a ratio of %v, want 1.5", got)
+			}
+			return
+		}
+	}
+	t.Error("the relay has no added latency")
+}
+
+func TestScenariosHaveTheirTables(t *testing.T) {
+	seen := map[string]bool{}
+	for _, sc := range scenarios() {
+		for _, table := range sc.tables {
+			if seen[table.id] {
+				t.Errorf("%s is there twice", table.id)
+			}
+			seen[table.id] = true
+			if !sc.among([]string{table.id}) || sc.among([]string{"no"}) {
+				t.Errorf("%s cannot be asked for by its id", table.id)
+			}
+		}
+	}
+	for _, letter := range "abcdefghij" {
+		if !slices.ContainsFunc(scenarios(), func(sc scenario) bool { return sc.among([]string{string(letter)}) }) {
+			t.Errorf("there is no scenario %c", letter)
 		}
 	}
 }

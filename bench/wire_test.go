@@ -2,9 +2,11 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -52,5 +54,54 @@ func TestRequestsAreReadInBothForms(t *testing.T) {
 	r, err = parseRequest(sotw, false)
 	if err != nil || r.typeURL != endpointType || r.nonce != "2" || r.version != "v" || len(r.names) != 1 {
 		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestStampsAreFoundInMessages(t *testing.T) {
+	spec := &Spec{Delta: true, Stamped: true, Resources: 2, Size: 100, PerClient: 2}
+	before := time.Now()
+	message := append(spec.encodeResource(0, 1, true), spec.encodeResource(1, 1, true)...)
+	n := 0
+	stamps(append(message, stampMark...), func(at time.Time) {
+		n++
+		if at.Before(before.Truncate(time.Nanosecond)) || at.After(time.Now()) {
+			t.Errorf("sent at %v, want now", at)
+		}
+	})
+	if n != spec.Resources {
+		t.Errorf("found %d stamps, want %d", n, spec.Resources)
+	}
+}
+
+// A client of the floor's gets all resources, in messages that a client takes.
+func TestTheFloorCutsWhatMayBeCut(t *testing.T) {
+	const limit = 4 << 20
+	for _, spec := range []*Spec{{Delta: true, Glob: true, Resources: 30_000, Size: 100, PerClient: 1}, {Full: true, Resources: 9000, Size: 1 << 10, PerClient: 1}} {
+		f := &floor{spec: spec, version: make([]int, spec.Resources)}
+		n, longest := 0, 0
+		messages := f.messages(spec.indexes(0), 1)
+		for _, m := range messages {
+			longest = max(longest, m.body.Len())
+			if err := fields(m.body.ReadOnlyData(), func(num protowire.Number, _ []byte) {
+				if num == respResources {
+					n++
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != spec.Resources || spec.Delta && longest > limit || !spec.Delta && len(messages) != 1 {
+			t.Errorf("%+v: %d messages of up to %d bytes have %d resources", spec, len(messages), longest, n)
+		}
+	}
+}
+
+func TestMetricIsReadFromItsPage(t *testing.T) {
+	const page = "# HELP a_b about\n# TYPE a_b gauge\na_b_c 1\na_b 5.5e+06\n"
+	if v, ok := metricIn(page, "a_b"); !ok || v != 5.5e6 {
+		t.Errorf("got %v, %v", v, ok)
+	}
+	if _, ok := metricIn(page, "a"); ok {
+		t.Error("found what is not there")
 	}
 }
