@@ -36,19 +36,20 @@ func serverOptions() []grpc.ServerOption {
 
 type floor struct {
 	spec *Spec
-	// state is the first answer to everybody, if all have the same.
-	mu      sync.Mutex
-	version []int // of each resource
-	whole   []*message
+
+	mu      sync.Mutex           // guards what follows
+	whole   []*message           // the first answer to everybody, if all have the same
+	ready   [][]byte             // each resource
 	streams map[int]*floorStream // by client
 	last    int                  // the largest number of a client
+
 	nonce   atomic.Uint64
 	sent    atomic.Int64
 	bytes   atomic.Int64
 }
 
 // message is ready but for its nonce.
-type message struct{ body mem.Buffer }
+type message struct{ body mem.BufferSlice }
 
 type floorStream struct {
 	grpc.ServerStream
@@ -60,11 +61,19 @@ func (f *floor) messages(indexes []int, v int) (all []*message) {
 	const most = 4<<20 - 64<<10
 	var b []byte
 	end := func() {
-		all = append(all, &message{body: mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))})
+		all = append(all, &message{body: mem.BufferSlice{mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))}})
 		b = nil
 	}
+	if f.spec.Distinct { // nobody else has the same
+		m := &message{body: make(mem.BufferSlice, 0, len(indexes)+1)}
+		for _, i := range indexes {
+			m.body = append(m.body, mem.SliceBuffer(f.ready[i]))
+		}
+		m.body = append(m.body, mem.SliceBuffer(f.spec.tail(v, f.spec.Delta)))
+		return []*message{m}
+	}
 	for _, i := range indexes {
-		r := f.spec.encodeResource(i, f.version[i], f.spec.Delta)
+		r := f.ready[i]
 		if f.spec.Delta && len(b) > 0 && len(b)+len(r) > most {
 			end()
 		}
@@ -81,7 +90,7 @@ func (f *floor) send(st *floorStream, m *message) error {
 	defer st.mu.Unlock()
 	f.sent.Add(1)
 	f.bytes.Add(int64(m.body.Len() + len(nonce)))
-	return st.SendMsg(&ready{mem.BufferSlice{m.body, mem.SliceBuffer(nonce)}})
+	return st.SendMsg(&ready{append(m.body[:len(m.body):len(m.body)], mem.SliceBuffer(nonce))})
 }
 
 func (f *floor) handle(_ any, g grpc.ServerStream) error {
@@ -130,12 +139,12 @@ func (f *floor) update(index, v int) (answer, error) {
 	indexes := []int{index}
 	if index < 0 {
 		indexes = indexes[:0]
-		for i := range f.version {
+		for i := range f.ready {
 			indexes = append(indexes, i)
 		}
 	}
 	for _, i := range indexes {
-		f.version[i] = v
+		f.encode(i, v)
 	}
 	if f.spec.Distinct {
 		// Every so many clients have the same names.
@@ -152,7 +161,7 @@ func (f *floor) update(index, v int) (answer, error) {
 		indexes = f.spec.indexes(0)
 	}
 	messages := f.messages(indexes, v)
-	if len(indexes) == len(f.version) && !f.spec.Distinct {
+	if len(indexes) == len(f.ready) && !f.spec.Distinct {
 		f.whole = messages
 	}
 	f.mu.Unlock()
@@ -174,11 +183,18 @@ func (f *floor) update(index, v int) (answer, error) {
 // maxWorkers is more than there are cores: one may wait for a client.
 const maxWorkers = 16
 
-func runFloor(spec *Spec) error {
-	f := &floor{spec: spec, version: make([]int, spec.Resources), streams: map[int]*floorStream{}}
-	for i := range f.version {
-		f.version[i] = 1
+func newFloor(spec *Spec) *floor {
+	f := &floor{spec: spec, ready: make([][]byte, spec.Resources), streams: map[int]*floorStream{}}
+	for i := range f.ready {
+		f.encode(i, 1)
 	}
+	return f
+}
+
+func (f *floor) encode(i, v int) { f.ready[i] = f.spec.encodeResource(i, v, f.spec.Delta) }
+
+func runFloor(spec *Spec) error {
+	f := newFloor(spec)
 	address, err := serve(grpc.NewServer(append(serverOptions(), grpc.UnknownServiceHandler(f.handle))...))
 	if err != nil {
 		return err

@@ -77,10 +77,11 @@ func measure(quick bool, only string, rounds int, out, relay string) error {
 		for k, t := range sc.tables {
 			of[k] = result{ID: t.id, Title: t.title}
 		}
+		rounds := rounds
+		if sc.rounds > 0 {
+			rounds = min(rounds, sc.rounds)
+		}
 		for round := range rounds {
-			if sc.once && round > 0 {
-				break
-			}
 			for _, system := range sc.systems {
 				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), of[0].ID, round+1, rounds, system)
 				metrics, err := sc.run(b, system)

@@ -26,7 +26,8 @@ type scenario struct {
 	run     func(b *bench, system string) ([][]metric, error)
 	// compare adds what is to be known of the systems of a round together.
 	compare func(of *result, round int)
-	once    bool // it counts, and so one round is enough
+	// rounds are enough, if it is not 0: of what is counted, or takes minutes.
+	rounds int
 }
 
 // among says whether one of the tables is meant by the beginning of its id.
@@ -97,15 +98,16 @@ func scenarios() []scenario {
 	hop := of("i", "latency of an update from origin to client", []string{systemDirect, systemHop, systemRelay}, (*bench).hop)
 	hop.compare = addedLatency
 	upstream := of("j", "the origin's side of the relay", []string{systemRelay}, (*bench).upstream)
-	upstream.once = true
+	upstream.rounds = 1
+	glob := of("g1", "a glob of 100,000 members: 1,000 clients join, one member changes", ours, (*bench).glob)
+	glob.rounds = 2
 	perMember := of("g2", "what the relay holds of a glob of 100,000 members, for each", []string{systemRelay}, (*bench).perMember)
-	perMember.once = true
+	perMember.rounds = 1
 	return append(all,
 		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),
 		of("f", "200 updates/s for 20 s, with one client that never reads", ours, (*bench).storm),
-		of("g1", "a glob of 100,000 members: 1,000 clients join, one member changes", ours, (*bench).glob),
-		perMember,
+		glob, perMember,
 		of("h1", "growth: one update as clients unrelated to it grow", ours, (*bench).growClients),
 		of("h2", "growth: one update as the collection grows", ours, (*bench).growMembers),
 		hop, upstream,
@@ -131,7 +133,7 @@ func (b *bench) shared(system string, delta bool) ([][]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	n := b.scale(20, 20)
+	n := b.scale(10, 20)
 	cpu, median, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
@@ -160,7 +162,7 @@ func (b *bench) fullState(system string) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	n := b.scale(5, 10)
+	n := b.scale(3, 10)
 	cpu, _, last, err := s.updates(n)
 	if err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func (b *bench) distinct(system string) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	cpu, messages, err := s.stormed(500, time.Duration(b.scale(8, 3))*time.Second, spec.Resources)
+	cpu, messages, err := s.stormed(500, time.Duration(b.scale(6, 2))*time.Second, spec.Resources)
 	if err != nil {
 		return nil, err
 	}

@@ -77,12 +77,12 @@ func TestStampsAreFoundInMessages(t *testing.T) {
 func TestTheFloorCutsWhatMayBeCut(t *testing.T) {
 	const limit = 4 << 20
 	for _, spec := range []*Spec{{Delta: true, Glob: true, Resources: 30_000, Size: 100, PerClient: 1}, {Full: true, Resources: 9000, Size: 1 << 10, PerClient: 1}} {
-		f := &floor{spec: spec, version: make([]int, spec.Resources)}
+		f := newFloor(spec)
 		n, longest := 0, 0
 		messages := f.messages(spec.indexes(0), 1)
 		for _, m := range messages {
 			longest = max(longest, m.body.Len())
-			if err := fields(m.body.ReadOnlyData(), func(num protowire.Number, _ []byte) {
+			if err := fields(m.body.Materialize(), func(num protowire.Number, _ []byte) {
 				if num == respResources {
 					n++
 				}
