@@ -47,7 +47,7 @@ bench: ## measure the relay against a bare gRPC server and others (bench/; 15 mi
 
 bench-quick: ## the same with small numbers, and Go's benchmarks of the hot pieces
 	$(GO) run ./bench -quick $(ARGS)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./cache ./downstream
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./authority ./cache ./downstream
 
 # `go test -fuzz` takes one target of one package at a time.
 fuzz: ## run every fuzz target for FUZZTIME (60s) each

@@ -43,9 +43,9 @@ type floor struct {
 	streams map[int]*floorStream // by client
 	last    int                  // the largest number of a client
 
-	nonce   atomic.Uint64
-	sent    atomic.Int64
-	bytes   atomic.Int64
+	nonce atomic.Uint64
+	sent  atomic.Int64
+	bytes atomic.Int64
 }
 
 // message is ready but for its nonce.
