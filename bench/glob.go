@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // g: a glob with many members. Clients come to it, and one member changes; and what the
@@ -65,8 +67,8 @@ func (b *bench) perMember(string) ([]metric, error) {
 	}, nil
 }
 
-// live is what a relay with one client holds, in bytes, as its last collection of
-// garbage found it: there is one whenever it has grown by a fiftieth.
+// live is what a relay with one client holds when all has settled, in bytes, as a
+// collection of garbage finds it: there is one whenever it has grown by a fiftieth.
 func (b *bench) live(spec *Spec) (float64, error) {
 	sys, err := start(systemRelay, spec, b.relay, "GOGC=2")
 	if err != nil {
@@ -78,7 +80,21 @@ func (b *bench) live(spec *Spec) (float64, error) {
 		return 0, err
 	}
 	defer s.swarm.stop()
-	return sys.server.metric("go_gc_heap_live_bytes")
+	return live(sys.server)
+}
+
+// live asks for the metrics until there have been collections, which that leads to: the
+// last one before was perhaps while something was under way.
+func live(relay *child) (float64, error) {
+	const collections, enough = "go_gc_duration_seconds_count", 3
+	before, err := relay.metric(collections)
+	for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
+		var now float64
+		if now, err = relay.metric(collections); now >= before+enough {
+			return relay.metric("go_gc_heap_live_bytes")
+		}
+	}
+	return 0, errors.Join(err, errors.New("the relay collects no garbage"))
 }
 
 // metricIn is the value of a metric in Prometheus' form, and whether it is there.
