@@ -154,9 +154,9 @@ var toldIn = []struct {
 	full                bool // the whole state
 	allocs              int
 }{
-	{"delta name", deltaForm.name, endpointType, benchNames(2), false, 10},
+	{"delta name", deltaForm.name, endpointType, benchNames(2), false, 9},
 	{"delta wildcard", deltaForm.name, clusterType, []string{"*"}, false, 11},
-	{"sotw name", sotwForm.name, endpointType, benchNames(2), false, 11},
+	{"sotw name", sotwForm.name, endpointType, benchNames(2), false, 10},
 	{"sotw wildcard", sotwForm.name, clusterType, []string{"*"}, true, 17},
 }
 

@@ -234,9 +234,9 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 		}
 		sub.set(isQueued, false)
 	}
-	if pending := s.pending; cap(pending) > minCompact && cap(pending) <= mostNames {
-		clear(pending)
-		pending = pending[:0]
+	if n := cap(s.pending); n > minCompact && n <= mostNames {
+		clear(s.pending)
+		pending := s.pending[:0] // here, as it is on the heap
 		pendingLists.Put(&pending)
 	}
 	s.pending = nil
