@@ -41,7 +41,7 @@ func TestCostOfAQuietClient(t *testing.T) {
 			}
 			for {
 				if err := st.RecvMsg(&in); err != nil {
-					return nil // the client has gone
+					return err // the client has gone
 				}
 			}
 		}
