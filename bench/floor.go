@@ -117,7 +117,9 @@ func (f *floor) handle(_ any, g grpc.ServerStream) error {
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.streams, client)
+		if f.streams[client] == st { // and not one who came after it
+			delete(f.streams, client)
+		}
 	}()
 	for _, m := range first {
 		if err := f.send(st, m); err != nil {

@@ -17,7 +17,7 @@ func (b *bench) glob(system string) ([]metric, error) {
 	var cost [2]float64
 	for i, members := range []int{members, few} {
 		spec := globSpec(members)
-		s, err := b.begin(system, spec, clients, 1, 0)
+		s, err := b.beginWarm(system, spec, clients, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -36,18 +37,59 @@ func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*ses
 	return s, err
 }
 
+// beginWarm is begin of a system that has served a client already: what its process
+// needs once does not count as the clients' memory.
+func (b *bench) beginWarm(name string, spec *Spec, clients, perConn int) (*session, error) {
+	sys, err := start(name, spec, b.relay)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSession(sys, spec)
+	if err == nil {
+		if err = errors.Join(s.warm(), s.connect(clients, perConn, 0)); err == nil {
+			return s, nil
+		}
+		s.swarm.stop()
+	}
+	sys.stop()
+	return nil, fmt.Errorf("%s: %w", name, err)
+}
+
 // join connects clients to a system that runs.
 func (b *bench) join(sys *system, spec *Spec, clients, perConn, deaf int) (*session, error) {
+	s, err := newSession(sys, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connect(clients, perConn, deaf); err != nil {
+		s.swarm.stop()
+		return nil, fmt.Errorf("%s: %w", sys.name, err)
+	}
+	return s, nil
+}
+
+func newSession(sys *system, spec *Spec) (*session, error) {
 	swarm, err := startRole("swarm", "swarm", spec)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{system: sys, swarm: swarm, spec: spec, clients: clients, version: 1}
-	if err := s.connect(clients, perConn, deaf); err != nil {
-		swarm.stop()
-		return nil, fmt.Errorf("%s: %w", sys.name, err)
+	return &session{system: sys, swarm: swarm, spec: spec, version: 1}, nil
+}
+
+// warm has a client come as the first will, and go.
+func (s *session) warm() error {
+	const group = "warm"
+	if _, err := s.swarm.do(command{Do: "connect", Group: group, Address: s.server.address, Clients: 1, Spec: s.spec}); err != nil {
+		return err
 	}
-	return s, nil
+	if _, err := s.swarm.do(command{Do: "await", Group: group, Timeout: patience}); err != nil {
+		return err
+	}
+	if _, err := s.settled(); err != nil {
+		return err
+	}
+	_, err := s.swarm.do(command{Do: "leave", Group: group})
+	return err
 }
 
 func (s *session) stop() {
@@ -57,6 +99,7 @@ func (s *session) stop() {
 
 func (s *session) connect(clients, perConn, deaf int) error {
 	var err error
+	s.clients = clients
 	if s.empty, _, err = s.server.rss(); err != nil {
 		return err
 	}
