@@ -16,8 +16,8 @@ import (
 // and with nothing more to say, what is appended is shared by all; otherwise the
 // name, inside too, is private and the rest shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if name == r.name && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0 {
-		return append(msg, r.delta)
+	if name == r.Name() && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0 {
+		return append(msg, &r.delta)
 	}
 	head, parts := r.fields(name, f)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
@@ -36,8 +36,8 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 		all = appendHeader(all, resource)
 		return appendParts(msg, append(all, head...), parts)
 	}
-	if name == r.inner || r.inner == "" {
-		return append(msg, r.sotw)
+	if inner := r.Inner(); name == inner || inner == "" {
+		return append(msg, mem.SliceBuffer(r.sotw()))
 	}
 	return appendParts(msg, nil, r.renamedAny(name))
 }
@@ -51,7 +51,7 @@ func (r *Resource) wraps(name string, f Form) bool {
 	case f&WithTTL != 0 && r.ttl > 0:
 		return true
 	}
-	return f&Wrapped != 0 && (r.inner != name || len(r.extra) > 0)
+	return f&Wrapped != 0 && (r.Inner() != name || len(r.extra()) > 0)
 }
 
 // NeedsWrapping says that the resource cannot go to a SotW client in that form: it
@@ -77,21 +77,21 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	} else {
 		head = AppendResourceName(head, resourceNameMessage, name, r.constraints)
 	}
-	head = appendString(head, resourceVersion, r.version)
+	head = appendString(head, resourceVersion, r.Version())
 	if f&WithTTL != 0 && r.ttl > 0 {
 		head = appendDuration(head, resourceTTL, r.ttl)
 		if f&Heartbeat != 0 {
 			return head, nil
 		}
 	}
-	head = append(head, r.extra...)
-	if name == r.name {
-		return head, [][]byte{r.sotw.ReadOnlyData()}
+	head = append(head, r.extra()...)
+	if name == r.Name() {
+		return head, [][]byte{r.sotw()}
 	}
 	if r.alias {
 		// Its own name stays inside: several aliases of one resource are one.
-		head = appendString(head, resourceAliases, r.name)
-		return head, [][]byte{r.sotw.ReadOnlyData()}
+		head = appendString(head, resourceAliases, r.Name())
+		return head, [][]byte{r.sotw()}
 	}
 	if parts = r.renamedAny(name); len(parts) > 1 {
 		head, parts = append(head, parts[0]...), parts[1:]
@@ -103,16 +103,17 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 // name in field 1. A message's fields may come in any order, and of a field that
 // comes twice the last counts, so the value itself stays as it is.
 func (r *Resource) renamedAny(name string) [][]byte {
-	if r.inner == "" || r.inner == name {
-		return [][]byte{r.sotw.ReadOnlyData()}
+	if inner := r.Inner(); inner == "" || inner == name {
+		return [][]byte{r.sotw()}
 	}
 	tail := appendString(nil, nameField, name)
-	valueLen := len(r.value) + len(tail)
+	value := r.Value()
+	valueLen := len(value) + len(tail)
 	anyLen := sizeString(r.typeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(valueLen)
 	head := appendHeader(nil, anyLen)
 	head = appendString(head, anyTypeURL, r.typeURL)
 	head = appendHeader(head, valueLen)
-	return [][]byte{head, r.value, tail}
+	return [][]byte{head, value, tail}
 }
 
 // AppendResourceName appends a field with that number that is a ResourceName of

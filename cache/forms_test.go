@@ -58,11 +58,11 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 			want.Ttl = durationpb.New(s.TTL)
 		}
 		inner, value := "", s.Value
-		if r.inner != "" && name != s.Name {
+		if r.Inner() != "" && name != s.Name {
 			inner = name
 		}
 		if r.Alias() && name != s.Name {
-			inner = r.inner
+			inner = r.Inner()
 			if !beat {
 				want.Aliases = []string{s.Name}
 			}
@@ -114,7 +114,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 			t.Fatal("not wrapped")
 		}
 		checkValue(t, got, s.TypeURL, value, "")
-		if r.inner != "" && nameOf(t, got.Value) != name {
+		if r.Inner() != "" && nameOf(t, got.Value) != name {
 			t.Fatalf("the name inside is %q, want %q", nameOf(t, got.Value), name)
 		}
 	})

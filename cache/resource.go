@@ -37,24 +37,16 @@ const (
 const WrappedTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 // Resource is one version of one resource, in the form in which it goes on the
-// wire. It is immutable, and shared by all who hold or send it.
+// wire. It is immutable, and shared by all who hold or send it. There may be
+// hundreds of thousands: what it has is in its bytes (layout.go), and what many have
+// in common is there once.
 type Resource struct {
-	name    string
-	version string
-	typeURL string
-	hash    uint64
-	// delta is a DeltaDiscoveryResponse with nothing but this resource; sotw,
-	// its tail, is a DiscoveryResponse with nothing but it.
-	delta, sotw mem.Buffer
-	// extra and value are the parts of delta that other forms share.
-	extra, value []byte
-	inner        string // the name inside, "" if the value has none
-	ttl          time.Duration
-	constraints  string // encoded DynamicParameterConstraints, "" for none
-	// alias: this is what another name than the resource's own stands for.
-	alias      bool
-	doNotCache bool
-	redirect   string
+	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail, from
+	// sotwAt, is a DiscoveryResponse with nothing but it.
+	delta mem.SliceBuffer
+	*traits
+	hash   uint64
+	sotwAt uint32
 }
 
 // Form is how a resource is told to one client. The zero value is what every
@@ -119,66 +111,73 @@ func NewResource(s Spec) *Resource {
 	}
 	_, _ = h.Write([]byte{0})
 	_, _ = h.Write(s.Value)
-	r := &Resource{
-		name: s.Name, version: s.Version, typeURL: s.TypeURL, hash: h.Sum64(),
-		ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
+	r := &Resource{hash: h.Sum64()}
+	t := traits{
+		typeURL: s.TypeURL, ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
 		redirect: s.Redirect,
 	}
-	if r.version == "" {
-		r.version = formatHash(r.hash)
-	}
 	if HasInnerName(s.TypeURL) {
-		r.inner, _ = InnerName(s.Value)
+		// It was found to be a message, if that matters to anybody.
+		switch inner, _ := innerName(s.Value); {
+		case len(inner) == 0:
+		case string(inner) == s.Name:
+			t.same = true
+		default:
+			t.inner = string(inner)
+		}
 	}
-	if r.inner == s.Name {
-		r.inner = s.Name // one string, not two
+	r.traits = t.shared()
+	version := s.Version
+	if version == "" {
+		version = formatHash(r.hash)
 	}
 
 	anyLen := sizeString(s.TypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(s.Value))
-	fields := sizeString(s.Name) + sizeString(r.version) + len(s.Extra) +
+	fields := sizeString(s.Name) + sizeString(version) + len(s.Extra) +
 		protowire.SizeTag(resourceAny) + protowire.SizeBytes(anyLen)
 	b := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(fields))
 	b = appendHeader(b, fields)
 	b = appendString(b, resourceName, s.Name)
-	b = appendString(b, resourceVersion, r.version)
-	extraAt := len(b)
+	b = appendString(b, resourceVersion, version)
 	b = append(b, s.Extra...)
-	r.extra = b[extraAt:len(b):len(b)]
-	sotwAt := len(b)
+	r.sotwAt = uint32(len(b))
 	b = appendHeader(b, anyLen)
 	b = appendString(b, anyTypeURL, s.TypeURL)
 	b = appendHeader(b, len(s.Value))
-	valueAt := len(b)
-	b = append(b, s.Value...)
-	r.value = b[valueAt:]
-	r.delta, r.sotw = mem.SliceBuffer(b), mem.SliceBuffer(b[sotwAt:])
+	r.delta = append(b, s.Value...)
 	return r
 }
 
 // WithTTL returns the resource with another time to live, sharing all else.
 func (r *Resource) WithTTL(ttl time.Duration) *Resource {
-	c := *r
-	c.ttl = ttl
-	return &c
+	t := *r.traits
+	t.ttl = ttl
+	return r.with(t)
 }
 
 // Aliased returns the resource for who asks for it by one of its aliases, sharing
 // all else. xDS: "Resource names" of "Incremental xDS".
 func (r *Resource) Aliased() *Resource {
+	t := *r.traits
+	t.alias = true
+	return r.with(t)
+}
+
+func (r *Resource) with(t traits) *Resource {
 	c := *r
-	c.alias = true
+	c.traits = t.shared()
 	return &c
 }
 
 // Renamed returns the resource under another name, which it says inside too if it
 // has a name there, and another version. It is encoded anew.
 func (r *Resource) Renamed(name, version string) *Resource {
-	value := r.value
-	if r.inner != "" && r.inner != name {
-		value = renameValue(r.value, name)
+	value := r.Value()
+	if inner := r.Inner(); inner != "" && inner != name {
+		value = renameValue(value, name)
 	}
 	return NewResource(Spec{
-		Name: name, Version: version, TypeURL: r.typeURL, Value: value, Extra: r.extra,
+		Name: name, Version: version, TypeURL: r.typeURL, Value: value, Extra: r.extra(),
 		TTL: r.ttl, Constraints: r.constraints, DoNotCache: r.doNotCache, Redirect: r.redirect,
 	})
 }
@@ -199,16 +198,6 @@ func renameValue(value []byte, name string) []byte {
 	}
 	return out
 }
-
-// Name returns the name that the origin gave the resource, in its spelling.
-func (r *Resource) Name() string { return r.name }
-
-// Inner returns the name that the resource says inside, empty if it says none.
-func (r *Resource) Inner() string { return r.inner }
-
-// Version returns the origin's version of the resource, or a hash of its
-// content where the origin gives none.
-func (r *Resource) Version() string { return r.version }
 
 // TypeURL returns the type URL of the resource's Any.
 func (r *Resource) TypeURL() string { return r.typeURL }
@@ -235,19 +224,16 @@ func (r *Resource) Redirect() string { return r.redirect }
 // Alias says that this is what another name than the resource's own stands for.
 func (r *Resource) Alias() bool { return r.alias }
 
-// Value returns the encoded message. The caller must not change it.
-func (r *Resource) Value() []byte { return r.value }
-
 // Size bounds the resource's length in a response under that name and in that
 // form, in bytes.
 func (r *Resource) Size(name string, f Form) int {
 	const wrapper = 128
 	n := r.delta.Len()
-	if name != r.name {
+	if name != r.Name() {
 		n += 2*len(name) + wrapper
 	}
 	if r.alias {
-		n += len(r.name) + wrapper
+		n += len(r.Name()) + wrapper
 	}
 	if f != 0 {
 		n += wrapper + len(r.constraints)
@@ -260,14 +246,18 @@ var errFieldNumber = errors.New("field number too large")
 // InnerName returns the name that an encoded resource carries in its field 1,
 // empty if it has none. The error says that the bytes are no protobuf message.
 func InnerName(value []byte) (string, error) {
-	var name []byte
+	name, err := innerName(value)
+	return string(name), err
+}
+
+func innerName(value []byte) (name []byte, err error) {
 	for len(value) > 0 {
 		num, typ, n := protowire.ConsumeTag(value)
 		if n < 0 {
-			return "", protowire.ParseError(n)
+			return nil, protowire.ParseError(n)
 		}
 		if num > protowire.MaxValidNumber { // which protowire lets pass, and no message has
-			return "", errFieldNumber
+			return nil, errFieldNumber
 		}
 		value = value[n:]
 		if num == nameField && typ == protowire.BytesType {
@@ -276,11 +266,11 @@ func InnerName(value []byte) (string, error) {
 			n = protowire.ConsumeFieldValue(num, typ, value)
 		}
 		if n < 0 {
-			return "", protowire.ParseError(n)
+			return nil, protowire.ParseError(n)
 		}
 		value = value[n:]
 	}
-	return string(name), nil
+	return name, nil
 }
 
 // appendHeader begins a field of that length with the number 2, which is that of

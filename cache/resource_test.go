@@ -66,7 +66,7 @@ func TestEncodingsSayTheResource(t *testing.T) {
 		case 0:
 			name = rapid.StringN(1, 200, -1).Draw(t, "new name")
 		case 1:
-			name = cmp.Or(r.inner, s.Name)
+			name = cmp.Or(r.Inner(), s.Name)
 		}
 		before := mem.BufferSlice{mem.SliceBuffer("\x0a\x01x")} // system_version_info, version_info
 

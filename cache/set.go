@@ -215,7 +215,7 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 		case news == Changed && s.kept(w, m):
 		case news == Removed && (m.born > told || m.seq <= told):
 			// One that came and went since was never known.
-		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource}):
+		case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource}):
 			return false
 		}
 		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)
@@ -242,7 +242,7 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	if m == nil || m.removed {
 		return t, t.Err != nil
 	}
-	t.Name, t.Resource = m.resource.name, m.resource
+	t.Name, t.Resource = m.resource.Name(), m.resource
 	switch {
 	case m.seq > begin || s.kept(w, m):
 		// It was told as a whole, or is not.
@@ -444,7 +444,7 @@ func (s *Set) between(w *SetWatch) []uint64 {
 func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 	for m := s.after(w); m != nil; m = m.next {
 		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
-			changed(Member{Name: m.resource.name, News: Changed, Resource: m.resource})
+			changed(Member{Name: m.resource.Name(), News: Changed, Resource: m.resource})
 		}
 	}
 	// A resource that is told again without its error would end that.
@@ -457,8 +457,8 @@ func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 		return
 	}
 	for m := s.order.front; m != nil; m = m.next {
-		if !m.removed && m.resource.NeedsWrapping(m.resource.name, f) {
-			changed(Member{Name: m.resource.name, Err: errNeedsWrapping})
+		if !m.removed && m.resource.NeedsWrapping(m.resource.Name(), f) {
+			changed(Member{Name: m.resource.Name(), Err: errNeedsWrapping})
 		}
 	}
 }
@@ -478,8 +478,8 @@ func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 	var full Full
 	var ttlSum uint64
 	for m := s.order.front; m != nil; m = m.next {
-		if keep(m) && !m.resource.NeedsWrapping(m.resource.name, f) {
-			parts = m.resource.AppendSotW(parts, m.resource.name, f)
+		if keep(m) && !m.resource.NeedsWrapping(m.resource.Name(), f) {
+			parts = m.resource.AppendSotW(parts, m.resource.Name(), f)
 			full.Len++
 			full.Hash += digest(m.resource)
 			if f&WithTTL != 0 && m.resource.ttl > 0 {

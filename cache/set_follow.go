@@ -21,9 +21,9 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 		case m.born > w.ahead || m.removed && m.seq <= w.ahead || !m.removed && s.kept(w, m):
 			// It never heard of it, or has heard of its end.
 		case m.seq <= w.seq:
-			yield(m.resource.name, m.resource.version)
+			yield(m.resource.Name(), m.resource.Version())
 		default:
-			yield(m.resource.name, "")
+			yield(m.resource.Name(), "")
 		}
 	}
 }
@@ -34,7 +34,7 @@ func (s *Set) Names(yield func(name string)) {
 	defer s.mu.Unlock()
 	for _, m := range s.members {
 		if !m.removed {
-			yield(m.resource.name)
+			yield(m.resource.Name())
 		}
 	}
 }

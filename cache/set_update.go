@@ -31,7 +31,7 @@ func (s *Set) put(key string, r *Resource) bool {
 		s.beat(m, r)
 		return true
 	default:
-		if m.resource.name == r.name {
+		if m.resource.Name() == r.Name() {
 			m.resource = r // of another version, perhaps
 		}
 		return false
@@ -212,7 +212,7 @@ func (s *Set) sweep() {
 // changed.
 func digest(r *Resource) uint64 {
 	h := xxhash.NewWithSeed(r.hash)
-	_, _ = h.WriteString(r.name)
+	_, _ = h.WriteString(r.Name())
 	return h.Sum64()
 }
 

@@ -96,7 +96,7 @@ func (s *Set) forget(g grave) {
 	s.order.remove(g.member)
 	delete(s.members, g.key)
 	g.member.seq = 0
-	s.tombs.add(tombstone{key: g.key, name: g.resource.name, constraints: g.resource.constraints, at: g.at})
+	s.tombs.add(tombstone{key: g.key, name: g.resource.Name(), constraints: g.resource.constraints, at: g.at})
 }
 
 // Gone calls yield for the name of each member that was removed recently, and for
@@ -116,7 +116,7 @@ func (s *Set) Gone(yield func(name, constraints string)) {
 	}
 	for _, g := range s.graves {
 		if g.valid() && !s.tombs.expired(g.at, now) {
-			yield(g.resource.name, g.resource.constraints)
+			yield(g.resource.Name(), g.resource.constraints)
 		}
 	}
 }
