@@ -25,9 +25,9 @@ func (c *Cache) Held(k Key, yield func(key string, r *Resource)) {
 	if s.status != Present {
 		return
 	}
-	for key, m := range s.members {
+	for m := s.order.front; m != nil; m = m.next {
 		if !m.removed {
-			yield(key, m.resource)
+			yield(s.members.key(m), m.resource)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"container/list"
 	"iter"
+	"strings"
 )
 
 // notes are what is new about names of a set besides their content: heartbeats,
@@ -33,7 +34,7 @@ func (n *notes) renew(key string, seq uint64) *note {
 		if n.byKey == nil {
 			n.byKey = map[string]*note{}
 		}
-		o = &note{key: key}
+		o = &note{key: strings.Clone(key)} // it may be a part of a resource
 		o.place = n.order.PushBack(o)
 		n.byKey[key] = o
 	}

@@ -18,7 +18,7 @@ type Set struct {
 	// Guarded by topic.mu.
 	status  Status
 	err     *Error
-	members map[string]*member // by Change.Name; removed ones too, see sweep
+	members members // removed ones too, see sweep
 	order   order
 	notes   notes  // what else is new
 	present int    // members that have not been removed
@@ -47,17 +47,6 @@ type extended struct {
 	between    []uint64
 	form       Form
 	full       Full
-}
-
-// member is one resource of a set, or the memory of one.
-type member struct {
-	key      string    // in Set.members
-	resource *Resource // what it is; what it was, if it is removed
-	removed  bool
-	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
-	seq      uint64 // of its last change; 0 once forgotten
-
-	prev, next *member
 }
 
 // SetWatch is a watcher's place at a set and its position in the order of
@@ -131,7 +120,7 @@ func (w *SetWatch) knew(m *member) bool {
 const minSweep = 128
 
 func newSet(k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{key: k}, members: map[string]*member{}, sweepAt: minSweep}
+	s := &Set{topic: topic{key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombs.bounds = t
 	}
@@ -170,7 +159,7 @@ func (s *Set) Len() int {
 func (s *Set) Member(key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members[key]; m != nil && !m.removed {
+	if m := s.members.get(key); m != nil && !m.removed {
 		return m.resource
 	}
 	return nil
@@ -180,7 +169,7 @@ func (s *Set) Member(key string) *Resource {
 func (s *Set) Given(w *SetWatch, key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members[key]; m != nil && !m.removed && !s.kept(w, m) {
+	if m := s.members.get(key); m != nil && !m.removed && !s.kept(w, m) {
 		return m.resource
 	}
 	return nil
@@ -190,7 +179,7 @@ func (s *Set) Given(w *SetWatch, key string) *Resource {
 func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, n := s.members[key], s.notes.byKey[key]
+	m, n := s.members.get(key), s.notes.byKey[key]
 	return n != nil && n.err != nil && (m == nil || m.removed)
 }
 
@@ -238,7 +227,7 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	if n.failed > w.noted {
 		t.Err = n.err
 	}
-	m := s.members[n.key]
+	m := s.members.get(n.key)
 	if m == nil || m.removed {
 		return t, t.Err != nil
 	}
@@ -356,7 +345,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members[key]; m != nil && !m.removed && !s.kept(w, m) {
+		if m := s.members.get(key); m != nil && !m.removed && !s.kept(w, m) {
 			return m.resource
 		}
 		return nil
@@ -364,7 +353,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
 	if except != nil || s.keeps(w) {
 		return s.encodeIf(f, func(m *member) bool {
-			return !m.removed && !s.kept(w, m) && (except == nil || !except(m.key))
+			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
 		})
 	}
 	if s.withTTL == 0 {
@@ -393,7 +382,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members[key]; m != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
+		if m := s.members.get(key); m != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
 			return m.resource
 		}
 		return nil
@@ -404,7 +393,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 			if m.removed && !w.knew(m) || !m.removed && s.kept(w, m) {
 				return false
 			}
-			return except == nil || !except(m.key)
+			return except == nil || !except(s.members.key(m))
 		})
 	}
 	full := s.extended.full
@@ -474,7 +463,7 @@ func (s *Set) version() string {
 // encodeIf makes a state of the members that keep wants, under a version that is
 // a hash over them.
 func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
-	parts := make(mem.BufferSlice, 0, len(s.members))
+	parts := make(mem.BufferSlice, 0, s.members.len())
 	var full Full
 	var ttlSum uint64
 	for m := s.order.front; m != nil; m = m.next {

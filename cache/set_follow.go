@@ -32,7 +32,7 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 func (s *Set) Names(yield func(name string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.members {
+	for m := s.order.front; m != nil; m = m.next {
 		if !m.removed {
 			yield(m.resource.Name())
 		}

@@ -218,8 +218,8 @@ func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 	delta(c, gone("c"))
 	expectSince(t, s, &w.SetWatch, "-c")
 	sweep()
-	if len(s.members) != 2 {
-		t.Fatalf("%d members are kept, want 2", len(s.members))
+	if s.members.len() != 2 {
+		t.Fatalf("%d members are kept, want 2", s.members.len())
 	}
 	expectSince(t, s, &w.SetWatch)
 	sweep()
@@ -363,7 +363,7 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 			if i < known {
 				delta(c, gone(fmt.Sprint("known ", i)))
 			}
-			most = max(most, len(s.members))
+			most = max(most, s.members.len())
 		}
 		if limit := 2*(known+1) + minSweep + 2; most > limit {
 			t.Errorf("knowing %d: up to %d members are kept, want at most %d", known, most, limit)

@@ -11,7 +11,7 @@ import (
 
 // put takes a member's new state, and says whether clients would notice.
 func (s *Set) put(key string, r *Resource) bool {
-	m, n := s.members[key], s.notes.byKey[key]
+	m, n := s.members.get(key), s.notes.byKey[key]
 	switch {
 	case m == nil && r == nil, m != nil && m.removed && r == nil:
 		if m == nil {
@@ -21,8 +21,8 @@ func (s *Set) put(key string, r *Resource) bool {
 		s.notes.remove(n)
 		return false
 	case m == nil:
-		m = &member{key: key, born: s.seq + 1}
-		s.members[key] = m
+		m = &member{born: s.seq + 1, removed: true} // for now: it does not count yet
+		s.members.add(key, m, r)
 		s.tombs.remove(key)
 	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
@@ -32,7 +32,7 @@ func (s *Set) put(key string, r *Resource) bool {
 		return true
 	default:
 		if m.resource.Name() == r.Name() {
-			m.resource = r // of another version, perhaps
+			s.members.set(m, r) // of another version, perhaps
 		}
 		return false
 	}
@@ -42,7 +42,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	m.seq, m.removed = s.seq, r == nil
 	s.order.pushBack(m)
 	if r != nil {
-		m.resource = r
+		s.members.set(m, r)
 	} else {
 		s.bury(m)
 	}
@@ -67,16 +67,18 @@ func (s *Set) putError(key string, err *Error) bool {
 // there was none or the other way round.
 func (s *Set) beat(m *member, r *Resource) {
 	s.seq++
-	n := s.notes.renew(m.key, s.seq)
+	n := s.notes.renew(s.members.key(m), s.seq)
 	if m.resource.ttl != r.ttl {
 		s.bodies, s.extended = nil, extended{}
 	}
 	if m.resource.lives(r) {
-		m.resource, n.beat = m.resource.beaten(r), s.seq
+		s.members.set(m, m.resource.beaten(r))
+		n.beat = s.seq
 		return
 	}
 	s.count(m, -1)
-	m.resource, n.whole = r, s.seq
+	s.members.set(m, r)
+	n.whole = s.seq
 	s.count(m, 1)
 }
 
@@ -162,8 +164,9 @@ func (s *Set) removeAllBut(changes []Change) (changed bool) {
 	before := s.seq
 	for m := s.order.front; m != nil; {
 		next := m.next // put moves m to the back
-		if _, ok := keep[m.key]; !ok && !m.removed {
-			s.put(m.key, nil)
+		key := s.members.key(m)
+		if _, ok := keep[key]; !ok && !m.removed {
+			s.put(key, nil)
 			changed = true
 		}
 		if next == nil || next.seq > before {
@@ -214,31 +217,4 @@ func digest(r *Resource) uint64 {
 	h := xxhash.NewWithSeed(r.hash)
 	_, _ = h.WriteString(r.Name())
 	return h.Sum64()
-}
-
-// order is a doubly linked list of members by their last change, oldest first.
-type order struct{ front, back *member }
-
-func (o *order) pushBack(m *member) {
-	m.prev, m.next = o.back, nil
-	if o.back == nil {
-		o.front = m
-	} else {
-		o.back.next = m
-	}
-	o.back = m
-}
-
-func (o *order) remove(m *member) {
-	if m.prev == nil {
-		o.front = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		o.back = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"container/list"
+	"strings"
 	"time"
 )
 
@@ -94,9 +95,14 @@ func (s *Set) bury(m *member) {
 // tombstone.
 func (s *Set) forget(g grave) {
 	s.order.remove(g.member)
-	delete(s.members, g.key)
+	// Not parts of the resource, which goes.
+	key, name := strings.Clone(s.members.key(g.member)), strings.Clone(g.resource.Name())
+	if key == name {
+		name = key
+	}
+	s.members.remove(g.member)
 	g.member.seq = 0
-	s.tombs.add(tombstone{key: g.key, name: g.resource.Name(), constraints: g.resource.constraints, at: g.at})
+	s.tombs.add(tombstone{key: key, name: name, constraints: g.resource.constraints, at: g.at})
 }
 
 // Gone calls yield for the name of each member that was removed recently, and for

@@ -53,7 +53,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 		if n := len(goneFrom(s)); n < limit || n > limit+minSweep+1 {
 			t.Errorf("%d are remembered as gone, want about %d", n, limit)
 		}
-		if n := len(s.members) + len(s.graves); n > 2*minSweep+2 {
+		if n := s.members.len() + len(s.graves); n > 2*minSweep+2 {
 			t.Errorf("%d members are remembered as such", n)
 		}
 		if !slices.Contains(goneFrom(s), globMember(many-1)) {
