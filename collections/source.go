@@ -79,6 +79,7 @@ const maxCollections = 1000
 
 // member returns the key of a member, and its name as clients are to see it.
 func (s *setting) member(name string) (key, spelled string) {
+	name = strings.Clone(name) // it may be a part of a resource
 	key = canonical(name)
 	if s.renameTo != "" {
 		key = urn.MemberOf(s.renameTo, key)

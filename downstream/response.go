@@ -104,14 +104,23 @@ func (r *response) empty() bool { return r.count == 0 && len(r.private) == 0 }
 
 func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
-	r.resources = res.AppendDelta(r.resources, name, f)
+	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(name, before)
 }
 
 func (r *response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
-	r.resources = res.AppendSotW(r.resources, name, f)
+	r.resources = res.AppendSotW(r.room(), name, f)
 	r.added(name, before)
+}
+
+// room returns resources with room for one, and for what encode adds: mostly that is
+// all.
+func (r *response) room() mem.BufferSlice {
+	if r.resources == nil {
+		return make(mem.BufferSlice, 0, 2)
+	}
+	return r.resources
 }
 
 // addFull adds the whole of a set.

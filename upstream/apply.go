@@ -67,7 +67,7 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 	c := p.set
 	settling := !sotw && !c.sub.answered
 	switch {
-	case p.begins && len(c.members) == 0 && p.bad:
+	case p.begins && c.members.Len() == 0 && p.bad:
 		// That nothing could be stored does not make the set an empty one.
 		c.members = nil
 		s.fail(c.sub, &cache.Error{
@@ -171,7 +171,7 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 	case v.variant != nil:
 		c.Resource = v.variant
 	case v.resource != nil:
-		c.Resource = s.encode(v.resource, c.Name)
+		c.Resource = s.encode(v.resource)
 	case v.err != nil && v.err.Code == codes.PermissionDenied && last != nil:
 		// gRFC A88: what one may not have any more is taken away, unlike what
 		// cannot be had for a while.
@@ -303,7 +303,7 @@ func (s *subscriptions) aliasedResource(v *verdict) *cache.Resource {
 	if sub := s.names[v.key]; sub != nil && sub.seen == s.responses && sub.answer.Resource != nil {
 		return sub.answer.Resource.Aliased() // just encoded
 	}
-	return s.encode(v.resource, "").Aliased()
+	return s.encode(v.resource).Aliased()
 }
 
 // takeMissing tells the names absent that a full response does not have.
@@ -333,22 +333,17 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 	return changes
 }
 
-// encode makes what is stored. key is what it is kept under, if that is to
-// share its memory with the resource's name.
-func (s *subscriptions) encode(r *resource, key string) *cache.Resource {
+// encode makes what is stored.
+func (s *subscriptions) encode(r *resource) *cache.Resource {
 	if r.stored != nil {
 		return r.stored // for another set, or another name
-	}
-	name := r.name
-	if name == key {
-		name = key
 	}
 	typeURL := s.typeURL // one string for all
 	if r.redirect != "" {
 		typeURL = cache.LocatorTypeURL
 	}
 	r.stored = cache.NewResource(cache.Spec{
-		Name:    name,
+		Name:    r.name,
 		Version: r.version,
 		TypeURL: typeURL,
 		Value:   r.value,

@@ -177,7 +177,7 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration) []cache.Up
 
 func (d *deltaSession) prove() bool {
 	for _, subs := range d.sets.list {
-		d.proof = d.proof || len(subs.allMembers()) > 0
+		d.proof = d.proof || subs.hasMembers()
 		for _, sub := range subs.names {
 			d.proof = d.proof || sub.answer.Resource != nil
 		}

@@ -128,7 +128,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 // be said of it: that it is gone, or a variant that has no TTL.
 func (s *subscriptions) lapse(key string) verdict {
 	for c := range s.sets(key) {
-		if c.members[key] != nil {
+		if c.members.Get(key) != nil {
 			if c.lapsed == nil {
 				c.lapsed = map[string]struct{}{}
 			}

@@ -32,7 +32,7 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 	switch {
 	case w.answered:
 		set := cache.SetUpdate{Name: sub.name, Full: true}
-		for key, r := range w.set.members {
+		for key, r := range w.set.members.All() {
 			if s.globOf(key) == sub {
 				set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
 			}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -180,10 +181,10 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 	sub := p.subs.get(name)
 	if sub == nil || name == cache.Wildcard || !p.subs.filters() {
-		return sub.set.members
+		return maps.Collect(sub.set.members.All())
 	}
 	members := map[string]*cache.Resource{}
-	for key, r := range p.subs.members() {
+	for key, r := range p.subs.members().All() {
 		if glob, _ := urn.GlobOf(key); glob == name {
 			members[key] = r
 		}

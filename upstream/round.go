@@ -13,7 +13,7 @@ import (
 type part struct {
 	set *set
 	// held is what the set gave before, where the response has all of it.
-	held    map[string]*cache.Resource
+	held    *cache.Resources
 	changes []cache.Change
 	begins  bool // nothing was known of it
 	full    bool // what is not in the response is gone
@@ -59,7 +59,7 @@ func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *
 		case r.whole.begins && !s.sotw:
 			u.Changes = s.begin(c, u.Changes)
 		case r.whole.begins, full:
-			c.members = make(map[string]*cache.Resource, len(v.list))
+			c.members = cache.NewResources(len(v.list))
 		}
 		if full {
 			c.refused = nil
@@ -74,7 +74,7 @@ func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *
 		case o.gone:
 			p := r.of(sub.set)
 			s.release(sub.set)
-			sub.set.members, sub.set.refused = map[string]*cache.Resource{}, nil
+			sub.set.members, sub.set.refused = cache.NewResources(0), nil
 			p.full, p.certain = true, p.certain || r.first(sub.name)
 		case sub.set.members == nil:
 			r.failed = append(r.failed, failedGlob{sub, o.err})
@@ -157,8 +157,11 @@ func (in places) any() bool { return in[0] != nil || in[1] != nil }
 // held returns what a set gave under a key before the response.
 func (in places) held(key string) *cache.Resource {
 	for _, p := range in {
-		if p != nil && p.held[key] != nil {
-			return p.held[key]
+		if p == nil {
+			continue
+		}
+		if r := p.held.Get(key); r != nil {
+			return r
 		}
 	}
 	return nil

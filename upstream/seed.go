@@ -30,9 +30,9 @@ func (s *subscriptions) seed(now time.Time, held func(cache.Key, func(string, *c
 				// It is not known of which resource, or it is not for us.
 			case sub.set != nil:
 				if sub.set.members == nil {
-					sub.set.members = map[string]*cache.Resource{}
+					sub.set.members = cache.NewResources(0)
 				}
-				sub.set.members[key] = r
+				sub.set.members.Put(key, r)
 				sub.answered = true
 				take(key, r)
 			default:

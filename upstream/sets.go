@@ -3,6 +3,7 @@ package upstream
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -18,7 +19,7 @@ type set struct {
 	sub *subscription
 	// members is what the set has given, under the keys of the entries. It is nil as
 	// long as there is no answer for the set.
-	members map[string]*cache.Resource
+	members *cache.Resources
 	// refused is why names that are no members could not be had, as the control plane
 	// said of the set.
 	refused map[string]*cache.Error
@@ -57,7 +58,7 @@ func (c *set) list(key string, r *cache.Resource) {
 // note keeps why a name of the set could not be had, for who asks for it by name
 // later.
 func (c *set) note(key string, change cache.Change) {
-	if change.Err == nil || change.Gone || change.Resource != nil || c.members[key] != nil {
+	if change.Err == nil || change.Gone || change.Resource != nil || c.members.Get(key) != nil {
 		delete(c.refused, key)
 		return
 	}
@@ -70,24 +71,26 @@ func (c *set) note(key string, change cache.Change) {
 // put keeps a member, or none if r is nil.
 func (c *set) put(key string, r *cache.Resource) {
 	if r == nil {
-		delete(c.members, key)
+		c.members.Delete(key)
 		return
 	}
-	c.members[key] = r
+	c.members.Put(key, r)
 	delete(c.lapsed, key)
 }
 
 // restate tells a new set what is held.
 func (c *set) restate() cache.SetUpdate {
 	u := cache.SetUpdate{Name: c.sub.name, Full: true, Version: c.version}
-	for _, key := range slices.Sorted(maps.Keys(c.members)) {
-		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: c.members[key]})
+	u.Changes = make([]cache.Change, 0, c.members.Len())
+	for key, r := range c.members.All() {
+		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
 	}
+	slices.SortFunc(u.Changes, func(a, b cache.Change) int { return strings.Compare(a.Name, b.Name) })
 	return u
 }
 
 // members returns those of the wildcard, nil if there is no answer for it.
-func (s *subscriptions) members() map[string]*cache.Resource {
+func (s *subscriptions) members() *cache.Resources {
 	if s.wildcard == nil {
 		return nil
 	}
@@ -128,7 +131,7 @@ func (s *subscriptions) sets(key string) func(yield func(*set) bool) {
 // member returns what a set has given under a key.
 func (s *subscriptions) member(key string) *cache.Resource {
 	for c := range s.sets(key) {
-		if r := c.members[key]; r != nil {
+		if r := c.members.Get(key); r != nil {
 			return r
 		}
 	}
@@ -145,26 +148,33 @@ func (s *subscriptions) refusedBy(key string) (err *cache.Error) {
 	return err
 }
 
-// allMembers returns those of all sets. It is not to be changed.
+// allMembers returns those of all sets.
 func (s *subscriptions) allMembers() map[string]*cache.Resource {
-	if len(s.globs) == 0 {
-		return s.members()
-	}
-	all := map[string]*cache.Resource{}
+	all := make(map[string]*cache.Resource, s.members().Len())
 	for _, sub := range s.globs {
-		maps.Copy(all, sub.set.members)
+		maps.Insert(all, sub.set.members.All())
 	}
-	maps.Copy(all, s.members())
+	maps.Insert(all, s.members().All())
 	return all
+}
+
+// hasMembers says whether there are any.
+func (s *subscriptions) hasMembers() bool {
+	for _, sub := range s.globs {
+		if sub.set.members.Len() > 0 {
+			return true
+		}
+	}
+	return s.members().Len() > 0
 }
 
 // begin begins to hold the members of a set, of which something has come, with those
 // that are held by name. Who has asked anew for a name that was listed is told.
 func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
-	c.members = map[string]*cache.Resource{}
+	c.members = cache.NewResources(len(c.listed))
 	for _, name := range slices.Sorted(maps.Keys(c.listed)) {
 		r := c.listed[name]
-		c.members[name] = r
+		c.members.Put(name, r)
 		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
 			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
 			changes = append(changes, sub.answer)
@@ -174,14 +184,14 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 		c.listed = nil
 		return changes
 	}
-	for name, r := range s.members() {
+	for name, r := range s.members().All() {
 		if s.globOf(name) == c.sub {
-			c.members[name] = r
+			c.members.Put(name, r)
 		}
 	}
 	for name, sub := range s.names {
 		if r := sub.answer.Resource; r != nil && s.globOf(name) == c.sub {
-			c.members[name] = r
+			c.members.Put(name, r)
 		}
 	}
 	return changes
@@ -208,7 +218,7 @@ func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
 		return false
 	}
 	u.Changes = s.begin(sub.set, u.Changes)
-	if len(sub.set.members) == 0 {
+	if sub.set.members.Len() == 0 {
 		sub.set.members = nil
 		return false
 	}
@@ -243,7 +253,7 @@ func (s *subscriptions) leave(key string, r *cache.Resource) {
 func (s *subscriptions) release(c *set) {
 	members := c.members
 	c.members = nil
-	for key := range members {
+	for key := range members.All() {
 		if s.held(key) == nil {
 			s.drop(key)
 		}

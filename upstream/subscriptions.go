@@ -263,7 +263,7 @@ func (s *subscriptions) forget(sub *subscription) {
 			delete(s.globs, sub.name)
 		}
 		s.settling = slices.DeleteFunc(s.settling, func(c *set) bool { return c == sub.set })
-		for key, r := range sub.set.members {
+		for key, r := range sub.set.members.All() {
 			s.leave(key, r)
 		}
 		s.release(sub.set)

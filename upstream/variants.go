@@ -182,7 +182,7 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 	case v.heartbeat:
 		return
 	case v.resource != nil:
-		r = s.encode(v.resource, v.key)
+		r = s.encode(v.resource)
 	case v.gone && v.constraints == "" && was < 0:
 		// The name as a whole, but for what has come with this.
 		held = slices.DeleteFunc(held, func(h variant) bool {
