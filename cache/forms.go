@@ -17,7 +17,7 @@ import (
 // name, inside too, is private and the rest shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if name == r.Name() && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0 {
-		return append(msg, &r.delta)
+		return append(msg, mem.SliceBuffer(bytesOf(r.delta)))
 	}
 	head, parts := r.fields(name, f)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
@@ -51,7 +51,7 @@ func (r *Resource) wraps(name string, f Form) bool {
 	case f&WithTTL != 0 && r.ttl > 0:
 		return true
 	}
-	return f&Wrapped != 0 && (r.Inner() != name || len(r.extra()) > 0)
+	return f&Wrapped != 0 && (r.Inner() != name || r.extraLen > 0)
 }
 
 // NeedsWrapping says that the resource cannot go to a SotW client in that form: it

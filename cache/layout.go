@@ -5,19 +5,18 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Where the parts of a resource are in its bytes, and what resources have in common.
 //
-// The bytes are a header, name, version, extra, and from sotwAt another header, the
-// type URL, and the value to the end: as NewResource writes them.
+// The bytes are a header, name, version, extra, another header, the type URL, and the
+// value to the end: as NewResource writes them.
 
 // traits are what a resource is besides its bytes. Most have the same as others of
 // their type.
 type traits struct {
-	typeURL string
+	typeURL  string
+	extraLen int // of fields of Resource that are passed on as they are, in bytes
 	// same says that the name inside is the resource's own; if not, inner is that,
 	// empty if the value has none.
 	same        bool
@@ -60,35 +59,37 @@ func (t traits) shared() *traits {
 // Name returns the name that the origin gave the resource, in its spelling. It is a
 // part of the resource's bytes: who keeps it for longer than the resource copies it.
 func (r *Resource) Name() string {
-	name, _ := r.field(r.start())
+	name, _ := r.field(r.header(0))
 	return name
 }
 
 // Version returns the origin's version of the resource, or a hash of its
 // content where the origin gives none. It is as Name is.
 func (r *Resource) Version() string {
-	_, at := r.field(r.start())
+	_, at := r.field(r.header(0))
 	version, _ := r.field(at)
 	return version
 }
 
-// extra are fields of Resource that are passed on as they are.
-func (r *Resource) extra() []byte {
-	_, at := r.field(r.start())
+// extraAt is where the fields begin that are passed on as they are.
+func (r *Resource) extraAt() int {
+	_, at := r.field(r.header(0))
 	_, at = r.field(at)
-	return r.delta[at:r.sotwAt:r.sotwAt]
+	return at
+}
+
+func (r *Resource) extra() []byte {
+	at := r.extraAt()
+	return bytesOf(r.delta[at : at+r.extraLen])
 }
 
 // sotw is the tail that is a DiscoveryResponse with nothing but this resource.
-func (r *Resource) sotw() []byte { return r.delta[r.sotwAt:] }
+func (r *Resource) sotw() []byte { return bytesOf(r.delta[r.extraAt()+r.extraLen:]) }
 
 // Value returns the encoded message. The caller must not change it.
 func (r *Resource) Value() []byte {
-	at := int(r.sotwAt) + 1
-	_, n := protowire.ConsumeVarint(r.delta[at:])
-	_, at = r.field(at + n)
-	_, n = protowire.ConsumeVarint(r.delta[at+1:])
-	return r.delta[at+1+n:]
+	_, at := r.field(r.header(r.extraAt() + r.extraLen))
+	return bytesOf(r.delta[r.header(at):])
 }
 
 // Inner returns the name that the resource says inside, empty if it says none.
@@ -99,19 +100,38 @@ func (r *Resource) Inner() string {
 	return r.inner
 }
 
-// start is where the fields begin. All tags here are of one byte.
-func (r *Resource) start() int {
-	_, n := protowire.ConsumeVarint(r.delta[1:])
-	return 1 + n
+// header returns where the content of the field begins that is at a place. All tags
+// here are of one byte.
+func (r *Resource) header(at int) int {
+	_, n := r.varint(at + 1)
+	return at + 1 + n
 }
 
-// field returns the string field that begins at a place, and where it ends. The string
-// is the bytes themselves, which never change: a copy of each name is what nearly all
-// of a member's memory would be.
+// field returns the string field that is at a place, and where it ends.
 func (r *Resource) field(at int) (s string, end int) {
-	length, n := protowire.ConsumeVarint(r.delta[at+1:])
+	length, n := r.varint(at + 1)
 	at += 1 + n
-	end = at + int(length)
-	b := r.delta[at:end]
-	return unsafe.String(unsafe.SliceData(b), len(b)), end
+	end = at + length
+	return r.delta[at:end], end
 }
+
+// varint returns the length that is at a place, and how long that is itself.
+func (r *Resource) varint(at int) (v, n int) {
+	for shift := 0; ; shift += 7 {
+		b := r.delta[at+n]
+		n++
+		v |= int(b&0x7f) << shift
+		if b < 0x80 {
+			return v, n
+		}
+	}
+}
+
+// A resource's bytes are a string, so that its name is one without a copy: with very
+// many of them, copies would be most of what they cost besides their bytes.
+
+// text makes bytes a string that nobody may change any more.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// bytesOf returns the bytes of a string, which nobody may change.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

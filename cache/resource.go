@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -41,12 +40,11 @@ const WrappedTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 // hundreds of thousands: what it has is in its bytes (layout.go), and what many have
 // in common is there once.
 type Resource struct {
-	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail, from
-	// sotwAt, is a DiscoveryResponse with nothing but it.
-	delta mem.SliceBuffer
+	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail is a
+	// DiscoveryResponse with nothing but it.
+	delta string
 	*traits
-	hash   uint64
-	sotwAt uint32
+	hash uint64
 }
 
 // Form is how a resource is told to one client. The zero value is what every
@@ -113,7 +111,7 @@ func NewResource(s Spec) *Resource {
 	_, _ = h.Write(s.Value)
 	r := &Resource{hash: h.Sum64()}
 	t := traits{
-		typeURL: s.TypeURL, ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
+		typeURL: s.TypeURL, extraLen: len(s.Extra), ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
 		redirect: s.Redirect,
 	}
 	if HasInnerName(s.TypeURL) {
@@ -140,11 +138,10 @@ func NewResource(s Spec) *Resource {
 	b = appendString(b, resourceName, s.Name)
 	b = appendString(b, resourceVersion, version)
 	b = append(b, s.Extra...)
-	r.sotwAt = uint32(len(b))
 	b = appendHeader(b, anyLen)
 	b = appendString(b, anyTypeURL, s.TypeURL)
 	b = appendHeader(b, len(s.Value))
-	r.delta = append(b, s.Value...)
+	r.delta = text(append(b, s.Value...))
 	return r
 }
 
@@ -228,7 +225,7 @@ func (r *Resource) Alias() bool { return r.alias }
 // form, in bytes.
 func (r *Resource) Size(name string, f Form) int {
 	const wrapper = 128
-	n := r.delta.Len()
+	n := len(r.delta)
 	if name != r.Name() {
 		n += 2*len(name) + wrapper
 	}

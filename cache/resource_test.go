@@ -135,7 +135,7 @@ func TestEncodingsShareTheValue(t *testing.T) {
 	value := message("foo", strings.Repeat("x", 1<<20))
 	r := NewResource(Spec{Name: "foo", TypeURL: testType, Value: value})
 	nameless := NewResource(Spec{Name: "foo", TypeURL: testType, Value: appendString(nil, 2, "x")})
-	own, other := unsafe.SliceData(r.delta.ReadOnlyData()), unsafe.SliceData(value)
+	own, other := unsafe.StringData(r.delta), unsafe.SliceData(value)
 	if own == other {
 		t.Error("the value is not copied: whoever gave it may change it")
 	}
@@ -155,7 +155,7 @@ func TestEncodingsShareTheValue(t *testing.T) {
 			t.Errorf("%s: %d pieces, want %d", c.what, len(c.msg), c.pieces)
 		}
 		private, shared := 0, 0
-		all := r.delta.ReadOnlyData()
+		all := bytesOf(r.delta)
 		for _, p := range c.msg {
 			b := p.ReadOnlyData()
 			at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(all)))
@@ -172,7 +172,7 @@ func TestEncodingsShareTheValue(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var msg [2]mem.Buffer
 		r.AppendSotW(r.AppendDelta(msg[:0], "foo", 0), "foo", 0)
-	}); n > 1 {
+	}); n > 2 { // the header of each buffer
 		t.Errorf("%v allocations under the own name", n)
 	}
 }
