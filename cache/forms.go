@@ -27,6 +27,9 @@ func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.Buf
 // client knows it only by the name inside, so that is made to say name, unless
 // the resource goes wrapped.
 func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
+	if b := r.sharedSotW(name, f); b != nil {
+		return append(msg, mem.SliceBuffer(b))
+	}
 	if r.wraps(name, f) {
 		head, parts := r.fields(name, f)
 		resource := len(head) + sizeParts(parts)
@@ -36,10 +39,15 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 		all = appendHeader(all, resource)
 		return appendParts(msg, append(all, head...), parts)
 	}
-	if inner := r.Inner(); name == inner || inner == "" {
-		return append(msg, mem.SliceBuffer(r.sotw()))
-	}
 	return appendParts(msg, nil, r.renamedAny(name))
+}
+
+// sharedSotW returns what AppendSotW appends if that is shared by all, otherwise nil.
+func (r *Resource) sharedSotW(name string, f Form) []byte {
+	if inner := r.Inner(); inner != "" && inner != name || r.wraps(name, f) {
+		return nil
+	}
+	return r.sotw()
 }
 
 // wraps says whether a SotW client is told the resource in a Resource.

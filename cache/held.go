@@ -25,7 +25,7 @@ func (c *Cache) Held(k Key, yield func(key string, r *Resource)) {
 	if s.status != Present {
 		return
 	}
-	for m := s.order.front; m != nil; m = m.next {
+	for m := range s.members.all() {
 		if !m.removed {
 			yield(s.members.key(m), m.resource)
 		}

@@ -10,20 +10,26 @@ import (
 // once more: of a set with very many members, that is most of what it costs.
 //
 // It is a hash table with open addressing: a thing is in the first free slot from where
-// its hash points to.
-type index[T any] struct {
-	slots []*T
+// its hash points to. T is a pointer or a place.
+type index[T comparable] struct {
+	slots []T
 	tags  []uint8 // a part of the hash each, to see most of what does not match; 0 if free
 	used  int
 }
 
-// The table is grown when it is fuller than most/of, by a half, and made smaller when
-// it is not even half of least/of.
+// The table is grown when it is fuller than most/of, and made smaller when it is not
+// even as full as least/of. That it is nearly full costs a look at some more tags.
 const (
 	of    = 16
-	most  = 13
-	least = 6
+	most  = 15
+	least = 5
 )
+
+// room is for how many it is made at a time.
+func room(n int) int {
+	const few = 256
+	return n + max(min(n, few)/2, n/16)
+}
 
 var seed = maphash.MakeSeed()
 
@@ -43,7 +49,7 @@ func (x *index[T]) next(at int) int {
 
 // find returns the slot of what has that key, or else the one for it. There must be a
 // free one.
-func (x *index[T]) find(key string, keyOf func(*T) string) (at int, found bool) {
+func (x *index[T]) find(key string, keyOf func(T) string) (at int, found bool) {
 	at, tag := x.place(key)
 	for ; x.tags[at] != 0; at = x.next(at) {
 		if x.tags[at] == tag && keyOf(x.slots[at]) == key {
@@ -53,21 +59,28 @@ func (x *index[T]) find(key string, keyOf func(*T) string) (at int, found bool) 
 	return at, false
 }
 
-// get returns what has that key, nil if there is nothing.
-func (x *index[T]) get(key string, keyOf func(*T) string) *T {
+// get returns what has that key.
+func (x *index[T]) get(key string, keyOf func(T) string) (t T, found bool) {
 	if x.used == 0 {
-		return nil
+		return t, false
 	}
-	if at, found := x.find(key, keyOf); found {
-		return x.slots[at]
+	at, found := x.find(key, keyOf)
+	return x.slots[at], found
+}
+
+// replace puts another thing with the same key in the place of one.
+func (x *index[T]) replace(key string, old, t T) {
+	at, _ := x.place(key)
+	for x.slots[at] != old || x.tags[at] == 0 {
+		at = x.next(at)
 	}
-	return nil
+	x.slots[at] = t
 }
 
 // put adds what has that key, in the place of what had it.
-func (x *index[T]) put(key string, t *T, keyOf func(*T) string) {
+func (x *index[T]) put(key string, t T, keyOf func(T) string) {
 	if (x.used+1)*of > len(x.slots)*most {
-		x.resize(x.used+x.used/2+1, keyOf)
+		x.resize(room(x.used+1), keyOf)
 	}
 	at, found := x.find(key, keyOf)
 	if !found {
@@ -78,7 +91,7 @@ func (x *index[T]) put(key string, t *T, keyOf func(*T) string) {
 }
 
 // remove removes what has that key.
-func (x *index[T]) remove(key string, keyOf func(*T) string) {
+func (x *index[T]) remove(key string, keyOf func(T) string) {
 	if x.used == 0 {
 		return
 	}
@@ -95,9 +108,10 @@ func (x *index[T]) remove(key string, keyOf func(*T) string) {
 			gap = at
 		}
 	}
-	x.slots[gap], x.tags[gap] = nil, 0
-	if 2*x.used*of < len(x.slots)*least {
-		x.resize(x.used, keyOf)
+	var none T
+	x.slots[gap], x.tags[gap] = none, 0
+	if x.used*of < len(x.slots)*least {
+		x.resize(room(x.used), keyOf)
 	}
 }
 
@@ -109,26 +123,34 @@ func (x *index[T]) distance(from, to int) int {
 	return to
 }
 
-// resize makes room for n things.
-func (x *index[T]) resize(n int, keyOf func(*T) string) {
-	old := x.slots
-	size := max(n, x.used+1)*of/most + 1
-	x.slots, x.tags = make([]*T, size), make([]uint8, size)
-	for _, t := range old {
-		if t != nil {
-			key := keyOf(t)
-			at, _ := x.find(key, keyOf)
-			x.slots[at] = t
-			_, x.tags[at] = x.place(key)
+// reserve makes room for n things, if there is not.
+func (x *index[T]) reserve(n int, keyOf func(T) string) {
+	if n*of > len(x.slots)*most {
+		x.resize(n, keyOf)
+	}
+}
+
+// resize makes room for just n things.
+func (x *index[T]) resize(n int, keyOf func(T) string) {
+	old, tags := x.slots, x.tags
+	size := (max(n, x.used)*of+most-1)/most + 1
+	x.slots, x.tags = make([]T, size), make([]uint8, size)
+	for i, t := range old {
+		if tags[i] != 0 {
+			at, tag := x.place(keyOf(t))
+			for x.tags[at] != 0 {
+				at = x.next(at)
+			}
+			x.slots[at], x.tags[at] = t, tag
 		}
 	}
 }
 
 // all yields everything, in no order. The index must not change meanwhile.
-func (x *index[T]) all() iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for _, t := range x.slots {
-			if t != nil && !yield(t) {
+func (x *index[T]) all() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for i, t := range x.slots {
+			if x.tags[i] != 0 && !yield(t) {
 				return
 			}
 		}

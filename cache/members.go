@@ -1,94 +1,345 @@
 package cache
 
-import "strings"
+import (
+	"iter"
+	"math"
+	"strings"
+)
 
 // The members of a set: found by their keys, and in the order of their last change.
+//
+// There may be hundreds of thousands, so each is a record of 16 bytes. The records are
+// in chunks, where they were put when the member changed last; what was there before is
+// free until the chunk is so empty that its records can go to another.
 
-// member is one resource of a set, or the memory of one. There may be hundreds of
-// thousands: another field here costs as much for each.
-type member struct {
-	resource *Resource // what it is; what it was, if it is removed
-	born     uint64    // seq of its coming; coming back while its removal is remembered is no new coming
-	seq      uint64    // of its last change; 0 once forgotten
+// chunkLen is the most records of a chunk: with 8 bytes of the allocator's own, as many
+// as are in 4 KiB.
+const chunkLen = 255
 
-	prev, next *member
+// place is where a record is: the number of its chunk times placesOf, and its number
+// there.
+type place uint32
 
-	removed bool
-	renamed bool // its key is in members.keys
+const placesOf = 256
+
+type chunk struct {
+	number  uint32
+	base    uint64 // not above the seq of any member in it
+	records []record
+	live    int // how many are of members
+
+	prev, next *chunk
 }
+
+// record is one resource of a set, or the memory of one.
+type record struct {
+	resource *Resource // nil if the record is free
+	seq      uint32    // less the chunk's base; it stays when the record becomes free
+	flags    uint32    // removed, odd, and the rest is seq less born
+}
+
+const (
+	removed uint32 = 1 << iota
+	// odd says that what does not fit into the record is in members.odd.
+	odd
+	ageShift = iota
+)
+
+// oddity is what few members have.
+type oddity struct {
+	key  string // if it is not the name that the resource has
+	born uint64 // if that is very long ago
+}
+
+// member is what a record says.
+type member struct {
+	at       place
+	resource *Resource // what it is; what it was, if it is removed; nil if there is no such member
+	removed  bool
+	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
+	seq      uint64 // of its last change
+}
+
+func (m *member) present() bool { return m.resource != nil && !m.removed }
 
 // members are those of a set by their keys (Change.Name), which mostly are the names
 // that the resources have.
 type members struct {
-	index index[member]
-	keys  map[*member]string // of those whose resource has another name
-}
-
-// key is what a member is kept under. It is a part of its resource: see Resource.Name.
-func (ms *members) key(m *member) string {
-	if m.renamed {
-		return ms.keys[m]
-	}
-	return m.resource.Name()
+	index       index[place]
+	chunks      []*chunk // by their numbers
+	free        []uint32 // the numbers that are free
+	front, back *chunk   // in the order of the changes
+	odd         map[place]oddity
 }
 
 func (ms *members) len() int { return ms.index.used }
 
-func (ms *members) get(key string) *member { return ms.index.get(key, ms.key) }
+// reserve makes room for n members.
+func (ms *members) reserve(n int) { ms.index.reserve(n, ms.keyAt) }
 
-// add adds a new member.
-func (ms *members) add(key string, m *member, r *Resource) {
-	ms.setAs(key, m, r)
-	ms.index.put(key, m, ms.key)
+func (ms *members) chunkOf(at place) (*chunk, int) {
+	return ms.chunks[at/placesOf], int(at % placesOf)
 }
 
-// set gives a member another resource.
-func (ms *members) set(m *member, r *Resource) { ms.setAs(ms.key(m), m, r) }
+// key is what a member is kept under. It may be a part of its resource: see
+// Resource.Name.
+func (ms *members) key(m member) string { return ms.keyAt(m.at) }
 
-func (ms *members) setAs(key string, m *member, r *Resource) {
-	switch renamed := r.Name() != key; {
-	case renamed && !m.renamed:
-		if ms.keys == nil {
-			ms.keys = map[*member]string{}
-		}
-		ms.keys[m] = strings.Clone(key)
-		m.renamed = true
-	case !renamed && m.renamed:
-		delete(ms.keys, m)
-		m.renamed = false
+func (ms *members) keyAt(at place) string {
+	c, i := ms.chunkOf(at)
+	if r := &c.records[i]; r.flags&odd == 0 {
+		return r.resource.Name()
 	}
+	if o := ms.odd[at]; o.key != "" {
+		return o.key
+	}
+	return c.records[i].resource.Name()
+}
+
+// get returns the member with a key.
+func (ms *members) get(key string) (m member) {
+	if at, found := ms.index.get(key, ms.keyAt); found {
+		c, i := ms.chunkOf(at)
+		m = ms.read(c, i)
+	}
+	return m
+}
+
+func (ms *members) read(c *chunk, i int) member {
+	r := &c.records[i]
+	m := member{
+		at: c.place(i), resource: r.resource, removed: r.flags&removed != 0,
+		seq: c.base + uint64(r.seq),
+	}
+	m.born = m.seq - uint64(r.flags>>ageShift)
+	if r.flags&odd != 0 {
+		if o := ms.odd[m.at]; o.born != 0 {
+			m.born = o.born
+		}
+	}
+	return m
+}
+
+func (c *chunk) place(i int) place { return place(c.number*placesOf) + place(i) }
+
+// put puts a member, new or changed, to the end of the order, and sets m.at.
+func (ms *members) put(key string, m *member) {
+	c := ms.back
+	if c != nil && len(c.records) == cap(c.records) && 2*c.live <= len(c.records) {
+		ms.pack(c, nil)
+	}
+	if c == nil || len(c.records) == chunkLen || m.seq-c.base > math.MaxUint32 {
+		c = ms.grow(m.seq)
+	}
+	was, found := ms.index.get(key, ms.keyAt)
+	if len(c.records) == cap(c.records) {
+		// 1, 3, and so on to chunkLen.
+		c.records = append(make([]record, 0, 2*len(c.records)+1), c.records...)
+	}
+	m.at = c.place(len(c.records))
+	c.records = append(c.records, record{})
+	c.live++
+	ms.write(key, m)
+	if !found {
+		ms.index.put(key, m.at, ms.keyAt)
+		return
+	}
+	ms.index.replace(key, was, m.at)
+	ms.vacate(was)
+}
+
+// set gives a member another resource, without a change of its place in the order.
+func (ms *members) set(m member, r *Resource) {
+	key := ms.key(m)
 	m.resource = r
+	ms.write(key, &m)
+}
+
+// write makes a member's record.
+func (ms *members) write(key string, m *member) {
+	c, i := ms.chunkOf(m.at)
+	age := m.seq - m.born
+	flags := uint32(age) << ageShift
+	var o oddity
+	if age >= 1<<(32-ageShift) {
+		flags, o.born = 0, m.born
+	}
+	if m.removed {
+		flags |= removed
+	}
+	if m.resource.Name() != key {
+		o.key = strings.Clone(key)
+	}
+	if o != (oddity{}) {
+		if ms.odd == nil {
+			ms.odd = map[place]oddity{}
+		}
+		ms.odd[m.at] = o
+		flags |= odd
+	} else if ms.odd != nil {
+		delete(ms.odd, m.at)
+	}
+	c.records[i] = record{resource: m.resource, seq: uint32(m.seq - c.base), flags: flags}
 }
 
 // remove forgets a member.
-func (ms *members) remove(m *member) {
-	ms.index.remove(ms.key(m), ms.key)
-	delete(ms.keys, m)
+func (ms *members) remove(m member) {
+	ms.index.remove(ms.key(m), ms.keyAt)
+	ms.vacate(m.at)
 }
 
-// order is a doubly linked list of members by their last change, oldest first.
-type order struct{ front, back *member }
-
-func (o *order) pushBack(m *member) {
-	m.prev, m.next = o.back, nil
-	if o.back == nil {
-		o.front = m
-	} else {
-		o.back.next = m
+// vacate makes a record free.
+func (ms *members) vacate(at place) {
+	c, i := ms.chunkOf(at)
+	if c.records[i].flags&odd != 0 {
+		delete(ms.odd, at)
 	}
-	o.back = m
+	c.records[i] = record{seq: c.records[i].seq}
+	c.live--
+	if c == ms.back {
+		return
+	}
+	ms.tidy(c)
 }
 
-func (o *order) remove(m *member) {
-	if m.prev == nil {
-		o.front = m.next
-	} else {
-		m.prev.next = m.next
+// tidy puts together what is left of two chunks.
+func (ms *members) tidy(c *chunk) {
+	fits := func(a, b *chunk) bool {
+		return a != nil && b != nil && b != ms.back && a.live+b.live <= chunkLen/2 &&
+			b.base-a.base <= math.MaxUint32-chunkSpan(b)
 	}
-	if m.next == nil {
-		o.back = m.prev
-	} else {
-		m.next.prev = m.prev
+	switch {
+	case c.live == 0:
+		ms.unlink(c)
+	case fits(c.prev, c):
+		ms.pack(c.prev, c)
+	case fits(c, c.next):
+		ms.pack(c, c.next)
 	}
-	m.prev, m.next = nil, nil
+}
+
+// chunkSpan is how far the members of a chunk are from its base.
+func chunkSpan(c *chunk) (span uint64) {
+	for i := range c.records {
+		span = max(span, uint64(c.records[i].seq))
+	}
+	return span
+}
+
+// pack moves the members of a chunk, and of the next one if that is b, to the beginning
+// of the first.
+func (ms *members) pack(a, b *chunk) {
+	from := []*chunk{a}
+	size := a.live
+	if b != nil {
+		from, size = append(from, b), size+b.live
+	}
+	// In the last chunk there is to be room for more.
+	records := make([]record, 0, cap(a.records))
+	if a != ms.back {
+		records = make([]record, 0, size)
+	}
+	moved := map[place]oddity{}
+	var olds []place
+	for _, c := range from {
+		for i, r := range c.records {
+			if r.resource == nil {
+				continue
+			}
+			old, at := c.place(i), a.place(len(records))
+			olds = append(olds, old)
+			if r.flags&odd != 0 {
+				moved[at] = ms.odd[old]
+				delete(ms.odd, old)
+			}
+			r.seq += uint32(c.base - a.base)
+			records = append(records, r)
+		}
+	}
+	a.records, a.live = records, size
+	for at, o := range moved {
+		ms.odd[at] = o
+	}
+	// In order: what was at a place has left it before another comes there.
+	for i, old := range olds {
+		if at := a.place(i); at != old {
+			ms.index.replace(ms.keyAt(at), old, at)
+		}
+	}
+	if b != nil {
+		ms.unlink(b)
+	}
+}
+
+// grow adds a chunk to the end.
+func (ms *members) grow(base uint64) *chunk {
+	c := &chunk{base: base, prev: ms.back}
+	if n := len(ms.free); n > 0 {
+		c.number, ms.free = ms.free[n-1], ms.free[:n-1]
+		ms.chunks[c.number] = c
+	} else {
+		c.number = uint32(len(ms.chunks))
+		ms.chunks = append(ms.chunks, c)
+	}
+	last := ms.back
+	ms.back = c
+	if last == nil {
+		ms.front = c
+		return c
+	}
+	last.next = c
+	ms.tidy(last)
+	return c
+}
+
+func (ms *members) unlink(c *chunk) {
+	if c.prev == nil {
+		ms.front = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		ms.back = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	ms.chunks[c.number] = nil
+	ms.free = append(ms.free, c.number)
+}
+
+// after yields the members that changed after seq, in the order of their changes. They
+// must not change meanwhile.
+func (ms *members) after(seq uint64) iter.Seq[member] {
+	return func(yield func(member) bool) {
+		c, i := ms.start(seq)
+		for ; c != nil; c, i = c.next, 0 {
+			for ; i < len(c.records); i++ {
+				if c.records[i].resource != nil && !yield(ms.read(c, i)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// all yields all members, as after does.
+func (ms *members) all() iter.Seq[member] { return ms.after(0) }
+
+// start returns where the members begin that changed after seq. Mostly that is near the
+// end.
+func (ms *members) start(seq uint64) (*chunk, int) {
+	if seq == 0 {
+		return ms.front, 0
+	}
+	for c := ms.back; c != nil; c = c.prev {
+		if c.base > seq {
+			continue
+		}
+		for i := len(c.records) - 1; i >= 0; i-- {
+			if r := &c.records[i]; c.base+uint64(r.seq) <= seq {
+				return c, i + 1
+			}
+		}
+	}
+	return ms.front, 0
 }

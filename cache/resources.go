@@ -6,16 +6,14 @@ import "iter"
 // entry's), at a cost of few bytes each: mostly the key is the name that a resource
 // has in it. nil is empty, and cannot be added to.
 type Resources struct {
-	own   index[Resource]      // whose key is their name
+	own   index[*Resource]     // whose key is their name
 	other map[string]*Resource // those of another key
 }
 
 // NewResources returns an empty table with room for n.
 func NewResources(n int) *Resources {
 	rs := &Resources{}
-	if n > 0 {
-		rs.own.resize(n, (*Resource).Name)
-	}
+	rs.own.reserve(n, (*Resource).Name)
 	return rs
 }
 
@@ -32,7 +30,7 @@ func (rs *Resources) Get(key string) *Resource {
 	if rs == nil {
 		return nil
 	}
-	if r := rs.own.get(key, (*Resource).Name); r != nil {
+	if r, found := rs.own.get(key, (*Resource).Name); found {
 		return r
 	}
 	return rs.other[key]

@@ -19,10 +19,9 @@ type Set struct {
 	status  Status
 	err     *Error
 	members members // removed ones too, see sweep
-	order   order
-	notes   notes  // what else is new
-	present int    // members that have not been removed
-	seq     uint64 // of the newest change, or of the newest note
+	notes   notes   // what else is new
+	present int     // members that have not been removed
+	seq     uint64  // of the newest change, or of the newest note
 	graves  []grave
 	sweepAt int // the number of graves at which to sweep
 	tombs   tombstones
@@ -54,8 +53,7 @@ type extended struct {
 type SetWatch struct {
 	Watch
 	// Guarded by topic.mu.
-	seq uint64  // of the newest change that the watcher has taken
-	at  *member // a hint: the member with that seq, if it has not changed since
+	seq uint64 // of the newest change that the watcher has taken
 	// ahead is seq, or more: then the watcher has taken everything up to it but
 	// removals (see Extended), or is to take everything up to it again (see
 	// Restart).
@@ -110,7 +108,7 @@ func (w *SetWatch) join(seq uint64) { w.joined = seq }
 
 // knew says whether a watcher of full states was told of a removed member before
 // it was removed, and not of its removal.
-func (w *SetWatch) knew(m *member) bool {
+func (w *SetWatch) knew(m member) bool {
 	had := func(position uint64) bool { return m.born <= position && m.seq > position }
 	return had(w.seq) || had(w.ahead) || slices.ContainsFunc(w.between, had)
 }
@@ -159,7 +157,7 @@ func (s *Set) Len() int {
 func (s *Set) Member(key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members.get(key); m != nil && !m.removed {
+	if m := s.members.get(key); m.present() {
 		return m.resource
 	}
 	return nil
@@ -169,7 +167,7 @@ func (s *Set) Member(key string) *Resource {
 func (s *Set) Given(w *SetWatch, key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members.get(key); m != nil && !m.removed && !s.kept(w, m) {
+	if m := s.members.get(key); m.present() && !s.kept(w, m) {
 		return m.resource
 	}
 	return nil
@@ -180,7 +178,7 @@ func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, n := s.members.get(key), s.notes.byKey[key]
-	return n != nil && n.err != nil && (m == nil || m.removed)
+	return n != nil && n.err != nil && !m.present()
 }
 
 // Since calls yield for each member that has changed since w's position, in the
@@ -195,7 +193,7 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	if !w.within {
 		w.begin, w.within = w.seq, true
 	}
-	for m := s.after(w); m != nil; m = m.next {
+	for m := range s.members.after(w.seq) {
 		news := Changed
 		if m.removed {
 			news = Removed
@@ -207,9 +205,9 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 		case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource}):
 			return false
 		}
-		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)
+		w.seq, w.ahead = m.seq, max(w.ahead, m.seq)
 	}
-	w.seq, w.at, w.ahead = s.seq, s.order.back, s.seq
+	w.seq, w.ahead = s.seq, s.seq
 	for n := range s.notes.after(w.noted) {
 		if t, ok := s.tellOf(w, n, w.begin); ok && !yield(t) {
 			return false
@@ -228,7 +226,7 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 		t.Err = n.err
 	}
 	m := s.members.get(n.key)
-	if m == nil || m.removed {
+	if !m.present() {
 		return t, t.Err != nil
 	}
 	t.Name, t.Resource = m.resource.Name(), m.resource
@@ -248,7 +246,10 @@ func (s *Set) keeps(w *SetWatch) bool {
 	if s.withheld == 0 || w.joined == 0 {
 		return false
 	}
-	for m := s.order.front; m != nil && m.seq <= w.joined; m = m.next {
+	for m := range s.members.all() {
+		if m.seq > w.joined {
+			break
+		}
 		if !m.removed && m.resource.doNotCache {
 			return true
 		}
@@ -265,7 +266,7 @@ func (s *Set) Keeps(w *SetWatch) bool {
 }
 
 // kept says that a member is kept from w's watcher, who came after it.
-func (s *Set) kept(w *SetWatch, m *member) bool {
+func (s *Set) kept(w *SetWatch, m member) bool {
 	return m.resource.doNotCache && m.seq <= w.joined
 }
 
@@ -274,28 +275,7 @@ func (s *Set) kept(w *SetWatch, m *member) bool {
 func (s *Set) Restart(w *SetWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.at, w.noted, w.within = 0, nil, 0, false
-}
-
-// after returns the first member in the order behind w's position.
-func (s *Set) after(w *SetWatch) *member {
-	if w.seq == s.seq {
-		return nil
-	}
-	if w.seq == 0 {
-		return s.order.front
-	}
-	if w.at != nil && w.at.seq == w.seq {
-		return w.at.next
-	}
-	m := s.order.back
-	for m != nil && m.prev != nil && m.prev.seq > w.seq {
-		m = m.prev
-	}
-	if m != nil && m.seq <= w.seq {
-		return nil
-	}
-	return m
+	w.seq, w.noted, w.within = 0, 0, false
 }
 
 // Due says what w's watcher, one of full states, is yet to be told: of members
@@ -304,7 +284,10 @@ func (s *Set) after(w *SetWatch) *member {
 func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for m := s.after(w); m != nil && !(changes && removals); m = m.next {
+	for m := range s.members.after(w.seq) {
+		if changes && removals {
+			break
+		}
 		if m.removed {
 			removals = removals || w.knew(m)
 		} else {
@@ -345,14 +328,14 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members.get(key); m != nil && !m.removed && !s.kept(w, m) {
+		if m := s.members.get(key); m.present() && !s.kept(w, m) {
 			return m.resource
 		}
 		return nil
 	})
-	w.seq, w.at, w.ahead, w.between, w.noted = s.seq, s.order.back, s.seq, nil, s.seq
+	w.seq, w.ahead, w.between, w.noted = s.seq, s.seq, nil, s.seq
 	if except != nil || s.keeps(w) {
-		return s.encodeIf(f, func(m *member) bool {
+		return s.encodeIf(f, func(m member) bool {
 			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
 		})
 	}
@@ -361,7 +344,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	}
 	body := s.bodies[f]
 	if body == nil {
-		body = s.encodeIf(f, func(m *member) bool { return !m.removed }).Resources
+		body = s.encodeIf(f, func(m member) bool { return !m.removed }).Resources
 		if s.bodies == nil {
 			s.bodies = map[Form]mem.Buffer{}
 		}
@@ -382,14 +365,14 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 	defer s.mu.Unlock()
 	s.changes(w, f, changed)
 	look(func(key string) *Resource {
-		if m := s.members.get(key); m != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
+		if m := s.members.get(key); m.resource != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
 			return m.resource
 		}
 		return nil
 	})
 	if e := &s.extended; except != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
 		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
-		e.full = s.encodeIf(f, func(m *member) bool {
+		e.full = s.encodeIf(f, func(m member) bool {
 			if m.removed && !w.knew(m) || !m.removed && s.kept(w, m) {
 				return false
 			}
@@ -410,7 +393,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 // it while it was there.
 func (s *Set) between(w *SetWatch) []uint64 {
 	var between []uint64
-	for m := s.after(w); m != nil; m = m.next {
+	for m := range s.members.after(w.seq) {
 		if !m.removed || !w.knew(m) {
 			continue
 		}
@@ -431,7 +414,7 @@ func (s *Set) between(w *SetWatch) []uint64 {
 // changes calls changed for each member that is new or changed to the watcher, and
 // for all that have an error.
 func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
-	for m := s.after(w); m != nil; m = m.next {
+	for m := range s.members.after(w.seq) {
 		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
 			changed(Member{Name: m.resource.Name(), News: Changed, Resource: m.resource})
 		}
@@ -445,7 +428,7 @@ func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 	if s.redirects == 0 {
 		return
 	}
-	for m := s.order.front; m != nil; m = m.next {
+	for m := range s.members.all() {
 		if !m.removed && m.resource.NeedsWrapping(m.resource.Name(), f) {
 			changed(Member{Name: m.resource.Name(), Err: errNeedsWrapping})
 		}
@@ -462,13 +445,21 @@ func (s *Set) version() string {
 
 // encodeIf makes a state of the members that keep wants, under a version that is
 // a hash over them.
-func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
-	parts := make(mem.BufferSlice, 0, s.members.len())
+func (s *Set) encodeIf(f Form, keep func(member) bool) Full {
+	parts := make([][]byte, 0, s.members.len())
 	var full Full
+	size := 0
+	add := func(b []byte) { parts, size = append(parts, b), size+len(b) }
 	var ttlSum uint64
-	for m := s.order.front; m != nil; m = m.next {
+	for m := range s.members.all() {
 		if keep(m) && !m.resource.NeedsWrapping(m.resource.Name(), f) {
-			parts = m.resource.AppendSotW(parts, m.resource.Name(), f)
+			if b := m.resource.sharedSotW(m.resource.Name(), f); b != nil {
+				add(b)
+			} else {
+				for _, b := range m.resource.AppendSotW(nil, m.resource.Name(), f) {
+					add(b.ReadOnlyData())
+				}
+			}
 			full.Len++
 			full.Hash += digest(m.resource)
 			if f&WithTTL != 0 && m.resource.ttl > 0 {
@@ -476,8 +467,10 @@ func (s *Set) encodeIf(f Form, keep func(*member) bool) Full {
 			}
 		}
 	}
-	body := make([]byte, parts.Len())
-	parts.CopyTo(body)
+	body := make([]byte, 0, size)
+	for _, b := range parts {
+		body = append(body, b...)
+	}
 	full.Version, full.Resources = formatHash(full.Hash), mem.SliceBuffer(body)
 	full.Hash += 3 * ttlSum
 	return full

@@ -16,7 +16,7 @@ func (s *Set) Redirects() bool {
 func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for m := s.order.front; m != nil; m = m.next {
+	for m := range s.members.all() {
 		switch {
 		case m.born > w.ahead || m.removed && m.seq <= w.ahead || !m.removed && s.kept(w, m):
 			// It never heard of it, or has heard of its end.
@@ -32,7 +32,7 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 func (s *Set) Names(yield func(name string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for m := s.order.front; m != nil; m = m.next {
+	for m := range s.members.all() {
 		if !m.removed {
 			yield(m.resource.Name())
 		}

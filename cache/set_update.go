@@ -13,20 +13,17 @@ import (
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.get(key), s.notes.byKey[key]
 	switch {
-	case m == nil && r == nil, m != nil && m.removed && r == nil:
-		if m == nil {
+	case r == nil && !m.present():
+		if m.resource == nil {
 			// Others may have had it, who come here.
 			s.tombs.add(tombstone{key: key, name: key, at: time.Now()})
 		}
 		s.notes.remove(n)
 		return false
-	case m == nil:
-		m = &member{born: s.seq + 1, removed: true} // for now: it does not count yet
-		s.members.add(key, m, r)
+	case m.resource == nil:
 		s.tombs.remove(key)
 	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
-		s.order.remove(m)
 	case m.resource.ttl > 0 || r.ttl > 0:
 		s.beat(m, r)
 		return true
@@ -39,13 +36,16 @@ func (s *Set) put(key string, r *Resource) bool {
 	s.notes.remove(n)
 	s.count(m, -1)
 	s.seq++
-	m.seq, m.removed = s.seq, r == nil
-	s.order.pushBack(m)
-	if r != nil {
-		s.members.set(m, r)
-	} else {
-		s.bury(m)
+	if m.resource == nil {
+		m.born = s.seq
 	}
+	m.seq, m.removed = s.seq, r == nil
+	if r != nil {
+		m.resource = r
+	} else {
+		s.bury(key, m)
+	}
+	s.members.put(key, &m)
 	s.count(m, 1)
 	s.bodies, s.extended = nil, extended{}
 	return true
@@ -65,7 +65,7 @@ func (s *Set) putError(key string, err *Error) bool {
 
 // beat takes a heartbeat of a member, or what comes to the same, or a TTL where
 // there was none or the other way round.
-func (s *Set) beat(m *member, r *Resource) {
+func (s *Set) beat(m member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.key(m), s.seq)
 	if m.resource.ttl != r.ttl {
@@ -79,13 +79,14 @@ func (s *Set) beat(m *member, r *Resource) {
 	s.count(m, -1)
 	s.members.set(m, r)
 	n.whole = s.seq
+	m.resource = r
 	s.count(m, 1)
 }
 
 // count adds a member to what is counted of those that are present, or takes it
 // away.
-func (s *Set) count(m *member, n int) {
-	if m.resource == nil || m.removed {
+func (s *Set) count(m member, n int) {
+	if !m.present() {
 		return
 	}
 	s.present += n
@@ -113,6 +114,7 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	s.status, s.err = Present, nil
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
+		s.members.reserve(len(u.Changes))
 	}
 	for _, c := range u.Changes {
 		if c.Err == nil || c.Resource != nil || c.Gone {
@@ -153,7 +155,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	return s.tell(wakers)
 }
 
-func (s *Set) removeAllBut(changes []Change) (changed bool) {
+func (s *Set) removeAllBut(changes []Change) bool {
 	keep := make(map[string]struct{}, len(changes))
 	for _, c := range changes {
 		// What could not be had anew is not gone.
@@ -161,25 +163,22 @@ func (s *Set) removeAllBut(changes []Change) (changed bool) {
 			keep[c.Name] = struct{}{}
 		}
 	}
-	before := s.seq
-	for m := s.order.front; m != nil; {
-		next := m.next // put moves m to the back
+	var gone []string
+	for m := range s.members.all() {
 		key := s.members.key(m)
 		if _, ok := keep[key]; !ok && !m.removed {
-			s.put(key, nil)
-			changed = true
+			gone = append(gone, key)
 		}
-		if next == nil || next.seq > before {
-			break
-		}
-		m = next
+	}
+	for _, key := range gone {
+		s.put(key, nil)
 	}
 	for key, n := range s.notes.byKey {
 		if _, ok := keep[key]; !ok {
 			s.notes.remove(n)
 		}
 	}
-	return changed
+	return len(gone) > 0
 }
 
 // sweep forgets the removed members that nobody needs to be told of any more:
@@ -195,7 +194,7 @@ func (s *Set) sweep() {
 	positions = slices.Compact(positions)
 	needed := s.graves[:0]
 	for _, g := range s.graves {
-		if !g.valid() {
+		if !s.valid(g) {
 			continue
 		}
 		i, _ := slices.BinarySearch(positions, g.born)

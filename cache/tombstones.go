@@ -22,12 +22,15 @@ type Tombstones struct {
 
 // grave is a member's removal; that of one that came back since has another seq.
 type grave struct {
-	*member
-	seq uint64
-	at  time.Time
+	key       string
+	born, seq uint64 // as in member
+	at        time.Time
 }
 
-func (g grave) valid() bool { return g.removed && g.member.seq == g.seq }
+func (s *Set) valid(g grave) bool {
+	m := s.members.get(g.key)
+	return m.removed && m.seq == g.seq
+}
 
 // tombstones are the names of members that are gone, the oldest removal first.
 type tombstones struct {
@@ -87,22 +90,21 @@ func (t *tombstones) expire(now time.Time) {
 func (t *tombstones) expired(at, now time.Time) bool { return now.Sub(at) >= t.bounds.TTL }
 
 // bury remembers a member as removed.
-func (s *Set) bury(m *member) {
-	s.graves = append(s.graves, grave{member: m, seq: m.seq, at: time.Now()})
+func (s *Set) bury(key string, m member) {
+	// The key may be a part of the resource, which may come back as another.
+	s.graves = append(s.graves, grave{key: strings.Clone(key), born: m.born, seq: m.seq, at: time.Now()})
 }
 
 // forget drops what no watcher needs of a member that is gone, which leaves its
 // tombstone.
 func (s *Set) forget(g grave) {
-	s.order.remove(g.member)
-	// Not parts of the resource, which goes.
-	key, name := strings.Clone(s.members.key(g.member)), strings.Clone(g.resource.Name())
-	if key == name {
-		name = key
+	m := s.members.get(g.key)
+	name := g.key
+	if m.resource.Name() != name {
+		name = strings.Clone(m.resource.Name())
 	}
-	s.members.remove(g.member)
-	g.member.seq = 0
-	s.tombs.add(tombstone{key: key, name: name, constraints: g.resource.constraints, at: g.at})
+	s.tombs.add(tombstone{key: g.key, name: name, constraints: m.resource.constraints, at: g.at})
+	s.members.remove(m)
 }
 
 // Gone calls yield for the name of each member that was removed recently, and for
@@ -121,8 +123,9 @@ func (s *Set) Gone(yield func(name, constraints string)) {
 		yield(t.name, t.constraints)
 	}
 	for _, g := range s.graves {
-		if g.valid() && !s.tombs.expired(g.at, now) {
-			yield(g.resource.Name(), g.resource.constraints)
+		if s.valid(g) && !s.tombs.expired(g.at, now) {
+			m := s.members.get(g.key)
+			yield(m.resource.Name(), m.resource.constraints)
 		}
 	}
 }
