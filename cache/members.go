@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"strings"
+	"weak"
 )
 
 // The members of a set: found by their keys, and in the order of their last change.
@@ -27,6 +28,9 @@ type chunk struct {
 	base    uint64 // not above the seq of any member in it
 	records []record
 	live    int // how many are of members
+
+	made  weak.Pointer[Run] // what run returned last, if nothing has changed since
+	unfit int               // the most bytes that are too few for a run, as far as it is known
 
 	prev, next *chunk
 }
@@ -180,6 +184,7 @@ func (ms *members) write(key string, m *member) {
 		delete(ms.odd, m.at)
 	}
 	c.records[i] = record{resource: m.resource, seq: uint32(m.seq - c.base), flags: flags}
+	c.changed()
 }
 
 // remove forgets a member.
@@ -195,6 +200,7 @@ func (ms *members) vacate(at place) {
 		delete(ms.odd, at)
 	}
 	c.records[i] = record{seq: c.records[i].seq}
+	c.changed()
 	c.live--
 	if c == ms.back {
 		return
@@ -257,6 +263,7 @@ func (ms *members) pack(a, b *chunk) {
 		}
 	}
 	a.records, a.live = records, size
+	a.changed()
 	for at, o := range moved {
 		ms.odd[at] = o
 	}

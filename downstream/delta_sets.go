@@ -16,7 +16,7 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 		return d.tellSetError(r, set, err)
 	case cache.Present:
 	}
-	if !set.set.Since(&set.SetWatch, func(m cache.Member) bool { return d.tellMember(r, set, m) }) {
+	if !set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) }) {
 		return false
 	}
 	d.tellVanished(set)
@@ -30,6 +30,24 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 		d.loose = append(d.loose, set) // once all sets have said what they have
 	}
 	return true
+}
+
+// runs says how the client is told of many members at once: if it holds nothing that
+// they could be, and has subscribed to nothing that they are too.
+func (d *deltaSession) runs(r *response, set *setSub) *cache.Runs {
+	if !set.fresh || len(d.named)+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
+		return nil
+	}
+	if !set.glob() && len(d.byGlob) > 0 {
+		return nil // see contested
+	}
+	return &cache.Runs{Form: set.form(), Most: d.limit - responseOverhead - len(r.typeURL), Yield: func(run *cache.Run) bool {
+		if !r.fits(run.Delta().Len(), d.limit) {
+			return false
+		}
+		r.addRun(run)
+		return true
+	}}
 }
 
 func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) bool {
@@ -130,7 +148,7 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 		return false
 	}
 	if m.News != cache.Nothing {
-		r.addDelta(m.Name, m.Resource, form)
+		r.addMember(m.Resource, form)
 	}
 	if m.Err != nil {
 		r.addError(fieldDeltaErrors, m.Name, m.Err)

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
@@ -81,6 +82,14 @@ func (r *response) expect(n int) {
 	}
 }
 
+// addPart is add for a name that is a part of something larger.
+func (l *nameList) addPart(name string) {
+	if len(l.first) < maxRememberedNames {
+		name = strings.Clone(name)
+	}
+	l.add(name)
+}
+
 // encode returns the message in its wire form.
 func (r *response) encode() mem.BufferSlice {
 	head := make([]byte, 0, len(r.version)+len(r.typeURL)+len(r.nonce)+len(r.private)+responseOverhead)
@@ -105,13 +114,35 @@ func (r *response) empty() bool { return r.count == 0 && len(r.private) == 0 }
 func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
 	r.resources = res.AppendDelta(r.room(), name, f)
-	r.added(name, before)
+	r.added(before)
+	r.names.add(name)
+}
+
+// addRun adds members of a set that are told at once.
+func (r *response) addRun(run *cache.Run) {
+	b := run.Delta()
+	r.resources = append(r.room(), b)
+	r.size += b.Len()
+	r.count += len(run.Resources)
+	for _, res := range run.Resources {
+		r.names.addPart(res.Name())
+		r.noteChanged(res)
+	}
+}
+
+// addMember adds a member of a set.
+func (r *response) addMember(res *cache.Resource, f cache.Form) {
+	before := len(r.resources)
+	r.resources = res.AppendDelta(r.room(), res.Name(), f)
+	r.added(before)
+	r.names.addPart(res.Name())
 }
 
 func (r *response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
 	r.resources = res.AppendSotW(r.room(), name, f)
-	r.added(name, before)
+	r.added(before)
+	r.names.add(name)
 }
 
 // room returns resources with room for one, and for what encode adds: mostly that is
@@ -131,12 +162,11 @@ func (r *response) addFull(f cache.Full) {
 	r.names.total += f.Len
 }
 
-func (r *response) added(name string, before int) {
+func (r *response) added(before int) {
 	for _, b := range r.resources[before:] {
 		r.size += b.Len()
 	}
 	r.count++
-	r.names.add(name)
 }
 
 // addRemoved adds to removed_resources.
