@@ -2,6 +2,7 @@ package cache
 
 import (
 	"math"
+	"strings"
 	"weak"
 
 	"google.golang.org/grpc/mem"
@@ -14,7 +15,9 @@ import (
 // delta that all clients understand.
 type Run struct {
 	Resources []*Resource
-	delta     mem.SliceBuffer
+	// Names are the first few of the resources' names, for who keeps them longer.
+	Names []string
+	delta mem.SliceBuffer
 }
 
 // Delta is a DeltaDiscoveryResponse with nothing but the resources.
@@ -25,6 +28,7 @@ func (r *Run) Delta() mem.Buffer { return &r.delta } // who has it keeps the run
 const (
 	leastRun = 16
 	mostRun  = 1 << 20
+	runNames = 16
 )
 
 // Runs are how a watcher is told of many members at once. It must be one to whom no
@@ -83,6 +87,9 @@ func (c *chunk) run(most int) *Run {
 			run.Resources = append(run.Resources, r)
 			run.delta = append(run.delta, r.delta...)
 		}
+	}
+	for _, r := range run.Resources[:min(runNames, len(run.Resources))] {
+		run.Names = append(run.Names, strings.Clone(r.Name()))
 	}
 	c.made = weak.Make(run)
 	return run

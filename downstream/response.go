@@ -53,11 +53,11 @@ type response struct {
 	changed []*cache.Resource
 }
 
-// noteChanged notes that a resource in the response is new or changed to the
+// noteChanged notes that resources in the response are new or changed to the
 // client.
-func (r *response) noteChanged(res *cache.Resource) {
+func (r *response) noteChanged(res ...*cache.Resource) {
 	if typeurl.KindOf(r.typeURL) == typeurl.Cluster {
-		r.changed = append(r.changed, res)
+		r.changed = append(r.changed, res...)
 	}
 }
 
@@ -124,10 +124,11 @@ func (r *response) addRun(run *cache.Run) {
 	r.resources = append(r.room(), b)
 	r.size += b.Len()
 	r.count += len(run.Resources)
-	for _, res := range run.Resources {
-		r.names.addPart(res.Name())
-		r.noteChanged(res)
+	for _, name := range run.Names {
+		r.names.add(name)
 	}
+	r.names.total += len(run.Resources) - len(run.Names)
+	r.noteChanged(run.Resources...)
 }
 
 // addMember adds a member of a set.
