@@ -28,7 +28,7 @@ const (
 // room is for how many it is made at a time.
 func room(n int) int {
 	const few = 256
-	return n + max(min(n, few)/2, n/16)
+	return n + max(min(n, few)/2, n/8)
 }
 
 var seed = maphash.MakeSeed()
