@@ -35,7 +35,7 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 // runs says how the client is told of many members at once: if it holds nothing that
 // they could be, and has subscribed to nothing that they are too.
 func (d *deltaSession) runs(r *response, set *setSub) *cache.Runs {
-	if !set.fresh || len(d.named)+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
+	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
 		return nil
 	}
 	if !set.glob() && len(d.byGlob) > 0 {
