@@ -44,6 +44,7 @@ type response struct {
 	size      int             // of resources and private
 	count     int             // of resources
 	private   []byte          // encoded removals and errors
+	head      mem.SliceBuffer // the private part, once it is encoded
 
 	names nameList // of what it carries, to explain a NACK
 	// removable are the names that are to be removed with their last alias, once
@@ -99,8 +100,9 @@ func (r *response) encode() mem.BufferSlice {
 	head = appendString(head, fieldTypeURL, r.typeURL)
 	head = appendString(head, fieldNonce, r.nonce)
 	head = append(head, r.private...)
+	r.head = head
 	// The slice is the response's own: nobody else appends to it.
-	return append(r.resources, mem.SliceBuffer(head))
+	return append(r.resources, &r.head)
 }
 
 // fits reports whether n more bytes keep the response within limit. The first
