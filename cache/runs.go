@@ -26,7 +26,7 @@ func (r *Run) Delta() mem.Buffer { return &r.delta } // who has it keeps the run
 // A run is made of not fewer members than leastRun, and not of more bytes than mostRun:
 // to copy large resources is no gain.
 const (
-	leastRun = 16
+	leastRun = 2
 	mostRun  = 1 << 20
 	runNames = 16
 )
