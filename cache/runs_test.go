@@ -19,6 +19,7 @@ import (
 type newcomer struct {
 	dirty
 	complete bool
+	most     int // bytes of a run
 	runs     int
 	held     map[string]string // versions by name
 }
@@ -37,12 +38,12 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 		}
 		return true
 	}
-	runs := &Runs{Form: f, Most: 2000, Yield: func(r *Run) bool {
+	runs := &Runs{Form: f, Most: n.most, Yield: func(r *Run) bool {
 		if atMost--; atMost < 0 {
 			return false
 		}
 		var msg discoveryv3.DeltaDiscoveryResponse
-		if err := proto.Unmarshal(mem.BufferSlice{r.Delta()}.Materialize(), &msg); err != nil || r.Delta().Len() > 2000 {
+		if err := proto.Unmarshal(mem.BufferSlice{r.Delta()}.Materialize(), &msg); err != nil || r.Delta().Len() > n.most {
 			t.Fatalf("%d bytes: %v", r.Delta().Len(), err)
 		}
 		if len(msg.Resources) != len(r.Resources) {
@@ -110,8 +111,22 @@ func TestNewcomersWhoAreToldInRunsHaveEverything(t *testing.T) {
 		var newcomers []*newcomer
 		rt.Repeat(map[string]func(*rapid.T){
 			"comes": func(*rapid.T) {
-				n := &newcomer{held: map[string]string{}}
+				n := &newcomer{held: map[string]string{}, most: rapid.SampledFrom([]int{2000, 1 << 20}).Draw(rt, "most")}
 				c.WatchSet(testKey(Wildcard), n)
+				newcomers = append(newcomers, n)
+			},
+			"comes and reads all": func(*rapid.T) {
+				n := &newcomer{held: map[string]string{}, most: 1 << 20}
+				c.WatchSet(testKey(Wildcard), n)
+				n.read(rt, s, 0, 1<<20)
+				want := map[string]string{}
+				for key := range model {
+					r := s.Member(key)
+					want[r.Name()] = r.Version()
+				}
+				if !maps.Equal(n.held, want) {
+					rt.Fatalf("has %v, want %v", n.held, want)
+				}
 				newcomers = append(newcomers, n)
 			},
 			"change": func(*rapid.T) {

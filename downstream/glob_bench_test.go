@@ -37,7 +37,7 @@ func heap() int64 {
 // what one change, one new member, and one that comes and goes cost, and the memory
 // of a member and of a subscriber.
 func BenchmarkGlob(b *testing.B) {
-	for _, members := range []int{1000, 100_000} {
+	for _, members := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) { benchmarkGlob(b, members) })
 	}
 }
