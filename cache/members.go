@@ -17,6 +17,10 @@ import (
 // as are in 4 KiB.
 const chunkLen = 255
 
+// packLen is how many members two chunks have together at most when they become one. It
+// is less than a chunk has room for, or the next change would be another reason.
+const packLen = chunkLen * 3 / 4
+
 // place is where a record is: the number of its chunk times placesOf, and its number
 // there.
 type place uint32
@@ -211,7 +215,7 @@ func (ms *members) vacate(at place) {
 // tidy puts together what is left of two chunks.
 func (ms *members) tidy(c *chunk) {
 	fits := func(a, b *chunk) bool {
-		return a != nil && b != nil && b != ms.back && a.live+b.live <= chunkLen/2 &&
+		return a != nil && b != nil && b != ms.back && a.live+b.live <= packLen &&
 			b.base-a.base <= math.MaxUint32-chunkSpan(b)
 	}
 	switch {

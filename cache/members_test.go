@@ -104,7 +104,7 @@ func TestMembersAreInTheOrderOfTheirLastChange(t *testing.T) {
 		}
 		live := 0
 		for c := ms.front; c != nil; c = c.next {
-			if live += c.live; c != ms.back && c.next != ms.back && c.live+c.next.live <= chunkLen/2 && gap == 1 {
+			if live += c.live; c != ms.back && c.next != ms.back && c.live+c.next.live <= packLen && gap == 1 {
 				rt.Fatalf("two chunks of %d and %d", c.live, c.next.live)
 			}
 		}

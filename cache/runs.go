@@ -23,11 +23,11 @@ type Run struct {
 // Delta is a DeltaDiscoveryResponse with nothing but the resources.
 func (r *Run) Delta() mem.Buffer { return &r.delta } // who has it keeps the run
 
-// A run is made of not fewer members than leastRun, and not of more bytes than mostRun:
-// to copy large resources is no gain.
+// A run is made of not fewer members than leastRun, and not of more bytes for each than
+// mostEach: to copy large resources is no gain.
 const (
 	leastRun = 2
-	mostRun  = 1 << 20
+	mostEach = 4 << 10
 	runNames = 16
 )
 
@@ -51,7 +51,7 @@ func (s *Set) mostOf(w *SetWatch, r *Runs) (most int) {
 	case r.Form&(ByLocator|Heartbeat) != 0 || r.Form&WithTTL != 0 && s.withTTL > 0:
 	case s.withheld > 0 || s.redirects > 0:
 	default:
-		return min(r.Most, mostRun)
+		return r.Most
 	}
 	return 0
 }
@@ -60,6 +60,7 @@ func (s *Set) mostOf(w *SetWatch, r *Runs) (most int) {
 // needed, and is there for as long as somebody is being told and some time longer, until
 // the garbage collector comes: sets are not held twice for newcomers who do not come.
 func (c *chunk) run(most int) *Run {
+	most = min(most, c.live*mostEach)
 	if c.live < leastRun || c.unfit > most {
 		return nil
 	}
