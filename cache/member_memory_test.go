@@ -12,7 +12,7 @@ import (
 // changes in no order, which leave free records. (upstream/ counts all that the relay
 // holds.)
 func TestMemberOfASetCostsFewBytes(t *testing.T) {
-	const members = 50_000
+	const members = 20_000
 	// 32 of a Resource, 16 of its record and 6 of the index; and of the records up to as
 	// many free ones.
 	const most, mostAfterwards = 57, 73

@@ -28,7 +28,7 @@ func heapInUse() int {
 // besides the resource as it came. A field more in each, or another table of the names,
 // is to be seen here: it is not to be paid without being noticed.
 func TestMemberOfASetCostsFewBytes(t *testing.T) {
-	const members, content = 100_000, 100
+	const members, content = 30_000, 100
 	// 32 of a Resource, 16 of the cache's record, and 6 and 10 of the two tables.
 	const most = 66
 	const glob = "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*"
