@@ -110,7 +110,7 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 			}
 			res := has(key)
 			// One that the client spells otherwise is another name to it.
-			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name()))
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || set.set.nameOf(res) == sub.name()))
 		}
 	}
 	if s.withheld {
@@ -173,7 +173,7 @@ func (s *sotwSession) given(sub *nameSub) *cache.Resource {
 		return nil
 	}
 	r := set.set.Given(&set.SetWatch, sub.entry().Name())
-	if r == nil || urn.IsName(sub.name()) && r.Name() != sub.name() {
+	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
 		return nil
 	}
 	return r
