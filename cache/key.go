@@ -62,6 +62,12 @@ type Key struct {
 // glob collection.
 func (k Key) IsSet() bool { return k.Name == Wildcard || !k.Scope.OldStyle && isGlob(k.Name) }
 
+// copies says that the topic has copies of what a set has: a glob with an alternative. All
+// others are as many as the authority's sets, or are configured.
+func (k Key) copies() bool {
+	return k.Scope.Derived != "" && k.IsSet() && strings.Contains(k.Name, "#")
+}
+
 // isGlob says whether a canonical xdstp name is a glob. TP1: "Glob".
 func isGlob(name string) bool {
 	if !urn.IsName(name) {

@@ -135,7 +135,6 @@ func (m *members) state(of full, w *cache.SetWatch, f cache.Form, except func(st
 		look(func(name string) *cache.Resource { return has(m.key(name)) })
 	})
 	is.Version = strconv.FormatUint(xxhash.Sum64String(m.as+"\n"+is.Version), 16)
-	is.Hash += xxhash.Sum64String(m.as)
 	return is
 }
 

@@ -135,6 +135,7 @@ func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
 			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
 		}
 		s.byGlob[id.key()] = set
+		s.countAlternative(set.set.Key(), 1)
 		set.moveToPending()
 	} else {
 		set.again()
@@ -167,6 +168,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
 	if set.set != nil {
+		s.countAlternative(set.set.Key(), -1)
 		s.topics.Unwatch(set)
 	}
 	// What has ended is not to pile up in a client that does not read.

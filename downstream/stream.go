@@ -141,6 +141,8 @@ type stream struct {
 	closed   bool
 	// nackLines bounds what is logged of its rejections.
 	nackLines nackLines
+	// namesRefused: the operator was told that it was refused names.
+	namesRefused bool
 }
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
@@ -242,7 +244,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.able.passes = st.passes
+	st.able.passes, st.able.refuse = st.passes, st.refuseName
 	st.names = st.server.names(node, through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
