@@ -160,7 +160,9 @@ func (l *listSource) leave() {
 // bad tells of an entry that is none. It takes no others with it.
 func (l *listSource) bad(err *cache.Error) {
 	l.sets.failures.Add(1)
-	l.log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
+	if log, ok := l.lines.entries.Next(l.log); ok {
+		log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
+	}
 }
 
 // expanded is an entry of the list as a source of members.

@@ -30,11 +30,11 @@ type setNode struct {
 
 // newSetting is what a node's sources have in common.
 func (r *Resolver) newSetting(k cache.Key) *setting {
-	log := r.log.With("name", k.Name, "type_url", k.TypeURL)
-	if k.Scope.Derived != cache.Resolved {
-		log = log.With("view", k.Scope.Derived)
+	log, lines := r.log.With("name", k.Name, "type_url", k.TypeURL), &r.sets.lines
+	if _, isView := r.sets.views[k.Scope.Derived]; isView {
+		log, lines = log.With("view", k.Scope.Derived), &setLines{}
 	}
-	return &setting{Resolver: r, log: log, typeURL: k.TypeURL, params: k.Scope.Params}
+	return &setting{Resolver: r, log: log, lines: lines, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
 // newResolvedNode is that of a leaf set whose redirects are followed, or of a glob with an

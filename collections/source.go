@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -71,7 +72,13 @@ type setting struct {
 	listing bool
 	// collections is how many are expanded.
 	collections int
+	lines       *setLines
 }
+
+// setLines bound what is logged of a view, or of all sets that are none: who writes list
+// collections can have any number of entries in them that are none or cannot be had, and
+// clients can make up globs with alternatives.
+type setLines struct{ entries, collections loglines.Lines }
 
 // maxCollections bounds how many collections are expanded for one set: those who
 // write list collections could otherwise have any number of them, each in each.
