@@ -19,8 +19,8 @@ type Scope struct {
 	// scope, and so a stream, with old-style ones: they are asked for with the
 	// relay's own Node.
 	OldStyle bool
-	// Derived is set in scopes whose topics are fed from other topics: [Resolved], or
-	// the name of a view. Empty for what an authority says itself.
+	// Derived is set in scopes whose topics are fed from other topics: [Resolved],
+	// [Passed], or the name of a view. Empty for what an authority says itself.
 	Derived string
 	// Params tells apart who asks with different dynamic parameters, and so for
 	// different variants under the same names (TP2). It is made by [Params.String],
@@ -48,6 +48,10 @@ func (s Scope) String() string {
 // not what the authority says of the name itself: redirects followed, directives
 // obeyed. Names there may have directives. TP1: "Server redirects", "Alternatives".
 const Resolved = "resolved"
+
+// Passed is as Resolved for clients that follow redirects themselves: directives are
+// obeyed, and what is found is given as it is, redirect or not.
+const Passed = "passed"
 
 // Key names one topic.
 type Key struct {

@@ -38,6 +38,9 @@ type target struct {
 	// leaf is the topic to begin with: then url is not used.
 	leaf *cache.Key
 	url  urn.URL
+	// passes: a redirect in the place of what is wanted is a result, and not followed.
+	// What is on the way to it, a list collection that it is in, is.
+	passes bool
 	// passed are names that were passed on the way to here: to come upon one of
 	// them is a loop.
 	passed []string
@@ -167,7 +170,7 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	var again time.Time
 	is.down, is.shaky, again = e.resolver.reach(key, is.Status, is.Err, e.now)
 	e.wakeAt(again)
-	if is.Status != cache.Present || is.Resource.Redirect() == "" {
+	if is.Status != cache.Present || is.Resource.Redirect() == "" || e.start.passes && key.TypeURL == e.start.typeURL {
 		return is
 	}
 	to, err := urn.ParseURL(is.Resource.Redirect())

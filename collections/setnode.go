@@ -34,7 +34,7 @@ func (r *Resolver) newSetting(k cache.Key) *setting {
 	if _, isView := r.sets.views[k.Scope.Derived]; isView {
 		log, lines = log.With("view", k.Scope.Derived), &setLines{}
 	}
-	return &setting{Resolver: r, log: log, lines: lines, typeURL: k.TypeURL, params: k.Scope.Params}
+	return &setting{Resolver: r, log: log, lines: lines, passes: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
 // newResolvedNode is that of a leaf set whose redirects are followed, or of a glob with an

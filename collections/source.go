@@ -67,6 +67,8 @@ type setting struct {
 	// renameTo is the glob by which members are named, empty if they keep their
 	// names.
 	renameTo string
+	// passes: members that are redirects are offered as they are.
+	passes bool
 	// listing has members offered as entries of a list collection. They are not
 	// followed then.
 	listing bool

@@ -83,6 +83,9 @@ func (s *subscriptions) of() string { return s.typeURL }
 func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
 	key, err := s.names.Key(s.typeURL, a.name)
 	key.Scope.Params = a.params
+	if s.passes && key.Scope.Derived == cache.Resolved {
+		key.Scope.Derived = cache.Passed
+	}
 	return key, err
 }
 
