@@ -153,7 +153,9 @@ func (e *evaluation) name(name urn.Key, typeURL string, passed []string) result 
 	key, err := e.resolver.names.Key(typeURL, name.Name)
 	if err != nil {
 		// What can mean nothing here can never be had, whatever it is elsewhere.
-		return result{State: asState(err), origin: name.Name, down: true}
+		state := asState(err)
+		state.Err = e.byWayOf(state.Err, passed, name.Name)
+		return result{State: state, origin: name.Name, down: true}
 	}
 	key.Scope.Params = e.start.params
 	return e.leaf(key, passed)
@@ -167,6 +169,9 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
+	if is.Status == cache.Failed {
+		is.Err = e.byWayOf(is.Err, passed, key.Name)
+	}
 	var again time.Time
 	is.down, is.shaky, again = e.resolver.reach(key, is.Status, is.Err, e.now)
 	e.wakeAt(again)
