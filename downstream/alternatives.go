@@ -9,12 +9,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a name comes to with each alternative is kept by itself: of a glob with ever other
-// ones that is all members each time. Nobody needs many for one name, so a client is
-// refused the rest. TP1: "Alternatives".
+// What a name comes to with each alternative is kept by itself, and of a glob that is all
+// members each time, under its own names: for which it is enough that a client makes up
+// either of the two. Nobody needs many alternatives for one name, nor many globs that have
+// one, so a client is refused the rest. TP1: "Alternatives".
 
-// alternatives count a client's subscriptions of one type, by the name, glob or entry of a
-// list and the alternatives with which it is asked for.
+// alternatives count a client's subscriptions of one type that have an alternative: by the
+// name, or entry of a list; and those to globs together.
 type alternatives map[string][]alternative
 
 type alternative struct {
@@ -22,7 +23,8 @@ type alternative struct {
 	subscriptions int
 }
 
-// primary returns what a topic is without its alternative, if it has one.
+// primary returns what a topic is counted under, if it has an alternative: what it is
+// without that.
 func primary(k cache.Key) (name string, ok bool) {
 	const alt = "alt=" // the first in canonical names
 	if k.Scope.Derived == "" || k.Scope.OldStyle {
@@ -31,6 +33,9 @@ func primary(k cache.Key) (name string, ok bool) {
 	name, directives, _ := strings.Cut(k.Name, "#")
 	if !strings.HasPrefix(directives, alt) {
 		return "", false
+	}
+	if k.IsSet() {
+		return cache.Wildcard, true
 	}
 	if _, entry, ok := strings.Cut(directives, ","); ok {
 		name += "#" + entry
@@ -44,7 +49,11 @@ func (a alternatives) over(k cache.Key) *excess {
 	if !ok || a.find(name, k.Name) >= 0 {
 		return nil
 	}
-	return over(limitAlternatives, len(a[name])+1, maxAlternatives, "%d different alternatives of one name on this stream")
+	what := "%d different alternatives of one name on this stream"
+	if k.IsSet() {
+		what = "%d globs of one type with an alternative on this stream"
+	}
+	return over(limitAlternatives, len(a[name])+1, maxAlternatives, what)
 }
 
 func (a alternatives) find(name, key string) int {

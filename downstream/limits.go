@@ -44,8 +44,8 @@ const (
 	maxUntold    = 1 << 20
 	// maxParameters are different dynamic parameters: each is a stream upstream.
 	maxParameters = 16
-	// maxAlternatives are different alternatives of one name: each has copies of what
-	// the name, or the glob, comes to.
+	// maxAlternatives are different alternatives of one name, and globs with one: each
+	// has copies of what it comes to.
 	maxAlternatives = 16
 )
 
