@@ -106,34 +106,32 @@ func (m *members) Given(w *cache.SetWatch, name string) *cache.Resource {
 // Failed is that of the set.
 func (m *members) Failed(name string) bool { return m.Set.Failed(m.key(name)) }
 
-// full is a full state of the set: Full, or Extended.
-type full func(w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full
-
-// Full is that of the set. Its version is another than that of the same members under
-// other names.
-func (m *members) Full(w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
-	return m.state(m.Set.Full, w, f, except, changed, look)
-}
-
-// Extended is as Full.
-func (m *members) Extended(w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
-	return m.state(m.Set.Extended, w, f, except, changed, look)
-}
-
-func (m *members) state(of full, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
+// full returns Full of the set, or Extended. Its version is
+// another than that of the same members under other names.
+func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
 	if m.as == "" {
-		return of(w, f, except, changed, look)
+		if extended {
+			return m.Extended(w, f, except, changed, look)
+		}
+		return m.Full(w, f, except, changed, look)
 	}
-	outer := except
-	if outer != nil {
-		except = func(key string) bool { return outer(m.spelled(key)) }
+	but := except
+	if except != nil {
+		but = func(key string) bool { return except(m.spelled(key)) }
 	}
-	is := of(w, f, except, func(member cache.Member) {
+	told := func(member cache.Member) {
 		member.Name = m.spelled(member.Name)
 		changed(member)
-	}, func(has func(string) *cache.Resource) {
+	}
+	looked := func(has func(string) *cache.Resource) {
 		look(func(name string) *cache.Resource { return has(m.key(name)) })
-	})
+	}
+	var is cache.Full
+	if extended {
+		is = m.Extended(w, f, but, told, looked)
+	} else {
+		is = m.Full(w, f, but, told, looked)
+	}
 	is.Version = strconv.FormatUint(xxhash.Sum64String(m.as+"\n"+is.Version), 16)
 	return is
 }

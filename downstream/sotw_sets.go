@@ -109,10 +109,7 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || set.set.nameOf(res) == sub.name()))
 		}
 	}
-	if s.withheld {
-		return set.set.Extended(&set.SetWatch, form, except, changed, look)
-	}
-	return set.set.Full(&set.SetWatch, form, except, changed, look)
+	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
 }
 
 // namedBySet returns the names that each set may cover. None is covered yet. An xdstp
