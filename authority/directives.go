@@ -35,9 +35,7 @@ func (r *Router) derived(name string, u urn.URL) (Route, error) {
 	if !r.anyKnown(u) {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
 	}
-	if !key.Glob { // else its members are named by it as it is, see Xdstp
-		u = u.Map(r.withPolicies)
-	}
+	u = u.Map(r.withPolicies)
 	if entry, ok := u.Entry(); ok {
 		if key.Type, ok = strings.CutSuffix(key.Type, collection); !ok {
 			return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: "entry=" + entry,

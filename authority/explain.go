@@ -36,10 +36,9 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	if err != nil {
 		return err
 	}
-	leaf, err := r.Leaf(route.Key.Name)
-	whole := err == nil && route.Key.Glob && route.Scope.Derived != "" // see Xdstp
-	if i, ok := r.find(route.Scope.Authority); ok && (route.Scope.Derived == "" || whole) {
-		if params := dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
+	var params []string
+	if i, ok := r.find(route.Scope.Authority); ok && route.Scope.Derived == "" {
+		if params = dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
 			fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
 		}
 	}
@@ -47,17 +46,13 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 		fmt.Fprintf(steps, "its key is %s\n", route.Key.Name)
 	}
 	switch {
-	case whole:
-		fmt.Fprintf(steps, "it is a glob collection: all in %s, named with the parameters that are asked for\n", leaf.Key.Name)
+	case route.Key.Glob && len(params) > 0:
+		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters, and named with those that are asked for\n")
 	case route.Key.Glob:
 		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters\n")
 	}
 	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
 		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
-	}
-	if whole {
-		r.explainSource(steps, leaf.Scope)
-		return nil
 	}
 	if route.Scope.Derived != "" {
 		u, _ := urn.ParseURL(route.Key.Name)

@@ -65,8 +65,8 @@ fed by server cloud:443 (auto, TLS)
 			want: `
 xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1 is an xdstp name: it means the same to every client
 authorities[1].context_parameters drops from it xds.node.id
-its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1&xds.node.id=n
-it is a glob collection: all in xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1, named with the parameters that are asked for
+its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1
+it is a glob collection: all in that directory, with exactly these parameters, and named with those that are asked for
 authority "drops": authorities[1]
 fed by directory a
 `,

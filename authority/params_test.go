@@ -48,6 +48,7 @@ func TestContextParametersGoByThePolicyOfTheirAuthority(t *testing.T) {
 		{"mixed", "?x=1&xa=1", "?x=1", ""},
 		{"mixed", "?xa=1", "", `authority "mixed" requires the context parameter x*`},
 		{"bare", "?b=1&a=2", "", ""},
+		{"drops", "/*?xds.node.id=n&shard=3", "/*?shard=3", ""}, // a glob
 	} {
 		name := "xdstp://" + tt.authority + id + tt.params
 		route, err := router(t, policies).Xdstp(name)
@@ -133,6 +134,15 @@ func TestPoliciesApplyToAllNamesOfAURL(t *testing.T) {
 	} {
 		if got, err := r.Xdstp(name); err != nil || got.Key.Name != want {
 			t.Errorf("%s: got %s, %v, want %s", name, got.Key.Name, err, want)
+		}
+	}
+	const wantGlob = "xdstp://drops/t/x/*?y=1#alt=xdstp://keeps/t/z/*?shard=2"
+	for _, name := range []string{
+		"xdstp://drops/t/x/*?xds.node.id=n1&y=1#alt=xdstp://keeps/t/z/*?xds.node.id=n1%26shard=2",
+		"xdstp://drops/t/x/*?y=1#alt=xdstp://keeps/t/z/*?made=up%26shard=2",
+	} {
+		if got, err := r.Xdstp(name); err != nil || got.Key.Name != wantGlob || !got.Key.Glob {
+			t.Errorf("%s: got %+v, %v, want %s", name, got.Key, err, wantGlob)
 		}
 	}
 	// What one of them lacks does not make the others impossible.

@@ -28,7 +28,8 @@ type Route struct {
 	Scope cache.Scope
 	// Key is what the name is known by, which may be that of a glob collection: two
 	// spellings of one name have equal keys, and so have two names that differ in
-	// nothing but context parameters that the authority's policy drops. It names the
+	// nothing but context parameters that the authority's policy drops; the members of
+	// such globs are told in the names that they have in the client's. It names the
 	// resource's type, which is to be the type that the client asks for (see Under).
 	Key urn.Key
 }
@@ -83,14 +84,7 @@ func (r *Router) Xdstp(name string) (Route, error) {
 	case ok:
 		return r.derived(name, u)
 	}
-	route, err := r.Leaf(name)
-	if err != nil || !route.Key.Glob {
-		return route, err
-	}
-	if key, _ := urn.KeyOf(name); key.Name != route.Key.Name {
-		route.Key, route.Scope.Derived = key, cache.Resolved
-	}
-	return route, nil
+	return r.Leaf(name)
 }
 
 // Leaf routes an xdstp name without directives, by the authority in it: a configured

@@ -167,6 +167,8 @@ func TestNamesWithDirectivesAreDerived(t *testing.T) {
 	for _, tt := range []struct{ name, authority, key, typ string }{
 		{"xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "t"},
 		{"xdstp://Onprem%3A1/t/x%23alt=xdstp%3A//cloud.example.com/t/y", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y", "t"},
+		{"xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y#alt=xdstp://Onprem:1/t/z", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y%23alt=xdstp://Onprem:1/t/z", "t"},
+		{"xdstp://Onprem:1/t/x%23alt=xdstp%3A//cloud.example.com/t/y%23alt=xdstp%3A//Onprem%3A1/t/z", "Onprem:1", "xdstp://Onprem:1/t/x#alt=xdstp://cloud.example.com/t/y%23alt=xdstp://Onprem:1/t/z", "t"},
 		{"xdstp://Onprem:1/tCollection/x#entry=a", "Onprem:1", "xdstp://Onprem:1/tCollection/x#entry=a", "t"},
 		{"xdstp://Onprem:1/tCollection/x%23entry=a", "Onprem:1", "xdstp://Onprem:1/tCollection/x#entry=a", "t"},
 		// Of an authority that is not configured nothing can be had, so the alternative

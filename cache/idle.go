@@ -18,18 +18,28 @@ type idle struct {
 	mu     sync.Mutex
 	topics *simplelru.LRU[*topic, time.Time]
 	limit  int
+	// copies are those of the topics that are copies of sets, see Key.copies.
+	copies *simplelru.LRU[*topic, time.Time]
 	timer  *time.Timer // runs while there are topics
 	closed bool
 }
 
+// maxIdleCopies bounds the copies of sets: each is as large as what it is made of, clients
+// can have any number of them made, and to make one anew asks nobody for anything.
+const maxIdleCopies = 100
+
 func newIdle(linger time.Duration, limit int, giveUp func(*topic, time.Time)) *idle {
 	limit = max(limit, 1)
 	// One more than the limit, so that the LRU never drops one by itself.
-	topics, err := simplelru.NewLRU[*topic, time.Time](limit+1, nil)
+	return &idle{linger: linger, giveUp: giveUp, topics: newLRU(limit + 1), copies: newLRU(maxIdleCopies + 1), limit: limit}
+}
+
+func newLRU(size int) *simplelru.LRU[*topic, time.Time] {
+	lru, err := simplelru.NewLRU[*topic, time.Time](size, nil)
 	if err != nil {
 		panic(err) // only of a size below 1
 	}
-	return &idle{linger: linger, giveUp: giveUp, topics: topics, limit: limit}
+	return lru
 }
 
 // add notes that tp has been idle since then.
@@ -45,18 +55,32 @@ func (i *idle) add(tp *topic, since time.Time) {
 		return
 	}
 	i.topics.Add(tp, since)
-	var old *topic
-	var oldSince time.Time
-	if i.topics.Len() > i.limit {
-		old, oldSince, _ = i.topics.RemoveOldest()
+	if tp.key.copies() {
+		i.copies.Add(tp, since)
 	}
 	if i.timer == nil {
 		i.timer = time.AfterFunc(i.linger, i.expire)
 	}
 	i.mu.Unlock()
-	if old != nil {
+	for old, oldSince := i.tooMany(); old != nil; old, oldSince = i.tooMany() {
 		i.giveUp(old, oldSince)
 	}
+}
+
+// tooMany takes out one that is to be given up because there are too many, nil if there
+// are not.
+func (i *idle) tooMany() (old *topic, since time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.topics.Len() > i.limit:
+		old, since, _ = i.topics.RemoveOldest()
+		i.copies.Remove(old)
+	case i.copies.Len() > maxIdleCopies:
+		old, since, _ = i.copies.RemoveOldest()
+		i.topics.Remove(old)
+	}
+	return old, since
 }
 
 // remove notes that tp is watched again.
@@ -64,6 +88,7 @@ func (i *idle) remove(tp *topic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.topics.Remove(tp)
+	i.copies.Remove(tp)
 }
 
 // expire gives up all whose time has passed, and sets the timer for the next.
@@ -83,6 +108,7 @@ func (i *idle) expire() {
 			return
 		}
 		i.topics.Remove(tp)
+		i.copies.Remove(tp)
 		i.mu.Unlock()
 		i.giveUp(tp, since)
 	}

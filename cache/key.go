@@ -19,8 +19,8 @@ type Scope struct {
 	// scope, and so a stream, with old-style ones: they are asked for with the
 	// relay's own Node.
 	OldStyle bool
-	// Derived is set in scopes whose topics are fed from other topics: [Resolved], or
-	// the name of a view. Empty for what an authority says itself.
+	// Derived is set in scopes whose topics are fed from other topics: [Resolved],
+	// [Passed], or the name of a view. Empty for what an authority says itself.
 	Derived string
 	// Params tells apart who asks with different dynamic parameters, and so for
 	// different variants under the same names (TP2). It is made by [Params.String],
@@ -49,6 +49,10 @@ func (s Scope) String() string {
 // obeyed. Names there may have directives. TP1: "Server redirects", "Alternatives".
 const Resolved = "resolved"
 
+// Passed is as Resolved for clients that follow redirects themselves: directives are
+// obeyed, and what is found is given as it is, redirect or not.
+const Passed = "passed"
+
 // Key names one topic.
 type Key struct {
 	Scope   Scope
@@ -61,6 +65,12 @@ type Key struct {
 // IsSet says that the topic is a Set and not an Entry: that of a wildcard or a
 // glob collection.
 func (k Key) IsSet() bool { return k.Name == Wildcard || !k.Scope.OldStyle && isGlob(k.Name) }
+
+// copies says that the topic has copies of what a set has: a glob with an alternative. All
+// others are as many as the authority's sets, or are configured.
+func (k Key) copies() bool {
+	return k.Scope.Derived != "" && k.IsSet() && strings.Contains(k.Name, "#")
+}
 
 // isGlob says whether a canonical xdstp name is a glob. TP1: "Glob".
 func isGlob(name string) bool {

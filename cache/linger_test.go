@@ -257,3 +257,44 @@ func TestWhatIsFedFollowsInterest(t *testing.T) {
 		}
 	})
 }
+
+// Copies of sets are made again without asking anybody, and clients can have any number
+// of them made: they linger, but not many.
+func TestFewCopiesOfSetsLinger(t *testing.T) {
+	lingering(t, 1000, func(t *testing.T, c *Cache, f *feeds) {
+		glob := func(i int) Key {
+			k := Key{Scope: Scope{Authority: "a", Derived: Resolved}, TypeURL: testType, Name: fmt.Sprintf("xdstp://a/T/x/*#alt=xdstp://b/T/%d/*", i)}
+			if i == 0 {
+				k.Name = "xdstp://a/T/x/*" // with redirects
+			}
+			return k
+		}
+		const many = maxIdleCopies + 10
+		for i := range many {
+			w := &setCounter{}
+			c.WatchSet(glob(i), w)
+			c.Unwatch(w)
+		}
+		for i := range many {
+			want := 0
+			if i > 0 && i < many-maxIdleCopies {
+				want = 1
+			}
+			f.expect(t, glob(i).Name, glob(i), 1, want)
+		}
+		// One that is watched again is not idle, nor given up as such.
+		w := &setCounter{}
+		c.WatchSet(glob(many-maxIdleCopies), w)
+		v := &setCounter{}
+		c.WatchSet(glob(many), v)
+		c.Unwatch(v)
+		f.expect(t, "watched again", glob(many-maxIdleCopies), 1, 0)
+		<-time.After(testLinger)
+		f.expect(t, "after the linger time", glob(many-1), 1, 1)
+		f.expect(t, "still watched", glob(many-maxIdleCopies), 1, 0)
+		if n := c.idle.copies.Len(); n != 0 {
+			t.Errorf("%d copies are still counted", n)
+		}
+		c.Unwatch(w)
+	})
+}

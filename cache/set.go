@@ -67,6 +67,10 @@ type SetWatch struct {
 	within bool
 	// noted is the newest note that the watcher has taken.
 	noted uint64
+	// Spell, if not nil, is what the watcher calls a member, by the name that the
+	// origin gave it: full states for it have these names. It is set by who begins
+	// the watch, before it reads anything.
+	Spell func(name string) string
 	// joined is the newest change when the watch began: what is not for newcomers
 	// is theirs only if it has come since.
 	joined uint64
@@ -355,8 +359,8 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 		return nil
 	})
 	w.seq, w.ahead, w.between, w.noted = s.seq, s.seq, nil, s.seq
-	if except != nil || s.keeps(w) {
-		return s.encodeIf(f, func(m member) bool {
+	if except != nil || w.Spell != nil || s.keeps(w) {
+		return s.encodeIf(f, w.Spell, func(m member) bool {
 			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
 		})
 	}
@@ -365,7 +369,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	}
 	body := s.bodies[f]
 	if body == nil {
-		body = s.encodeIf(f, func(m member) bool { return !m.removed }).Resources
+		body = s.encodeIf(f, nil, func(m member) bool { return !m.removed }).Resources
 		if s.bodies == nil {
 			s.bodies = map[Form]mem.Buffer{}
 		}
@@ -391,9 +395,9 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 		}
 		return nil
 	})
-	if e := &s.extended; except != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
+	if e := &s.extended; except != nil || w.Spell != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
 		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
-		e.full = s.encodeIf(f, func(m member) bool {
+		e.full = s.encodeIf(f, w.Spell, func(m member) bool {
 			if m.removed && !w.knew(m) || !m.removed && s.kept(w, m) {
 				return false
 			}
@@ -401,7 +405,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 		})
 	}
 	full := s.extended.full
-	if except != nil {
+	if except != nil || w.Spell != nil {
 		s.extended = extended{} // that is for nobody else
 	}
 	w.between = s.between(w)
@@ -465,8 +469,8 @@ func (s *Set) version() string {
 }
 
 // encodeIf makes a state of the members that keep wants, under a version that is
-// a hash over them.
-func (s *Set) encodeIf(f Form, keep func(member) bool) Full {
+// a hash over them. spell is as in SetWatch.
+func (s *Set) encodeIf(f Form, spell func(string) string, keep func(member) bool) Full {
 	parts := make([][]byte, 0, s.members.len())
 	var full Full
 	size := 0
@@ -474,10 +478,14 @@ func (s *Set) encodeIf(f Form, keep func(member) bool) Full {
 	var ttlSum uint64
 	for m := range s.members.all() {
 		if keep(m) && !m.resource.NeedsWrapping(m.resource.Name(), f) {
-			if b := m.resource.sharedSotW(m.resource.Name(), f); b != nil {
+			name := m.resource.Name()
+			if spell != nil {
+				name = spell(name)
+			}
+			if b := m.resource.sharedSotW(name, f); b != nil {
 				add(b)
 			} else {
-				for _, b := range m.resource.AppendSotW(nil, m.resource.Name(), f) {
+				for _, b := range m.resource.AppendSotW(nil, name, f) {
 					add(b.ReadOnlyData())
 				}
 			}

@@ -1,6 +1,9 @@
 package cache
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Change is what became of one name.
 type Change struct {
@@ -36,6 +39,9 @@ type Update struct {
 	Changes []Change
 	// Sets are for the sets. Those that nobody asked for are ignored.
 	Sets []SetUpdate
+	// Ends says, by name, when the times to live end of what has one, for who passes
+	// the update on: what is in it may have come before. The cache does not look at it.
+	Ends map[string]time.Time
 }
 
 // wakerLists are reused from update to update: with many clients they are long.

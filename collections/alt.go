@@ -3,6 +3,7 @@ package collections
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -158,6 +159,10 @@ func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, n
 // and is the failure of both a URL and its alternative.
 func (r *result) and(alt urn.URL, second *result) result {
 	err := cache.Error{Code: codes.Unavailable, Message: r.origin + " " + why(r)}
+	if r.Status == cache.Failed && strings.HasPrefix(r.Err.Message, circle) {
+		// Nothing is added to what goes round.
+		return result{State: cache.State{Status: cache.Failed, Err: r.Err}, origin: r.origin, down: r.down || second.down}
+	}
 	switch {
 	case r.Status == cache.Failed:
 		err = *r.Err

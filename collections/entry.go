@@ -38,7 +38,7 @@ func newEntryNode(r *Resolver, k cache.Key) *entryNode {
 // targetOf is where the evaluation of a derived key begins: a name with directives is
 // a URL, any other its own leaf topic.
 func targetOf(k cache.Key) target {
-	t := target{typeURL: k.TypeURL, params: k.Scope.Params}
+	t := target{typeURL: k.TypeURL, params: k.Scope.Params, passes: k.Scope.Derived == cache.Passed}
 	if urn.IsName(k.Name) && !k.Scope.OldStyle {
 		if u, err := urn.ParseURL(k.Name); err == nil && u.String() != u.Key().Name {
 			t.url = u

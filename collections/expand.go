@@ -160,7 +160,9 @@ func (l *listSource) leave() {
 // bad tells of an entry that is none. It takes no others with it.
 func (l *listSource) bad(err *cache.Error) {
 	l.sets.failures.Add(1)
-	l.log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
+	if log, ok := l.lines.entries.Next(l.log); ok {
+		log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
+	}
 }
 
 // expanded is an entry of the list as a source of members.
@@ -221,7 +223,7 @@ func (l *listSource) inline(i int, e *listEntry) expanded {
 		x.err = &cache.Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("entry %d of the list collection: is of type %s, where %s is wanted", i, shortType(e.typeURL), shortType(l.typeURL))}
 		return x
 	}
-	if redirect && !l.listing {
+	if redirect && !l.listing && !l.passes {
 		x.id = name + " -> " + e.locator.String()
 		x.open = func(p *part) source { return newLocatedSource(l.setting, p, e.locator, name, false) }
 		return x
@@ -233,6 +235,8 @@ func (l *listSource) inline(i int, e *listEntry) expanded {
 		if inner := r.Inner(); inner != "" {
 			name = inner
 		}
+	} else if l.passes {
+		r = e.redirect(name)
 	}
 	key, spelled := l.member(name)
 	if l.listing {

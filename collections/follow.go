@@ -38,6 +38,9 @@ type target struct {
 	// leaf is the topic to begin with: then url is not used.
 	leaf *cache.Key
 	url  urn.URL
+	// passes: a redirect in the place of what is wanted is a result, and not followed.
+	// What is on the way to it, a list collection that it is in, is.
+	passes bool
 	// passed are names that were passed on the way to here: to come upon one of
 	// them is a loop.
 	passed []string
@@ -150,7 +153,9 @@ func (e *evaluation) name(name urn.Key, typeURL string, passed []string) result 
 	key, err := e.resolver.names.Key(typeURL, name.Name)
 	if err != nil {
 		// What can mean nothing here can never be had, whatever it is elsewhere.
-		return result{State: asState(err), origin: name.Name, down: true}
+		state := asState(err)
+		state.Err = e.byWayOf(state.Err, passed, name.Name)
+		return result{State: state, origin: name.Name, down: true}
 	}
 	key.Scope.Params = e.start.params
 	return e.leaf(key, passed)
@@ -164,10 +169,13 @@ func (e *evaluation) leaf(key cache.Key, passed []string) result {
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
+	if is.Status == cache.Failed {
+		is.Err = e.byWayOf(is.Err, passed, key.Name)
+	}
 	var again time.Time
 	is.down, is.shaky, again = e.resolver.reach(key, is.Status, is.Err, e.now)
 	e.wakeAt(again)
-	if is.Status != cache.Present || is.Resource.Redirect() == "" {
+	if is.Status != cache.Present || is.Resource.Redirect() == "" || e.start.passes && key.TypeURL == e.start.typeURL {
 		return is
 	}
 	to, err := urn.ParseURL(is.Resource.Redirect())

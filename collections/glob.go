@@ -112,7 +112,7 @@ func (g *globSource) take(m *cache.Member) {
 	case m.News == cache.Removed:
 		g.drop(key)
 		g.to.withdraw(key)
-	case m.Resource.Redirect() == "" || g.listing:
+	case m.Resource.Redirect() == "" || g.listing || g.passes:
 		g.drop(key)
 		g.to.offer(key, offer{g.resource(key, m), m.Err}, true)
 	case old == nil || old.url != m.Resource.Redirect() || old.spelled != spelled:

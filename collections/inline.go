@@ -37,6 +37,10 @@ func (e *evaluation) entry(u urn.URL, entry, typeURL string, passed []string) re
 	case found.err != nil:
 		is.State = cache.State{Status: cache.Failed, Err: found.err}
 		return is
+	case found.locator != urn.URL{} && e.start.passes:
+		is.Resource = is.leaf.inlineRedirect(found)
+		is.origin = entryName(is.origin, entry)
+		return is
 	case found.locator != urn.URL{}:
 		return e.redirect(name, &is, found.locator, typeURL, passed)
 	case shortType(found.typeURL) != asked:

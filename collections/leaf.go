@@ -85,6 +85,14 @@ func (l *leaf) inline(e *listEntry) *cache.Resource {
 	return e.made
 }
 
+// inlineRedirect returns an inline entry that has a name and is a redirect, as a resource.
+func (l *leaf) inlineRedirect(e *listEntry) *cache.Resource {
+	if e.made == nil {
+		e.made = e.redirect(entryName(l.key.Name, e.name))
+	}
+	return e.made
+}
+
 // Changed implements cache.Watcher.
 func (l *leaf) Changed() cache.Waker { return l.resolver.mark(l) }
 

@@ -132,6 +132,15 @@ func (e *listEntry) resource(name string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
 }
 
+// redirect returns an inline entry that is a redirect, as a resource.
+func (e *listEntry) redirect(name string) *cache.Resource {
+	locator, err := e.locator.Proto()
+	if err != nil {
+		locator = &corev3.ResourceLocator{} // it was read from one
+	}
+	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: cache.LocatorTypeURL, Value: marshal(locator), Redirect: e.locator.String()})
+}
+
 // again returns the entry as it is in another collection, whose bytes it shares then:
 // those of the one before are not to be kept for it.
 func (e listEntry) again(raw []byte) listEntry {

@@ -13,9 +13,14 @@ import (
 // loop is the result of coming back to the first of these names.
 func (e *evaluation) loop(names []string) result {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, altMark) })
-	first := slices.Index(names, slices.Min(names))
-	e.loops = append(e.loops, chain(append(append(names[first:len(names):len(names)], names[:first]...), names[first])))
+	e.loops = append(e.loops, turned(names))
 	return failure(codes.FailedPrecondition, "redirects in a loop: %s", chain(append(names, names[0])))
+}
+
+// turned is a loop in the same words, whichever of its names one has come in by.
+func turned(names []string) string {
+	first := slices.Index(names, slices.Min(names))
+	return chain(append(append(names[first:len(names):len(names)], names[:first]...), names[first]))
 }
 
 func chain(names []string) string { return strings.Join(names, " -> ") }

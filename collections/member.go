@@ -118,7 +118,7 @@ type locatedSource struct{ followed }
 func newLocatedSource(s *setting, to *part, u urn.URL, name string, byInner bool) *locatedSource {
 	m := &locatedSource{}
 	m.byInner = byInner
-	m.begin(s, to, name, to.turned, target{typeURL: s.typeURL, params: s.params, url: u}, nil)
+	m.begin(s, to, name, to.turned, target{typeURL: s.typeURL, params: s.params, url: u, passes: s.passes}, nil)
 	return m
 }
 

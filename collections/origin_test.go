@@ -94,6 +94,13 @@ func clusterNamed(t testing.TB, name, content string) []byte {
 
 // contentOf is what clusterNamed put in, and the name.
 func contentOf(r *cache.Resource) (name, content string) {
+	if r.Redirect() != "" {
+		u, err := parseLocator(r.Value())
+		if err != nil || u.String() != r.Redirect() || r.TypeURL() != cache.LocatorTypeURL {
+			return "", fmt.Sprintf("a redirect to %s that says %s, %v", r.Redirect(), u, err)
+		}
+		return r.Name(), "redirect to " + short(u.String())
+	}
 	var m clusterv3.Cluster
 	if err := proto.Unmarshal(r.Value(), &m); err != nil {
 		return "", "not a cluster: " + err.Error()

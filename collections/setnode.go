@@ -30,17 +30,16 @@ type setNode struct {
 
 // newSetting is what a node's sources have in common.
 func (r *Resolver) newSetting(k cache.Key) *setting {
-	log := r.log.With("name", k.Name, "type_url", k.TypeURL)
-	if k.Scope.Derived != cache.Resolved {
-		log = log.With("view", k.Scope.Derived)
+	log, lines := r.log.With("name", k.Name, "type_url", k.TypeURL), &r.sets.lines
+	if _, isView := r.sets.views[k.Scope.Derived]; isView {
+		log, lines = log.With("view", k.Scope.Derived), &setLines{}
 	}
-	return &setting{Resolver: r, log: log, typeURL: k.TypeURL, params: k.Scope.Params}
+	return &setting{Resolver: r, log: log, lines: lines, passes: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
-// newResolvedNode is that of a leaf set whose redirects are followed, of a glob with an
-// alternative, or of one with parameters that its authority is not asked with. Members of
-// the last two are named by the glob, whoever has them and by which name: clients see
-// one set, and Envoy takes only members that have the glob's parameters.
+// newResolvedNode is that of a leaf set whose redirects are followed, or of a glob with an
+// alternative. Members of the latter are named by the glob, whoever has them and by which
+// name: clients see one set.
 func newResolvedNode(r *Resolver, k cache.Key) *setNode {
 	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
 	n.union = newUnion(n.setting, n)
@@ -51,11 +50,6 @@ func newResolvedNode(r *Resolver, k cache.Key) *setNode {
 	}
 	leaf := k
 	leaf.Scope.Derived = ""
-	if !k.Scope.OldStyle && k.Name != cache.Wildcard {
-		if asked, err := r.names.Key(k.TypeURL, k.Name); err == nil && asked.Name != k.Name {
-			leaf.Name, n.renameTo = asked.Name, k.Name
-		}
-	}
 	n.union.add(leaf.Name, 0, func(p *part) source { return newGlobSource(n.setting, p, leaf) })
 	return n
 }

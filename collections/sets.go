@@ -13,6 +13,8 @@ type sets struct {
 	standing map[step]struct{}
 	doubtful map[doubt]struct{} // of this round
 
+	lines setLines // of all that are no views
+
 	clashes, failures atomic.Uint64
 }
 

@@ -2,17 +2,25 @@ package collections
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
 // listWorld is a view of the collection at that URL, and says of a:l what is said.
 func listWorld(t *testing.T, url string) (o *origins, s *setSub, say func(entries ...string)) {
+	return listWorldLogging(t, url, io.Discard)
+}
+
+func listWorldLogging(t *testing.T, url string, to io.Writer) (o *origins, s *setSub, say func(entries ...string)) {
 	u, _ := urn.ParseURL(long(url))
-	o = newOrigins(t, Options{Views: map[string]View{"view/0": {Collections: []urn.URL{u}}}})
+	o = newOrigins(t, Options{Views: map[string]View{"view/0": {Collections: []urn.URL{u}}}, Log: slog.New(slog.NewTextHandler(to, nil))})
 	s = &setSub{}
 	say = func(entries ...string) {
 		var list [][]byte
@@ -52,6 +60,39 @@ func TestNoMoreThanSoManyCollectionsAreExpanded(t *testing.T) {
 		}
 		if got, want := o.resolver.Failures(), uint64(11); got != want {
 			t.Errorf("%d failures, want %d", got, want)
+		}
+	})
+}
+
+// Nor how much is logged.
+func TestLinesAboutTheEntriesOfAListAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		o, s, say := listWorldLogging(t, "a:l", &out)
+		defer o.close()
+		defer o.cache.Unwatch(s)
+		lines := func() int {
+			defer out.Reset()
+			return strings.Count(out.String(), "\n")
+		}
+		var many []string
+		for i := range maxCollections + 500 {
+			many = append(many, fmt.Sprintf("a/%d/*", i))
+		}
+		say(many...)
+		if got, want := lines(), loglines.AtOnce; got != want {
+			t.Errorf("%d lines about too many collections, want %d", got, want)
+		}
+		var bad [][]byte
+		for range 500 {
+			bad = append(bad, []byte{0xff})
+		}
+		o.say(cache.Change{Name: long("a:l"), Resource: cache.NewResource(cache.Spec{
+			Name: long("a:l"), TypeURL: collectionType, Value: collection(long("a:l"), bad...).Value(),
+		})})
+		o.settle()
+		if got, want := lines(), loglines.AtOnce; got != want {
+			t.Errorf("%d lines about bad entries, want %d", got, want)
 		}
 	})
 }

@@ -27,6 +27,7 @@ import (
 //	set GLOB failed CODE TEXT
 //	want NAME                       a client subscribes to a view; or to a glob,
 //	                                whose redirects are followed
+//	want NAME passed                the same, for a client to whom they are passed on
 //	clashes                         prints how many there were
 //	unwant NAME
 //
@@ -112,6 +113,9 @@ func (p *setPlayer) do(line string) error {
 		k, isView := p.keys[args[0]]
 		if !isView {
 			k = derivedKey(long(args[0]))
+		}
+		if slices.Contains(args, "passed") {
+			k.Scope.Derived = cache.Passed
 		}
 		if !k.IsSet() {
 			w := &wanted{}

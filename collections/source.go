@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -66,12 +67,20 @@ type setting struct {
 	// renameTo is the glob by which members are named, empty if they keep their
 	// names.
 	renameTo string
+	// passes: members that are redirects are offered as they are.
+	passes bool
 	// listing has members offered as entries of a list collection. They are not
 	// followed then.
 	listing bool
 	// collections is how many are expanded.
 	collections int
+	lines       *setLines
 }
+
+// setLines bound what is logged of a view, or of all sets that are none: who writes list
+// collections can have any number of entries in them that are none or cannot be had, and
+// clients can make up globs with alternatives.
+type setLines struct{ entries, collections loglines.Lines }
 
 // maxCollections bounds how many collections are expanded for one set: those who
 // write list collections could otherwise have any number of them, each in each.

@@ -101,7 +101,9 @@ func (p *part) turned() {
 	}
 	if is.err != nil && !sameError(is.err, p.failed) {
 		p.union.sets.failures.Add(1)
-		p.union.log.Warn("collection cannot be had", "collection", p.label, "error", is.err.Error())
+		if log, ok := p.union.lines.collections.Next(p.union.log); ok {
+			log.Warn("collection cannot be had", "collection", p.label, "error", is.err.Error())
+		}
 	}
 	p.failed = is.err
 	p.union.up.turned()

@@ -126,7 +126,7 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 		case res != nil:
 			name := u.name
 			if urn.IsName(name) {
-				name = res.Name()
+				name = by.set.nameOf(res)
 			}
 			if !r.fits(res.Size(name, set.form()), d.limit) {
 				return false

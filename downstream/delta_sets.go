@@ -148,7 +148,7 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 		return false
 	}
 	if m.News != cache.Nothing {
-		r.addMember(m.Resource, form)
+		r.addMember(m.Name, m.Resource, form)
 	}
 	if m.Err != nil {
 		r.addError(fieldDeltaErrors, m.Name, m.Err)

@@ -26,6 +26,8 @@ type abilities struct {
 	beatsWhole bool
 	// passes: redirects go to clients as they are.
 	passes bool
+	// refuse, if not nil, is told of each name that the client is refused.
+	refuse func(*excess)
 }
 
 func abilitiesOf(node *corev3.Node) (a abilities) {

@@ -70,7 +70,7 @@ func (s *setSub) move() {
 	s.subs.topics.Unwatch(s)
 	s.SetWatch = cache.SetWatch{}
 	key.Scope.Derived = cache.Resolved
-	s.set = s.subs.topics.WatchSet(key, s)
+	s.set = s.set.in(s.subs.topics.WatchSet(key, s), &s.SetWatch)
 	s.subs.topics.Unwatch(&k)
 	s.moved, s.errTold = true, false
 	s.moveToPending()

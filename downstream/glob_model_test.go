@@ -21,7 +21,8 @@ import (
 // among it, and of what clients do that subscribe to globs, to names in them and to
 // a wildcard that gives such names too, with versions of an earlier stream or
 // without: when all has been read, a client has exactly what there is of what it
-// subscribed to. No redirect ever reaches it, and (see received.check) nothing is
+// subscribed to. Some have a parameter in their names that the authority is not asked
+// with, and get all in these names. No redirect ever reaches it, and (see received.check) nothing is
 // told twice in one response.
 func TestGlobClientsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -30,8 +31,11 @@ func TestGlobClientsConverge(t *testing.T) {
 		defer o.cache.Close()
 		server, _ := newTestServer(o.cache, rapid.SampledFrom([]int{DefaultMaxResponseBytes, 300}).Draw(t, "limit"))
 		var clients []*globClient
-		for i, form := range []string{deltaForm.name, sotwForm.name, deltaForm.name} {
-			c := &globClient{server: server, form: form, id: form + strconv.Itoa(i), silent: i == 2, wants: map[string]bool{}, held: map[string]heldByModel{}, byOther: map[string]bool{}}
+		for i, form := range []string{deltaForm.name, sotwForm.name, deltaForm.name, deltaForm.name, sotwForm.name} {
+			c := &globClient{server: server, form: form, id: form + strconv.Itoa(i), silent: i == 2 || i == 3, wants: map[string]bool{}, held: map[string]heldByModel{}, byOther: map[string]bool{}}
+			if i > 2 {
+				c.own = "?id=" + strconv.Itoa(i)
+			}
 			c.connect(t)
 			clients = append(clients, c)
 		}
@@ -57,7 +61,7 @@ func TestGlobClientsConverge(t *testing.T) {
 			busy = busy || len(o.asked) > 0
 		}
 		for _, c := range clients {
-			if want := o.view(c.wants, c.form == deltaForm.name); !maps.Equal(c.contents(), want) {
+			if want := o.view(c.wants, c.form == deltaForm.name, c.own); !maps.Equal(c.contents(), want) {
 				t.Fatalf("%s wants %v and has %v, want %v", c.id, slices.Sorted(maps.Keys(c.wants)), c.contents(), want)
 			}
 		}
@@ -108,25 +112,27 @@ func (o *globOrigin) Stop(k cache.Key) {
 
 // view is what a client has that wants these. To a delta client a name that does not
 // exist is gone, also if its wildcard gives something under it; a full state has that.
-func (o *globOrigin) view(wants map[string]bool, delta bool) map[string]string {
+// own is that of the client.
+func (o *globOrigin) view(wants map[string]bool, delta bool, own string) map[string]string {
 	view := map[string]string{}
-	take := func(name string, oldStyle bool) {
+	take := func(as, name string, oldStyle bool) {
 		if f, ok := o.facts[oldStyle][name]; ok {
-			view[name] = f.content
+			view[as] = f.content
 		}
 	}
 	for _, name := range globModelNames {
 		if wants[cache.Wildcard] {
-			take(name, true)
+			take(name, name, true)
 		}
-		if wants[globOf(name)] {
-			take(name, false)
+		as := withOwn(name, own)
+		if wants[globOf(as)] {
+			take(as, name, false)
 		}
-		if wants[name] {
+		if wants[as] {
 			if delta {
-				delete(view, name)
+				delete(view, as)
 			}
-			take(name, !urn.IsName(name))
+			take(as, name, !urn.IsName(name))
 		}
 	}
 	return view
@@ -241,6 +247,8 @@ type globClient struct {
 	// Envoy does not. Of the rest (byOther) a glob cannot know.
 	silent  bool
 	byOther map[string]bool
+	// own are parameters of the client's own, in all its xdstp names.
+	own string
 
 	conn  *testClient
 	wants map[string]bool
@@ -249,6 +257,13 @@ type globClient struct {
 
 // GoString keeps rapid's reports short.
 func (c *globClient) GoString() string { return c.id }
+
+func withOwn(name, own string) string {
+	if urn.IsName(name) {
+		return name + own
+	}
+	return name
+}
 
 func (c *globClient) contents() map[string]string {
 	contents := map[string]string{}
@@ -297,7 +312,11 @@ func (c *globClient) connect(t *rapid.T) {
 
 func (c *globClient) request(t *rapid.T) {
 	draw := func(label string) []string {
-		return rapid.SliceOfN(rapid.SampledFrom(globModelWants), 0, 3).Draw(t, label)
+		names := rapid.SliceOfN(rapid.SampledFrom(globModelWants), 0, 3).Draw(t, label)
+		for i, name := range names {
+			names[i] = withOwn(name, c.own)
+		}
+		return names
 	}
 	add, drop := draw("subscribe"), draw("unsubscribe")
 	if len(add)+len(drop) == 0 {

@@ -44,6 +44,9 @@ const (
 	maxUntold    = 1 << 20
 	// maxParameters are different dynamic parameters: each is a stream upstream.
 	maxParameters = 16
+	// maxAlternatives are different alternatives of one name, and globs with one: each
+	// has copies of what it comes to.
+	maxAlternatives = 16
 )
 
 // limit is one of the limits, those that are configured and those that are not.
@@ -59,6 +62,7 @@ const (
 	limitNodeBytes
 	limitUntold
 	limitParameters
+	limitAlternatives
 	numLimits
 )
 
@@ -72,6 +76,7 @@ var limitNames = [numLimits]string{
 	limitNodeBytes:     "node_bytes",
 	limitUntold:        "untold",
 	limitParameters:    "dynamic_parameters",
+	limitAlternatives:  "alternatives",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -81,7 +86,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitNodeBytes, limitUntold, limitParameters:
+	case limitTypes, limitNodeBytes, limitUntold, limitParameters, limitAlternatives:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()
@@ -173,6 +178,16 @@ func (st *stream) refuse(e *excess) error {
 	st.server.stats.limits[e.limit].Add(1)
 	logExcess(st.logger(), e)
 	return e
+}
+
+// refuseName notes that the client was refused a name, which does not end its stream. The
+// caller holds mu.
+func (st *stream) refuseName(e *excess) {
+	st.server.stats.limits[e.limit].Add(1)
+	if !st.namesRefused {
+		st.namesRefused = true
+		st.logger().Warn("client is refused names, for a limit", "limit", e.limit.String(), "max", e.most)
+	}
 }
 
 // refuseRequest is refuse for a request that has no stream yet. client is its

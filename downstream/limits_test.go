@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
@@ -125,14 +127,14 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 		for range total {
 			st.rejected(&nack{typeURL: clusterType, reason: "no"})
 		}
-		if lines := log.take(); len(lines) != nackLinesAtOnce {
-			t.Errorf("%d rejections are %d lines, want %d", total, len(lines), nackLinesAtOnce)
+		if lines := log.take(); len(lines) != loglines.AtOnce {
+			t.Errorf("%d rejections are %d lines, want %d", total, len(lines), loglines.AtOnce)
 		}
-		time.Sleep(nackLineEvery)
+		time.Sleep(loglines.Every)
 		for range total {
 			st.rejected(&nack{typeURL: clusterType, reason: "no"})
 		}
-		want := fmt.Sprintf("skipped=%d", total-nackLinesAtOnce)
+		want := fmt.Sprintf("skipped=%d", total-loglines.AtOnce)
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], want) {
 			t.Errorf("a minute later the operator is told %d lines, the first is %q, want one with %s", len(lines), lines[0], want)
 		}

@@ -2,9 +2,7 @@ package downstream
 
 import (
 	"strings"
-	"time"
 
-	"golang.org/x/time/rate"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
@@ -53,30 +51,4 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxReason], "") + "..."
-}
-
-// How many rejections of one client are logged at once, and how often one after
-// that: a client that rejects everything says the same again and again.
-const (
-	nackLinesAtOnce = 10
-	nackLineEvery   = time.Minute
-)
-
-// nackLines says which of a client's rejections are logged.
-type nackLines struct {
-	limiter *rate.Limiter // nil before the first
-	skipped int
-}
-
-// next says whether the next rejection is logged, and how many before it were not.
-func (l *nackLines) next() (skipped int, ok bool) {
-	if l.limiter == nil {
-		l.limiter = rate.NewLimiter(rate.Every(nackLineEvery), nackLinesAtOnce)
-	}
-	if !l.limiter.Allow() {
-		l.skipped++
-		return 0, false
-	}
-	skipped, l.skipped = l.skipped, 0
-	return skipped, true
 }

@@ -72,6 +72,8 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if k.Authority != knownAuthority {
 		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)
 	}
+	// The policy drops this one.
+	k = k.WithParams(func(param string) bool { return param != "id" })
 	key := cache.Key{Scope: cache.Scope{Authority: k.Authority}, TypeURL: typeURL, Name: k.Name}
 	if derived {
 		key.Scope.Derived = cache.Resolved

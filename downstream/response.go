@@ -134,11 +134,11 @@ func (r *response) addRun(run *cache.Run) {
 }
 
 // addMember adds a member of a set.
-func (r *response) addMember(res *cache.Resource, f cache.Form) {
+func (r *response) addMember(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
-	r.resources = res.AppendDelta(r.room(), res.Name(), f)
+	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
-	r.names.addPart(res.Name())
+	r.names.addPart(name)
 }
 
 func (r *response) addSotW(name string, res *cache.Resource, f cache.Form) {

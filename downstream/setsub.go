@@ -14,7 +14,7 @@ import (
 type setSub struct {
 	cache.SetWatch
 	subs *subscriptions
-	set  *cache.Set   // nil if the wildcard can mean nothing
+	set  *members     // nil if the wildcard can mean nothing
 	err  *cache.Error // why
 	// asked is how the client asks for it. The name is Wildcard, or the canonical one
 	// of a glob without directives, of which spelled are the client's spellings.
@@ -109,7 +109,7 @@ func (s *subscriptions) subscribeWildcard(a asked) {
 	if key, err := s.lookUp(a); err != nil {
 		s.wild.err = asError(err)
 	} else {
-		s.wild.set = s.topics.WatchSet(key, s.wild)
+		s.wild.set = &members{Set: s.topics.WatchSet(key, s.wild)}
 	}
 	s.wild.moveToPending()
 }
@@ -126,16 +126,16 @@ func (s *subscriptions) unsubscribeWildcard() {
 // that differ in their directives, which their members do not have: the one that was
 // there first counts.
 func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
-	name, _, _ := strings.Cut(key.Name, "#")
-	id := a.of(name)
+	id := a.of(globAsked(a.name))
 	set := s.byGlob[id.key()]
 	if set == nil {
 		set = &setSub{subs: s, asked: id, fresh: true}
-		set.set = s.topics.WatchSet(key, set)
+		set.set = membersOf(s.topics.WatchSet(key, set), &set.SetWatch, id.name)
 		if s.globs == nil {
 			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
 		}
 		s.byGlob[id.key()] = set
+		s.countAlternative(set.set.Key(), 1)
 		set.moveToPending()
 	} else {
 		set.again()
@@ -168,6 +168,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
 	if set.set != nil {
+		s.countAlternative(set.set.Key(), -1)
 		s.topics.Unwatch(set)
 	}
 	// What has ended is not to pile up in a client that does not read.

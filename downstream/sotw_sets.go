@@ -104,19 +104,12 @@ func (s *sotwSession) setState(r *response, set *setSub, form cache.Form, except
 	}
 	look := func(has func(string) *cache.Resource) {
 		for _, sub := range subs {
-			key := sub.entry().Name()
-			if sub.rare() != nil {
-				key = memberKey(sub.name()) // the entry may be one of less parameters
-			}
-			res := has(key)
+			res := has(sub.memberKey())
 			// One that the client spells otherwise is another name to it.
-			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || res.Name() == sub.name()))
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || set.set.nameOf(res) == sub.name()))
 		}
 	}
-	if s.withheld {
-		return set.set.Extended(&set.SetWatch, form, except, changed, look)
-	}
-	return set.set.Full(&set.SetWatch, form, except, changed, look)
+	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
 }
 
 // namedBySet returns the names that each set may cover. None is covered yet. An xdstp
@@ -137,10 +130,19 @@ func (s *sotwSession) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[
 		case !urn.IsName(sub.name()):
 			named[set] = append(named[set], sub)
 		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
-			elsewhere[sub.entry().Name()] = true
+			elsewhere[sub.memberKey()] = true
 		}
 	}
 	return named, elsewhere
+}
+
+// memberKey is the canonical form of a name that is an entry's: which may have another, as
+// it may be one of less parameters.
+func (s *nameSub) memberKey() string {
+	if s.rare() != nil {
+		return memberKey(s.name())
+	}
+	return s.entry().Name()
 }
 
 // inFull is what a full state tells of a name: the member of a set that gives it, else
@@ -172,8 +174,8 @@ func (s *sotwSession) given(sub *nameSub) *cache.Resource {
 	if status, _ := set.status(); status != cache.Present {
 		return nil
 	}
-	r := set.set.Given(&set.SetWatch, sub.entry().Name())
-	if r == nil || urn.IsName(sub.name()) && r.Name() != sub.name() {
+	r := set.set.Given(&set.SetWatch, sub.memberKey())
+	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
 		return nil
 	}
 	return r

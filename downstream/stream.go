@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/typeurl"
 )
 
@@ -139,8 +140,11 @@ type stream struct {
 	sessions []session // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
-	// nackLines bounds what is logged of its rejections.
-	nackLines nackLines
+	// nackLines bounds what is logged of its rejections: a client that rejects everything
+	// says the same again and again.
+	nackLines loglines.Lines
+	// namesRefused: the operator was told that it was refused names.
+	namesRefused bool
 }
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
@@ -242,7 +246,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.able.passes = st.passes
+	st.able.passes, st.able.refuse = st.passes, st.refuseName
 	st.names = st.server.names(node, through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
@@ -303,12 +307,10 @@ func (st *stream) insert(s session) {
 
 func (st *stream) rejected(n *nack) {
 	st.server.stats.nacks.Add(1)
-	log, level := st.logger(), slog.LevelDebug
-	if skipped, ok := st.nackLines.next(); ok {
+	level := slog.LevelDebug
+	log, ok := st.nackLines.Next(st.logger())
+	if ok {
 		level = slog.LevelWarn
-		if skipped > 0 {
-			log = log.With("skipped", skipped)
-		}
 	}
 	log.Log(context.Background(), level, "client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
 		"name", n.names.first, "resources", n.names.total, "code", n.code.String(), "reason", n.reason)

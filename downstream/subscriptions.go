@@ -62,6 +62,8 @@ type subscriptions struct {
 	moving []follower
 	leave  func(*setSub)
 	sotw   bool
+	// alternatives are those that it asks for.
+	alternatives alternatives
 	// slab has the next subscriptions to names, of which many begin at once.
 	slab []nameSub
 	// rejection is the last NACK's words.
@@ -81,6 +83,9 @@ func (s *subscriptions) of() string { return s.typeURL }
 func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
 	key, err := s.names.Key(s.typeURL, a.name)
 	key.Scope.Params = a.params
+	if s.passes && key.Scope.Derived == cache.Resolved {
+		key.Scope.Derived = cache.Passed
+	}
 	return key, err
 }
 
@@ -91,13 +96,18 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 		set.again()
 		return nil, set
 	}
-	if sub := s.named.get(a.key()); sub != nil {
+	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
+		s.unsubscribe(a.key()) // it may be given now
+	} else if sub != nil {
 		sub.setTold(toldNothing)
 		sub.setErrTold(0)
 		sub.moveToPending()
 		return sub, nil
 	}
 	key, err := s.lookUp(a)
+	if e := s.alternatives.over(key); err == nil && e != nil {
+		err = s.refusal(e)
+	}
 	if err == nil && key.IsSet() {
 		return nil, s.subscribeGlob(a, key)
 	}
@@ -114,6 +124,9 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 		sub.rare().err = asError(err)
 	} else if _, withheld := s.topics.Join(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
+	}
+	if key.Scope.Derived != "" && sub.entry() != nil {
+		s.countAlternative(sub.entry().Key(), 1)
 	}
 	s.named.add(sub)
 	sub.moveToPending()
@@ -201,6 +214,9 @@ const minCompact = 64
 
 func (s *subscriptions) end(sub *nameSub) {
 	if sub.entry() != nil {
+		if len(s.alternatives) > 0 {
+			s.countAlternative(sub.entry().Key(), -1)
+		}
 		s.topics.Unwatch(sub.watch())
 	}
 	delete(s.rares, sub)

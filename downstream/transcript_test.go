@@ -30,7 +30,7 @@ import (
 //	  kept when nobody watches them, what clients may cost, and how many removals
 //	  each glob remembers.
 //
-//	origin [cluster=C] [authority=known] [resolved] [params=K=V]
+//	origin [cluster=C] [authority=known] [resolved|passed] [params=K=V]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
 //	  to all (of xdstp names); or what the relay makes of what an authority says.
 //	  All lines of one type are one update:
@@ -290,8 +290,10 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		scope = cache.Scope{Authority: arg}
 	}
 	d.MaybeScanArgs(t, "params", &scope.Params)
-	if d.HasArg("resolved") {
-		scope.Derived = cache.Resolved
+	for _, derived := range []string{cache.Resolved, cache.Passed} {
+		if d.HasArg(derived) {
+			scope.Derived = derived
+		}
 	}
 	asleep := map[string]bool{}
 	for name, c := range tr.clients {

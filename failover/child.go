@@ -55,6 +55,7 @@ func (h *Child) Apply(u cache.Update) {
 	}
 	if len(u.Changes)+len(u.Sets) > 0 {
 		g.sink.Apply(u)
+		g.live(&u, c)
 	}
 	if before := g.wants.missing(); g.wants.answered(u) && before {
 		now := time.Now()
@@ -78,10 +79,7 @@ func (h *Child) Seed(from Holder) func(cache.Key, func(string, *cache.Resource))
 // rewind has the goroutine look when it is to tick. The caller holds mu.
 func (g *Group) rewind(now time.Time) {
 	if !g.machine.Next(now).IsZero() {
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		g.rouse()
 	}
 }
 

@@ -41,6 +41,8 @@ type Group struct {
 	children []*child // by priority; nil if not open
 	closing  []*child
 	wants    wants
+	lives    lives
+	wakeAt   time.Time    // when the goroutine looks next, zero for never
 	failure  *cache.Error // why nothing can be had, if nothing can
 	closed   bool
 }
@@ -85,10 +87,7 @@ func (g *Group) note(n note) {
 	g.inbox.Lock()
 	g.inbox.notes = append(g.inbox.notes, n)
 	g.inbox.Unlock()
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
+	g.rouse()
 }
 
 // run passes on what the cache has noted, and what time brings.
@@ -118,10 +117,29 @@ func (g *Group) step() time.Duration {
 	g.takeNotes(now)
 	g.machine.Tick(now)
 	g.act()
-	if next := g.machine.Next(now); !next.IsZero() {
-		return next.Sub(now)
+	for _, u := range g.lives.expire(now) {
+		g.sink.Apply(u)
+	}
+	if g.wakeAt = g.lives.sooner(g.machine.Next(now)); !g.wakeAt.IsZero() {
+		return max(g.wakeAt.Sub(now), 1)
 	}
 	return 0
+}
+
+// live notes what was told that has a time to live. The caller holds mu.
+func (g *Group) live(u *cache.Update, by *child) {
+	g.lives.note(u, by, g.wants.has, time.Now())
+	if at := g.lives.sooner(time.Time{}); !at.IsZero() && (g.wakeAt.IsZero() || at.Before(g.wakeAt)) {
+		g.rouse()
+	}
+}
+
+// rouse has the goroutine look.
+func (g *Group) rouse() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
 }
 
 // takeNotes passes on what the cache has noted. The caller holds mu.
@@ -137,6 +155,7 @@ func (g *Group) takeNotes(now time.Time) {
 		switch {
 		case n.stop:
 			g.wants.stop(n.key)
+			g.lives.stop(n.key)
 		case !n.again:
 			g.wants.start(n.key)
 		}

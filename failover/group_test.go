@@ -25,7 +25,8 @@ import (
 //	NAME responds | NAME opened | NAME lost | NAME failed
 //	NAME says [KEY=VALUE... | -KEY... | !KEY...]
 //	                                of names: a resource, that it does not exist, or
-//	                                that it cannot be had
+//	                                that it cannot be had; KEY=(VALUE,10s) has a
+//	                                time to live, which is not ended by the feed
 //	NAME has KEY=VALUE...           the wildcard's whole set
 //	NAME adds KEY=VALUE... | -KEY   to the wildcard's set
 //	NAME resumes                    what the server is offered to go on from
@@ -222,17 +223,26 @@ func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
 	}
 	what := d.CmdArgs[0].Key
 	changes := make([]cache.Change, 0, len(d.CmdArgs))
+	ends := map[string]time.Time{}
 	for _, arg := range d.CmdArgs[1:] {
 		c := cache.Change{Name: strings.TrimLeft(arg.Key, "-!")}
 		switch {
 		case len(arg.Vals) > 0:
-			c.Resource = cache.NewResource(cache.Spec{Name: c.Name, Version: arg.Vals[0], TypeURL: someType, Value: []byte(arg.Vals[0])})
+			spec := cache.Spec{Name: c.Name, Version: arg.Vals[0], TypeURL: someType, Value: []byte(arg.Vals[0])}
+			if len(arg.Vals) > 1 {
+				ttl, err := time.ParseDuration(arg.Vals[1])
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				spec.TTL, ends[c.Name] = ttl, time.Now().Add(ttl)
+			}
+			c.Resource = cache.NewResource(spec)
 		case arg.Key[0] == '!':
 			c.Err = &cache.Error{Code: codes.Unavailable, Message: f.name + " has no " + c.Name}
 		}
 		changes = append(changes, c)
 	}
-	u := cache.Update{Scope: someScope, TypeURL: someType}
+	u := cache.Update{Scope: someScope, TypeURL: someType, Ends: ends}
 	switch what {
 	case "opened":
 		f.child.Event(Event{Kind: Opened})

@@ -74,6 +74,16 @@ func (w wants) answered(u cache.Update) (news bool) {
 	return news
 }
 
+// has says whether a topic is wanted.
+func (w wants) has(k cache.Key) bool {
+	t := w[table{k.Scope, k.TypeURL}]
+	if t == nil {
+		return false
+	}
+	_, there := t.answered[k.Name]
+	return there
+}
+
 // missing says whether there is something without an answer.
 func (w wants) missing() bool {
 	for _, t := range w {

@@ -218,7 +218,7 @@ func (s *subscriptions) dropDoubted(sub *subscription, u *cache.Update) {
 	in.lapsed(c)
 	r.tell()
 	u.Changes = s.takeAliases(&v, u.Changes)
-	s.expiries.end(sub.name)
+	s.expiries.End(sub.name)
 }
 
 // verdicts returns those that concern the set with that index.

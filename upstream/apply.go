@@ -138,9 +138,9 @@ func (v *verdicts) onlyBeats() bool {
 func (s *subscriptions) renew(now time.Time, v *verdict) {
 	switch r := s.holds(v.key); {
 	case r == nil || r.TTL() == 0:
-		s.expiries.end(v.key)
+		s.expiries.End(v.key)
 	case v.resource != nil || v.variant != nil:
-		s.expiries.set(v.key, now.Add(r.TTL()))
+		s.expiries.Set(v.key, now.Add(r.TTL()))
 	}
 }
 
@@ -325,7 +325,7 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""
-		s.expiries.end(name)
+		s.expiries.End(name)
 		if sub.wanted {
 			changes = append(changes, sub.answer)
 		}

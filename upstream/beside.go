@@ -235,7 +235,7 @@ func (s *subscriptions) hold(name string) (held, bool) {
 	} else {
 		return held{}, false
 	}
-	h.expires = s.expiries.at[h.key]
+	h.expires, _ = s.expiries.At(h.key)
 	h.variants, h.ambiguous = slices.Clone(s.variants[h.key]), s.ambiguous[h.key]
 	return h, true
 }
@@ -263,7 +263,7 @@ func (s *subscriptions) adopt(h held, begun bool) {
 		s.aliased[via] = append(s.aliased[via], h.sub.name)
 	}
 	if !h.expires.IsZero() {
-		s.expiries.set(h.key, h.expires)
+		s.expiries.Set(h.key, h.expires)
 	}
 	if len(h.variants) > 0 {
 		if s.variants == nil {

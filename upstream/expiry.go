@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
@@ -11,80 +10,9 @@ import (
 // xDS: "TTL". What is not renewed in time is gone, whether or not there is a
 // stream: that is what a TTL is for.
 
-// expiries are the times at which what is held under a key is gone.
-type expiries struct {
-	at map[string]time.Time
-	// queue has the times in order, and some that do not hold any more.
-	queue expiryQueue
-}
-
-type expiry struct {
-	key string
-	at  time.Time
-}
-
-// set begins the time of a key anew.
-func (e *expiries) set(key string, at time.Time) {
-	if e.at == nil {
-		e.at = map[string]time.Time{}
-	}
-	e.at[key] = at
-	heap.Push(&e.queue, expiry{key, at})
-	const slack = 64
-	if len(e.queue) > 2*len(e.at)+slack {
-		e.queue = slices.DeleteFunc(e.queue, func(x expiry) bool { return !e.at[x.key].Equal(x.at) })
-		heap.Init(&e.queue)
-	}
-}
-
-// end says that a key has no such time any more.
-func (e *expiries) end(key string) { delete(e.at, key) }
-
-// next returns the first time.
-func (e *expiries) next() (time.Time, bool) {
-	for len(e.queue) > 0 {
-		if x := e.queue[0]; e.at[x.key].Equal(x.at) {
-			return x.at, true
-		}
-		heap.Pop(&e.queue)
-	}
-	return time.Time{}, false
-}
-
-// due returns the keys whose time has passed, and forgets them.
-func (e *expiries) due(now time.Time) (keys []string) {
-	for {
-		at, ok := e.next()
-		if !ok || at.After(now) {
-			return keys
-		}
-		key := e.queue[0].key
-		keys = append(keys, key)
-		e.end(key)
-	}
-}
-
-// expiryQueue is a heap.
-type expiryQueue []expiry
-
-func (q expiryQueue) Len() int           { return len(q) }
-func (q expiryQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
-func (q expiryQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-
-// Push implements heap.Interface.
-func (q *expiryQueue) Push(x any) { *q = append(*q, x.(expiry)) }
-
-// Pop implements heap.Interface.
-func (q *expiryQueue) Pop() any {
-	last := len(*q) - 1
-	x := (*q)[last]
-	*q = (*q)[:last]
-	return x
-}
-
 // nextDue returns when expire will have something to tell.
 func (s *subscriptions) nextDue() (time.Time, bool) {
-	at, ok := s.expiries.next()
+	at, ok := s.expiries.Next()
 	for _, c := range s.settling {
 		if !ok || c.settled.Before(at) {
 			at, ok = c.settled, true
@@ -98,7 +26,7 @@ func (s *subscriptions) nextDue() (time.Time, bool) {
 func (s *subscriptions) expire(now time.Time) cache.Update {
 	u := s.newUpdate()
 	r := s.newLapse(&u)
-	for _, key := range s.expiries.due(now) {
+	for _, key := range s.expiries.Due(now) {
 		v := s.lapse(key)
 		in := r.sets(&v)
 		if c, tell := s.take(&v, in); tell {

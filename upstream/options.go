@@ -58,6 +58,8 @@ type Options struct {
 	// order with what the sink is told. It must not block, and must not call the
 	// Stream but to Close it.
 	Watch func(Event)
+	// TellEnds has updates say when times to live end (cache.Update.Ends).
+	TellEnds bool
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
 	// Seed, if not nil, gives what is held of a topic that came from another server

@@ -160,8 +160,8 @@ func (s *paramSets) adopt(subs *subscriptions, name string) {
 	subs.names[name] = &subscription{
 		name: name, answered: true, answer: cache.Change{Name: name, Resource: found}, seen: seen,
 	}
-	if at, ok := from.expiries.at[name]; ok {
-		subs.expiries.set(name, at)
+	if at, ok := from.expiries.At(name); ok {
+		subs.expiries.Set(name, at)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func (s *subscriptions) seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
 	take := func(key string, r *cache.Resource) {
 		if r.TTL() > 0 {
-			s.expiries.set(key, now.Add(r.TTL()))
+			s.expiries.Set(key, now.Add(r.TTL()))
 		}
 	}
 	for sub := range s.all() {

@@ -264,5 +264,5 @@ func (s *subscriptions) release(c *set) {
 func (s *subscriptions) drop(key string) {
 	delete(s.variants, key)
 	delete(s.ambiguous, key)
-	s.expiries.end(key)
+	s.expiries.End(key)
 }

@@ -76,7 +76,7 @@ type subscriptions struct {
 	// hidden: the last response had something bad whose name is not known.
 	hidden bool
 	// expiries are of what is held and has a TTL.
-	expiries expiries
+	expiries cache.Expiries[string]
 	// aliased are the names that are answered by another resource, under its name.
 	aliased map[string][]string
 	// variants are those that match of names that have several, ambiguous the names

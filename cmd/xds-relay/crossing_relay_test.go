@@ -71,7 +71,7 @@ func startInMemory(t *testing.T, config string, dial func(authority string) dial
 		for i := range a.Servers {
 			server := &a.Servers[i]
 			_ = r.sources.conns[server].Close()
-			r.sources.conns[server], err = upstream.Dial("passthrough:///control-plane", upstream.DialOptions{
+			r.sources.conns[server], err = upstream.Dial("passthrough:///"+server.Address, upstream.DialOptions{
 				Extra: []grpc.DialOption{grpc.WithContextDialer(dial(a.Name))},
 			})
 			if err != nil {

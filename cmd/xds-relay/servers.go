@@ -42,7 +42,7 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		return f
 	}
 	open := func(i int, child *failover.Child) failover.Feed {
-		o := upstream.Options{Watch: watch(child), Prove: unreachable}
+		o := upstream.Options{Watch: watch(child), Prove: unreachable, TellEnds: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.held)
 		}

@@ -1,0 +1,88 @@
+package cache
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Expiries are the times at which what is held under a key is gone, unless it is renewed
+// before. xDS: "TTL". The zero value is ready. They are not safe for concurrent use.
+type Expiries[K comparable] struct {
+	at map[K]time.Time
+	// queue has the times in order, and some that do not hold any more.
+	queue expiryQueue[K]
+}
+
+type expiry[K comparable] struct {
+	key K
+	at  time.Time
+}
+
+// Set begins the time of a key anew.
+func (e *Expiries[K]) Set(key K, at time.Time) {
+	if e.at == nil {
+		e.at = map[K]time.Time{}
+	}
+	e.at[key] = at
+	heap.Push(&e.queue, expiry[K]{key, at})
+	const slack = 64
+	if len(e.queue) > 2*len(e.at)+slack {
+		e.queue = slices.DeleteFunc(e.queue, func(x expiry[K]) bool { return !e.at[x.key].Equal(x.at) })
+		heap.Init(&e.queue)
+	}
+}
+
+// End says that a key has no such time any more.
+func (e *Expiries[K]) End(key K) { delete(e.at, key) }
+
+// At returns the time of a key, if it has one.
+func (e *Expiries[K]) At(key K) (at time.Time, ok bool) {
+	at, ok = e.at[key]
+	return at, ok
+}
+
+// Len returns how many keys have a time.
+func (e *Expiries[K]) Len() int { return len(e.at) }
+
+// Next returns the first time.
+func (e *Expiries[K]) Next() (time.Time, bool) {
+	for len(e.queue) > 0 {
+		if x := e.queue[0]; e.at[x.key].Equal(x.at) {
+			return x.at, true
+		}
+		heap.Pop(&e.queue)
+	}
+	return time.Time{}, false
+}
+
+// Due returns the keys whose time has passed, and forgets them.
+func (e *Expiries[K]) Due(now time.Time) (keys []K) {
+	for {
+		at, ok := e.Next()
+		if !ok || at.After(now) {
+			return keys
+		}
+		key := e.queue[0].key
+		keys = append(keys, key)
+		e.End(key)
+	}
+}
+
+// expiryQueue is a heap.
+type expiryQueue[K comparable] []expiry[K]
+
+func (q expiryQueue[K]) Len() int           { return len(q) }
+func (q expiryQueue[K]) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q expiryQueue[K]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push implements heap.Interface.
+func (q *expiryQueue[K]) Push(x any) { *q = append(*q, x.(expiry[K])) }
+
+// Pop implements heap.Interface.
+func (q *expiryQueue[K]) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}

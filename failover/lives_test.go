@@ -1,0 +1,45 @@
+package failover
+
+import (
+	"testing"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What is over is not looked at again, whichever way that was said.
+func TestTimesToLiveAreForgottenWithWhatHasThem(t *testing.T) {
+	resource := cache.NewResource(cache.Spec{Name: "x", TypeURL: someType, TTL: time.Minute})
+	x := cache.Change{Name: "x", Resource: resource}
+	in := func(u cache.SetUpdate) cache.Update {
+		u.Name = cache.Wildcard
+		return cache.Update{Scope: someScope, TypeURL: someType, Sets: []cache.SetUpdate{u}}
+	}
+	of := func(c cache.Change) cache.Update {
+		return cache.Update{Scope: someScope, TypeURL: someType, Changes: []cache.Change{c}}
+	}
+	without := cache.NewResource(cache.Spec{Name: "x", TypeURL: someType})
+	failed := &cache.Error{Message: "not now"}
+	for _, tt := range []struct {
+		name        string
+		first, then cache.Update
+		left        int
+	}{
+		{"gone", of(x), of(cache.Change{Name: "x"}), 0},
+		{"without a time to live", of(x), of(cache.Change{Name: "x", Resource: without}), 0},
+		{"cannot be had", of(x), of(cache.Change{Name: "x", Err: failed}), 1},
+		{"not wanted", of(cache.Change{Name: "y", Resource: resource}), of(x), 1},
+		{"gone from a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Changes: []cache.Change{{Name: "x"}}}), 0},
+		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Full: true}), 0},
+		{"a set that cannot be had", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Err: failed}), 1},
+	} {
+		var l lives
+		wanted := func(k cache.Key) bool { return k.Name != "y" }
+		by := &child{active: true}
+		l.note(&tt.first, by, wanted, time.Now())
+		l.note(&tt.then, by, wanted, time.Now())
+		if n := l.ends.Len(); n != tt.left || n == 0 && len(l.of) > 0 {
+			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.of)
+		}
+	}
+}

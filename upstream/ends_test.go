@@ -1,0 +1,71 @@
+package upstream
+
+import (
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// endsSink remembers when the newest update said that times to live end.
+type endsSink struct {
+	mu   sync.Mutex
+	ends map[string]time.Time
+	any  bool
+}
+
+func (s *endsSink) Apply(u cache.Update) {
+	s.mu.Lock()
+	s.ends, s.any = u.Ends, true
+	s.mu.Unlock()
+}
+
+// What is said again says when its time to live ends, which is not begun by that; of
+// members too, and of what goes by another name.
+func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
+	for _, tell := range []bool{true, false} {
+		sink := &endsSink{}
+		run(t, Options{Protocol: Delta}, func(b *bench) {
+			stream := NewStream(testScope, b.conn, nil, Options{Protocol: Delta, TellEnds: tell}, sink, slog.New(slog.DiscardHandler))
+			defer func() {
+				stream.Close()
+				<-stream.Done()
+			}()
+			begin := time.Now()
+			want := map[string]time.Time{"a": begin.Add(time.Minute), "alias": begin.Add(2 * time.Minute)}
+			check := func(when string) {
+				t.Helper()
+				synctest.Wait()
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				if !sink.any || tell && !maps.EqualFunc(sink.ends, want, time.Time.Equal) || !tell && sink.ends != nil {
+					t.Errorf("%s, telling %t: %v, want %v", when, tell, sink.ends, want)
+				}
+				sink.any = false
+			}
+			for _, name := range []string{"a", "b", "alias"} {
+				stream.Start(cache.Key{Scope: testScope, TypeURL: typeURLs["cds"], Name: name})
+			}
+			st := b.next()
+			m := deltaResponse(t, "cds", "1", "a", "b", "c")
+			m.Resources[0].Ttl = durationpb.New(time.Minute)
+			m.Resources[2].Ttl = durationpb.New(2 * time.Minute)
+			m.Resources[2].Aliases = []string{"alias"}
+			b.respond(st, m)
+			check("at once")
+			pass(10 * time.Second)
+			stream.Restate()
+			check("said again")
+			b.respond(st, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs["cds"], Nonce: "2", Resources: []*discoveryv3.Resource{{Name: "a", Version: "v1", Ttl: durationpb.New(time.Minute)}}})
+			want = map[string]time.Time{"a": time.Now().Add(time.Minute)}
+			check("renewed")
+		})
+	}
+}
