@@ -46,6 +46,9 @@ func TestNewcomersShareWhatTheyAreTold(t *testing.T) {
 			if n := msg.Len(); n > limit {
 				t.Errorf("a response of %d bytes", n)
 			}
+			if r.names.total != r.count {
+				t.Errorf("%d names of %d resources, for who is to say what a client rejects", r.names.total, r.count)
+			}
 			all, resources = append(all, msg...), resources+r.count
 		}
 		if resources != members {
