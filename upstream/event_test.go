@@ -209,6 +209,7 @@ func TestWhatIsSaidAgainIsAll(t *testing.T) {
 	run(t, Options{Protocol: Delta, ResponseTimeout: 15 * time.Second}, func(b *bench) {
 		entries := b.watch("cds", "there", "gone", "silent")
 		st := b.next()
+		st.delta(t) // what comes before it is no answer to it
 		m := deltaResponse(t, "cds", "1", "there")
 		m.RemovedResources = []string{"gone"}
 		b.respond(st, m)
