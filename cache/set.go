@@ -194,55 +194,6 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	return s.SinceRuns(w, nil, yield)
 }
 
-// SinceRuns is Since, but that members are told in runs where that can be.
-func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	told := w.ahead
-	if !w.within {
-		w.begin, w.within = w.seq, true
-	}
-	most := s.mostOf(w, runs)
-	for c, i := s.members.start(w.seq); c != nil; c, i = c.next, 0 {
-		if i == 0 && most > 0 {
-			if run := c.run(most); run != nil {
-				if !runs.Yield(run) {
-					return false
-				}
-				w.seq, w.ahead = c.end(), c.end()
-				continue
-			}
-		}
-		for ; i < len(c.records); i++ {
-			if c.records[i].resource == nil {
-				continue
-			}
-			m := s.members.read(c, i)
-			news := Changed
-			if m.removed {
-				news = Removed
-			}
-			switch {
-			case news == Changed && s.kept(w, m):
-			case news == Removed && (m.born > told || m.seq <= told):
-				// One that came and went since was never known.
-			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource}):
-				return false
-			}
-			w.seq, w.ahead = m.seq, max(w.ahead, m.seq)
-		}
-	}
-	w.seq, w.ahead = s.seq, s.seq
-	for n := range s.notes.after(w.noted) {
-		if t, ok := s.tellOf(w, n, w.begin); ok && !yield(t) {
-			return false
-		}
-		w.noted = n.seq
-	}
-	w.noted, w.within = s.seq, false
-	return true
-}
-
 // tellOf returns what a note tells w's watcher, who has the content of members
 // that had not changed since begin.
 func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
