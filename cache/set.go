@@ -37,6 +37,8 @@ type Set struct {
 	// withTTL, withheld and redirects count the members that have a TTL, those that
 	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
 	withTTL, withheld, redirects int
+	// was has, by their keys, what members that are redirects were before.
+	was map[string]former
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -117,6 +119,9 @@ type Member struct {
 	Resource *Resource
 	// Err is why its newest state could not be had, if that is new.
 	Err *Error
+	// Was is what it was before it became a redirect, if it was something and
+	// Found was not called since.
+	Was *Resource
 }
 
 func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.ahead) }
@@ -219,7 +224,7 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 		case news == Changed && s.kept(w, m):
 		case news == Removed && (m.born > told || m.seq <= told):
 			// One that came and went since was never known.
-		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource}):
+		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource, Was: s.was[m.key].resource}):
 			return false
 		}
 		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)

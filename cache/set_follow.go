@@ -3,6 +3,34 @@ package cache
 // What is needed of a set by who goes from one set to another that is to take its
 // place, because some of its members are redirects.
 
+// former is what a member was before it became a redirect: until it is known where
+// that leads, it is what there is to show.
+type former struct {
+	resource *Resource
+	seq      uint64 // of its last change
+}
+
+// remember notes what a member is that is now to be r, nil if it goes.
+func (s *Set) remember(m *member, r *Resource) {
+	switch {
+	case r == nil || r.redirect == "":
+		delete(s.was, m.key)
+	case m.resource != nil && !m.removed && m.resource.redirect == "":
+		if s.was == nil {
+			s.was = map[string]former{}
+		}
+		s.was[m.key] = former{m.resource, m.seq}
+	}
+}
+
+// Found says that it is known where the redirect leads that is kept under that name:
+// what was there before is not needed any more.
+func (s *Set) Found(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.was, key)
+}
+
 // Redirects says that some member is a redirect. TP1: "Server redirects".
 func (s *Set) Redirects() bool {
 	s.mu.Lock()
@@ -11,8 +39,8 @@ func (s *Set) Redirects() bool {
 }
 
 // Held calls yield for each member that w's watcher has been told of by Since, and
-// not of its removal, with the version that it has: empty if that is not the
-// present one. yield is as in Since.
+// not of its removal, with the version that it has: empty if that is neither the
+// present one nor what was there before a redirect. yield is as in Since.
 func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,6 +50,8 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 			// It never heard of it, or has heard of its end.
 		case m.seq <= w.seq:
 			yield(m.resource.name, m.resource.version)
+		case s.was[m.key].resource != nil && s.was[m.key].seq <= w.seq:
+			yield(m.resource.name, s.was[m.key].resource.version)
 		default:
 			yield(m.resource.name, "")
 		}

@@ -38,6 +38,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	}
 	s.notes.remove(n)
 	s.count(m, -1)
+	s.remember(m, r)
 	s.seq++
 	m.seq, m.removed = s.seq, r == nil
 	s.order.pushBack(m)

@@ -21,7 +21,7 @@ type globSource struct {
 	queued bool // guarded by Resolver.inbox
 
 	redirects map[string]*redirect // by key
-	open      int                  // redirects of which nothing is known yet
+	open      int                  // redirects of which there is nothing to show yet
 	is        condition
 	dueAt     time.Time
 }
@@ -29,7 +29,8 @@ type globSource struct {
 // redirect is a member that is one.
 type redirect struct {
 	followed
-	url string
+	url  string
+	open bool // see globSource.open
 }
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
@@ -138,18 +139,24 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 }
 
 // obey begins to follow a member that is a redirect. Until it is known where that
-// leads, what was there stays.
+// leads, what was there stays: here, or, if this is new here, in the leaf set.
 func (g *globSource) obey(key string, m *cache.Member) {
-	r := &redirect{url: m.Resource.Redirect()}
-	if c := g.to.union.members[key]; c != nil {
-		r.last = c.of(g.to)
-	}
 	g.drop(key)
+	if m.Was != nil && g.to.offered(key).resource == nil {
+		was := cache.Member{Name: m.Name, Resource: m.Was}
+		g.to.offer(key, offer{resource: g.resource(key, &was)}, true)
+	}
+	r := &redirect{url: m.Resource.Redirect()}
+	r.last = g.to.offered(key)
+	if r.last.resource == nil {
+		r.open = true
+		g.open++
+	}
 	g.redirects[key] = r
-	g.open++
 	u, err := urn.ParseURL(r.url)
+	r.found = func() { g.set.Found(canonical(m.Name)) }
 	r.begin(g.setting, g.to, m.Name, func() {
-		g.open--
+		g.shut(r)
 		g.sets.steps[g] = struct{}{}
 	}, target{typeURL: g.typeURL, params: g.params, url: u, passed: []string{canonical(m.Name)}}, err)
 }
@@ -157,10 +164,16 @@ func (g *globSource) obey(key string, m *cache.Member) {
 func (g *globSource) drop(key string) {
 	if r := g.redirects[key]; r != nil {
 		delete(g.redirects, key)
-		if !r.known {
-			g.open--
-		}
+		g.shut(r)
 		r.close()
+	}
+}
+
+// shut notes that a redirect does not keep the others waiting any more.
+func (g *globSource) shut(r *redirect) {
+	if r.open {
+		r.open = false
+		g.open--
 	}
 }
 
@@ -183,6 +196,14 @@ func (g *globSource) close() {
 	for _, r := range g.redirects {
 		r.close()
 	}
+}
+
+// offered returns what the part offers under a key.
+func (p *part) offered(key string) offer {
+	if c := p.union.members[key]; c != nil {
+		return c.of(p)
+	}
+	return offer{}
 }
 
 // of returns what a part offers.

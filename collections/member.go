@@ -24,6 +24,7 @@ type followed struct {
 	from    result // that last was made of
 	known   bool
 	knows   func() // called once when it is known
+	found   func() // called once when it is found, or does not exist; may be nil
 	// byInner has it called by the name inside it, if it has one.
 	byInner bool
 }
@@ -67,6 +68,10 @@ func (m *followed) take(is *result) {
 	if !m.known {
 		m.known = true
 		m.knows()
+	}
+	if m.found != nil && is.Status != cache.Failed {
+		m.found()
+		m.found = nil
 	}
 }
 
