@@ -173,6 +173,9 @@ type plainClient struct {
 	had   map[string]string // when it was last looked at
 }
 
+// byName says that it asks for single resources.
+func (c *plainClient) byName() bool { return len(c.names) > 1 }
+
 func (c *plainClient) run(ctx context.Context, conn *grpc.ClientConn, form string) error {
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if form == "delta" {
