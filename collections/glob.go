@@ -21,16 +21,9 @@ type globSource struct {
 	queued bool // guarded by Resolver.inbox
 
 	redirects map[string]*redirect // by key
-	open      int                  // redirects of which there is nothing to show yet
+	kept
 	is        condition
 	dueAt     time.Time
-}
-
-// redirect is a member that is one.
-type redirect struct {
-	followed
-	url  string
-	open bool // see globSource.open
 }
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
@@ -52,7 +45,7 @@ func (g *globSource) dirty() {
 	}
 }
 
-func (g *globSource) due() time.Time { return g.dueAt }
+func (g *globSource) due() time.Time { return earlier(g.dueAt, g.kept.due()) }
 
 // batch is how many members are read at once: so long nothing else can be stored in
 // the set.
@@ -70,9 +63,10 @@ func (g *globSource) step(now time.Time) {
 			return true
 		})
 		for i := range members {
-			g.take(&members[i])
+			g.take(&members[i], now)
 		}
 	}
+	g.expire(now)
 	g.turn(now)
 }
 
@@ -102,7 +96,7 @@ func (g *globSource) condition() condition { return g.is }
 func (g *globSource) only() (string, bool) { return "", false }
 
 // take takes what is new about a member.
-func (g *globSource) take(m *cache.Member) {
+func (g *globSource) take(m *cache.Member, now time.Time) {
 	key, spelled := g.member(m.Name)
 	old := g.redirects[key]
 	switch {
@@ -117,7 +111,7 @@ func (g *globSource) take(m *cache.Member) {
 		g.drop(key)
 		g.to.offer(key, offer{g.resource(key, m), m.Err}, true)
 	case old == nil || old.url != m.Resource.Redirect() || old.spelled != spelled:
-		g.obey(key, m)
+		g.obey(key, m, now)
 	}
 }
 
@@ -138,42 +132,12 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 	return m.Resource
 }
 
-// obey begins to follow a member that is a redirect. Until it is known where that
-// leads, what was there stays: here, or, if this is new here, in the leaf set.
-func (g *globSource) obey(key string, m *cache.Member) {
-	g.drop(key)
-	if m.Was != nil && g.to.offered(key).resource == nil {
-		was := cache.Member{Name: m.Name, Resource: m.Was}
-		g.to.offer(key, offer{resource: g.resource(key, &was)}, true)
-	}
-	r := &redirect{url: m.Resource.Redirect()}
-	r.last = g.to.offered(key)
-	if r.last.resource == nil {
-		r.open = true
-		g.open++
-	}
-	g.redirects[key] = r
-	u, err := urn.ParseURL(r.url)
-	r.found = func() { g.set.Found(canonical(m.Name)) }
-	r.begin(g.setting, g.to, m.Name, func() {
-		g.shut(r)
-		g.sets.steps[g] = struct{}{}
-	}, target{typeURL: g.typeURL, params: g.params, url: u, passed: []string{canonical(m.Name)}}, err)
-}
-
 func (g *globSource) drop(key string) {
 	if r := g.redirects[key]; r != nil {
 		delete(g.redirects, key)
-		g.shut(r)
+		delete(g.expiring, key)
+		g.settle(r)
 		r.close()
-	}
-}
-
-// shut notes that a redirect does not keep the others waiting any more.
-func (g *globSource) shut(r *redirect) {
-	if r.open {
-		r.open = false
-		g.open--
 	}
 }
 
@@ -196,14 +160,6 @@ func (g *globSource) close() {
 	for _, r := range g.redirects {
 		r.close()
 	}
-}
-
-// offered returns what the part offers under a key.
-func (p *part) offered(key string) offer {
-	if c := p.union.members[key]; c != nil {
-		return c.of(p)
-	}
-	return offer{}
 }
 
 // of returns what a part offers.
