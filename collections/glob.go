@@ -22,8 +22,8 @@ type globSource struct {
 
 	redirects map[string]*redirect // by key
 	kept
-	is        condition
-	dueAt     time.Time
+	is    condition
+	dueAt time.Time
 }
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
