@@ -224,7 +224,7 @@ func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 		case news == Changed && s.kept(w, m):
 		case news == Removed && (m.born > told || m.seq <= told):
 			// One that came and went since was never known.
-		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource, Was: s.was[m.key].resource}):
+		case !yield(Member{Name: m.resource.name, News: news, Resource: m.resource, Was: s.formerly(m).resource}):
 			return false
 		}
 		w.seq, w.at, w.ahead = m.seq, m, max(w.ahead, m.seq)

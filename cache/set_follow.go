@@ -23,6 +23,14 @@ func (s *Set) remember(m *member, r *Resource) {
 	}
 }
 
+// formerly is what a redirect was before; nothing of what is none.
+func (s *Set) formerly(m *member) former {
+	if m.resource.redirect == "" {
+		return former{}
+	}
+	return s.was[m.key]
+}
+
 // Found says that it is known where the redirect leads that is kept under that name:
 // what was there before is not needed any more.
 func (s *Set) Found(key string) {
@@ -50,10 +58,12 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 			// It never heard of it, or has heard of its end.
 		case m.seq <= w.seq:
 			yield(m.resource.name, m.resource.version)
-		case s.was[m.key].resource != nil && s.was[m.key].seq <= w.seq:
-			yield(m.resource.name, s.was[m.key].resource.version)
 		default:
-			yield(m.resource.name, "")
+			version := ""
+			if was := s.formerly(m); was.resource != nil && was.seq <= w.seq {
+				version = was.resource.version
+			}
+			yield(m.resource.name, version)
 		}
 	}
 }
