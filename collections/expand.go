@@ -118,6 +118,7 @@ func (l *listSource) expand(next *list) {
 	defer func() { l.expanding = false }()
 	before, stayed, last := l.byID, l.stays, l.list
 	l.byID, l.stays, l.list = make(map[string]*part, len(next.entries)), nil, next
+	var called map[string]*followed // by the entry, made when needed
 	for i := range next.entries {
 		e := l.entry(i, &next.entries[i])
 		if e.err != nil {
@@ -130,7 +131,16 @@ func (l *listSource) expand(next *list) {
 		}
 		p := before[e.id]
 		if p == nil {
-			l.byID[e.id] = l.union.add(e.label, i, e.open)
+			p = l.union.add(e.label, i, e.open)
+			l.byID[e.id] = p
+			if m, ok := p.source.(*locatedSource); ok && m.byInner {
+				if called == nil {
+					called = entriesOf(l.union.parts)
+				}
+				if was := called[m.entry()]; was != nil {
+					m.follows(was)
+				}
+			}
 			continue
 		}
 		delete(before, e.id)
@@ -152,6 +162,17 @@ func (l *listSource) expand(next *list) {
 		}
 	}
 	l.union.reelect(false)
+}
+
+// entriesOf are the members among these parts that are called by the name inside them.
+func entriesOf(parts []*part) map[string]*followed {
+	all := map[string]*followed{}
+	for _, p := range parts {
+		if m, ok := p.source.(*locatedSource); ok && m.byInner && m.known {
+			all[m.entry()] = &m.followed
+		}
+	}
+	return all
 }
 
 // stay has a bad entry be what it was before, as far as its name says what that is:
