@@ -74,7 +74,7 @@ func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all b
 			case news == Changed && s.kept(w, m):
 			case news == Removed && (m.born > told || m.seq <= told):
 				// One that came and went since was never known.
-			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource}):
+			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource, Was: s.formerly(m).resource}):
 				return false
 			}
 			w.seq, w.ahead = m.seq, max(w.ahead, m.seq)

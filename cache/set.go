@@ -36,6 +36,8 @@ type Set struct {
 	// withTTL, withheld and redirects count the members that have a TTL, those that
 	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
 	withTTL, withheld, redirects int
+	// was has, by their keys, what members that are redirects were before.
+	was map[string]former
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -104,6 +106,9 @@ type Member struct {
 	Resource *Resource
 	// Err is why its newest state could not be had, if that is new.
 	Err *Error
+	// Was is what it was before it became a redirect, if it was something and
+	// Found was not called since.
+	Was *Resource
 }
 
 func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.ahead) }

@@ -35,6 +35,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	}
 	s.notes.remove(n)
 	s.count(m, -1)
+	s.remember(key, m, r)
 	s.seq++
 	if m.resource == nil {
 		m.born = s.seq

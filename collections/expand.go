@@ -2,6 +2,7 @@ package collections
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -23,7 +24,8 @@ type listSource struct {
 
 	list  *list // that was expanded last
 	union *union
-	byID  map[string]*part // those of list
+	byID  map[string]*part  // those of list
+	stays map[string]string // see stay
 	is    condition
 	// expanding: the list's members are being made, and not all of them are there.
 	expanding bool
@@ -54,15 +56,14 @@ func (l *listSource) changed() {
 	switch is.Status {
 	case cache.Present:
 		if list := is.list(); list != l.list {
-			l.list = list
-			l.expand(list.entries)
+			l.expand(list)
 			if list.err != nil {
 				l.bad(list.err)
 			}
 		}
 	case cache.Absent:
+		l.expand(&list{})
 		l.list = nil
-		l.expand(nil)
 	}
 	l.turned()
 }
@@ -110,17 +111,19 @@ func (l *listSource) close() {
 	l.union.close()
 }
 
-// expand makes the members those of other entries. Those that are no more in the list
-// go when the new ones are known.
-func (l *listSource) expand(entries []listEntry) {
+// expand makes the members those of another list. Those that are no more in it go when
+// the new ones are known.
+func (l *listSource) expand(next *list) {
 	l.expanding = true
 	defer func() { l.expanding = false }()
-	before := l.byID
-	l.byID = make(map[string]*part, len(entries))
-	for i := range entries {
-		e := l.entry(i, &entries[i])
+	before, stayed, last := l.byID, l.stays, l.list
+	l.byID, l.stays, l.list = make(map[string]*part, len(next.entries)), nil, next
+	var called map[string]*followed // by the entry, made when needed
+	for i := range next.entries {
+		e := l.entry(i, &next.entries[i])
 		if e.err != nil {
 			l.bad(e.err)
+			l.stay(i, before, stayed, last)
 			continue
 		}
 		for n := 2; l.byID[e.id] != nil; n++ { // the same twice
@@ -128,7 +131,16 @@ func (l *listSource) expand(entries []listEntry) {
 		}
 		p := before[e.id]
 		if p == nil {
-			l.byID[e.id] = l.union.add(e.label, i, e.open)
+			p = l.union.add(e.label, i, e.open)
+			l.byID[e.id] = p
+			if m, ok := p.source.(*locatedSource); ok && m.byInner {
+				if called == nil {
+					called = entriesOf(l.union.parts)
+				}
+				if was := called[m.entry()]; was != nil {
+					m.follows(was)
+				}
+			}
 			continue
 		}
 		delete(before, e.id)
@@ -138,6 +150,10 @@ func (l *listSource) expand(entries []listEntry) {
 			given.give(e.given)
 		}
 	}
+	if next.err != nil { // what comes after is not known
+		maps.Copy(l.byID, before)
+		clear(before)
+	}
 	for _, p := range before {
 		if p.known {
 			p.rank = leaving + p.rank
@@ -146,6 +162,40 @@ func (l *listSource) expand(entries []listEntry) {
 		}
 	}
 	l.union.reelect(false)
+}
+
+// entriesOf are the members among these parts that are called by the name inside them.
+func entriesOf(parts []*part) map[string]*followed {
+	all := map[string]*followed{}
+	for _, p := range parts {
+		if m, ok := p.source.(*locatedSource); ok && m.byInner && m.known {
+			all[m.entry()] = &m.followed
+		}
+	}
+	return all
+}
+
+// stay has a bad entry be what it was before, as far as its name says what that is:
+// stayed and last are l.stays and l.list before.
+func (l *listSource) stay(i int, before map[string]*part, stayed map[string]string, last *list) {
+	name := l.list.entries[i].name
+	id, ok := stayed[name]
+	if !ok && name != "" && last != nil {
+		if was := last.entry(name); was != nil && was.err == nil {
+			id = l.inline(last.named[name], was).id
+		}
+	}
+	p := before[id]
+	if p == nil {
+		return
+	}
+	delete(before, id)
+	l.byID[id] = p
+	p.rank = i
+	if l.stays == nil {
+		l.stays = map[string]string{}
+	}
+	l.stays[name] = id
 }
 
 // leave ends those that are no more in the list.

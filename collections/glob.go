@@ -21,15 +21,9 @@ type globSource struct {
 	queued bool // guarded by Resolver.inbox
 
 	redirects map[string]*redirect // by key
-	open      int                  // redirects of which nothing is known yet
-	is        condition
-	dueAt     time.Time
-}
-
-// redirect is a member that is one.
-type redirect struct {
-	followed
-	url string
+	kept
+	is    condition
+	dueAt time.Time
 }
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
@@ -51,7 +45,7 @@ func (g *globSource) dirty() {
 	}
 }
 
-func (g *globSource) due() time.Time { return g.dueAt }
+func (g *globSource) due() time.Time { return earlier(g.dueAt, g.kept.due()) }
 
 // batch is how many members are read at once: so long nothing else can be stored in
 // the set.
@@ -69,9 +63,10 @@ func (g *globSource) step(now time.Time) {
 			return true
 		})
 		for i := range members {
-			g.take(&members[i])
+			g.take(&members[i], now)
 		}
 	}
+	g.expire(now)
 	g.turn(now)
 }
 
@@ -101,7 +96,7 @@ func (g *globSource) condition() condition { return g.is }
 func (g *globSource) only() (string, bool) { return "", false }
 
 // take takes what is new about a member.
-func (g *globSource) take(m *cache.Member) {
+func (g *globSource) take(m *cache.Member, now time.Time) {
 	key, spelled := g.member(m.Name)
 	old := g.redirects[key]
 	switch {
@@ -116,7 +111,7 @@ func (g *globSource) take(m *cache.Member) {
 		g.drop(key)
 		g.to.offer(key, offer{g.resource(key, m), m.Err}, true)
 	case old == nil || old.url != m.Resource.Redirect() || old.spelled != spelled:
-		g.obey(key, m)
+		g.obey(key, m, now)
 	}
 }
 
@@ -137,29 +132,11 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 	return m.Resource
 }
 
-// obey begins to follow a member that is a redirect. Until it is known where that
-// leads, what was there stays.
-func (g *globSource) obey(key string, m *cache.Member) {
-	r := &redirect{url: m.Resource.Redirect()}
-	if c := g.to.union.members[key]; c != nil {
-		r.last = c.of(g.to)
-	}
-	g.drop(key)
-	g.redirects[key] = r
-	g.open++
-	u, err := urn.ParseURL(r.url)
-	r.begin(g.setting, g.to, m.Name, func() {
-		g.open--
-		g.sets.steps[g] = struct{}{}
-	}, target{typeURL: g.typeURL, params: g.params, url: u, passed: []string{canonical(m.Name)}}, err)
-}
-
 func (g *globSource) drop(key string) {
 	if r := g.redirects[key]; r != nil {
 		delete(g.redirects, key)
-		if !r.known {
-			g.open--
-		}
+		delete(g.expiring, key)
+		g.settle(r)
 		r.close()
 	}
 }

@@ -1,6 +1,7 @@
 package collections
 
 import (
+	"cmp"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -24,8 +25,11 @@ type followed struct {
 	from    result // that last was made of
 	known   bool
 	knows   func() // called once when it is known
-	// byInner has it called by the name inside it, if it has one.
+	found   func() // called once when it is found, or does not exist; may be nil
+	// byInner has it called by the name inside it, if it has one; own is what it is
+	// called else, if it is called as another is that it took the place of.
 	byInner bool
+	own     string
 }
 
 // begin begins the following. bad, if not nil, is why there is nothing to follow.
@@ -51,7 +55,8 @@ func (m *followed) take(is *result) {
 	switch is.Status {
 	case cache.Present:
 		if m.byInner {
-			m.call(is.innerName())
+			m.call(cmp.Or(is.innerName(), m.own))
+			m.own = ""
 		}
 		next = offer{m.last.resource, is.Err}
 		beat = is.Beats != m.from.Beats
@@ -67,6 +72,10 @@ func (m *followed) take(is *result) {
 	if !m.known {
 		m.known = true
 		m.knows()
+	}
+	if m.found != nil && is.Status != cache.Failed {
+		m.found()
+		m.found = nil
 	}
 }
 
@@ -95,6 +104,21 @@ func (m *followed) call(name string) {
 		m.last = offer{}
 	}
 	m.key, m.spelled, m.home = key, spelled, ""
+}
+
+// follows has it called as another until it is known what it is called itself.
+func (m *followed) follows(before *followed) {
+	if before.key != m.key {
+		m.own = m.spelled
+	}
+	m.key, m.spelled, m.home = before.key, before.spelled, before.home
+}
+
+// entry is the name of the entry that it is to be found in.
+func (m *followed) entry() string {
+	u := m.follow.start.url
+	entry, _ := u.Entry()
+	return entryName(u.Key().Name, entry)
 }
 
 func (m *followed) refresh() {

@@ -1,6 +1,7 @@
 package collections
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -41,6 +42,7 @@ type memory struct {
 	told     bool
 	used     map[string]bool       // alternatives
 	contents map[string]string     // of members
+	all      map[string]string     // by the names that clients see
 	lists    map[string]plainLists // list collections
 }
 
@@ -67,12 +69,35 @@ type plainSet struct {
 	status  cache.Status
 	down    bool
 	members map[string]string
+	// lost are the names of members that cannot be had.
+	lost []string
+}
+
+func newPlainSet(status cache.Status) plainSet {
+	return plainSet{status: status, members: map[string]string{}}
 }
 
 func (s *plainSet) add(name, content string) {
 	if _, ok := s.members[name]; !ok && content != "" {
 		s.members[name] = content
 	}
+}
+
+// addFound adds what was found.
+func (s *plainSet) addFound(name, content string, lost bool) {
+	s.add(name, content)
+	if lost {
+		s.lost = append(s.lost, name)
+	}
+}
+
+// keep has what cannot be had stay as it was, whatever it was: of what the client had a
+// moment before, or has been told since.
+func (p *plain) keep(s plainSet, has map[string]string) {
+	for _, name := range s.lost {
+		s.add(name, cmp.Or(has[name], p.was.all[name]))
+	}
+	p.is.all = s.members
 }
 
 // client evaluates what a client asked for: the first collection that has a member
@@ -97,7 +122,9 @@ func (p *plain) client(c *worldClient) plainSet {
 		for name, content := range one.members {
 			all.add(name, content)
 		}
+		all.lost = append(all.lost, one.lost...)
 	}
+	p.keep(all, c.has)
 	if p.is.told = p.was.told || all.status == cache.Present; p.is.told {
 		all.status = cache.Present
 	}
@@ -122,13 +149,14 @@ func (p *plain) collection(u urn.URL, rename func(string) string, passed []strin
 	case first.status == cache.Present, first.status == cache.Absent && other.status == cache.Absent:
 		return first
 	}
-	return plainSet{status: cache.Failed, down: first.down || other.down, members: first.members}
+	first.status, first.down = cache.Failed, first.down || other.down
+	return first
 }
 
 func (p *plain) primary(u urn.URL, rename func(string) string, passed []string, way string) plainSet {
 	switch {
 	case len(passed) > reachDepth:
-		return plainSet{status: cache.Failed}
+		return newPlainSet(cache.Failed)
 	case u.Key().Glob:
 		return p.glob(u.Key().Name, rename, way)
 	}
@@ -140,21 +168,25 @@ func (p *plain) glob(name string, rename func(string) string, way string) plainS
 	k := keyOf(name)
 	if !p.asked[k] {
 		p.wrong = short(name) + " is not asked for"
-		return plainSet{}
+		return newPlainSet(cache.Failed)
 	}
 	var look worldClient
 	set := p.cache.WatchSet(k, &look)
 	defer p.cache.Unwatch(&look)
-	all := plainSet{members: map[string]string{}}
-	var err *cache.Error
-	all.status, err = set.Status()
+	status, err := set.Status()
+	all := newPlainSet(status)
 	all.down = p.isDown(k, all.status, err)
 	set.Since(&look.SetWatch, func(m cache.Member) bool {
 		if m.Resource == nil {
 			return true
 		}
 		if to := m.Resource.Redirect(); to != "" {
-			all.add(rename(m.Name), p.member(to, []string{m.Name}, way+" "+m.Name))
+			was := ""
+			if m.Was != nil {
+				_, was = contentOf(m.Was)
+			}
+			content, lost := p.member(to, []string{m.Name}, way+" "+m.Name, was)
+			all.addFound(rename(m.Name), content, lost)
 			return true
 		}
 		_, content := contentOf(m.Resource)
@@ -169,7 +201,8 @@ func (p *plain) glob(name string, rename func(string) string, way string) plainS
 func (p *plain) listed(name string, rename func(string) string, passed []string, way string) plainSet {
 	u, _ := urn.ParseURL(name)
 	is := p.url(u, shortType(collectionType), passed, way)
-	all := plainSet{status: is.status, down: is.down, members: map[string]string{}}
+	all := newPlainSet(is.status)
+	all.down = is.down
 	of, had := p.was.lists[way]
 	switch {
 	case is.status == cache.Present:
@@ -198,19 +231,22 @@ func (p *plain) listed(name string, rename func(string) string, passed []string,
 			all.add(rename(inner), content)
 		case isCollection(e.locator):
 			// By another way it is another: what was known of the one says nothing of it.
-			for name, content := range p.collection(e.locator, rename, of.passed, way+" "+to+of.passed[len(of.passed)-1]).members {
+			one := p.collection(e.locator, rename, of.passed, way+" "+to+of.passed[len(of.passed)-1])
+			for name, content := range one.members {
 				all.add(name, content)
 			}
+			all.lost = append(all.lost, one.lost...)
 		default:
-			all.add(rename(e.locator.Key().Name), p.member(to, nil, way+" "+to))
+			content, lost := p.member(to, nil, way+" "+to, "")
+			all.addFound(rename(e.locator.Key().Name), content, lost)
 		}
 	}
 	return all
 }
 
-// member is the content of a member that is found at a URL: what it was if that cannot
-// be had, and empty if it does not exist.
-func (p *plain) member(url string, passed []string, way string) (content string) {
+// member is the content of a member that is found at a URL: what it was, here or before it
+// became a redirect, if that cannot be had, and empty if it does not exist.
+func (p *plain) member(url string, passed []string, way, before string) (content string, lost bool) {
 	u, err := urn.ParseURL(url)
 	if err != nil {
 		panic(err)
@@ -220,12 +256,12 @@ func (p *plain) member(url string, passed []string, way string) (content string)
 		content = is.content
 	case cache.Absent:
 	default:
-		content = p.was.contents[way]
+		content, lost = cmp.Or(p.was.contents[way], before), true
 	}
 	if content != "" {
 		p.is.contents[way] = content
 	}
-	return content
+	return content, lost
 }
 
 // url evaluates a URL of one resource. TP1: "Alternatives".

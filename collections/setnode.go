@@ -113,14 +113,12 @@ func (n *setNode) write(u *cache.Update) {
 	}
 }
 
-// change appends what has become of a member.
+// change appends what has become of a member. One that cannot be had stays in the cache
+// as it was, also if that was another entry of a list, or another collection's.
 func (n *setNode) change(changes []cache.Change, key string, content bool) []cache.Change {
 	c := n.union.members[key]
-	if c == nil || c.won.resource == nil && content {
-		changes = append(changes, cache.Change{Name: key, Gone: true})
-	}
 	if c == nil || c.won == (offer{}) {
-		return changes
+		return append(changes, cache.Change{Name: key, Gone: true})
 	}
 	change := cache.Change{Name: key, Err: c.won.err}
 	if content {

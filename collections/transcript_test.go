@@ -23,9 +23,11 @@ import (
 //	leaf NAME = VERSION "text" [ttl] [nocache]   what the authority says of a name
 //	leaf NAME = redirect VERSION NAME
 //	leaf NAME = list VERSION [ENTRY; ...]   each `locator NAME`, `inline NAME VERSION
-//	                                   "text"`, `inline NAME VERSION redirect NAME`,
+//	                                   "text" [as NAME]`, that being inside,
+//	                                   `inline NAME VERSION redirect NAME`,
 //	                                   `inline NAME VERSION other`, of another
-//	                                   type, or `bad NAME`; _ is no name
+//	                                   type, or `bad NAME`; _ is no name; and at the
+//	                                   end perhaps `unreadable`
 //	leaf NAME = absent | failed CODE TEXT
 //	want NAME | want NAME again        a client subscribes to a derived topic
 //	unwant NAME                        and all unsubscribe
@@ -154,11 +156,14 @@ func (p *player) parse(name, what string) (cache.Change, error) {
 		version, list, _ := strings.Cut(rest, " ")
 		var entries [][]byte
 		for e := range strings.SplitSeq(list, ";") {
-			if e = strings.TrimSpace(e); e != "" {
+			if e = strings.TrimSpace(e); e != "" && e != "unreadable" {
 				entries = append(entries, p.entry(e))
 			}
 		}
 		spec.Version, spec.Value = version, collection(name, entries...).Value()
+		if strings.HasSuffix(list, "; unreadable") {
+			spec.Value = append(spec.Value, 0xff)
+		}
 	default:
 		_, content, _ := strings.Cut(rest, `"`)
 		content, flags, _ := strings.Cut(content, `"`)
@@ -181,7 +186,11 @@ func (p *player) entry(e string) []byte {
 	if f[0] == "bad" {
 		return inlineEntry(p, name, "1", nil)
 	}
-	value := &anypb.Any{TypeUrl: clusterType, Value: clusterNamed(p, name, strings.Trim(f[3], `"`))}
+	inside := name
+	if len(f) > 5 && f[4] == "as" {
+		inside = long(f[5])
+	}
+	value := &anypb.Any{TypeUrl: clusterType, Value: clusterNamed(p, inside, strings.Trim(f[3], `"`))}
 	switch f[3] {
 	case "redirect":
 		value = anyOf(p, locator(p, long(f[4])))

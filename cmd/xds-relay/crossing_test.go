@@ -33,6 +33,7 @@ import (
 //	    ttl=1m, alias=bar, nocache
 //	                      after either, of the Resource; in SotW it is wrapped
 //	                      in one then
+//	    foo@1 to=URL      a redirect, in SotW wrapped too
 //	    removed foo
 //	    error foo NOT_FOUND why
 //	  A name with braces, foo{env=prod}, is that of the variant for who asks with

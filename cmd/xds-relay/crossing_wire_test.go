@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // crossingTypes are the types in the transcripts, each with the number of a
@@ -67,13 +69,15 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	if variant != nil {
 		r.Name, r.ResourceName = "", variant
 	}
-	garbage := false
+	garbage, redirect := false, ""
 	for _, word := range words[1:] {
 		switch what, value, _ := strings.Cut(word, "="); {
 		case word == "garbage":
 			garbage = true
 		case word == "nocache":
 			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		case what == "to":
+			redirect = value
 		case what == "alias":
 			r.Aliases = append(r.Aliases, value)
 		case what == "ttl":
@@ -87,6 +91,9 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 		default:
 			t.Fatalf("unknown word %q of a resource", word)
 		}
+	}
+	if redirect != "" {
+		r.Resource = redirectTo(t, redirect)
 	}
 	if !filled {
 		return r
@@ -110,6 +117,25 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	}
 	r.Resource = &anypb.Any{TypeUrl: typeURLOf(t, typ), Value: value}
 	return r
+}
+
+// redirectTo is what stands in the place of a resource that is elsewhere. TP1: "Server
+// redirects".
+func redirectTo(t *testing.T, to string) *anypb.Any {
+	t.Helper()
+	u, err := urn.ParseURL(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locator, err := u.Proto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := anypb.New(locator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // cutResource takes name@version=content apart. An xdstp name may have = in it, and

@@ -13,6 +13,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -22,7 +24,7 @@ type plainPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
 	mu      sync.Mutex
-	says    map[string]*anypb.Any // by name
+	says    map[string]*anypb.Any // by name; nil is that it cannot give it
 	changed chan struct{}         // closed at the next change
 	lis     *bufconn.Listener
 	server  *grpc.Server // nil while it is down
@@ -60,11 +62,12 @@ func (p *plainPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return lis.DialContext(ctx)
 }
 
-// say changes what there is of a name; nil is nothing.
-func (p *plainPlane) say(name string, value *anypb.Any) {
+// say changes what there is of a name; nil is nothing, or, if it fails, that it cannot be
+// given.
+func (p *plainPlane) say(name string, value *anypb.Any, fails bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.says[name] = value; value == nil {
+	if p.says[name] = value; value == nil && !fails {
 		delete(p.says, name)
 	}
 	close(p.changed)
@@ -138,9 +141,15 @@ func (p *plainPlane) answer(stream discoveryv3.AggregatedDiscoveryService_DeltaA
 			continue
 		}
 		found[name], found[directory+"*"] = true, true
-		version := fmt.Sprintf("%x", value.GetValue())
+		version := fmt.Sprintf("v%x", value.GetValue())
 		if sent[name] != version || slices.Contains(fresh, name) {
 			sent[name] = version
+			if value == nil {
+				resp.ResourceErrors = append(resp.ResourceErrors, &discoveryv3.ResourceError{
+					ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: status.New(codes.Internal, "no").Proto(),
+				})
+				continue
+			}
 			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: value})
 		}
 	}
@@ -156,7 +165,7 @@ func (p *plainPlane) answer(stream discoveryv3.AggregatedDiscoveryService_DeltaA
 			resp.RemovedResources = append(resp.RemovedResources, name)
 		}
 	}
-	if len(resp.Resources)+len(resp.RemovedResources) == 0 {
+	if len(resp.Resources)+len(resp.RemovedResources)+len(resp.ResourceErrors) == 0 {
 		return nil
 	}
 	return stream.Send(resp)
@@ -172,6 +181,9 @@ type plainClient struct {
 	wrong string
 	had   map[string]string // when it was last looked at
 }
+
+// byName says that it asks for single resources.
+func (c *plainClient) byName() bool { return len(c.names) > 1 }
 
 func (c *plainClient) run(ctx context.Context, conn *grpc.ClientConn, form string) error {
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
