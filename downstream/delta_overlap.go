@@ -187,7 +187,11 @@ func (d *deltaSession) overlap(set *setSub) (held []asked) {
 		}
 	}
 	set.set.Held(&set.SetWatch, add)
-	for name := range set.initial {
+	initial := set.initial
+	if !set.glob() {
+		initial = d.initial
+	}
+	for name := range initial {
 		add(name, "")
 	}
 	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
