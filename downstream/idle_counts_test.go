@@ -171,7 +171,7 @@ func liveTimers() (n int) {
 // acknowledged them is a few bytes for each.
 func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)
-	const clients, few, many = 100, 100, 200
+	const clients, few, many = 3000, 100, 200 // many: other tests leave some that goes meanwhile
 	all := benchNames(many)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		t.Run(form, func(t *testing.T) {
