@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -290,6 +291,8 @@ func (s *Stream) receive(c *call) {
 				c.cancel(c.err) // the sender may be waiting for the control plane
 			}
 			f.free()
+			runtime.Gosched() // to the clients that have been woken: then it is answered
+			s.poke()
 		}
 	}
 }
@@ -353,8 +356,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.event(Responded, "")
 	}
 	if r == nil {
-		s.poke() // silence counts from now on
-		return nil
+		return nil // silence counts from now on
 	}
 	s.status.Responses++
 	s.status.ResourceErrors += uint64(len(r.errors))
@@ -394,7 +396,6 @@ func (s *Stream) response(c *call, m *frame) error {
 	if unsent > maxUnsent {
 		return errUnsent
 	}
-	s.poke()
 	return nil
 }
 
