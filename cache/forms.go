@@ -11,13 +11,31 @@ import (
 // How a resource goes on the wire: in the form that all clients share, or with a
 // small private part and the rest shared.
 
+// IsPlain says that the resource goes to a client who knows it by that name, in that form,
+// as it goes to all: see Plain.
+func (r *Resource) IsPlain(name string, f Form, delta bool) bool {
+	if delta {
+		return name == r.Name() && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0
+	}
+	return r.sharedSotW(name, f) != nil
+}
+
+// Plain returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
+// resource, under its own name. The caller must not change it.
+func (r *Resource) Plain(delta bool) []byte {
+	if delta {
+		return bytesOf(r.delta)
+	}
+	return r.sotw()
+}
+
 // AppendDelta appends to msg the resource as a field of a
 // DeltaDiscoveryResponse, named name. Under the name that the origin gave it,
 // and with nothing more to say, what is appended is shared by all; otherwise the
 // name, inside too, is private and the rest shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if name == r.Name() && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0 {
-		return append(msg, mem.SliceBuffer(bytesOf(r.delta)))
+	if r.IsPlain(name, f, true) {
+		return append(msg, mem.SliceBuffer(r.Plain(true)))
 	}
 	head, parts := r.fields(name, f)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)

@@ -24,6 +24,7 @@ import (
 // out and told as errors.
 func (s *Server) toJSON(r *response, d door) ([]byte, error) {
 	size := 0
+	r.gather()
 	for _, b := range r.resources {
 		size += b.Len()
 	}

@@ -41,6 +41,12 @@ type response struct {
 	version string // SotW
 
 	resources mem.BufferSlice // shared
+	// plain are more of them, which go as they go to all clients; they are not in
+	// resources yet. joins, if not nil, is who may have them in one piece.
+	plain     []*cache.Resource
+	plainSize int
+	delta     bool
+	joins     *joins
 	size      int             // of resources and private
 	count     int             // of resources
 	private   []byte          // encoded removals and errors
@@ -75,12 +81,47 @@ func (l *nameList) add(name string) {
 	}
 }
 
-// expect prepares for so many resources, as far as there may be room for them.
+// expect prepares for so many resources by name, as far as there may be room for them.
 func (r *response) expect(n int) {
 	const many = 1 << 10
-	if n > 0 {
-		r.resources = make(mem.BufferSlice, 0, min(n, many)+1)
+	switch n = min(n, many); {
+	case n >= leastJoined:
+		r.plain = make([]*cache.Resource, 0, n)
+	case n > 0:
+		r.resources = make(mem.BufferSlice, 0, n+1)
 	}
+}
+
+// addPlain adds a resource that goes as it goes to all clients, if it is one and they
+// are kept apart.
+func (r *response) addPlain(name string, res *cache.Resource, f cache.Form, delta bool) bool {
+	if r.plain == nil || !res.IsPlain(name, f, delta) {
+		return false
+	}
+	n := len(res.Plain(delta))
+	r.plain, r.delta = append(r.plain, res), delta
+	r.plainSize += n
+	r.size += n
+	r.count++
+	r.names.add(name)
+	return true
+}
+
+// gather puts all resources into r.resources, those that are plain in one piece if
+// other clients have them so.
+func (r *response) gather() {
+	if len(r.plain) >= leastJoined && r.joins != nil {
+		if b := r.joins.join(r.plain, r.delta, r.plainSize); b != nil {
+			r.resources = append(slices.Grow(r.resources, 2), b)
+			r.plain = nil
+			return
+		}
+	}
+	r.resources = slices.Grow(r.resources, len(r.plain)+1)
+	for _, res := range r.plain {
+		r.resources = append(r.resources, mem.SliceBuffer(res.Plain(r.delta)))
+	}
+	r.plain = nil
 }
 
 // addPart is add for a name that is a part of something larger.
@@ -93,6 +134,7 @@ func (l *nameList) addPart(name string) {
 
 // encode returns the message in its wire form.
 func (r *response) encode() mem.BufferSlice {
+	r.gather()
 	head := make([]byte, 0, len(r.version)+len(r.typeURL)+len(r.nonce)+len(r.private)+responseOverhead)
 	if r.version != "" {
 		head = appendString(head, fieldVersionInfo, r.version)
@@ -114,6 +156,9 @@ func (r *response) fits(n, limit int) bool {
 func (r *response) empty() bool { return r.count == 0 && len(r.private) == 0 }
 
 func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
+	if r.addPlain(name, res, f, true) {
+		return
+	}
 	before := len(r.resources)
 	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
@@ -142,6 +187,9 @@ func (r *response) addMember(name string, res *cache.Resource, f cache.Form) {
 }
 
 func (r *response) addSotW(name string, res *cache.Resource, f cache.Form) {
+	if r.addPlain(name, res, f, false) {
+		return
+	}
 	before := len(r.resources)
 	r.resources = res.AppendSotW(r.room(), name, f)
 	r.added(before)

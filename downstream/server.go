@@ -40,6 +40,7 @@ type Server struct {
 	options Options
 	stats   stats
 	known   knownNames
+	joins   joins
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()

@@ -403,7 +403,7 @@ func (st *stream) alone(s session) bool {
 
 func (st *stream) number(s session, r *response) *response {
 	st.nonces++
-	r.nonce = strconv.FormatUint(st.nonces, 10)
+	r.nonce, r.joins = strconv.FormatUint(st.nonces, 10), &st.server.joins
 	s.sent(r)
 	if len(r.changed) == 0 {
 		return r

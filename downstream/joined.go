@@ -1,0 +1,77 @@
+package downstream
+
+import (
+	"slices"
+	"sync"
+	"weak"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Responses of many resources by name. Clients that are configured alike ask for the
+// same names in the same order, and when all of them come at once each is told the same:
+// in one buffer that they share, as gRPC has more to do for a hundred.
+
+// joins has what was told to more than one client of late. The zero value is ready.
+type joins struct {
+	mu sync.Mutex
+	// told are by a hash of the resources: of nothing yet, if it was told once.
+	told map[uint64]weak.Pointer[joined]
+}
+
+// joined are resources as one part of a response. It is there for as long as it is on
+// its way to a client, and some time longer, until the garbage collector comes.
+type joined struct {
+	resources []*cache.Resource
+	delta     bool
+	bytes     mem.SliceBuffer
+}
+
+// What is joined: of so many resources at least, of so many bytes at most for each, and
+// altogether. To copy what is large is no gain. mostTold bounds what is remembered.
+const (
+	leastJoined = 2
+	mostEach    = 4 << 10
+	mostJoined  = 1 << 20
+	mostTold    = 1 << 8
+)
+
+// join returns resources of that many bytes as one buffer, nil if that is not worth it.
+func (j *joins) join(resources []*cache.Resource, delta bool, size int) mem.Buffer {
+	if size > mostJoined || size > len(resources)*mostEach {
+		return nil
+	}
+	const prime = 0x9e3779b97f4a7c15
+	hash := uint64(size)
+	for _, r := range resources {
+		hash = (hash ^ r.Hash()) * prime
+	}
+	if delta {
+		hash++
+	}
+	j.mu.Lock()
+	before, again := j.told[hash]
+	if !again {
+		if j.told == nil || len(j.told) == mostTold {
+			j.told = map[uint64]weak.Pointer[joined]{}
+		}
+		j.told[hash] = weak.Pointer[joined]{}
+	}
+	j.mu.Unlock()
+	if !again {
+		return nil
+	}
+	if is := before.Value(); is != nil && is.delta == delta && slices.Equal(is.resources, resources) {
+		return &is.bytes
+	}
+	is := &joined{resources: slices.Clone(resources), delta: delta, bytes: make([]byte, 0, size)}
+	for _, r := range resources {
+		is.bytes = append(is.bytes, r.Plain(delta)...)
+	}
+	j.mu.Lock()
+	j.told[hash] = weak.Make(is)
+	j.mu.Unlock()
+	return &is.bytes
+}

@@ -1,0 +1,119 @@
+package downstream
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Clients that ask for the same names are sent the same buffer, from the second on: also
+// after a change, and never what was before it, nor what others asked for.
+func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
+	names := benchNames(20)
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		t.Run(form, func(t *testing.T) {
+			c := newTestCache(silentFeeder{}, 1<<20)
+			defer c.Close()
+			server, _ := newTestServer(c, DefaultMaxResponseBytes)
+			var held []mem.BufferSlice // who has it keeps it shared
+			come := func(names []string, version string) mem.BufferSlice {
+				client := newTestClient(server, form, &corev3.Node{Id: "test"})
+				t.Cleanup(client.close)
+				subscribe(t, client, endpointType, names...)
+				r := client.st.next()
+				if r == nil {
+					t.Fatal("no response")
+				}
+				msg := r.encode()
+				held = append(held, msg)
+				got := decode(t, form, r)
+				if len(got.resources) != len(names) {
+					t.Fatalf("%d resources, want %d", len(got.resources), len(names))
+				}
+				for _, res := range got.resources {
+					if want := version + " of " + res.name; res.content != want {
+						t.Errorf("%s is %q, want %q", res.name, res.content, want)
+					}
+				}
+				return msg
+			}
+			first := newTestClient(server, form, &corev3.Node{Id: "test"})
+			defer first.close()
+			subscribe(t, first, endpointType, names...)
+			put := func(version string, names ...string) {
+				u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
+				for _, name := range names {
+					u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(endpointType, name, version, version+" of "+name)})
+				}
+				c.Apply(u)
+			}
+			same := func(a, b mem.BufferSlice) bool {
+				return len(a) == len(b) && &a[0].ReadOnlyData()[0] == &b[0].ReadOnlyData()[0]
+			}
+			for round := range 3 {
+				version := fmt.Sprint("v", round)
+				put(version, names...)
+				come(names, version)
+				second := come(names, version)
+				if third := come(names, version); len(third) != 2 || !same(second, third) {
+					t.Errorf("round %d: %d buffers after one of %d, and not the same", round, len(third), len(second))
+				}
+				if others := come(names[:10], version); same(others, second) {
+					t.Error("who asks for less is sent all")
+				}
+			}
+			// Of one that changes alone, the whole is another.
+			put("v2 and more", names[3])
+			put("v2", names[3])
+			if back := come(names, "v2"); len(back) != 2 && len(back) != len(names)+1 {
+				t.Errorf("%d buffers", len(back))
+			}
+		})
+	}
+}
+
+// What is remembered is bounded, and what is large is not copied.
+func TestJoinsAreBounded(t *testing.T) {
+	var j joins
+	pair := func(i, size int) []*cache.Resource {
+		one := newTestResource(endpointType, fmt.Sprint("a", i), "", strings.Repeat("x", size))
+		return []*cache.Resource{one, newTestResource(endpointType, fmt.Sprint("b", i), "", "")}
+	}
+	sizeOf := func(all []*cache.Resource) (n int) {
+		for _, r := range all {
+			n += len(r.Plain(true))
+		}
+		return n
+	}
+	for i := range 3 * mostTold {
+		all := pair(i, 10)
+		if j.join(all, true, sizeOf(all)) != nil {
+			t.Fatal("joined for the first who is told it")
+		}
+		if b := j.join(all, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
+			t.Fatal("not joined for the second")
+		}
+		if len(j.told) > mostTold {
+			t.Fatalf("%d are remembered", len(j.told))
+		}
+	}
+	large := pair(0, 2*mostEach)
+	for range 3 {
+		if j.join(large, true, sizeOf(large)) != nil {
+			t.Fatal("a large one was copied")
+		}
+	}
+	// The same number of bytes and the same hash do not make them the same.
+	all := pair(0, 10)
+	j.join(all, true, sizeOf(all))
+	mine := j.join(all, true, sizeOf(all))
+	twins := pair(0, 10)
+	if again := j.join(twins, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
+		t.Error("other resources were taken for these")
+	}
+}
