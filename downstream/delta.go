@@ -39,6 +39,7 @@ type deltaSession struct {
 // removal is something to be told as removed.
 type removal struct {
 	asked asked
+	by    *setSub         // the set that it was in, if that is why
 	err   *cache.Error    // the reason, if there is one
 	was   *cache.Resource // what the client held, if it is known
 	// constraints are its constraints, if nothing else of it is known.
@@ -192,14 +193,15 @@ func (d *deltaSession) endWildcard() {
 	ended, held := d.wild, d.overlap(d.wild)
 	d.unsubscribeWildcard()
 	d.handOver(ended, held)
-	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g.asked) })
+	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
 }
 
 // wants says that a removal still means something to the client.
-func (d *deltaSession) wants(key string, a asked) bool {
-	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(a) != nil || d.wildOf(a) != nil
+func (d *deltaSession) wants(key string, g removal) bool {
+	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.asked) != nil || d.wildOf(g.asked) != nil ||
+		g.by != nil && !g.by.ended
 }
 
 func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 }
@@ -335,7 +337,7 @@ func (d *deltaSession) tellGone(r *response) {
 	for _, key := range slices.Sorted(maps.Keys(d.gone)) {
 		const overhead = 64
 		sub, g := d.named.get(key), d.gone[key]
-		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g.asked) {
+		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
 			delete(d.gone, key) // the glob has members by now; or it has ended
 			continue
 		}

@@ -27,6 +27,9 @@ func (d *deltaSession) uncover(a asked, ended bool) {
 	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
 		set = wild
 	}
+	if set == nil {
+		_, set, _ = first(memberKey(a.name), d.views.of(a)...)
+	}
 	if set != nil {
 		d.uncoverIn(set, a.name, ended)
 	}
@@ -63,7 +66,7 @@ func (d *deltaSession) settle(a asked) {
 	if d.uncovered == 0 {
 		return
 	}
-	for _, set := range []*setSub{d.globOf(a), d.wildOf(a)} {
+	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
 		if set != nil {
 			d.settleIn(set, memberKey(a.name))
 		}
@@ -81,9 +84,9 @@ func (d *deltaSession) settleIn(set *setSub, key string) {
 // all of them have.
 func (d *deltaSession) contested(set *setSub, a asked, m cache.Member) bool {
 	switch {
-	case set.glob() && (m.News != cache.Removed || d.wildOf(a) == nil):
+	case set.glob() && (m.News != cache.Removed || d.wildOf(a) == nil && !d.alsoIn(set)) && !d.yields(set, a):
 		return false
-	case !set.glob() && d.globOf(a) == nil:
+	case !set.glob() && d.teller(a) == nil:
 		return false
 	}
 	if m.News == cache.Changed || m.News == cache.Removed {
@@ -94,11 +97,11 @@ func (d *deltaSession) contested(set *setSub, a asked, m cache.Member) bool {
 
 // lose has a name of a set that is being told, told as gone, unless another has it.
 func (d *deltaSession) lose(set *setSub, a asked) {
-	if set.glob() && d.wildOf(a) != nil {
+	if set.glob() && (d.wildOf(a) != nil || d.alsoIn(set)) {
 		d.note(set, a.name, false)
 		return
 	}
-	d.gone[a.key()] = removal{asked: a}
+	d.gone[a.key()] = removal{asked: a, by: set}
 }
 
 // tellUncovered adds to r what the sets have of the names that are to be told so, as
@@ -116,8 +119,9 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 	for _, key := range slices.Sorted(maps.Keys(set.uncovered)) {
 		u := set.uncovered[key]
 		a := set.asked.of(u.name)
-		glob, wild := d.globOf(a), d.wildOf(a)
-		res, by, waits := first(key, glob, wild)
+		glob, wild := d.teller(a), d.wildOf(a)
+		sets := append([]*setSub{glob, wild}, d.views.of(a)...)
+		res, by, waits := first(key, sets...)
 		switch {
 		case d.named.get(a.key()) != nil:
 			// It tells by itself.
@@ -142,7 +146,7 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 			d.uncoverIn(waits, u.name, true)
 			continue
 		default:
-			d.gone[a.key()] = removal{asked: a}
+			d.gone[a.key()] = removal{asked: a, by: set}
 		}
 		d.settleIn(set, key)
 	}
@@ -177,12 +181,12 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 // overlap returns what the client holds by a set, or may hold, and another one may
 // give too, but has not told because the set does.
 func (d *deltaSession) overlap(set *setSub) (held []asked) {
-	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil || !set.glob() && len(d.byGlob) == 0 {
+	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil && len(d.views) == 0 || !set.glob() && len(d.byGlob) == 0 {
 		return nil
 	}
 	add := func(name, _ string) {
 		a := set.asked.of(name)
-		if d.named.get(a.key()) == nil && (set.glob() || d.globOf(a) != nil) {
+		if d.named.get(a.key()) == nil && (set.glob() || d.teller(a) != nil) {
 			held = append(held, a)
 		}
 	}

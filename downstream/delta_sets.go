@@ -38,7 +38,7 @@ func (d *deltaSession) runs(r *response, set *setSub) *cache.Runs {
 	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
 		return nil
 	}
-	if !set.glob() && len(d.byGlob) > 0 {
+	if !set.glob() && len(d.byGlob) > 0 || d.alsoIn(set) {
 		return nil // see contested
 	}
 	return &cache.Runs{Form: set.form(), Most: d.limit - responseOverhead - len(r.typeURL), Yield: func(run *cache.Run) bool {
@@ -98,12 +98,16 @@ func (d *deltaSession) tellMissed(set *setSub) {
 	set.set.Gone(func(name, constraints string) {
 		a := set.asked.of(name)
 		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
-			gone = append(gone, removal{asked: a, constraints: constraints})
+			gone = append(gone, removal{asked: a, by: set, constraints: constraints})
 		}
 	})
 	for _, g := range gone {
-		// What the wildcard has is told by that.
-		if wild := d.wildOf(g.asked); wild == nil || wild.set == nil || wild.set.Member(memberKey(g.asked.name)) == nil {
+		// What another set has is told by that.
+		others := []*setSub{d.wildOf(g.asked)}
+		if d.alsoIn(set) {
+			others = append(append(others, d.globOf(g.asked)), d.views.of(g.asked)...)
+		}
+		if res, _, _ := first(memberKey(g.asked.name), others...); res == nil {
 			d.gone[g.asked.key()] = g
 		}
 	}
@@ -130,7 +134,7 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	case d.contested(set, a, m):
 		return true
 	case m.News == cache.Removed:
-		d.gone[a.key()] = removal{asked: a, was: m.Resource}
+		d.gone[a.key()] = removal{asked: a, by: set, was: m.Resource}
 		return true
 	case m.News == cache.Alive:
 		form |= cache.Heartbeat
@@ -169,21 +173,26 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 // noteNamed notes that a name is told, which may be in a glob that is yet to be
 // answered.
 func (d *deltaSession) noteNamed(sub *nameSub) {
-	set := d.globOf(sub.asks())
-	if set == nil || !set.fresh {
-		return
+	note := func(set *setSub) {
+		if set == nil || !set.fresh {
+			return
+		}
+		if set.named == nil {
+			set.named = map[*nameSub]bool{}
+		}
+		set.named[sub] = true
 	}
-	if set.named == nil {
-		set.named = map[*nameSub]bool{}
+	note(d.globOf(sub.asks()))
+	for _, set := range d.views {
+		note(set)
 	}
-	set.named[sub] = true
 }
 
 // tellNamedMember adds to r a member of a glob that the client asks for by name as
 // well, if that answers its asking for the glob, and was not told since.
 func (d *deltaSession) tellNamedMember(r *response, set *setSub, sub *nameSub, m cache.Member) bool {
 	st := sub.state()
-	if !set.glob() || !set.fresh || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
+	if !set.glob() || !set.fresh || d.yields(set, sub.asks()) || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
 		return true
 	}
 	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
@@ -206,7 +215,7 @@ func (d *deltaSession) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
 	}
 	version, ok := set.initial[m.Name]
-	if !ok && set.fresh && !set.glob() {
+	if !ok && set.fresh && (!set.glob() || d.views.has(set)) {
 		version, ok = d.initial[m.Name]
 	}
 	return ok && version == m.Resource.Version()

@@ -45,6 +45,9 @@ func shortName(typeURL string) string {
 // knownAuthority is the only authority of xdstp names.
 const knownAuthority = "known"
 
+// viewAuthority is that of the globs that are views.
+const viewAuthority = "view"
+
 // oldStyleScope is that of the old-style names of the nodes of one cluster.
 func oldStyleScope(cluster string) cache.Scope {
 	return cache.Scope{Authority: "old", Partition: cluster, OldStyle: true}
@@ -68,6 +71,9 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	k, err := urn.KeyOf(bare)
 	if err != nil {
 		return cache.Key{}, err
+	}
+	if k.Authority == viewAuthority {
+		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
 	}
 	if k.Authority != knownAuthority {
 		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)

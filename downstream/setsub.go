@@ -135,6 +135,7 @@ func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
 			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
 		}
 		s.byGlob[id.key()] = set
+		s.views.add(set)
 		s.countAlternative(set.set.Key(), 1)
 		set.moveToPending()
 	} else {
@@ -167,6 +168,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 
 func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
+	s.views.drop(set)
 	if set.set != nil {
 		s.countAlternative(set.set.Key(), -1)
 		s.topics.Unwatch(set)

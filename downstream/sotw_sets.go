@@ -59,7 +59,15 @@ func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 	}
 	// What the wildcard and a glob both have is told by the glob: a resource is in a
 	// response once.
+	told := s.toldByName()
 	for _, set := range s.byGlob {
+		if s.views.has(set) {
+			continue
+		}
+		if s.alsoIn(set) {
+			add(set, s.noting(told, set, elsewhere))
+			continue
+		}
 		if s.wildOf(set.asked.of(cache.Wildcard)) == nil {
 			add(set, nil)
 			continue
@@ -68,6 +76,9 @@ func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 			elsewhere[key] = true
 			return false
 		})
+	}
+	for _, set := range s.views {
+		add(set, s.noting(told, set, elsewhere))
 	}
 	if s.wild != nil {
 		add(s.wild, s.without(elsewhere))

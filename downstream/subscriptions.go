@@ -53,6 +53,7 @@ type subscriptions struct {
 	wild   *setSub            // nil without a wildcard
 	globs  map[string]*setSub // by key, as the client spells them
 	byGlob map[string]*setSub // the same, by key of the canonical name
+	views  viewGlobs
 	// pending are the names of which there may be something to tell, pendingSets the
 	// sets.
 	pending     []*nameSub

@@ -30,9 +30,10 @@ import (
 //	  kept when nobody watches them, what clients may cost, and how many removals
 //	  each glob remembers.
 //
-//	origin [cluster=C] [authority=known] [resolved|passed] [params=K=V]
+//	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
-//	  to all (of xdstp names); or what the relay makes of what an authority says.
+//	  to all (of xdstp names); or what the relay makes of what an authority says, or
+//	  has in a view.
 //	  All lines of one type are one update:
 //	    cds a v1 content [only=name | only=wildcard | only=glob]
 //	                                  new or changed; "x*300" is a content of 300
@@ -289,6 +290,10 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 	if d.MaybeScanArgs(t, "authority", &arg) {
 		scope = cache.Scope{Authority: arg}
 	}
+	var view string // the name of a glob that is one
+	if d.MaybeScanArgs(t, "view", &view) {
+		scope = cache.Scope{Derived: viewAuthority}
+	}
 	d.MaybeScanArgs(t, "params", &scope.Params)
 	for _, derived := range []string{cache.Resolved, cache.Passed} {
 		if d.HasArg(derived) {
@@ -316,6 +321,9 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		for i := range u.Sets {
 			if alt != "" {
 				u.Sets[i].Name += "#alt=" + alt
+			}
+			if view != "" {
+				u.Sets[i].Name = view
 			}
 		}
 		tr.cache.Apply(*u)
