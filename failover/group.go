@@ -239,6 +239,7 @@ func (g *Group) switched(a Action) {
 	}
 	c := g.children[a.Server]
 	c.active = true
+	g.lives.since = time.Now()
 	if c.behind {
 		c.behind = false
 		c.feed.Restate()

@@ -13,6 +13,8 @@ import (
 type lives struct {
 	of   map[cache.Key]map[string]*child // by topic and name: who told it last
 	ends cache.Expiries[life]
+	// since is when the active server became so.
+	since time.Time
 }
 
 // life is an entry, by its own name, or a member of a set.
@@ -24,6 +26,11 @@ type life struct {
 // overdue is how long after its time something is looked at again that the active server is
 // about to end itself.
 const overdue = time.Second
+
+// answering is how long a server that has become active may take until what it has said of a
+// set is told: its first answer may come in several responses, of which only time shows the
+// last.
+const answering = 2 * time.Second
 
 // note takes what a server has said of topics that are wanted.
 func (l *lives) note(u *cache.Update, by *child, wanted func(cache.Key) bool, now time.Time) {
@@ -96,6 +103,10 @@ func (l *lives) expire(now time.Time) (gone []cache.Update) {
 	for _, of := range l.ends.Due(now) {
 		if by := l.of[of.topic][of.name]; by.active {
 			l.ends.Set(of, now.Add(overdue))
+			continue
+		}
+		if until := l.since.Add(answering); of.topic.IsSet() && now.Before(until) {
+			l.ends.Set(of, until)
 			continue
 		}
 		l.end(of)
