@@ -27,7 +27,7 @@ func (d *deltaSession) uncover(a asked, ended bool) {
 	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
 		set = wild
 	}
-	if set == nil {
+	if set == nil && len(d.views) > 0 {
 		_, set, _ = first(memberKey(a.name), d.views.of(a)...)
 	}
 	if set != nil {
