@@ -113,12 +113,16 @@ func (n *setNode) write(u *cache.Update) {
 	}
 }
 
-// change appends what has become of a member. One that cannot be had stays in the cache
-// as it was, also if that was another entry of a list, or another collection's.
+// change appends what has become of a member. One that cannot be had, or is not known yet,
+// stays in the cache as it was, also if that was another entry of a list, or another
+// collection's.
 func (n *setNode) change(changes []cache.Change, key string, content bool) []cache.Change {
 	c := n.union.members[key]
 	if c == nil || c.won == (offer{}) {
 		return append(changes, cache.Change{Name: key, Gone: true})
+	}
+	if c.won == claim {
+		return changes
 	}
 	change := cache.Change{Name: key, Err: c.won.err}
 	if content {

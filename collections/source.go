@@ -49,6 +49,10 @@ type offer struct {
 	err *cache.Error
 }
 
+// claim is the offer of a member that is asked for and not answered yet. Until it is,
+// nobody says that there is no such member: who has one of that name keeps it.
+var claim = offer{err: &cache.Error{Code: codes.Unavailable, Message: "not known yet"}}
+
 // sink is told of the members of a union: by a source that has one, or a node.
 type sink interface {
 	// elected says that what counts under a key is another now. again: it is, or it
