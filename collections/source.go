@@ -76,8 +76,10 @@ type setting struct {
 	// listing has members offered as entries of a list collection. They are not
 	// followed then.
 	listing bool
-	// collections is how many are expanded.
-	collections int
+	// collections is how many are expanded, unanswered how many of them were asked for
+	// and have not been answered yet: each may turn out to have any name.
+	collections, unanswered int
+	node                    node
 	lines       *setLines
 }
 
@@ -85,6 +87,25 @@ type setting struct {
 // collections can have any number of entries in them that are none or cannot be had, and
 // clients can make up globs with alternatives.
 type setLines struct{ entries, collections loglines.Lines }
+
+// question is that for a collection, until it is answered or not asked any more.
+type question struct{ of *setting }
+
+func (s *setting) ask() question {
+	s.unanswered++
+	return question{s}
+}
+
+// over may be called more than once.
+func (q *question) over() {
+	s := q.of
+	if q.of = nil; s == nil {
+		return
+	}
+	if s.unanswered--; s.unanswered == 0 {
+		s.changed[s.node] = struct{}{}
+	}
+}
 
 // maxCollections bounds how many collections are expanded for one set: those who
 // write list collections could otherwise have any number of them, each in each.
