@@ -271,7 +271,7 @@ func (r *Resolver) take(n note) {
 	case n.stop && old != nil:
 		delete(r.nodes, n.key)
 		old.close()
-		delete(r.changed, old)
+		delete(r.changed, old) // which closing may add to
 	case n.stop:
 	case n.again && old != nil:
 		old.refresh()

@@ -104,7 +104,7 @@ func (n *setNode) write(u *cache.Update) {
 	if n.told {
 		for key, content := range n.due {
 			if n.unanswered > 0 && n.gone(key) {
-				continue
+				continue // it may be in what is not answered yet
 			}
 			delete(n.due, key)
 			set.Changes = n.change(set.Changes, key, content)

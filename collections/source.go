@@ -80,7 +80,7 @@ type setting struct {
 	// and have not been answered yet: each may turn out to have any name.
 	collections, unanswered int
 	node                    node
-	lines       *setLines
+	lines                   *setLines
 }
 
 // setLines bound what is logged of a view, or of all sets that are none: who writes list
