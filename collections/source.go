@@ -76,8 +76,8 @@ type setting struct {
 	// listing has members offered as entries of a list collection. They are not
 	// followed then.
 	listing bool
-	// collections is how many are expanded, unanswered how many of them were asked for
-	// and have not been answered yet: each may turn out to have any name.
+	// collections is how many are expanded, unanswered how many were asked for and have
+	// not been answered yet: each may turn out to have any name.
 	collections, unanswered int
 	node                    node
 	lines                   *setLines
@@ -88,7 +88,8 @@ type setting struct {
 // clients can make up globs with alternatives.
 type setLines struct{ entries, collections loglines.Lines }
 
-// question is that for a collection, until it is answered or not asked any more.
+// question is that for a collection, until it is answered; or for all members of an
+// alternative, until they are. It ends too when it is not asked any more.
 type question struct{ of *setting }
 
 func (s *setting) ask() question {
