@@ -339,7 +339,7 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 func (tr *transcript) asleep() map[string]bool {
 	asleep := map[string]bool{}
 	for name, c := range tr.clients {
-		asleep[name] = !c.woken
+		asleep[name] = !c.woken.Load()
 	}
 	return asleep
 }
@@ -348,7 +348,7 @@ func (tr *transcript) asleep() map[string]bool {
 func (tr *transcript) woken(asleep map[string]bool) []string {
 	var woken []string
 	for name, c := range tr.clients {
-		if asleep[name] && c.woken {
+		if asleep[name] && c.woken.Load() {
 			woken = append(woken, name)
 		}
 	}
