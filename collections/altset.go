@@ -21,8 +21,9 @@ type choiceSource struct {
 	first  *part
 	second *part // nil as long as it is not wanted
 	choice choice
-	is     condition
-	dueAt  time.Time
+	question
+	is    condition
+	dueAt time.Time
 	// changed are the keys of which another member counts, and whether again (see
 	// sink) since they were offered.
 	changed map[string]bool
@@ -55,12 +56,16 @@ func (c *choiceSource) step(now time.Time) {
 	lost := first.down || policy.NotFound && first.status == cache.Absent
 	c.dueAt = c.choice.decide(lost, first.status != cache.Requested && !first.shaky, policy.Hysteresis, now)
 	if c.choice.wanted && c.second == nil {
+		c.question = c.ask()
 		passed := append(c.passed[:len(c.passed):len(c.passed)], altMark+c.alt.String())
 		c.second = c.union.add(c.alt.String(), notCounted, func(p *part) source { return c.collection(p, c.alt, passed) })
 	}
 	is, other := first, condition{}
 	if c.second != nil {
 		other = c.second.source.condition()
+	}
+	if !c.choice.wanted || other.status != cache.Requested {
+		c.over()
 	}
 	c.choice.used = c.choice.wanted && other.status == cache.Present &&
 		(!other.down || first.status != cache.Present || c.choice.used) && // see choose
@@ -129,5 +134,6 @@ func (c *choiceSource) refresh() { c.union.refresh() }
 
 func (c *choiceSource) close() {
 	c.end(c)
+	c.over()
 	c.union.close()
 }

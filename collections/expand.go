@@ -21,6 +21,7 @@ type listSource struct {
 	url    urn.URL
 	passed []string
 	follow *follow
+	question
 
 	list  *list // that was expanded last
 	union *union
@@ -33,7 +34,7 @@ type listSource struct {
 
 func newListSource(s *setting, to *part, u urn.URL, passed []string) *listSource {
 	s.collections++
-	l := &listSource{setting: s, to: to, url: u, passed: passed, byID: map[string]*part{}}
+	l := &listSource{setting: s, to: to, url: u, passed: passed, question: s.ask(), byID: map[string]*part{}}
 	l.union = newUnion(s, l)
 	l.follow = s.Resolver.follow(target{
 		typeURL: s.typeURL + "Collection", params: s.params, url: bare(u), passed: passed,
@@ -64,6 +65,9 @@ func (l *listSource) changed() {
 	case cache.Absent:
 		l.expand(&list{})
 		l.list = nil
+	}
+	if is.Status != cache.Requested {
+		l.over()
 	}
 	l.turned()
 }
@@ -107,6 +111,7 @@ func (l *listSource) refresh() {
 
 func (l *listSource) close() {
 	l.collections--
+	l.over()
 	l.follow.close()
 	l.union.close()
 }

@@ -19,6 +19,7 @@ type globSource struct {
 	leaf   cache.Key
 	set    *cache.Set
 	queued bool // guarded by Resolver.inbox
+	question
 
 	redirects map[string]*redirect // by key
 	kept
@@ -27,7 +28,7 @@ type globSource struct {
 }
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
-	g := &globSource{setting: s, to: to, leaf: leaf, redirects: map[string]*redirect{}}
+	g := &globSource{setting: s, to: to, leaf: leaf, question: s.ask(), redirects: map[string]*redirect{}}
 	g.set = s.topics.WatchSet(leaf, g)
 	s.collections++
 	s.begin(g)
@@ -74,6 +75,9 @@ func (g *globSource) step(now time.Time) {
 func (g *globSource) turn(now time.Time) {
 	is := g.is
 	status, err := g.set.Status()
+	if status != cache.Requested {
+		g.over()
+	}
 	switch {
 	case status == cache.Failed && err.Code == codes.NotFound:
 		is = condition{status: cache.Absent}
@@ -155,6 +159,7 @@ func (g *globSource) refresh() {
 func (g *globSource) close() {
 	g.end(g)
 	g.collections--
+	g.over()
 	g.topics.Unwatch(g)
 	g.set = nil
 	for _, r := range g.redirects {

@@ -24,6 +24,7 @@ func newListNode(r *Resolver, k cache.Key, v View) *listNode {
 	n := &listNode{topic: k, setting: r.newSetting(k)}
 	n.typeURL = strings.TrimSuffix(k.TypeURL, "Collection")
 	n.listing = true
+	n.setting.node = n
 	n.union = newUnion(n.setting, n)
 	n.union.addAll(v.Collections)
 	return n
@@ -41,7 +42,7 @@ func (n *listNode) write(u *cache.Update) {
 	is := n.union.condition()
 	c := cache.Change{Name: n.topic.Name}
 	switch {
-	case !n.told && is.status == cache.Requested:
+	case !n.told && is.status == cache.Requested, n.told && n.unanswered > 0:
 		return
 	case !n.told && is.status == cache.Failed:
 		c.Err = is.err

@@ -44,6 +44,9 @@ func (m *followed) begin(s *setting, to *part, name string, knows func(), at tar
 		return
 	}
 	m.follow = s.Resolver.follow(at, func() { m.take(&m.follow.result) })
+	if m.last == (offer{}) {
+		m.to.offer(m.key, claim, false)
+	}
 }
 
 // take takes what it has come to. What cannot be had stays as it was.
@@ -110,6 +113,8 @@ func (m *followed) call(name string) {
 func (m *followed) follows(before *followed) {
 	if before.key != m.key {
 		m.own = m.spelled
+		m.to.withdraw(m.key)
+		m.to.offer(before.key, claim, false)
 	}
 	m.key, m.spelled, m.home = before.key, before.spelled, before.home
 }

@@ -242,9 +242,13 @@ func (m *model) url(u urn.URL, typ string, path []string) (all []outcome) {
 	for _, first := range firsts {
 		if !first.down && !(m.policies[u.Key().Authority].NotFound && first.status == cache.Absent) {
 			if all = append(all, first); first.status == cache.Requested {
-				// Until it is known what there is now, an alternative stays.
+				// Until it is known what there is now, an alternative that is used stays.
 				m.optional++
-				m.url(alt, typ, append(slices.Clone(path), "or"))
+				for _, second := range m.url(alt, typ, append(slices.Clone(path), "or")) {
+					if second.status == cache.Present {
+						all = append(all, second)
+					}
+				}
 				m.optional--
 			}
 			continue

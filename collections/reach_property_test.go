@@ -78,7 +78,7 @@ func newReachWorld(t *testing.T, rt *rapid.T) *reachWorld {
 			panic(failed)
 		}
 	}()
-	w.globs = &globs{w.origins, map[string]cache.SetUpdate{}}
+	w.globs = &globs{of: w.origins, says: map[string]cache.SetUpdate{}}
 	for _, a := range known {
 		p := Policy{NotFound: rapid.Bool().Draw(rt, "not found"), Unreachable: rapid.Bool().Draw(rt, "unreachable")}
 		w.setPolicy(a, p)
@@ -149,7 +149,8 @@ func (w *reachWorld) step(rt *rapid.T) {
 }
 
 // up has an authority come back, which then tells all that is asked of it, one by one:
-// what cannot be had afterwards stays as it was a moment before.
+// what cannot be had afterwards stays as it was a moment before. That it is back is such a
+// moment too.
 func (w *reachWorld) up(a string) {
 	w.note("up %s", a)
 	w.mu.Lock()
@@ -157,12 +158,13 @@ func (w *reachWorld) up(a string) {
 	asked := slices.SortedFunc(maps.Keys(w.asked), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
 	w.mu.Unlock()
 	w.resolver.ReachabilityChanged()
+	w.globs.silent = a
 	for _, k := range asked {
 		w.globs.settle()
 		w.checkAll()
 		switch _, said := w.globs.says[k.Name]; {
 		case k.Scope.Authority != a:
-		case said && w.globs.status(k) == cache.Present:
+		case said && w.globs.status(k) != cache.Requested:
 			w.note("  %s is told again", k.Name)
 			w.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{w.globs.says[k.Name]}})
 		case !said:
@@ -172,6 +174,7 @@ func (w *reachWorld) up(a string) {
 			w.mu.Unlock()
 		}
 	}
+	w.globs.silent = ""
 }
 
 // drawURL draws one of these, perhaps with an alternative.

@@ -270,8 +270,8 @@ func (r *Resolver) take(n note) {
 	switch {
 	case n.stop && old != nil:
 		delete(r.nodes, n.key)
-		delete(r.changed, old)
 		old.close()
+		delete(r.changed, old) // which closing may add to
 	case n.stop:
 	case n.again && old != nil:
 		old.refresh()

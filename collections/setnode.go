@@ -37,12 +37,18 @@ func (r *Resolver) newSetting(k cache.Key) *setting {
 	return &setting{Resolver: r, log: log, lines: lines, passes: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
+func newSetNode(r *Resolver, k cache.Key) *setNode {
+	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
+	n.setting.node = n
+	n.union = newUnion(n.setting, n)
+	return n
+}
+
 // newResolvedNode is that of a leaf set whose redirects are followed, or of a glob with an
 // alternative. Members of the latter are named by the glob, whoever has them and by which
 // name: clients see one set.
 func newResolvedNode(r *Resolver, k cache.Key) *setNode {
-	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
-	n.union = newUnion(n.setting, n)
+	n := newSetNode(r, k)
 	if u, err := urn.ParseURL(k.Name); err == nil && !k.Scope.OldStyle && u.String() != u.Key().Name {
 		n.renameTo = u.Key().Name
 		n.union.addAll([]urn.URL{u})
@@ -56,11 +62,10 @@ func newResolvedNode(r *Resolver, k cache.Key) *setNode {
 
 // newViewNode is that of a view's wildcard or glob.
 func newViewNode(r *Resolver, k cache.Key, v View) *setNode {
-	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
+	n := newSetNode(r, k)
 	if v.Rename {
 		n.renameTo = k.Name
 	}
-	n.union = newUnion(n.setting, n)
 	n.union.addAll(v.Collections)
 	return n
 }
@@ -98,9 +103,12 @@ func (n *setNode) write(u *cache.Update) {
 	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.told}
 	if n.told {
 		for key, content := range n.due {
+			if n.unanswered > 0 && n.gone(key) {
+				continue // it may be in what is not answered yet
+			}
+			delete(n.due, key)
 			set.Changes = n.change(set.Changes, key, content)
 		}
-		clear(n.due)
 	} else {
 		set.Changes = make([]cache.Change, 0, len(n.union.members))
 		for key := range n.union.members {
@@ -113,18 +121,27 @@ func (n *setNode) write(u *cache.Update) {
 	}
 }
 
-// change appends what has become of a member. One that cannot be had stays in the cache
-// as it was, also if that was another entry of a list, or another collection's.
+// change appends what has become of a member. One that cannot be had, or is not known yet,
+// stays in the cache as it was, also if that was another entry of a list, or another
+// collection's.
 func (n *setNode) change(changes []cache.Change, key string, content bool) []cache.Change {
-	c := n.union.members[key]
-	if c == nil || c.won == (offer{}) {
+	if n.gone(key) {
 		return append(changes, cache.Change{Name: key, Gone: true})
+	}
+	c := n.union.members[key]
+	if c.won == claim {
+		return changes
 	}
 	change := cache.Change{Name: key, Err: c.won.err}
 	if content {
 		change.Resource = c.won.resource
 	}
 	return append(changes, change)
+}
+
+func (n *setNode) gone(key string) bool {
+	c := n.union.members[key]
+	return c == nil || c.won == (offer{})
 }
 
 func (n *setNode) refresh() { n.union.refresh() }

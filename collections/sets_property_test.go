@@ -137,7 +137,7 @@ func newSetWorld(t *testing.T, rt *rapid.T) *setWorld {
 			panic(failed)
 		}
 	}()
-	w.globs = &globs{w.origins, map[string]cache.SetUpdate{}}
+	w.globs = &globs{of: w.origins, says: map[string]cache.SetUpdate{}}
 	for _, a := range known {
 		w.setPolicy(a, Policy{NotFound: true})
 	}

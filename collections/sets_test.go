@@ -57,6 +57,8 @@ type setPlayer struct {
 type globs struct {
 	of   *origins
 	says map[string]cache.SetUpdate // by name: all that there is, or an error
+	// silent is an authority that says nothing yet of what could not be had.
+	silent string
 }
 
 // setSub is a client's subscription to a set.
@@ -154,7 +156,7 @@ func (p *setPlayer) start() {
 	}}))
 	o := newStepped(p.t, Options{Views: p.views, Log: log})
 	p.player = player{origins: o, wants: map[string]*wanted{}}
-	p.globs = &globs{o, map[string]cache.SetUpdate{}}
+	p.globs = &globs{of: o, says: map[string]cache.SetUpdate{}}
 }
 
 // saySet is what an authority says of a glob from now on.
@@ -247,7 +249,7 @@ func (g *globs) settle() {
 			switch _, down := downs[k.Scope.Authority]; {
 			case is == cache.Requested && down:
 				u = cache.SetUpdate{Name: k.Name, Err: unavailable(k)}
-			case is == cache.Failed && !down && ok && u.Err == nil:
+			case is == cache.Failed && !down && ok && u.Err == nil && k.Scope.Authority != g.silent:
 			case is != cache.Requested, !ok:
 				continue
 			}

@@ -49,6 +49,10 @@ type offer struct {
 	err *cache.Error
 }
 
+// claim is the offer of a member that is asked for and not answered yet. Until it is,
+// nobody says that there is no such member: who has one of that name keeps it.
+var claim = offer{err: &cache.Error{Code: codes.Unavailable, Message: "not known yet"}}
+
 // sink is told of the members of a union: by a source that has one, or a node.
 type sink interface {
 	// elected says that what counts under a key is another now. again: it is, or it
@@ -72,15 +76,37 @@ type setting struct {
 	// listing has members offered as entries of a list collection. They are not
 	// followed then.
 	listing bool
-	// collections is how many are expanded.
-	collections int
-	lines       *setLines
+	// collections is how many are expanded, unanswered how many were asked for and have
+	// not been answered yet: each may turn out to have any name.
+	collections, unanswered int
+	node                    node
+	lines                   *setLines
 }
 
 // setLines bound what is logged of a view, or of all sets that are none: who writes list
 // collections can have any number of entries in them that are none or cannot be had, and
 // clients can make up globs with alternatives.
 type setLines struct{ entries, collections loglines.Lines }
+
+// question is that for a collection, until it is answered; or for all members of an
+// alternative, until they are. It ends too when it is not asked any more.
+type question struct{ of *setting }
+
+func (s *setting) ask() question {
+	s.unanswered++
+	return question{s}
+}
+
+// over may be called more than once.
+func (q *question) over() {
+	s := q.of
+	if q.of = nil; s == nil {
+		return
+	}
+	if s.unanswered--; s.unanswered == 0 {
+		s.changed[s.node] = struct{}{}
+	}
+}
 
 // maxCollections bounds how many collections are expanded for one set: those who
 // write list collections could otherwise have any number of them, each in each.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
@@ -34,7 +35,7 @@ type testClient struct {
 	node *corev3.Node // nil once it was sent
 	// woken: there is something to send, and somebody looking after it. That is
 	// so after a wake and until all has been read.
-	woken bool
+	woken atomic.Bool
 
 	byType map[string]*typeMemory
 }
@@ -47,7 +48,7 @@ type typeMemory struct {
 }
 
 // Wake implements cache.Waker in the stream's place.
-func (c *testClient) Wake() { c.woken = true }
+func (c *testClient) Wake() { c.woken.Store(true) }
 
 // notGRPC stands in for a gRPC stream that nobody sends on.
 type notGRPC struct{ grpc.ServerStream }
@@ -115,7 +116,7 @@ func (c *testClient) read(t tb) *received {
 	t.Helper()
 	for {
 		r := c.st.next()
-		if r != nil && !c.woken {
+		if r != nil && !c.woken.Load() {
 			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.typeURL))
 		}
 		if r != nil {
@@ -125,8 +126,8 @@ func (c *testClient) read(t tb) *received {
 			m.nonce, m.version = got.nonce, got.version
 			return got
 		}
-		if !c.woken || c.st.inbox.sleep() {
-			c.woken = false
+		if !c.woken.Load() || c.st.inbox.sleep() {
+			c.woken.Store(false)
 			return nil
 		}
 	}

@@ -48,7 +48,7 @@ func (s *nameSub) move() {
 	_, withheld := topics.Join(key, s.watch())
 	topics.Unwatch(&k)
 	if held := was != nil && s.told() == toldResource && s.Note == s.of().mark(was); held {
-		s.makeRare().kept = was
+		s.keep(was)
 	}
 	if withheld != nil || s.rare() != nil {
 		s.makeRare().withheld = withheld

@@ -26,7 +26,7 @@ func TestResponsesAreOfOneMoment(t *testing.T) {
 			for _, typeURL := range []string{clusterType, routeType} {
 				subscribe(t, c, typeURL, cache.Wildcard)
 			}
-			c.woken = true // it looks without being told to
+			c.woken.Store(true) // it looks without being told to
 
 			done := make(chan struct{})
 			var origin sync.WaitGroup

@@ -107,9 +107,9 @@ type rareSub struct {
 	// beats is the heartbeat that the client was told last, errTold a hash of the
 	// error, 0 for none.
 	beats, errTold uint32
-	// kept is what the client holds from before the name became a redirect, until
-	// there is an answer of where that leads.
-	kept *cache.Resource
+	// kept is what the client holds from before the name became a redirect, nil if
+	// that does not matter any more.
+	kept *kept
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
 	// constraints are of the variant that the client was told.
@@ -251,21 +251,6 @@ func (s *nameSub) moveToPending() {
 		s.set(isQueued, true)
 		subs.pending = append(subs.pending, s)
 	}
-}
-
-// state is what there is to tell of the name.
-func (s *nameSub) state() cache.State {
-	st, r := s.stated(), s.rare()
-	if r == nil || r.kept == nil {
-		return st
-	}
-	switch st.Status {
-	case cache.Requested, cache.Failed:
-		return cache.State{Status: cache.Present, Resource: r.kept, Err: st.Err, Beats: r.beats}
-	case cache.Present, cache.Absent:
-		r.kept = nil
-	}
-	return st
 }
 
 // stated is what the authority says of the name.

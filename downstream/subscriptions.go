@@ -220,8 +220,11 @@ func (s *subscriptions) end(sub *nameSub) {
 		}
 		s.topics.Unwatch(sub.watch())
 	}
-	delete(s.rares, sub)
-	sub.set(isRare, false)
+	if r := sub.rare(); r != nil {
+		r.keep(nil)
+		delete(s.rares, sub)
+		sub.set(isRare, false)
+	}
 	sub.set(hasEnded, true)
 }
 

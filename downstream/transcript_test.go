@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -69,6 +70,9 @@ import (
 //
 //	disconnect CLIENT
 //
+//	wait DURATION
+//	  It prints which of the clients that were at rest have something to read then.
+//
 //	feeder
 //	  What was begun and ended to be fed since the last time.
 //
@@ -77,13 +81,15 @@ import (
 func TestTranscripts(t *testing.T) {
 	for _, dir := range []string{"delta", "sotw", "both"} {
 		datadriven.Walk(t, filepath.Join("testdata", dir), func(t *testing.T, path string) {
-			tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
-			t.Cleanup(func() {
-				if tr.cache != nil {
-					tr.cache.Close()
-				}
+			synctest.Test(t, func(t *testing.T) {
+				tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
+				defer func() {
+					if tr.cache != nil {
+						tr.cache.Close()
+					}
+				}()
+				datadriven.RunTest(t, path, tr.run)
 			})
-			datadriven.RunTest(t, path, tr.run)
 		})
 	}
 }
@@ -160,6 +166,15 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "disconnect":
 		tr.client(t, d).close()
 		delete(tr.clients, d.CmdArgs[0].Key)
+	case "wait":
+		asleep := tr.asleep()
+		d, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(d)
+		synctest.Wait()
+		out = tr.woken(asleep)
 	case "feeder":
 		out = tr.feeder.take()
 		slices.Sort(out)
@@ -300,10 +315,7 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 			scope.Derived = derived
 		}
 	}
-	asleep := map[string]bool{}
-	for name, c := range tr.clients {
-		asleep[name] = !c.woken
-	}
+	asleep := tr.asleep()
 	var updates []*cache.Update
 	for line := range strings.Lines(d.Input) {
 		words := strings.Fields(line)
@@ -328,9 +340,23 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		}
 		tr.cache.Apply(*u)
 	}
+	return tr.woken(asleep)
+}
+
+// asleep are the clients that are at rest.
+func (tr *transcript) asleep() map[string]bool {
+	asleep := map[string]bool{}
+	for name, c := range tr.clients {
+		asleep[name] = !c.woken.Load()
+	}
+	return asleep
+}
+
+// woken says which of those have something to read now.
+func (tr *transcript) woken(asleep map[string]bool) []string {
 	var woken []string
 	for name, c := range tr.clients {
-		if asleep[name] && c.woken {
+		if asleep[name] && c.woken.Load() {
 			woken = append(woken, name)
 		}
 	}
