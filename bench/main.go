@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	quick := flag.Bool("quick", false, "small numbers, one round: a minute")
+	quick := flag.Bool("quick", false, "small numbers, one round: two minutes")
 	only := flag.String("only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
 	rounds := flag.Int("rounds", 0, "how often each system is measured in each scenario (3, or 1 if quick)")
 	out := flag.String("out", "bench/out", "folder for results.md, results.json and the plots")
