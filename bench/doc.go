@@ -4,7 +4,7 @@
 // behind its own server. docs/performance.md has the method and the last results.
 //
 //	go run ./bench            all scenarios, about 15 minutes on two cores
-//	go run ./bench -quick     two minutes
+//	go run ./bench -quick     about a minute, without the peers
 //	go run ./bench -only b,c  some of them
 //
 // Each system is a process of its own (a role of this same program, or the relay's

@@ -184,7 +184,7 @@ func (b *bench) distinct(system string) ([]metric, error) {
 		return nil, err
 	}
 	defer s.stop()
-	cpu, messages, err := s.stormed(500, time.Duration(b.scale(6, 2))*time.Second, spec.Resources)
+	cpu, messages, err := s.stormed(500, time.Duration(b.scale(6, 1))*time.Second, spec.Resources)
 	if err != nil {
 		return nil, err
 	}

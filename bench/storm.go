@@ -11,7 +11,7 @@ import (
 func (b *bench) storm(system string) ([]metric, error) {
 	const rate, size = 200, 4 << 10
 	spec := &Spec{Delta: true, Resources: 100, Size: size, PerClient: 100, Stamped: true}
-	clients, of := b.scale(100, 50), time.Duration(b.scale(20, 4))*time.Second
+	clients, of := b.scale(100, 50), time.Duration(b.scale(20, 2))*time.Second
 	var got [2]weather
 	for deaf := range got {
 		if deaf == 1 && system == systemFloor {
