@@ -42,7 +42,7 @@ lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 fmt: ## format all Go files
 	$(LINT) fmt ./...
 
-bench: ## measure the relay against a bare gRPC server and others (bench/; 15 min)
+bench: ## measure the relay against a bare gRPC server and others (bench/; 17 min)
 	$(GO) run ./bench $(ARGS)
 
 bench-quick: ## the same with small numbers, and Go's benchmarks of the hot pieces

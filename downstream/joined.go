@@ -25,7 +25,6 @@ type joins struct {
 // its way to a client, and some time longer, until the garbage collector comes.
 type joined struct {
 	resources []*cache.Resource
-	delta     bool
 	bytes     mem.SliceBuffer
 }
 
@@ -48,9 +47,6 @@ func (j *joins) join(resources []*cache.Resource, delta bool, size int) mem.Buff
 	for _, r := range resources {
 		hash = (hash ^ r.Hash()) * prime
 	}
-	if delta {
-		hash++
-	}
 	j.mu.Lock()
 	before, again := j.told[hash]
 	if !again {
@@ -63,10 +59,11 @@ func (j *joins) join(resources []*cache.Resource, delta bool, size int) mem.Buff
 	if !again {
 		return nil
 	}
-	if is := before.Value(); is != nil && is.delta == delta && slices.Equal(is.resources, resources) {
+	// In delta the same resources are longer than in SotW.
+	if is := before.Value(); is != nil && len(is.bytes) == size && slices.Equal(is.resources, resources) {
 		return &is.bytes
 	}
-	is := &joined{resources: slices.Clone(resources), delta: delta, bytes: make([]byte, 0, size)}
+	is := &joined{resources: slices.Clone(resources), bytes: make([]byte, 0, size)}
 	for _, r := range resources {
 		is.bytes = append(is.bytes, r.Plain(delta)...)
 	}

@@ -35,7 +35,10 @@ func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 				if len(got.resources) != len(names) {
 					t.Fatalf("%d resources, want %d", len(got.resources), len(names))
 				}
-				for _, res := range got.resources {
+				for i, res := range got.resources {
+					if res.name != names[i] {
+						t.Errorf("resource %d is %s, want %s", i, res.name, names[i])
+					}
 					if want := version + " of " + res.name; res.content != want {
 						t.Errorf("%s is %q, want %q", res.name, res.content, want)
 					}
@@ -115,5 +118,10 @@ func TestJoinsAreBounded(t *testing.T) {
 	twins := pair(0, 10)
 	if again := j.join(twins, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
 		t.Error("other resources were taken for these")
+	}
+	sotw := len(all[0].Plain(false)) + len(all[1].Plain(false))
+	j.join(all, false, sotw)
+	if b := j.join(all, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
+		t.Error("what is for delta was taken for SotW")
 	}
 }
