@@ -20,13 +20,11 @@ func newCodec(maxRequest int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
 }
 
-// incoming is what a request is read into: into message, if there is one, and else it
-// is left encoded in data, to be freed. Of one that is over max_request_bytes both
-// stay empty.
+// incoming is what a request is read into: it is left encoded in data, to be freed. Of
+// one that is over max_request_bytes that stays empty.
 type incoming struct {
-	message any
-	data    mem.Buffer
-	excess  *excess
+	data   mem.Buffer
+	excess *excess
 }
 
 // readFactor is how much more than its listener's limit a request may have, if that is
@@ -62,9 +60,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
 		return nil // gRPC would make it an error of its own
 	}
-	if r.message == nil {
-		r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
-		return nil
-	}
-	return c.CodecV2.Unmarshal(data, r.message)
+	r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	return nil
 }

@@ -86,6 +86,9 @@ func (f *requestFields) decode(request []byte, into proto.Message, known *knownN
 			} else {
 				unsubscribe = append(unsubscribe, known.text(value))
 			}
+		case n > 0 && num == f.errorDetail:
+			rest = protowire.AppendTag(rest, num, protowire.BytesType)
+			rest = protowire.AppendBytes(rest, withoutDetails(value))
 		default:
 			if n == 0 { // of another kind, or not to be read
 				_, _, n = protowire.ConsumeField(request)

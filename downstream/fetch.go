@@ -97,8 +97,7 @@ func beforeDeadline(patience time.Duration) time.Duration {
 // unary serves a Fetch method. There are no interceptors.
 func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		req := new(discoveryv3.DiscoveryRequest)
-		in := incoming{message: req}
+		var in incoming
 		if err := decode(&in); err != nil {
 			if status.Code(err) == codes.ResourceExhausted {
 				s.farTooLong(s.options.Log.With("client", addressOf(ctx)), err)
@@ -107,6 +106,10 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		}
 		if in.excess != nil {
 			return nil, s.refuseRequest(addressOf(ctx), in.excess)
+		}
+		req, err := s.decodeUnary(ctx, g, &in)
+		if err != nil {
+			return nil, err
 		}
 		r, err := s.fetch(ctx, g, formUnary, implied, req, hold)
 		if err != nil {
@@ -118,6 +121,23 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		}
 		return r, nil
 	}
+}
+
+// decodeUnary decodes the request of a Fetch method.
+func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*discoveryv3.DiscoveryRequest, error) {
+	defer in.data.Free()
+	data := in.data.ReadOnlyData()
+	if e := sotwFields.peek(data).over(g.limits); e != nil {
+		return nil, s.refuseRequest(addressOf(ctx), e)
+	}
+	req := new(discoveryv3.DiscoveryRequest)
+	recycle, err := sotwFields.decode(data, req, &s.known)
+	req.ResourceNames = slices.Clone(req.GetResourceNames()) // it is kept for as long as the request waits
+	recycle()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "the request cannot be decoded: %v", err)
+	}
+	return req, nil
 }
 
 // noStream stands in for the stream that such a request does not have.

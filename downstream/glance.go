@@ -24,15 +24,17 @@ type glance struct {
 type requestFields struct {
 	typeURL, nonce, node, version protowire.Number
 	// asks are those of what is asked for; the names are in subscribe and unsubscribe.
-	asks                   []protowire.Number
-	subscribe, unsubscribe protowire.Number
+	asks                          []protowire.Number
+	subscribe, unsubscribe        protowire.Number
+	locators, locatorsUnsubscribe protowire.Number
+	errorDetail                   protowire.Number
 }
 
 // Of DiscoveryRequest and DeltaDiscoveryRequest. In delta what a request asks for is
 // a change, and so never nothing new.
 var (
-	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}, subscribe: 3}
-	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6, subscribe: 3, unsubscribe: 4}
+	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}, subscribe: 3, locators: 7, errorDetail: 6}
+	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6, subscribe: 3, unsubscribe: 4, locators: 8, locatorsUnsubscribe: 9, errorDetail: 7}
 )
 
 // see glances at an encoded request.

@@ -39,9 +39,15 @@ type Limits struct {
 // its whole partition upstream, and so goes out in requests that have a limit of
 // their own.
 const (
-	maxTypes     = 64
-	maxNodeBytes = 256 << 10
-	maxUntold    = 1 << 20
+	maxTypes = 64
+	// maxTypeURLBytes is several times what any type's name has.
+	maxTypeURLBytes = 1 << 10
+	maxNodeBytes    = 256 << 10
+	// maxNodeValues bounds what a Node takes when it is decoded, which is far more than
+	// its length where its values are small. An Envoy with all of its extensions has
+	// 5000.
+	maxNodeValues = 16 << 10
+	maxUntold     = 1 << 20
 	// maxParameters are different dynamic parameters: each is a stream upstream.
 	maxParameters = 16
 	// maxAlternatives are different alternatives of one name, and globs with one: each
@@ -59,7 +65,9 @@ const (
 	limitStreams
 	limitRequestBytes
 	limitTypes
+	limitTypeURLBytes
 	limitNodeBytes
+	limitNodeValues
 	limitUntold
 	limitParameters
 	limitAlternatives
@@ -73,7 +81,9 @@ var limitNames = [numLimits]string{
 	limitStreams:       "streams",
 	limitRequestBytes:  "max_request_bytes",
 	limitTypes:         "types",
+	limitTypeURLBytes:  "type_url_bytes",
 	limitNodeBytes:     "node_bytes",
+	limitNodeValues:    "node_values",
 	limitUntold:        "untold",
 	limitParameters:    "dynamic_parameters",
 	limitAlternatives:  "alternatives",
@@ -86,7 +96,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitNodeBytes, limitUntold, limitParameters, limitAlternatives:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitUntold, limitParameters, limitAlternatives:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

@@ -36,7 +36,7 @@ const (
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
 // the latter without TLS too, to clients that know.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
-	h := &restHandler{server: s, gate: newGate(o), options: o, doors: map[string]door{}}
+	h := &restHandler{server: s, gate: newGate(o), options: o, doors: map[string]door{}, decoding: decodeSlots()}
 	if h.options.MaxRequestBytes == 0 {
 		h.options.MaxRequestBytes = maxRequestBytes
 	}
@@ -66,6 +66,8 @@ type restHandler struct {
 	gate    *gate
 	options ListenerOptions
 	doors   map[string]door // by path
+	// decoding has the requests that are being decoded.
+	decoding chan struct{}
 }
 
 // ServeHTTP implements http.Handler.
@@ -128,6 +130,16 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	case err != nil:
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
 		return nil, false
+	}
+	if e := peekJSON(body).over(h.gate.limits); e != nil {
+		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(r.RemoteAddr, e).Error())
+		return nil, false
+	}
+	select {
+	case h.decoding <- struct{}{}:
+		defer func() { <-h.decoding }()
+	case <-r.Context().Done():
+		return nil, false // nobody is there any more
 	}
 	req := new(discoveryv3.DiscoveryRequest)
 	// A client's API may be newer than the relay's, as it may over gRPC.

@@ -181,6 +181,9 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 	if taken, answer := st.repeated(g); taken {
 		return answer, nil
 	}
+	if e := f.fields.peek(data).over(st.limits); e != nil {
+		return false, st.refuse(e)
+	}
 	req := f.newRequest()
 	recycle, err := f.fields.decode(data, req, &st.server.known)
 	defer recycle()
@@ -194,6 +197,9 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 // something to answer.
 func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
+	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
+		return false, st.refuse(e)
+	}
 	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
 	if err != nil {
 		return false, st.invalid(err)
