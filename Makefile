@@ -21,10 +21,12 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 build: ## build bin/xds-relay
 	$(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
 
-# What allocates with the race detector is counted without it.
+# What allocates with the race detector is counted without it. Work is counted by the
+# counters of coverage (costs/), in the packages whose tests do that.
 test: ## run all tests with the race detector
 	$(GO) test -race ./...
 	$(GO) test -run '^TestCost' ./downstream
+	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 
 # In the folder and without a package's name, go test prints the table, and takes
 # no result from its cache, which does not know of the relay.

@@ -69,16 +69,15 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:
 		// That nothing could be stored does not make the set an empty one.
-		c.members = nil
+		c.replace(nil)
 		s.fail(c.sub, &cache.Error{
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, u)
 	case settling && (v.large || v.slow || !p.certain):
 		// More of it may be to come.
-		if v.large || c.settled.IsZero() {
-			s.settling = append(slices.DeleteFunc(s.settling, func(o *set) bool { return o == c }), c)
-			c.settled = now.Add(settleTime)
+		if _, there := s.settling.At(c); v.large || !there {
+			s.settling.Set(c, now.Add(settleTime))
 		}
 	case settling:
 		s.settle(c, p.changes, u)
@@ -108,8 +107,8 @@ const (
 // settle makes what has come of a set the whole of it. news are what came last, of
 // which errors are told.
 func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
-	s.settling = slices.DeleteFunc(s.settling, func(o *set) bool { return o == c })
-	c.settled, c.listed = time.Time{}, nil
+	s.settling.End(c)
+	c.listed = nil
 	c.sub.answered = true
 	all := c.restate()
 	held := all.Changes
@@ -237,7 +236,7 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	if len(v.aliases)+len(before) == 0 {
 		return changes
 	}
-	fed := map[string]bool{}
+	fed := map[string]struct{}{}
 	tell := func(name string, c cache.Change) {
 		sub := s.names[name]
 		if sub.seen == s.responses && sub.via != v.key {
@@ -248,7 +247,7 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 		sub.reported = v.err != nil && !v.bad
 		if c.Resource != nil {
 			sub.via = v.key
-			fed[name] = true
+			fed[name] = struct{}{}
 		}
 		if sub.wanted {
 			changes = append(changes, c)
@@ -257,7 +256,7 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	var r *cache.Resource // once somebody has asked for it
 	for _, alias := range v.aliases {
 		name := canonical(alias)
-		if name == v.key || fed[name] || s.names[name] == nil {
+		if _, told := fed[name]; told || name == v.key || s.names[name] == nil {
 			continue
 		}
 		if r == nil {
@@ -265,9 +264,9 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 		}
 		tell(name, cache.Change{Resource: r, Err: v.err, Gone: v.gone})
 	}
-	for _, name := range before {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
 		sub := s.names[name]
-		if sub == nil || sub.via != v.key || fed[name] {
+		if _, told := fed[name]; told || sub == nil || sub.via != v.key {
 			continue
 		}
 		switch held := sub.answer.Resource; {
@@ -285,9 +284,9 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 		return changes
 	}
 	if s.aliased == nil {
-		s.aliased = map[string][]string{}
+		s.aliased = map[string]map[string]struct{}{}
 	}
-	s.aliased[v.key] = slices.Sorted(maps.Keys(fed))
+	s.aliased[v.key] = fed
 	return changes
 }
 

@@ -85,10 +85,14 @@ func (s *Stream) openBeside() {
 	}
 	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.sink, s.log.With("stream", "beside"))
 	b.mu.Lock()
-	b.form, b.status.Beside = s.form, true
+	b.speak(s.form)
 	b.mu.Unlock()
+	b.board.post(func(st *Status) { st.Beside = true })
 	context.AfterFunc(s.ctx, b.cancel)
 	s.beside.stream = b
+	s.board.mu.Lock()
+	s.board.beside = b
+	s.board.mu.Unlock()
 }
 
 // sideways takes from the notes of a Stream what is for its second stream. Both are
@@ -190,18 +194,9 @@ func (w *sideways) done(restate bool) {
 	for _, u := range w.updates {
 		b.apply(*u)
 	}
+	b.count()
 	b.mu.Unlock()
 	b.poke()
-}
-
-// find returns the set of those parameters, nil if there is none.
-func (s *paramSets) find(params string) *subscriptions {
-	for _, subs := range s.list {
-		if subs.scope.Params == params {
-			return subs
-		}
-	}
-	return nil
 }
 
 // held is what is known of a name, to go on with on another stream.
@@ -255,12 +250,9 @@ func (s *subscriptions) adopt(h held, begun bool) {
 	case h.sub.left:
 		h.sub.answered, h.sub.left = false, false // as on a new stream: it was not certain
 	}
-	s.names[h.sub.name] = h.sub
+	s.keep(h.sub)
 	if via := h.sub.via; via != "" {
-		if s.aliased == nil {
-			s.aliased = map[string][]string{}
-		}
-		s.aliased[via] = append(s.aliased[via], h.sub.name)
+		s.alias(via, h.sub.name)
 	}
 	if !h.expires.IsZero() {
 		s.expiries.Set(h.key, h.expires)

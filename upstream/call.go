@@ -358,8 +358,10 @@ func (s *Stream) response(c *call, m *frame) error {
 	if r == nil {
 		return nil // silence counts from now on
 	}
-	s.status.Responses++
-	s.status.ResourceErrors += uint64(len(r.errors))
+	s.board.post(func(st *Status) {
+		st.Responses++
+		st.ResourceErrors += uint64(len(r.errors))
+	})
 	if n := s.opts.ResourceErrors; n != nil {
 		n.Add(uint64(len(r.errors)))
 	}
@@ -380,7 +382,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		}
 	}
 	if nack != "" {
-		s.status.Nacks++
+		s.board.post(func(st *Status) { st.Nacks++ })
 		level := slog.LevelWarn
 		if nack == f.lastNack {
 			level = slog.LevelDebug

@@ -14,10 +14,8 @@ func (s *Stream) ends(u *cache.Update) map[string]time.Time {
 	if !s.opts.TellEnds || f == nil {
 		return nil
 	}
-	for _, subs := range f.sets.list {
-		if subs.scope == u.Scope {
-			return subs.ends(u)
-		}
+	if subs := f.sets.find(u.Scope.Params); subs != nil {
+		return subs.ends(u)
 	}
 	return nil
 }

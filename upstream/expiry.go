@@ -13,10 +13,8 @@ import (
 // nextDue returns when expire will have something to tell.
 func (s *subscriptions) nextDue() (time.Time, bool) {
 	at, ok := s.expiries.Next()
-	for _, c := range s.settling {
-		if !ok || c.settled.Before(at) {
-			at, ok = c.settled, true
-		}
+	if settled, settling := s.settling.Next(); settling && (!ok || settled.Before(at)) {
+		at, ok = settled, true
 	}
 	return at, ok
 }
@@ -42,11 +40,9 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 		u.Changes = s.takeAliases(&v, u.Changes)
 		s.version = "" // on a new stream it is to be sent again
 	}
-	for _, c := range slices.Clone(s.settling) {
-		if !now.Before(c.settled) {
-			s.settle(c, nil, &u)
-			r.forget(c)
-		}
+	for _, c := range s.settling.Due(now) {
+		s.settle(c, nil, &u)
+		r.forget(c)
 	}
 	r.tell()
 	return u

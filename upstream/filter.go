@@ -32,10 +32,8 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 	switch {
 	case w.answered:
 		set := cache.SetUpdate{Name: sub.name, Full: true}
-		for key, r := range w.set.members.All() {
-			if s.globOf(key) == sub {
-				set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
-			}
+		for key, r := range s.inWildcard(sub.name).All() {
+			set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
 		}
 		slices.SortFunc(set.Changes, func(a, b cache.Change) int { return cmp.Compare(a.Name, b.Name) })
 		u.Sets = append(u.Sets, set)
@@ -86,12 +84,12 @@ func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
 // of them was of the other kind, and is told again.
 func (s *subscriptions) reroute() {
 	for _, sub := range s.globs {
+		s.settling.End(sub.set)
 		s.release(sub.set)
 		*sub = subscription{name: sub.name, started: true}
 		sub.set = &set{sub: sub}
 		sub.wanted = s.due(sub)
 	}
-	s.settling = slices.DeleteFunc(s.settling, func(c *set) bool { return c.sub != s.wildcard })
 	s.needWildcard()
 }
 

@@ -35,11 +35,23 @@ func newParamSets(scope cache.Scope, typeURL string) *paramSets {
 	return &paramSets{scope: scope, typeURL: typeURL}
 }
 
-// of returns the set of those parameters, new if there is none.
-func (s *paramSets) of(params string) *subscriptions {
-	i, found := slices.BinarySearchFunc(s.list, params, func(subs *subscriptions, params string) int {
+// find returns the set of those parameters, nil if there is none.
+func (s *paramSets) find(params string) *subscriptions {
+	if i, found := s.search(params); found {
+		return s.list[i]
+	}
+	return nil
+}
+
+func (s *paramSets) search(params string) (at int, found bool) {
+	return slices.BinarySearchFunc(s.list, params, func(subs *subscriptions, params string) int {
 		return strings.Compare(subs.scope.Params, params)
 	})
+}
+
+// of returns the set of those parameters, new if there is none.
+func (s *paramSets) of(params string) *subscriptions {
+	i, found := s.search(params)
 	if !found {
 		scope := s.scope
 		scope.Params = params
@@ -157,9 +169,9 @@ func (s *paramSets) adopt(subs *subscriptions, name string) {
 	if sub := from.names[name]; sub != nil {
 		seen = sub.seen
 	}
-	subs.names[name] = &subscription{
+	subs.keep(&subscription{
 		name: name, answered: true, answer: cache.Change{Name: name, Resource: found}, seen: seen,
-	}
+	})
 	if at, ok := from.expiries.At(name); ok {
 		subs.expiries.Set(name, at)
 	}

@@ -38,6 +38,8 @@ type round struct {
 	shared bool
 	// failed are the globs of which an error was said.
 	failed []failedGlob
+	// forgotten are the sets of which all has been told.
+	forgotten map[*set]struct{}
 	// early is what names are told that had been listed when a glob begins.
 	early []cache.Change
 }
@@ -59,7 +61,7 @@ func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *
 		case r.whole.begins && !s.sotw:
 			u.Changes = s.begin(c, u.Changes)
 		case r.whole.begins, full:
-			c.members = cache.NewResources(len(v.list))
+			c.replace(cache.NewResources(len(v.list)))
 		}
 		if full {
 			c.refused = nil
@@ -178,7 +180,7 @@ func (in places) put(key string, r *cache.Resource) {
 // tell tells of each set what has come about by time.
 func (r *round) tell() {
 	for _, p := range r.parts {
-		if p.set.sub.answered && len(p.changes) > 0 {
+		if _, forgotten := r.forgotten[p.set]; !forgotten && p.set.sub.answered && len(p.changes) > 0 {
 			p.set.version = "" // it is not what the control plane calls so
 			r.subs.tellSet(cache.SetUpdate{Name: p.set.sub.name, Changes: p.changes}, r.u)
 		}
@@ -206,5 +208,8 @@ func (in places) lapsed(c cache.Change) {
 
 // forget leaves out a set of which all has been told.
 func (r *round) forget(c *set) {
-	r.parts = slices.DeleteFunc(r.parts, func(p *part) bool { return p.set == c })
+	if r.forgotten == nil {
+		r.forgotten = map[*set]struct{}{}
+	}
+	r.forgotten[c] = struct{}{}
 }

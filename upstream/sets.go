@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
@@ -37,9 +36,10 @@ type set struct {
 	// not sent again because of the set, so it counts as a member; that it belongs to
 	// the name only could not be told from a response either.
 	listed map[string]*cache.Resource
-	// settled is when what has come counts as all of the set, zero if that is
-	// decided. See largeResponse.
-	settled time.Time
+
+	// parts are the members of the wildcard by the globs in whose directories they are,
+	// see in.
+	parts parts
 }
 
 // isGlob says whether a canonical name is that of a glob collection.
@@ -68,8 +68,12 @@ func (c *set) note(key string, change cache.Change) {
 	c.refused[key] = change.Err
 }
 
+// replace puts other members in the place of all that there are.
+func (c *set) replace(members *cache.Resources) { c.members, c.parts = members, parts{} }
+
 // put keeps a member, or none if r is nil.
 func (c *set) put(key string, r *cache.Resource) {
+	c.parts.put(key, r)
 	if r == nil {
 		c.members.Delete(key)
 		return
@@ -105,11 +109,7 @@ func (s *subscriptions) globOf(key string) *subscription {
 	}
 	name, _ := urn.GlobOf(key)
 	sub := s.globs[name]
-	if sub == nil {
-		return nil
-	}
-	// A bad name is nobody's, whatever directory it seems to be in.
-	if k, err := urn.KeyOf(key); err != nil || k.Name != key {
+	if sub == nil || !isKey(key) {
 		return nil
 	}
 	return sub
@@ -171,7 +171,7 @@ func (s *subscriptions) hasMembers() bool {
 // begin begins to hold the members of a set, of which something has come, with those
 // that are held by name. Who has asked anew for a name that was listed is told.
 func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
-	c.members = cache.NewResources(len(c.listed))
+	c.replace(cache.NewResources(len(c.listed)))
 	for _, name := range slices.Sorted(maps.Keys(c.listed)) {
 		r := c.listed[name]
 		c.members.Put(name, r)
@@ -184,13 +184,11 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 		c.listed = nil
 		return changes
 	}
-	for name, r := range s.members().All() {
-		if s.globOf(name) == c.sub {
-			c.members.Put(name, r)
-		}
+	for name, r := range s.inWildcard(c.sub.name).All() {
+		c.members.Put(name, r)
 	}
-	for name, sub := range s.names {
-		if r := sub.answer.Resource; r != nil && s.globOf(name) == c.sub {
+	for name, sub := range s.near.in(c.sub.name, s.names) {
+		if r := sub.answer.Resource; r != nil {
 			c.members.Put(name, r)
 		}
 	}
@@ -219,7 +217,7 @@ func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
 	}
 	u.Changes = s.begin(sub.set, u.Changes)
 	if sub.set.members.Len() == 0 {
-		sub.set.members = nil
+		sub.set.replace(nil)
 		return false
 	}
 	s.settle(sub.set, nil, u)
@@ -252,7 +250,7 @@ func (s *subscriptions) leave(key string, r *cache.Resource) {
 // else.
 func (s *subscriptions) release(c *set) {
 	members := c.members
-	c.members = nil
+	c.replace(nil)
 	for key := range members.All() {
 		if s.held(key) == nil {
 			s.drop(key)

@@ -83,10 +83,10 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 		out = append(out, s.request(&s.answers[i], limit))
 	}
 	current := answer{nonce: s.nonce, version: s.version}
-	if again := s.again(); len(again) > 0 {
+	if rest, again := s.again(); again {
 		// A name that is newly added is sent again: so it is left out first.
 		wanted := s.wanted
-		s.wanted = slices.DeleteFunc(slices.Clone(wanted), func(a sotwAsk) bool { return slices.Contains(again, a) })
+		s.wanted = rest
 		out = append(out, s.request(&current, limit))
 		s.wanted = wanted
 		out = append(out, s.request(&current, limit))
@@ -174,15 +174,24 @@ func (s *sotwSession) want() (wanted []sotwAsk) {
 	return wanted
 }
 
-// again returns the names that are to be asked for once more.
-func (s *sotwSession) again() (again []sotwAsk) {
-	for _, a := range s.wanted {
-		if sub := a.subs.names[a.name]; sub != nil && sub.again {
-			sub.again, sub.anew, sub.answered = false, true, false
-			again = append(again, a)
-		}
+// again says whether there are names to be asked for once more, and returns the others.
+func (s *sotwSession) again() (rest []sotwAsk, again bool) {
+	due := func(a sotwAsk) bool {
+		sub := a.subs.names[a.name]
+		return sub != nil && sub.again
 	}
-	return again
+	if !slices.ContainsFunc(s.wanted, due) {
+		return nil, false
+	}
+	for _, a := range s.wanted {
+		if !due(a) {
+			rest = append(rest, a)
+			continue
+		}
+		sub := a.subs.names[a.name]
+		sub.again, sub.anew, sub.answered = false, true, false
+	}
+	return rest, true
 }
 
 // resume returns the version to be shown in the first request of a stream. What
@@ -258,7 +267,7 @@ func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, stri
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
 	if len(s.of) > len(s.sets.list) {
-		maps.DeleteFunc(s.of, func(subs *subscriptions, _ *sotwSet) bool { return !slices.Contains(s.sets.list, subs) })
+		maps.DeleteFunc(s.of, func(subs *subscriptions, _ *sotwSet) bool { return s.sets.find(subs.scope.Params) != subs })
 	}
 	return s.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
 		s.set(subs).conclude(subs, now, timeout, u)

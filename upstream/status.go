@@ -1,6 +1,9 @@
 package upstream
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // Status is a snapshot of a Stream, for operators.
 type Status struct {
@@ -28,32 +31,35 @@ type Status struct {
 	ResourceErrors uint64
 }
 
-// Status returns a snapshot. It must not be called with the cache locked.
+// board has what operators see of a Stream, under a lock that nobody computes or waits
+// with: whatever the stream is busy with, they can look.
+type board struct {
+	mu     sync.Mutex
+	status Status
+	beside *Stream // the second stream, nil until it was needed
+}
+
+// post changes what is seen.
+func (b *board) post(change func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.status)
+}
+
+// Status returns a snapshot. It does not wait for what the stream is doing.
 func (s *Stream) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.status
-	st.TypeURL, st.Protocol = s.form.typeURL, s.form.name
-	params := map[string]bool{}
-	for _, f := range s.feeds {
-		st.Subscriptions += f.sets.wanted()
-		for _, subs := range f.sets.list {
-			if subs.wanted > 0 && subs.params != nil {
-				params[subs.scope.Params] = true
-			}
-		}
-	}
-	st.Parameters = len(params)
-	return st
+	s.board.mu.Lock()
+	defer s.board.mu.Unlock()
+	return s.board.status
 }
 
 // Statuses returns the status of the stream, and of the one for names beside a
-// wildcard if that is in use. It must not be called with the cache locked.
+// wildcard if that is in use. It does not wait for what the streams are doing.
 func (s *Stream) Statuses() []Status {
 	all := []Status{s.Status()}
-	s.mu.Lock()
-	b := s.beside.stream
-	s.mu.Unlock()
+	s.board.mu.Lock()
+	b := s.board.beside
+	s.board.mu.Unlock()
 	if b != nil {
 		if st := b.Status(); st.inUse() {
 			all = append(all, st)
@@ -62,12 +68,37 @@ func (s *Stream) Statuses() []Status {
 	return all
 }
 
+// count posts how much is subscribed to. The caller holds mu.
+func (s *Stream) count() {
+	wanted := 0
+	var params map[string]struct{} // few streams have any
+	for _, f := range s.feeds {
+		wanted += f.sets.wanted()
+		for _, subs := range f.sets.list {
+			if subs.wanted > 0 && subs.params != nil {
+				if params == nil {
+					params = map[string]struct{}{}
+				}
+				params[subs.scope.Params] = struct{}{}
+			}
+		}
+	}
+	s.board.post(func(st *Status) { st.Subscriptions, st.Parameters = wanted, len(params) })
+}
+
+// speak has the stream speak another form. The caller holds mu.
+func (s *Stream) speak(f *form) {
+	s.form = f
+	s.board.post(func(st *Status) { st.TypeURL, st.Protocol = f.typeURL, f.name })
+}
+
 func (st *Status) inUse() bool { return st.Connected || st.Subscriptions > 0 }
 
-// setConnected takes note of the beginning or end of a stream. The caller holds
-// mu.
+// setConnected takes note of the beginning or end of a stream.
 func (s *Stream) setConnected(connected bool) {
-	if s.status.Connected != connected {
-		s.status.Connected, s.status.Since = connected, time.Now()
-	}
+	s.board.post(func(st *Status) {
+		if st.Connected != connected {
+			st.Connected, st.Since = connected, time.Now()
+		}
+	})
 }

@@ -64,8 +64,9 @@ type Stream struct {
 	live  bool             // a gRPC stream is open, and feeds have sessions
 	// down is why nothing can be had, from a failure until a stream is open again.
 	down   *cache.Error
-	status Status
 	beside beside
+	// board comes last in the order of locks.
+	board board
 
 	// Of the goroutine.
 	backoff backoff
@@ -121,14 +122,14 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		done:  make(chan struct{}),
 		left:  make(chan struct{}, 1),
 		wake:  make(chan struct{}, 1),
-		form:  forms[0],
 		feeds: map[string]*feed{},
 	}
+	s.speak(forms[0])
 	if typeURL := forms[0].typeURL; typeURL != "" {
 		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
-	s.status.Since = time.Now()
+	s.board.status.Since = time.Now()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	o.peers.join(s)
 	go s.run()
@@ -283,6 +284,9 @@ func (s *Stream) takeNotes() (wanted bool) {
 			f.sets.prune()
 		}
 	}
+	if len(notes) > 0 {
+		s.count()
+	}
 	return s.wanted()
 }
 
@@ -378,13 +382,13 @@ func (s *Stream) ended(c *call) {
 		s.event(Ended, "")
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
-		s.status.LastError = reason(err)
+		s.board.post(func(st *Status) { st.LastError = reason(err) })
 		if c.form == s.forms[0] {
-			s.form = s.forms[1]
+			s.speak(s.forms[1])
 			s.own.Info("control plane does not implement this form, using the other", "protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
 			return
 		}
-		s.form = s.forms[0] // neither: perhaps it is something on the way that answers
+		s.speak(s.forms[0]) // neither: perhaps it is something on the way that answers
 		fallthrough
 	default:
 		wait := s.backoff.delay()
@@ -396,7 +400,7 @@ func (s *Stream) ended(c *call) {
 // lost says that the stream was lost, and why, to the operator and to those who
 // wait. The caller holds mu.
 func (s *Stream) lost(c *call, reason string, wait time.Duration) {
-	s.status.LastError = reason
+	s.board.post(func(st *Status) { st.LastError = reason })
 	level := slog.LevelWarn
 	switch {
 	case s.logged == reason:

@@ -66,6 +66,7 @@ type subscriptions struct {
 	noGlobs bool
 
 	names    map[string]*subscription
+	near     directories
 	wildcard *subscription            // nil if there is none
 	globs    map[string]*subscription // those that are fed from the wildcard, too
 	wanted   int                      // of all three, how many are started
@@ -78,7 +79,7 @@ type subscriptions struct {
 	// expiries are of what is held and has a TTL.
 	expiries cache.Expiries[string]
 	// aliased are the names that are answered by another resource, under its name.
-	aliased map[string][]string
+	aliased map[string]map[string]struct{}
 	// variants are those that match of names that have several, ambiguous the names
 	// of which more than one does, and warnings those of which nobody was told yet.
 	variants  map[string][]variant
@@ -99,8 +100,9 @@ type subscriptions struct {
 	inherited map[string]struct{}
 	// gone are the last few that were given up.
 	gone []string
-	// settling are the sets that are not known to be complete.
-	settling []*set
+	// settling are the sets that are not known to be complete, and when what has come
+	// counts as all of each. See largeResponse.
+	settling cache.Expiries[*set]
 }
 
 // waiting are names that were asked for at one time.
@@ -143,7 +145,7 @@ func (s *subscriptions) add(name string) *subscription {
 		sub.set = &set{sub: sub}
 		s.globs[name] = sub
 	default:
-		s.names[name] = sub
+		s.keep(sub)
 		s.know(sub)
 	}
 	return sub
@@ -262,7 +264,7 @@ func (s *subscriptions) forget(sub *subscription) {
 		} else {
 			delete(s.globs, sub.name)
 		}
-		s.settling = slices.DeleteFunc(s.settling, func(c *set) bool { return c == sub.set })
+		s.settling.End(sub.set)
 		for key, r := range sub.set.members.All() {
 			s.leave(key, r)
 		}
@@ -270,12 +272,8 @@ func (s *subscriptions) forget(sub *subscription) {
 		return
 	}
 	delete(s.names, sub.name)
-	if sub.via != "" {
-		s.aliased[sub.via] = slices.DeleteFunc(s.aliased[sub.via], func(name string) bool { return name == sub.name })
-		if len(s.aliased[sub.via]) == 0 {
-			delete(s.aliased, sub.via)
-		}
-	}
+	s.near.remove(sub)
+	s.unalias(sub)
 	if r := sub.answer.Resource; r != nil {
 		s.leave(sub.name, r)
 	}
@@ -328,13 +326,16 @@ func (s *subscriptions) inherit() {
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
-	for _, c := range s.settling {
-		c.members, c.settled = nil, time.Time{} // a part of it is nothing to resume with
-	}
-	if len(s.settling) > 0 {
+	if s.settling.Len() > 0 {
+		for sub := range s.all() {
+			if _, settling := s.settling.At(sub.set); settling {
+				sub.set.replace(nil) // a part of it is nothing to resume with
+			}
+		}
 		s.forgetVariants()
 	}
-	s.settling = nil
+	s.settling = cache.Expiries[*set]{}
+	s.near = directories{}
 	for sub := range s.all() {
 		if sub.set != nil {
 			sub.set.listed = nil

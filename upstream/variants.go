@@ -112,7 +112,7 @@ func (s *subscriptions) holds(key string) *cache.Resource {
 	if r := s.held(key); r != nil {
 		return r
 	}
-	for _, alias := range s.aliased[key] {
+	for alias := range s.aliased[key] {
 		if r := s.held(alias); r != nil {
 			return r
 		}

@@ -1,0 +1,91 @@
+// Package costs counts the work that code does, for tests. Some costs are shapes: a loop
+// in a loop is fast in every test and slow on the day when somebody comes with 40,000
+// names. A fuzzer does not find it and a clock is no judge of it, so it is counted: how
+// often the statements of this project's packages run for n of something, and for 2n.
+//
+// The counters are those of coverage, so tests that count are run with
+//
+//	go test -covermode=atomic -coverpkg=./... -run '^TestWork' ...
+//
+// as `make test` does, and are skipped otherwise. What a loop inside of the standard
+// library does is not seen, unless it calls a function of ours.
+package costs
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// most is how much more work 2n may be than n: twice, and a little for what is sorted.
+const most = 2.2
+
+// sizeVar says to a test process for how many it is to work.
+const sizeVar = "XDS_RELAY_WORK_OF"
+
+// Linear fails the test if the work for 2n is more than 2.2 times that for n. work does
+// it, with all that belongs to it, in a process of its own, so the test before the call is
+// run as well.
+func Linear(t *testing.T, n int, work func(t *testing.T, n int)) {
+	t.Helper()
+	if size := os.Getenv(sizeVar); size != "" {
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work(t, n)
+		return
+	}
+	if testing.CoverMode() != "atomic" {
+		t.Skip("work is counted with -covermode=atomic -coverpkg=./...")
+	}
+	once, twice := count(t, n), count(t, 2*n)
+	ratio := float64(twice) / float64(once)
+	t.Logf("%d statements for %d, %d for %d: %.2f times", once, n, twice, 2*n, ratio)
+	if ratio > most {
+		t.Errorf("the work for %d is %d statements and for %d it is %d, %.2f times as much: want at most %.1f", n, once, 2*n, twice, ratio, most)
+	}
+}
+
+// count runs the test in a process of its own, and returns how many statements it ran.
+func count(t *testing.T, n int) (statements int) {
+	t.Helper()
+	profile := filepath.Join(t.TempDir(), "profile")
+	var pattern []string
+	for part := range strings.SplitSeq(t.Name(), "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", strings.Join(pattern, "/"), "-test.count", "1", "-test.coverprofile", profile)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", sizeVar, n))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("for %d: %v\n%s", n, err, out)
+	}
+	f, err := os.Open(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// file.go:line.column,line.column statements count
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 3 { // the first line is the mode
+			continue
+		}
+		of, err1 := strconv.Atoi(fields[1])
+		times, err2 := strconv.Atoi(fields[2])
+		if err1 != nil || err2 != nil {
+			t.Fatalf("a profile with the line %q", lines.Text())
+		}
+		statements += of * times
+	}
+	if statements == 0 {
+		t.Fatalf("for %d: no statement was counted", n)
+	}
+	return statements
+}

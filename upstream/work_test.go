@@ -1,0 +1,214 @@
+package upstream
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/costs"
+)
+
+// What clients and control planes may have any number of: with twice as many of it there
+// is twice the work, and not four times.
+
+// worker is a control plane's answers and a client's wishes without a stream.
+type worker struct {
+	t    *testing.T
+	sets *paramSets
+	session
+	now time.Time
+}
+
+func newWorker(t *testing.T, sotw bool) *worker {
+	w := &worker{t: t, sets: newParamSets(cache.Scope{Authority: "a"}, typeURLs["eds"]), now: t0}
+	if sotw {
+		w.session = newSotWSession(w.sets)
+	} else {
+		w.session = newDeltaSession(w.sets)
+	}
+	return w
+}
+
+// round does what a Stream does after each event.
+func (w *worker) round() {
+	w.now = w.now.Add(time.Millisecond)
+	w.sets.expire(w.now)
+	w.conclude(w.now, defaultResponseTimeout)
+	w.requests(w.now, defaultMaxRequestBytes)
+	w.sets.prune()
+	w.sets.oldest()
+	w.sets.nextDue()
+}
+
+func (w *worker) start(params string, names ...string) {
+	subs := w.sets.of(params)
+	u := subs.newUpdate()
+	for _, name := range names {
+		w.sets.start(subs, name, nil, &u)
+	}
+	w.round()
+}
+
+func (w *worker) stop(params string, names ...string) {
+	for _, name := range names {
+		w.sets.of(params).stop(name)
+	}
+	w.round()
+}
+
+// say has the control plane say something; it returns how many updates of sets come of it.
+func (w *worker) say(r *response) (sets int) {
+	w.t.Helper()
+	r.typeURL = w.sets.typeURL
+	updates, nack := w.response(w.now, r)
+	if nack != "" {
+		w.t.Fatal(nack)
+	}
+	for _, u := range updates {
+		sets += len(u.Sets)
+	}
+	w.round()
+	return sets
+}
+
+const workType = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/"
+
+func workNames(format string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf(workType+format, i)
+	}
+	return names
+}
+
+func workResources(names []string, version string) (all []resource) {
+	for _, name := range names {
+		all = append(all, resource{name: name, version: version, present: true, typeURL: typeURLs["eds"], value: appendText(nil, 1, name)})
+	}
+	return all
+}
+
+// Names come first, and then as many globs one after the other, each answered by a
+// response of its own.
+func TestWorkOfNamesAndGlobs(t *testing.T) {
+	for name, noGlobs := range map[string]bool{"asked for": false, "from the wildcard": true} {
+		t.Run(name, func(t *testing.T) {
+			costs.Linear(t, 200, func(t *testing.T, n int) {
+				w := newWorker(t, false)
+				w.sets.noGlobs = noGlobs
+				names := workNames("dir/%d/x", n)
+				if !noGlobs { // else they are on another stream
+					w.start("", names...)
+				} else {
+					w.start("", cache.Wildcard)
+				}
+				w.say(&response{nonce: "n", resources: workResources(names, "1")})
+				sets := 0
+				for i, glob := range workNames("dir/%d/*", n) {
+					w.start("", glob)
+					sets += w.say(&response{nonce: "g", resources: workResources([]string{fmt.Sprintf(workType+"dir/%d/y", i)}, "1")})
+				}
+				want := n
+				if noGlobs {
+					want *= 2 // the wildcard is told as well
+				}
+				if sets != want {
+					t.Fatalf("%d globs come to %d updates of sets, want %d", n, sets, want)
+				}
+			})
+		})
+	}
+}
+
+// Of a SotW control plane globs are parts of one wildcard.
+func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
+	costs.Linear(t, 200, func(t *testing.T, n int) {
+		w := newWorker(t, true)
+		globs := workNames("dir/%d/*", n)
+		w.start("", globs[0])
+		w.say(&response{nonce: "n", version: "1", resources: workResources(workNames("dir/%d/x", n), "1")})
+		for _, glob := range globs[1:] {
+			subs := w.sets.of("")
+			u := subs.newUpdate()
+			w.sets.start(subs, glob, nil, &u)
+			if len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
+				t.Fatalf("told %v", u.Sets)
+			}
+		}
+		w.round()
+	})
+}
+
+// Globs whose first answer may not be all of them wait for the rest of it, in any number.
+func TestWorkOfGlobsThatSettle(t *testing.T) {
+	costs.Linear(t, 200, func(t *testing.T, n int) {
+		w := newWorker(t, false)
+		globs := workNames("dir/%d/*", n)
+		names := workNames("dir/%d/x", n)
+		w.start("", globs...)
+		w.start("", names...)
+		for i := range n {
+			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1")})
+		}
+		w.now = w.now.Add(settleTime)
+		sets := 0
+		for _, u := range w.sets.expire(w.now) {
+			sets += len(u.Sets)
+		}
+		if sets != n {
+			t.Fatalf("%d globs have settled, want %d", sets, n)
+		}
+		for i := range n {
+			w.stop("", globs[i], names[i])
+		}
+	})
+}
+
+// Names that are all answered by one resource, of which they are aliases.
+func TestWorkOfAliases(t *testing.T) {
+	costs.Linear(t, 400, func(t *testing.T, n int) {
+		w := newWorker(t, false)
+		names := workNames("alias/%d", n)
+		w.start("", names...)
+		r := workResources([]string{workType + "own"}, "1")
+		r[0].aliases = names
+		w.say(&response{nonce: "n", resources: r})
+		for _, name := range names {
+			w.stop("", name)
+		}
+	})
+}
+
+// Names that are given up and asked for anew, all at once.
+func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
+	for name, sotw := range map[string]bool{"delta": false, "sotw": true} {
+		t.Run(name, func(t *testing.T) {
+			costs.Linear(t, 400, func(t *testing.T, n int) {
+				w := newWorker(t, sotw)
+				names := workNames("n/%d", n)
+				w.start("", names...)
+				w.say(&response{nonce: "n", version: "1", resources: workResources(names, "1")})
+				subs := w.sets.of("")
+				u := subs.newUpdate()
+				for _, name := range names {
+					subs.again(name, nil, &u)
+				}
+				w.round()
+			})
+		})
+	}
+}
+
+// A stream that is lost is resumed with all that is held, in any number of requests.
+func TestWorkOfResuming(t *testing.T) {
+	costs.Linear(t, 400, func(t *testing.T, n int) {
+		w := newWorker(t, false)
+		names := workNames("dir/%d/x", n)
+		w.start("", append(workNames("dir/%d/*", n), names...)...)
+		w.say(&response{nonce: "n", resources: workResources(names, "1")})
+		w.sets.lost()
+		w.session = newDeltaSession(w.sets)
+		w.round()
+	})
+}
