@@ -4,6 +4,7 @@ package authority
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -92,6 +93,9 @@ func (r *Router) explainOldStyle(steps *strings.Builder, node *corev3.Node, type
 		fmt.Fprintf(steps, "partition %q: %s\n", scope.Partition, oneLine(rule.Partition))
 	}
 	r.explainSource(steps, scope)
+	if r.asksServers(rule.Authority) {
+		fmt.Fprintf(steps, "the relay sends the control plane %s\n", describeUpstream(rule))
+	}
 	return nil
 }
 
@@ -133,6 +137,9 @@ func (r *Router) Describe() string {
 			share = "with those that have the same " + oneLine(rule.Partition)
 		}
 		fmt.Fprintf(&b, "old_style_names[%d]: %s is served from authority %q, sharing %s\n", i, who, rule.Authority, share)
+		if r.asksServers(rule.Authority) {
+			fmt.Fprintf(&b, "old_style_names[%d]: the relay sends the control plane %s; %s\n", i, describeUpstream(rule), describeSharing(rule))
+		}
 	}
 	if !always {
 		b.WriteString("old_style_names: any other client is refused, except for xdstp names\n")
@@ -176,6 +183,35 @@ func describeServer(s *configs.Server) string {
 		how += ", a stream for each type"
 	}
 	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, security)
+}
+
+// asksServers reports whether an authority is served from control planes, which are sent
+// a Node.
+func (r *Router) asksServers(authority string) bool {
+	i, ok := r.find(authority)
+	return ok && r.authorities[i].Directory == ""
+}
+
+// describeUpstream says which fields of clients' Nodes go upstream.
+func describeUpstream(rule configs.Rule) string {
+	fields, of := rule.Upstream(), "the first client of a partition"
+	if rule.Partition == "" {
+		of = "the first client of this rule"
+	}
+	if fields.Whole() {
+		return fmt.Sprintf("the whole Node of %s", of)
+	}
+	// The id and the cluster are always among them.
+	rest := slices.DeleteFunc(fields.Paths(), func(path string) bool { return path == "id" || path == "cluster" })
+	return fmt.Sprintf("a Node with only %s of %s", strings.Join(append([]string{"id", "cluster"}, rest...), ", "), of)
+}
+
+// describeSharing says what becomes of clients whose Nodes differ.
+func describeSharing(rule configs.Rule) string {
+	if rule.Partition == "" {
+		return "all clients get the same resources, also where their Nodes differ"
+	}
+	return "all clients of the partition get the same resources, also where their Nodes differ"
 }
 
 // oneLine folds an expression that was written over several lines.

@@ -160,6 +160,39 @@ old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
 	}
 }
 
+func TestDescribeSaysWhatOfANodeGoesUpstream(t *testing.T) {
+	r := router(t, `
+listeners: [{address: ":18000"}]
+authorities:
+  - {name: a, servers: [{address: "a:1"}]}
+  - {name: d, directory: d}
+old_style_names:
+  - {when: node.cluster == "a", authority: a, partition: node.metadata.app, node_fields: [locality, 'metadata["b.c"]']}
+  - {when: node.cluster == "b", authority: a, partition: node.cluster + node.id}
+  - {when: node.cluster == "c", authority: a, node_fields: ["*"]}
+  - {when: node.cluster == "d", authority: a}
+  - {authority: d, partition: node.cluster}
+`)
+	got := r.Describe()
+	for _, want := range []string{
+		`old_style_names[0]: the relay sends the control plane a Node with only id, cluster, locality, metadata.app, metadata["b.c"] of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ`,
+		"old_style_names[1]: the relay sends the control plane the whole Node of the first client of a partition; ",
+		"old_style_names[2]: the relay sends the control plane the whole Node of the first client of this rule; all clients get the same resources, also where their Nodes differ\n",
+		"old_style_names[3]: the relay sends the control plane a Node with only id, cluster of the first client of this rule; ",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s, want in it %s", got, want)
+		}
+	}
+	if strings.Contains(got, "old_style_names[4]: the relay sends") {
+		t.Errorf("got\n%s: a directory is sent no Node", got)
+	}
+	steps, err := r.Explain(node(t, "x", "d", nil), clusterType, "backend")
+	if want := "the relay sends the control plane a Node with only id, cluster of the first client of this rule\n"; err != nil || !strings.HasSuffix(steps, want) {
+		t.Errorf("got %v\n%s, want at its end %s", err, steps, want)
+	}
+}
+
 func TestDescribeSaysHowAServerIsAsked(t *testing.T) {
 	got := router(t, `
 listeners: [{address: ":18000"}]

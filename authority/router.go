@@ -123,8 +123,25 @@ func (r *Router) Leaf(name string) (Route, error) {
 // If no rule matches, the error is a *NoRuleError; if the rule's partition
 // cannot be evaluated, a *PartitionError.
 func (r *Router) OldStyle(node *corev3.Node, typeURL string) (cache.Scope, error) {
-	scope, _, err := r.oldStyle(node, typeURL, func(int, error) {})
-	return scope, err
+	p, err := r.Partition(node, typeURL)
+	return p.Scope, err
+}
+
+// Partition is what a rule makes of a client.
+type Partition struct {
+	Scope cache.Scope
+	Rule  int // its index
+	// Upstream are the fields of the Node that go upstream.
+	Upstream configs.NodeFields
+}
+
+// Partition is OldStyle, and also says by which rule.
+func (r *Router) Partition(node *corev3.Node, typeURL string) (Partition, error) {
+	scope, i, err := r.oldStyle(node, typeURL, func(int, error) {})
+	if err != nil {
+		return Partition{}, err
+	}
+	return Partition{Scope: scope, Rule: i, Upstream: r.rules[i].Upstream()}, nil
 }
 
 // oldStyle is OldStyle. It also returns the index of the rule, and tells

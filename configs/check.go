@@ -289,6 +289,9 @@ func (k *checker) rules(c *Config) {
 		for _, err := range r.compile() {
 			k.fail(join(path, err.Path), "%w", err.Err)
 		}
+		if at := path + ".node_fields"; k.has(at) && len(r.NodeFields) == 0 {
+			k.fail(at, `is empty (want at least one field, such as - locality, or no such key)`)
+		}
 		k.ruleAuthority(path+".authority", r.Authority, c.Authorities)
 
 		if k.isUnread(path + ".when") {

@@ -250,8 +250,12 @@ type Rule struct {
 	// text see the same resources under the same names. Empty means that all
 	// of the rule's clients do.
 	Partition string `mapstructure:"partition"`
+	// NodeFields are paths of fields of the clients' Nodes that go upstream besides
+	// what Partition reads, or "*" for the whole Node. See Upstream.
+	NodeFields []string `mapstructure:"node_fields"`
 
 	when, partition program
+	upstream        NodeFields
 }
 
 // Cache is for how long resources are held that no client asks for.

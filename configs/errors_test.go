@@ -200,7 +200,7 @@ relay.yaml:6: old_style_names[2]: can never match, because old_style_names[0] al
 	{"a rule after one that is true", head + "old_style_names:\n- {when: 'true', authority: cp}\n- {authority: cp}\n", `relay.yaml:5: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)`},
 	{"a condition twice", head + "old_style_names:\n- {when: node.id == '', authority: cp}\n- {when: node.id == '', authority: cp}\n", `relay.yaml:5: old_style_names[1].when: can never match, because old_style_names[0] has the same condition (want another one)`},
 
-	{"text for a rule", head + "old_style_names: [cp]\n", `relay.yaml:3: old_style_names[0]: "cp" is text (want a map with when, authority, partition)`},
+	{"text for a rule", head + "old_style_names: [cp]\n", `relay.yaml:3: old_style_names[0]: "cp" is text (want a map with when, authority, partition, node_fields)`},
 	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
 	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: 1 is a number (want text: "1")`},
 

@@ -24,6 +24,8 @@ const (
 	// maxPartition bounds the name of a partition, in bytes. It becomes part
 	// of keys.
 	maxPartition = 1024
+	// nodeVariable is the client's Node in expressions.
+	nodeVariable = "node"
 )
 
 // program is a compiled expression, or nil for an empty one. Safe for
@@ -33,7 +35,7 @@ type program = cel.Program
 var celEnv = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.Types(&corev3.Node{}),
-		cel.Variable("node", cel.ObjectType("envoy.config.core.v3.Node")),
+		cel.Variable(nodeVariable, cel.ObjectType("envoy.config.core.v3.Node")),
 		cel.Variable("type_url", cel.StringType),
 	)
 })
@@ -44,44 +46,49 @@ func (r *Rule) compile() (errs Errors) {
 	if r.when, err = compileBool(r.When); err != nil {
 		errs = append(errs, Error{Path: "when", Err: err})
 	}
-	if r.partition, err = compile(r.Partition, cel.StringType); err != nil {
+	var reads nodeReads
+	if r.partition, reads, err = compile(r.Partition, cel.StringType); err != nil {
 		errs = append(errs, Error{Path: "partition", Err: err})
 	}
-	return errs
+	return append(errs, r.compileNodeFields(reads)...)
 }
 
-func compileBool(expression string) (program, error) { return compile(expression, cel.BoolType) }
+func compileBool(expression string) (program, error) {
+	p, _, err := compile(expression, cel.BoolType)
+	return p, err
+}
 
 // compile takes an expression of type result, or of a type that only shows
-// when it is evaluated, as that of node.metadata["x"] does.
-func compile(expression string, result *cel.Type) (program, error) {
+// when it is evaluated, as that of node.metadata["x"] does. It also returns what
+// the expression reads.
+func compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	if expression == "" {
-		return nil, nil
+		return nil, nodeReads{}, nil
 	}
 	env, err := celEnv()
 	if err != nil {
-		return nil, err
+		return nil, nodeReads{}, err
 	}
 	checked, issues := env.Compile(expression)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("does not compile: %s (want CEL over node and type_url)", summary(issues))
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over node and type_url)", summary(issues))
 	}
 	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("gives %s (want %s)", t, result)
+		return nil, nodeReads{}, fmt.Errorf("gives %s (want %s)", t, result)
 	}
 	// A regular expression is compiled, or refused, now: CEL's costs leave out
 	// what it takes to compile one that comes from a Node.
 	for _, call := range ast.MatchDescendants(ast.NavigateAST(checked.NativeRep()), ast.FunctionMatcher("matches")) {
 		args := call.AsCall().Args()
 		if args[len(args)-1].Kind() != ast.LiteralKind {
-			return nil, errors.New("takes the pattern of matches() from the client (want a constant)")
+			return nil, nodeReads{}, errors.New("takes the pattern of matches() from the client (want a constant)")
 		}
 	}
 	p, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
 	if err != nil {
-		return nil, fmt.Errorf("does not compile: %w (want CEL over node and type_url)", err)
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over node and type_url)", err)
 	}
-	return p, nil
+	return p, readsOf(checked.NativeRep().Expr()), nil
 }
 
 // summary makes one line of CEL's report.
@@ -132,6 +139,12 @@ func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
 	}
 	return partition, nil
 }
+
+// Upstream returns the fields of a client's Node that go upstream for its partition: its id
+// and cluster, what the partition expression reads, and NodeFields; or the whole Node, where
+// the partition is that of a single node. What When reads does not go: nodes for which it
+// gives the same need not have the same there.
+func (r *Rule) Upstream() NodeFields { return r.upstream }
 
 func eval[T any](p program, node *corev3.Node, typeURL string) (value T, err error) {
 	if node == nil {

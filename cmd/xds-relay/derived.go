@@ -91,7 +91,11 @@ func viewsOf(cfg *configs.Config) map[string]collections.View {
 // to be asked for with that Node whenever they are asked for.
 func (f *feeders) startDerived(k cache.Key) {
 	if k.Scope.OldStyle {
-		f.joinLocked(clientsOf(k.Scope), nil)
+		scope := clientsOf(k.Scope)
+		if f.nodes[scope] == nil { // it is a directory's, which is sent no Node
+			f.nodes[scope] = &scopeNode{}
+		}
+		f.nodes[scope].clients++
 	}
 	f.derived.Start(k)
 }

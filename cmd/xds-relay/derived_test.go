@@ -43,7 +43,7 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	f, opened := newRecordedFeeders()
 	f.derived = &recordedFeeder{}
-	f.join(scopeA, &corev3.Node{Id: "first"})
+	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	k.Scope.Derived = cache.Resolved
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
@@ -54,6 +54,10 @@ func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 		t.Errorf("the leaf topic's node is %q, want that of the client", id)
 	}
 	f.Stop(k)
+	f.Stop(cache.Key{Scope: scopeA, Name: "x"})
+	<-(*opened)[0].leaving
+	(*opened)[0].gone <- struct{}{}
+	<-(*opened)[0].closed
 	if len(f.nodes) != 0 {
 		t.Errorf("%d nodes are kept although clients and derived topics have gone", len(f.nodes))
 	}

@@ -31,6 +31,8 @@ type feeders struct {
 	mu    sync.Mutex
 	feeds map[cache.Scope]*scopeFeed
 	nodes map[cache.Scope]*scopeNode
+	// warned are the rules of which the log has said that their clients' Nodes differ.
+	warned map[int]bool
 	// closing counts the feeds that are being closed.
 	closing sync.WaitGroup
 }
@@ -41,17 +43,28 @@ type scopeFeed struct {
 	idle   int // how often the last topic has gone
 }
 
-// scopeNode is the Node that stands for a scope's clients upstream: the first
-// one's.
+// scopeNode is the Node with which a scope of old-style names is asked for upstream: made
+// from that of the first client, and kept as long as there is a client or a feed.
 type scopeNode struct {
 	node    *corev3.Node
 	clients int
+	// marks are those of the first client; differ says in which of them later clients
+	// were different.
+	marks  nodeMarks
+	differ markSet
+}
+
+// partitionClient is a client that begins to use a scope of old-style names.
+type partitionClient struct {
+	rule  int                 // by which it came there
+	node  func() *corev3.Node // as which the scope is asked for if the client is the first
+	marks nodeMarks
 }
 
 // newFeeders makes feeders without open and derived, which are to be set before the
 // first topic is watched.
 func newFeeders() *feeders {
-	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}}
+	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}, warned: map[int]bool{}}
 }
 
 // fedBy returns the scope whose feed feeds a scope, and which clients join that use it:
@@ -61,20 +74,30 @@ func fedBy(scope cache.Scope) cache.Scope {
 	return scope
 }
 
-// join notes that a client with that Node uses the scope, until it leaves.
-func (f *feeders) join(scope cache.Scope, node *corev3.Node) {
+// join notes that a client uses the scope, until it leaves. differ says in what its Node
+// differs from the first client's, if the operator is to be told that: once for each rule.
+// first is the id that the scope is asked for with.
+func (f *feeders) join(scope cache.Scope, c partitionClient) (differ markSet, first string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.joinLocked(scope, node)
-}
-
-func (f *feeders) joinLocked(scope cache.Scope, node *corev3.Node) {
-	n := f.nodes[scope]
-	if n == nil {
-		n = &scopeNode{node: node}
-		f.nodes[scope] = n
+	if f.nodes[scope] == nil {
+		// A Node may be large, and others are not to wait while it is copied.
+		f.mu.Unlock()
+		node := c.node()
+		f.mu.Lock()
+		if f.nodes[scope] == nil {
+			f.nodes[scope] = &scopeNode{node: node, marks: c.marks}
+		}
 	}
+	defer f.mu.Unlock()
+	n := f.nodes[scope]
 	n.clients++
+	differ = n.marks.differ(c.marks)
+	n.differ |= differ
+	if differ == 0 || f.warned[c.rule] {
+		return 0, ""
+	}
+	f.warned[c.rule] = true
+	return differ, n.node.GetId()
 }
 
 // leave undoes a join.
@@ -85,10 +108,26 @@ func (f *feeders) leave(scope cache.Scope) {
 }
 
 func (f *feeders) leaveLocked(scope cache.Scope) {
-	n := f.nodes[scope]
-	if n.clients--; n.clients == 0 {
+	f.nodes[scope].clients--
+	f.forgetNode(scope)
+}
+
+// forgetNode drops the Node of a scope that nobody uses and nothing is asked for.
+func (f *feeders) forgetNode(scope cache.Scope) {
+	if n := f.nodes[scope]; n != nil && n.clients == 0 && f.feeds[scope] == nil {
 		delete(f.nodes, scope)
 	}
+}
+
+// nodeOf returns the id that a scope is asked for with, and in what its clients' Nodes
+// differ; nothing for xdstp names.
+func (f *feeders) nodeOf(scope cache.Scope) (id string, differ markSet) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[scope]; n != nil {
+		return n.node.GetId(), n.differ
+	}
+	return "", 0
 }
 
 // Start implements cache.Feeder.
@@ -158,6 +197,7 @@ func (f *feeders) retire(scope cache.Scope, fd *scopeFeed, idle int) {
 		return
 	}
 	delete(f.feeds, scope)
+	f.forgetNode(scope)
 	f.mu.Unlock()
 	fd.Close()
 }

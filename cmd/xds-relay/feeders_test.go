@@ -1,10 +1,13 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -106,27 +109,88 @@ func TestAFeedTakesLeaveBeforeItIsClosed(t *testing.T) {
 	f.Close()
 }
 
+// asNode is a client that has this Node and sends all of it.
+func asNode(node *corev3.Node) partitionClient {
+	return partitionClient{node: func() *corev3.Node { return node }, marks: marksOf(node)}
+}
+
 func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
 	f, opened := newRecordedFeeders()
-	f.join(scopeA, &corev3.Node{Id: "first"})
-	f.join(scopeA, &corev3.Node{Id: "second"})
+	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.join(scopeA, asNode(&corev3.Node{Id: "second"}))
 	f.leave(scopeA)
-	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	if id := (*opened)[0].node.GetId(); id != "first" {
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	fd := (*opened)[0]
+	if id := fd.node.GetId(); id != "first" {
 		t.Errorf("the scope's node is %q, want the first client's", id)
 	}
 	f.leave(scopeA)
+	if id, _ := f.nodeOf(scopeA); id != "first" {
+		t.Errorf("what lingers is said to be asked for as %q, want as the first client", id)
+	}
+	f.Stop(k)
+	<-fd.leaving
+	fd.gone <- struct{}{}
+	<-fd.closed
+	f.Close()
 	if len(f.nodes) != 0 {
-		t.Errorf("%d nodes are kept although all clients have gone", len(f.nodes))
+		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes))
+	}
+}
+
+// What lingers goes on being asked for with the Node of a client that has gone, so that is
+// what later clients are compared with.
+func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
+	f, _ := newRecordedFeeders()
+	f.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	f.leave(scopeA)
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
+		t.Errorf("Nodes of which only the id differs are told as different in %q", differ.fields())
+	}
+	zone := &corev3.Node{Id: "c", Cluster: "edge", Locality: &corev3.Locality{Zone: "z"}}
+	differ, first := f.join(scopeA, asNode(zone))
+	if !slices.Equal(differ.fields(), []string{"locality"}) || first != "a" {
+		t.Errorf("told is %q of %q, want locality of a", differ.fields(), first)
+	}
+	if differ, _ = f.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
+		t.Errorf("the operator is told twice of one rule: %q", differ.fields())
+	}
+	if _, differ = f.nodeOf(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
+		t.Errorf("kept is %q, want all that differs", differ.fields())
 	}
 	f.Close()
+}
+
+func TestMarksAreThoseOfTheContent(t *testing.T) {
+	node := func(order ...string) *corev3.Node {
+		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}
+		for _, key := range order {
+			n.Metadata.Fields[key] = structpb.NewStringValue("of " + key)
+		}
+		return n
+	}
+	keys := strings.Split("a b c d e f g h i j k l m", " ")
+	is := marksOf(node(keys...))
+	for range 20 {
+		if marksOf(node(keys...)) != is {
+			t.Fatal("the same metadata has two marks")
+		}
+	}
+	if got := is.differ(marksOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
+		t.Errorf("a key less is a difference in %q", got)
+	}
+	if is.differ(marksOf(nil)) == 0 {
+		t.Error("no Node is the same as one")
+	}
 }
 
 // Who asks with dynamic parameters is of the same partition: its Node stands for it
 // upstream, on the same stream.
 func TestParametersHaveTheirPartitionsFeed(t *testing.T) {
 	f, opened := newRecordedFeeders()
-	f.join(scopeA, &corev3.Node{Id: "one"})
+	f.join(scopeA, asNode(&corev3.Node{Id: "one"}))
 	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
 	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}

@@ -34,12 +34,15 @@ type clientNames struct {
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
 	joined  map[cache.Scope]struct{}
+	// marks are those of its Node, from when they are needed.
+	marks *nodeMarks
 }
 
 type oldStyleScope struct {
 	typeURL string
 	scope   cache.Scope
 	err     error
+	joined  bool // the feeders know that the client uses it
 }
 
 // Key implements downstream.Names.
@@ -103,7 +106,8 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 		}
 	}
 	s := oldStyleScope{typeURL: typeURL}
-	if s.scope, s.err = n.router.OldStyle(n.node, typeURL); s.err != nil {
+	p, err := n.router.Partition(n.node, typeURL)
+	if s.scope, s.err = p.Scope, err; s.err != nil {
 		// Whether the names exist is not known, so that is not what clients are
 		// told.
 		level := slog.LevelWarn
@@ -118,17 +122,40 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 		}
 		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: s.err.Error()}
 	} else {
-		n.feeders.join(s.scope, n.node)
+		s.joined = n.joinPartition(p)
 		n.join(s.scope)
 	}
 	n.oldStyle = append(n.oldStyle, s)
 	return s.scope, s.err
 }
 
+// joinPartition has the client's Node stand for its partition upstream, if it is the first,
+// and says whether control planes are asked at all. Where its Node differs from that of the
+// first the operator is told, as the client may be served what is meant for another.
+func (n *clientNames) joinPartition(p authority.Partition) bool {
+	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
+		return false
+	}
+	if n.marks == nil {
+		m := marksOf(n.node)
+		n.marks = &m
+	}
+	differ, first := n.feeders.join(p.Scope, partitionClient{
+		rule: p.Rule, marks: *n.marks,
+		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
+	})
+	if differ != 0 {
+		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see old_style_names, /authorities and docs/limits.md",
+			"rule", fmt.Sprintf("old_style_names[%d]", p.Rule), "authority", p.Scope.Authority, "partition", p.Scope.Partition,
+			"differ_in", strings.Join(differ.fields(), ","), "client", n.node.GetId(), "first", first)
+	}
+	return true
+}
+
 // Close implements downstream.Names.
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
-		if s.err == nil {
+		if s.joined {
 			n.feeders.leave(s.scope)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/upstream"
@@ -31,21 +30,33 @@ var relayFeatures = transportFeatures[:3:3]
 // relayNode is how the relay names itself.
 func relayNode(cfg *configs.Config) *corev3.Node {
 	node := cfg.Node.Proto()
-	node.UserAgentName = "xds-relay"
-	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: version()}
+	setUserAgent(node)
 	node.ClientFeatures = slices.Clone(relayFeatures)
 	return node
 }
 
-// nodeFor is how the relay names itself when it stands for a client: as that, but
-// with its own understanding of the protocol.
-func nodeFor(client *corev3.Node) *corev3.Node {
-	node := proto.CloneOf(client)
-	node.ClientFeatures = slices.DeleteFunc(node.ClientFeatures, func(feature string) bool {
-		return slices.Contains(transportFeatures, feature)
-	})
-	node.ClientFeatures = append(node.ClientFeatures, relayFeatures...)
+// nodeFor is how the relay names itself for the clients of a partition, of which client is
+// the first: with these fields of its Node, with the relay's own understanding of the
+// protocol, and with the relay's user agent if the client's is not among the fields. The
+// result shares what it can with client, and neither may be changed afterwards.
+func nodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
+	node := fields.Of(client)
+	features := make([]string, 0, len(node.GetClientFeatures())+len(relayFeatures))
+	for _, feature := range node.GetClientFeatures() {
+		if !slices.Contains(transportFeatures, feature) {
+			features = append(features, feature)
+		}
+	}
+	node.ClientFeatures = append(features, relayFeatures...)
+	if !fields.Whole() && node.GetUserAgentName() == "" && node.GetUserAgentVersionType() == nil {
+		setUserAgent(node)
+	}
 	return node
+}
+
+func setUserAgent(node *corev3.Node) {
+	node.UserAgentName = "xds-relay"
+	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: version()}
 }
 
 // protocolFor is the form of xDS in which a server is asked for a node.

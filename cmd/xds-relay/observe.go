@@ -176,8 +176,10 @@ type streamView struct {
 	Active        bool      `json:"active"` // and not one that is tried, or stood in for
 	Partition     string    `json:"partition"`
 	OldStyleNames bool      `json:"old_style_names"`
-	Type          string    `json:"type,omitempty"`   // of a stream for one type
-	Beside        bool      `json:"beside,omitempty"` // for names of types of which a wildcard is wanted, too
+	Node          string    `json:"node,omitempty"`         // the id that old-style names are asked for with
+	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
+	Type          string    `json:"type,omitempty"`         // of a stream for one type
+	Beside        bool      `json:"beside,omitempty"`       // for names of types of which a wildcard is wanted, too
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
@@ -216,9 +218,11 @@ func (r *relay) authorities() []authorityView {
 	for scope, of := range r.sources.statuses() {
 		a, _ := r.sources.router.Source(scope)
 		v := &views[index[a]]
+		node, differ := r.feeders.nodeOf(scope)
 		for _, st := range of {
 			view := streamView{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
+				Node: node, NodesDiffer: differ.fields(),
 				Beside: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}

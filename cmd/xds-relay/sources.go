@@ -147,8 +147,8 @@ func dial(s configs.Server) (connection, error) {
 	return conn, nil
 }
 
-// open makes the feed of a scope. node is that of the clients that it stands for;
-// it is nil for xdstp names, which are asked for with the relay's own.
+// open makes the feed of a scope. node is as whom its clients' names are asked for: see
+// nodeFor. It is nil for xdstp names, which are asked for with the relay's own.
 func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	// The router made the scope, so it knows the authority.
 	a, _ := s.router.Source(scope)
@@ -157,8 +157,6 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	}
 	if node == nil {
 		node = s.node
-	} else {
-		node = nodeFor(node)
 	}
 	f := s.openServers(scope, a, node)
 	s.mu.Lock()

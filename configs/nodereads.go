@@ -1,0 +1,130 @@
+package configs
+
+// This file is what an expression reads of a Node.
+
+import (
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+)
+
+// nodeReads are the parts of a Node that an expression looks at.
+type nodeReads struct {
+	paths []nodePath
+	// perNode says that the expression gives the node's id, perhaps with other text: it
+	// gives different texts for different nodes.
+	perNode bool
+}
+
+// readsOf returns what a checked expression reads. What it reads under a key that depends
+// on the client it reads as a whole.
+func readsOf(e ast.Expr) nodeReads {
+	var r nodeReads
+	r.visit(e)
+	r.perNode = givesID(e)
+	return r
+}
+
+func (r *nodeReads) visit(e ast.Expr) {
+	if c, ok := chainOf(e); ok {
+		r.paths = append(r.paths, c.path)
+		for _, key := range c.keys {
+			r.visit(key)
+		}
+		return
+	}
+	switch e.Kind() {
+	case ast.SelectKind:
+		r.visit(e.AsSelect().Operand())
+	case ast.CallKind:
+		if call := e.AsCall(); call.IsMemberFunction() {
+			r.visit(call.Target())
+		}
+		for _, arg := range e.AsCall().Args() {
+			r.visit(arg)
+		}
+	case ast.ListKind:
+		for _, element := range e.AsList().Elements() {
+			r.visit(element)
+		}
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			r.visit(entry.AsMapEntry().Key())
+			r.visit(entry.AsMapEntry().Value())
+		}
+	case ast.StructKind:
+		for _, field := range e.AsStruct().Fields() {
+			r.visit(field.AsStructField().Value())
+		}
+	case ast.ComprehensionKind:
+		c := e.AsComprehension()
+		r.visit(c.IterRange())
+		r.visit(c.AccuInit())
+		if c.IterVar() == nodeVariable || c.IterVar2() == nodeVariable {
+			return // the rest means that one
+		}
+		r.visit(c.LoopCondition())
+		r.visit(c.LoopStep())
+		r.visit(c.Result())
+	}
+}
+
+// chain is a way from the Node into it, as node.metadata["x"].y.
+type chain struct {
+	path nodePath
+	// ends says that what follows depends on the client, or is in a list.
+	ends bool
+	// keys are the expressions of such keys.
+	keys []ast.Expr
+}
+
+func chainOf(e ast.Expr) (c chain, ok bool) {
+	switch e.Kind() {
+	case ast.IdentKind:
+		return chain{}, e.AsIdent() == nodeVariable
+	case ast.SelectKind:
+		if c, ok = chainOf(e.AsSelect().Operand()); ok && !c.ends {
+			c.path = append(c.path, e.AsSelect().FieldName())
+		}
+		return c, ok
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() != operators.Index {
+			return c, false
+		}
+		if c, ok = chainOf(call.Args()[0]); !ok {
+			return c, false
+		}
+		key := call.Args()[1]
+		if text, isText := literalText(key); isText && !c.ends {
+			c.path = append(c.path, text)
+			return c, true
+		}
+		c.ends, c.keys = true, append(c.keys, key)
+		return c, true
+	}
+	return c, false
+}
+
+func literalText(e ast.Expr) (text string, ok bool) {
+	if e.Kind() == ast.LiteralKind {
+		text, ok = e.AsLiteral().Value().(string)
+	}
+	return text, ok
+}
+
+// givesID says that an expression is node.id, or a text that has all of it in it.
+func givesID(e ast.Expr) bool {
+	if c, ok := chainOf(e); ok {
+		return !c.ends && len(c.path) == 1 && c.path[0] == "id"
+	}
+	if e.Kind() != ast.CallKind {
+		return false
+	}
+	switch call := e.AsCall(); call.FunctionName() {
+	case operators.Add:
+		return givesID(call.Args()[0]) || givesID(call.Args()[1])
+	case operators.Conditional:
+		return givesID(call.Args()[1]) && givesID(call.Args()[2])
+	}
+	return false
+}
