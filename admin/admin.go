@@ -4,8 +4,11 @@
 package admin
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -53,6 +56,38 @@ func (s *Server) JSON(path, about string, f func() any) {
 	}))
 }
 
+// List adds a page that shows what list gives, as an array in JSON, and writes each
+// before it asks for the next. It is called as JSON is.
+func List[T any](s *Server, path, about string, list func() iter.Seq[T]) {
+	s.handle(path, about, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = writeList(w, list()) // the operator's connection has gone
+	}))
+}
+
+func writeList[T any](w io.Writer, list iter.Seq[T]) error {
+	const indent = "  "
+	out := bufio.NewWriterSize(w, 32<<10)
+	between := "[\n" + indent
+	for v := range list {
+		text, err := json.MarshalIndent(v, indent, indent)
+		if err != nil {
+			return err
+		}
+		_, _ = out.WriteString(between)            // Flush has the error
+		if _, err := out.Write(text); err != nil { // nobody reads the rest
+			return err
+		}
+		between = ",\n" + indent
+	}
+	end := "\n]\n"
+	if between[0] == '[' {
+		end = "[]\n"
+	}
+	_, _ = out.WriteString(end)
+	return out.Flush()
+}
+
 func (s *Server) handle(path, about string, h http.Handler) {
 	s.pages = append(s.pages, page{path, about})
 	s.mux.Handle("GET "+path, h)
@@ -68,5 +103,8 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 // that never end their requests.
 func (s *Server) HTTP() *http.Server {
 	const patience = 10 * time.Second
-	return &http.Server{Handler: s.mux, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute}
+	return &http.Server{
+		Handler: s.mux, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10,
+	}
 }

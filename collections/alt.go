@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -169,7 +170,7 @@ func (r *result) and(alt urn.URL, second *result) result {
 	case second.Status == cache.Failed:
 		err.Code = second.Err.Code
 	}
-	err.Message = clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
+	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
 	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}
 }
 

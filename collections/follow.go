@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -222,17 +223,7 @@ func (e *evaluation) tooDeep(passed []string) result {
 
 // failure is the result of what cannot be obeyed.
 func failure(code codes.Code, format string, args ...any) result {
-	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: clip(fmt.Sprintf(format, args...))}}}
-}
-
-// maxMessage bounds an error's words, in bytes: of names there may be many in it.
-const maxMessage = 4 << 10
-
-func clip(s string) string {
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + " ..."
-	}
-	return s
+	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: loglines.Clip(fmt.Sprintf(format, args...))}}}
 }
 
 // asState is the state of a name that can mean nothing.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Errors of what is found elsewhere say by which way. Relays tell each other their errors,
@@ -40,7 +41,7 @@ func (e *evaluation) byWayOf(err *cache.Error, passed []string, name string) *ca
 	default:
 		why = err.Message
 	}
-	return &cache.Error{Code: err.Code, Message: clip(byWay + chain(way) + ": " + why)}
+	return &cache.Error{Code: err.Code, Message: loglines.Clip(byWay + chain(way) + ": " + why)}
 }
 
 // cutWay takes what byWayOf returns apart.
@@ -58,5 +59,5 @@ func cutWay(message string) (way []string, why string, ok bool) {
 func (e *evaluation) circle(names []string) *cache.Error {
 	said := turned(names)
 	e.loops = append(e.loops, said)
-	return &cache.Error{Code: codes.Unavailable, Message: clip(circle + said)}
+	return &cache.Error{Code: codes.Unavailable, Message: loglines.Clip(circle + said)}
 }

@@ -48,7 +48,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	st := s.open(noStream{ctx: ctx}, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.limits, st.passes = g.limits, g.passes
+	st.gate, st.limits, st.passes = g, g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.rouse()
@@ -100,12 +100,12 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		var in incoming
 		if err := decode(&in); err != nil {
 			if status.Code(err) == codes.ResourceExhausted {
-				s.farTooLong(s.options.Log.With("client", addressOf(ctx)), err)
+				s.farTooLong(g, s.options.Log.With("client", addressOf(ctx)), err)
 			}
 			return nil, err
 		}
 		if in.excess != nil {
-			return nil, s.refuseRequest(addressOf(ctx), in.excess)
+			return nil, s.refuseRequest(g, addressOf(ctx), in.excess)
 		}
 		req, err := s.decodeUnary(ctx, g, &in)
 		if err != nil {
@@ -128,7 +128,7 @@ func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*disco
 	defer in.data.Free()
 	data := in.data.ReadOnlyData()
 	if e := sotwFields.peek(data).over(g.limits); e != nil {
-		return nil, s.refuseRequest(addressOf(ctx), e)
+		return nil, s.refuseRequest(g, addressOf(ctx), e)
 	}
 	req := new(discoveryv3.DiscoveryRequest)
 	recycle, err := sotwFields.decode(data, req, &s.known)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/typeurl"
 )
 
@@ -58,7 +59,7 @@ func (s *Server) render(r *response, d door) ([]byte, error) {
 		}
 		name, why := nameOf(res), "it has no form in JSON here"
 		if typeurl.KindOf(msg.GetTypeUrl()) != typeurl.Secret {
-			why += ": " + clip(protoText(err))
+			why += ": " + loglines.Clip(protoText(err))
 		}
 		s.options.Log.Warn("resource left out of a REST response", "type_url", msg.GetTypeUrl(), "name", name, "reason", why)
 		if !d.isV2() {

@@ -137,6 +137,7 @@ type gate struct {
 	passes bool
 	open   atomic.Int64   // streams
 	told   rate.Sometimes // of those that were turned away
+	lines  clientLines
 }
 
 // turnedAwayEvery is how often the operator is told that streams are turned away.
@@ -151,6 +152,7 @@ func newGate(o ListenerOptions) *gate {
 
 // admit has a stream kept to the limits.
 func (g *gate) admit(st *stream) {
+	st.gate = g
 	st.limits, st.passes = g.limits, g.passes
 	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
 }
@@ -186,7 +188,9 @@ func addressOf(ctx context.Context) string {
 // error that ends its stream.
 func (st *stream) refuse(e *excess) error {
 	st.server.stats.limits[e.limit].Add(1)
-	logExcess(st.logger(), e)
+	if log, ok := st.gate.line(eventLimit, st.logger()); ok {
+		logExcess(log, e)
+	}
 	return e
 }
 
@@ -196,22 +200,28 @@ func (st *stream) refuseName(e *excess) {
 	st.server.stats.limits[e.limit].Add(1)
 	if !st.namesRefused {
 		st.namesRefused = true
-		st.logger().Warn("client is refused names, for a limit", "limit", e.limit.String(), "max", e.most)
+		if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
+			log.Warn("client is refused names, for a limit", "limit", e.limit.String(), "max", e.most)
+		}
 	}
 }
 
 // refuseRequest is refuse for a request that has no stream yet. client is its
 // address.
-func (s *Server) refuseRequest(client string, e *excess) error {
+func (s *Server) refuseRequest(g *gate, client string, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
-	logExcess(s.options.Log.With("client", client), e)
+	if log, ok := g.line(eventLimit, s.options.Log.With("client", client)); ok {
+		logExcess(log, e)
+	}
 	return e
 }
 
 // farTooLong notes that gRPC has refused a request for its length, which is not
 // known here.
-func (s *Server) farTooLong(log *slog.Logger, err error) {
-	log.Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
+	if log, ok := g.line(eventLimit, log); ok {
+		log.Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
+	}
 	s.stats.limits[limitRequestBytes].Add(1)
 }
 
@@ -236,7 +246,9 @@ func (st *stream) pace() bool {
 	st.server.stats.limits[limitRequests].Add(1)
 	if !st.paced {
 		st.paced = true
-		st.logger().Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
+		if log, ok := st.gate.line(eventPaced, st.logger()); ok {
+			log.Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
+		}
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -51,11 +52,11 @@ func TestANodeIsBounded(t *testing.T) {
 // A client's words are shown as they are, once for each response, and not at any
 // length; about secrets not at all.
 func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
-	long := strings.Repeat("é", maxReason)
+	long := strings.Repeat("é", loglines.MaxText)
 	s := &subscriptions{typeURL: clusterType}
 	r := &sentResponse{nonce: "1"}
 	n := s.reject(r, &statuspb.Status{Message: long})
-	if n == nil || len(n.reason) > maxReason+3 || !strings.HasPrefix(long, strings.TrimSuffix(n.reason, "...")) {
+	if n == nil || len(n.reason) > loglines.MaxText+3 || !strings.HasPrefix(long, strings.TrimSuffix(n.reason, "...")) {
 		t.Errorf("a rejection of %d bytes is told in %v", len(long), n)
 	}
 	if again := s.reject(r, &statuspb.Status{Message: "again"}); again != nil {
@@ -202,6 +203,41 @@ func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			holds("SotW", said, sotw.st.session(clusterType).subscribed())
+		}
+	})
+}
+
+// A client that comes back again and again fills no log either, however few lines each
+// of its streams has.
+func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, log := newTestServer(nil, 0)
+		g := newGate(ListenerOptions{})
+		const streams = 10 * loglines.SharedAtOnce
+		for what, act := range map[string]func(*stream){
+			"limits":     func(st *stream) { _ = st.refuse(over(limitTypes, 2, 1, "%d types")) },
+			"invalid":    func(st *stream) { _ = st.invalid(errors.New("no")) },
+			"rejections": func(st *stream) { st.rejected(&nack{typeURL: clusterType}) },
+			"names":      func(st *stream) { st.refuseName(over(limitAlternatives, 2, 1, "%d")) },
+			"REST":       func(*stream) { _ = server.refuseRequest(g, "c", over(limitRequestBytes, 2, 1, "%d")) },
+		} {
+			time.Sleep(loglines.SharedAtOnce * loglines.SharedEvery)
+			for range streams {
+				st := server.open(notGRPC{}, deltaForm.name, "")
+				g.admit(st)
+				act(st)
+				server.forget(st)
+			}
+			if lines := log.take(); len(lines) != loglines.SharedAtOnce {
+				t.Errorf("%s: %d streams are %d lines, want %d", what, streams, len(lines), loglines.SharedAtOnce)
+			}
+		}
+		// Another listener's clients are not hidden by that.
+		st := server.open(notGRPC{}, deltaForm.name, "")
+		newGate(ListenerOptions{}).admit(st)
+		_ = st.invalid(errors.New("no"))
+		if lines := log.take(); len(lines) != 1 {
+			t.Errorf("on another listener there are %d lines, want 1", len(lines))
 		}
 	})
 }

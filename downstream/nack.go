@@ -1,16 +1,12 @@
 package downstream
 
 import (
-	"strings"
-
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/typeurl"
 )
-
-// maxReason bounds what is kept of a client's words, in bytes.
-const maxReason = 2048
 
 // sentResponse is what a session remembers of a response.
 type sentResponse struct {
@@ -37,18 +33,10 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *nack {
 		return nil
 	}
 	r.rejected = true
-	s.rejection = clip(detail.GetMessage())
+	s.rejection = loglines.Clip(detail.GetMessage())
 	if typeurl.KindOf(s.typeURL) == typeurl.Secret {
 		// A client may quote what it rejects.
 		s.rejection = "(the client's words are not shown, as they may hold a secret)"
 	}
 	return &nack{typeURL: s.typeURL, nonce: r.nonce, names: r.names, code: codes.Code(detail.GetCode()), reason: s.rejection}
-}
-
-// clip bounds a client's words.
-func clip(s string) string {
-	if len(s) <= maxReason {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxReason], "") + "..."
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // checkNode takes the Node of a request that is not the first. xDS: "only the
@@ -41,11 +43,11 @@ func nodeChanges(was, is *corev3.Node) (changes []string) {
 		switch field.Name() {
 		case "id":
 			if same = was.GetId() == is.GetId(); !same {
-				about = fmt.Sprintf("id was %q and is %q", clip(was.GetId()), clip(is.GetId()))
+				about = fmt.Sprintf("id was %q and is %q", shown(was.GetId()), shown(is.GetId()))
 			}
 		case "cluster":
 			if same = was.GetCluster() == is.GetCluster(); !same {
-				about = fmt.Sprintf("cluster was %q and is %q", clip(was.GetCluster()), clip(is.GetCluster()))
+				about = fmt.Sprintf("cluster was %q and is %q", shown(was.GetCluster()), shown(is.GetCluster()))
 			}
 		case "metadata":
 			same = equalStructs(was.GetMetadata(), is.GetMetadata())
@@ -60,6 +62,10 @@ func nodeChanges(was, is *corev3.Node) (changes []string) {
 	}
 	return changes
 }
+
+// shown clips a part of a Node for an error that ends a stream: gRPC has its text in a
+// header, and clients do not read long ones.
+func shown(s string) string { return loglines.ClipTo(s, 256) }
 
 // The large parts of a Node are compared without reflection, which takes longer
 // than decoding them: many clients send theirs with every ACK. They cannot be

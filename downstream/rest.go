@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // The doors over HTTP. xDS: "REST-JSON polling subscriptions". What is answered,
@@ -53,7 +55,7 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 		MaxHeaderBytes: maxHeaderBytes,
 		Protocols:      new(http.Protocols),
 		HTTP2:          &http.HTTP2Config{SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout},
-		ErrorLog:       slog.NewLogLogger(s.options.Log.Handler(), slog.LevelWarn),
+		ErrorLog:       slog.NewLogLogger(loglines.Bounded(s.options.Log.Handler()), slog.LevelWarn),
 	}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
@@ -125,14 +127,14 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	switch {
 	case errors.As(err, &tooLarge):
 		e := over(limitRequestBytes, int(max(r.ContentLength, limit+1)), int(limit), "a request of at least %d bytes")
-		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(r.RemoteAddr, e).Error())
+		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, e).Error())
 		return nil, false
 	case err != nil:
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
 		return nil, false
 	}
 	if e := peekJSON(body).over(h.gate.limits); e != nil {
-		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(r.RemoteAddr, e).Error())
+		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, e).Error())
 		return nil, false
 	}
 	select {
@@ -145,7 +147,9 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	// A client's API may be newer than the relay's, as it may over gRPC.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, req); err != nil {
 		// The error may quote the client, and so is for the client only.
-		h.server.options.Log.Warn("client's request is not valid", "client", r.RemoteAddr, "path", r.URL.Path)
+		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+			log.Warn("client's request is not valid", "path", r.URL.Path)
+		}
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "+protoText(err))
 		return nil, false
 	}
@@ -160,7 +164,7 @@ func (h *restHandler) unknownPath(path string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("there is nothing at %q (want one such as %s)", clip(path), doors[1].path)
+	return fmt.Sprintf("there is nothing at %q (want one such as %s)", loglines.Clip(path), doors[1].path)
 }
 
 // clientPatience is how long the client waits for the answer, if it says so.

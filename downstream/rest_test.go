@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -450,8 +451,8 @@ func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 				done <- err
 			}()
 			eventually(t, "it waits", func() bool { return r.relay.Clients() == 1 })
-			c := r.relay.Describe()[0]
-			eventually(t, "it is known", func() bool { c = r.relay.Describe()[0]; return len(c.Types) == 1 })
+			c := slices.Collect(r.relay.Describe())[0]
+			eventually(t, "it is known", func() bool { c = slices.Collect(r.relay.Describe())[0]; return len(c.Types) == 1 })
 			host, _, err := net.SplitHostPort(c.Peer)
 			if c.Form != "rest" || c.Node.GetId() != "n" || c.Types[0] != (TypeStatus{TypeURL: clusterType, Subscriptions: 1}) || err != nil || host != "127.0.0.1" {
 				t.Errorf("the operator sees %+v", c)

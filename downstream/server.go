@@ -2,8 +2,11 @@ package downstream
 
 import (
 	"cmp"
+	"iter"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,17 +177,18 @@ func (s *Server) Clients() int {
 	return len(s.streams)
 }
 
-// Describe returns what Clients counts, in no order.
-func (s *Server) Describe() []ClientStatus {
-	s.mu.Lock()
-	streams := make([]*stream, 0, len(s.streams))
-	for st := range s.streams {
-		streams = append(streams, st)
+// Describe gives what Clients counts, in the order in which they came. Each is described
+// when it is its turn, so that no more than one is held in memory.
+func (s *Server) Describe() iter.Seq[ClientStatus] {
+	return func(yield func(ClientStatus) bool) {
+		s.mu.Lock()
+		streams := slices.Collect(maps.Keys(s.streams))
+		s.mu.Unlock()
+		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+		for _, st := range streams {
+			if !yield(st.describe()) {
+				return
+			}
+		}
 	}
-	s.mu.Unlock()
-	all := make([]ClientStatus, 0, len(streams))
-	for _, st := range streams {
-		all = append(all, st.describe())
-	}
-	return all
 }

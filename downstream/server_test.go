@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -303,7 +304,7 @@ func TestManyClientsAtOnce(t *testing.T) {
 		origin.Go(func() {
 			for i := range updates {
 				put(fmt.Sprint("content ", o, i))
-				_ = r.server.Describe()
+				_ = slices.Collect(r.server.Describe())
 			}
 		})
 	}
@@ -413,7 +414,7 @@ func watchSotW(ctx context.Context, c discoveryv3.AggregatedDiscoveryServiceClie
 // subscriptions returns how many there are on all streams.
 func (r *relay) subscriptions() int {
 	n := 0
-	for _, c := range r.server.Describe() {
+	for c := range r.server.Describe() {
 		for _, s := range c.Types {
 			n += s.Subscriptions
 		}

@@ -122,6 +122,7 @@ type stream struct {
 	peer    string
 	since   time.Time
 	limits  Limits
+	gate    *gate // nil of no listener
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
 	// passes: redirects go to the client as they are.
@@ -277,7 +278,9 @@ func (st *stream) logger() *slog.Logger {
 // invalid notes that a request breaks the protocol, and returns why as the error
 // that ends the stream.
 func (st *stream) invalid(err error) error {
-	st.logger().Warn("client's request is not valid, and ends its stream", "reason", status.Convert(err).Message())
+	if log, ok := st.gate.line(eventInvalid, st.logger()); ok {
+		log.Warn("client's request is not valid, and ends its stream", "reason", status.Convert(err).Message())
+	}
 	return err
 }
 
@@ -286,7 +289,7 @@ func (st *stream) invalid(err error) error {
 func (st *stream) unreadable(err error) error {
 	switch status.Code(err) {
 	case codes.ResourceExhausted:
-		st.server.farTooLong(st.logger(), err)
+		st.server.farTooLong(st.gate, st.logger(), err)
 	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
 		return st.invalid(err)
 	default: // the connection's end
@@ -315,6 +318,9 @@ func (st *stream) rejected(n *nack) {
 	st.server.stats.nacks.Add(1)
 	level := slog.LevelDebug
 	log, ok := st.nackLines.Next(st.logger())
+	if ok {
+		log, ok = st.gate.line(eventRejected, log)
+	}
 	if ok {
 		level = slog.LevelWarn
 	}

@@ -511,7 +511,7 @@ func encodeConstraints(t *testing.T, constraint string) string {
 
 func (tr *transcript) describe() []string {
 	var out []string
-	for _, c := range tr.server.Describe() {
+	for c := range tr.server.Describe() {
 		line := fmt.Sprintf("%s %s", c.Node.GetId(), c.Form)
 		for _, s := range c.Types {
 			line += fmt.Sprintf(" %s:%d", shortName(s.TypeURL), s.Subscriptions)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -213,7 +214,7 @@ func canonical(name string) string {
 	return name
 }
 
-// maxMessage bounds what is kept or sent of somebody else's words, in bytes.
+// maxMessage bounds the text of a NACK, in bytes.
 const maxMessage = 4 << 10
 
 // clip returns the error, with its message bounded.
@@ -222,15 +223,8 @@ func (e *resourceError) clip() *cache.Error {
 	if err.Code == codes.OK {
 		err.Code = codes.Unknown
 	}
-	err.Message = clip(err.Message)
+	err.Message = loglines.Clip(err.Message)
 	return &err
-}
-
-func clip(s string) string {
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + " ..."
-	}
-	return s
 }
 
 // reasons collects the lines of a NACK.
@@ -249,9 +243,9 @@ func (r *reasons) add(index int, name string, reason error) {
 		where = fmt.Sprintf("resources[%d]", index)
 	}
 	if name != "" {
-		where = fmt.Sprintf("%s %q", where, clip(name))
+		where = fmt.Sprintf("%s %q", where, loglines.Clip(name))
 	}
-	line := fmt.Sprintf("%s %s", where, clip(reason.Error()))
+	line := fmt.Sprintf("%s %s", where, loglines.Clip(reason.Error()))
 	if r.b.Len() > 0 && r.b.Len()+len(line) > maxMessage {
 		r.omitted++
 		return

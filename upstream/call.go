@@ -378,7 +378,7 @@ func (s *Stream) response(c *call, m *frame) error {
 	for _, subs := range f.sets.list {
 		for _, name := range subs.takeWarnings() {
 			s.log.Warn("several variants of a resource match the same dynamic parameters",
-				"type_url", subs.typeURL, "name", clip(name), "parameters", subs.scope.Params)
+				"type_url", subs.typeURL, "name", name, "parameters", subs.scope.Params)
 		}
 	}
 	if nack != "" {
@@ -388,7 +388,7 @@ func (s *Stream) response(c *call, m *frame) error {
 			level = slog.LevelDebug
 		}
 		s.log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-			"type_url", f.sets.typeURL, "version", clip(r.version), "nonce", clip(r.nonce), "reason", nack)
+			"type_url", f.sets.typeURL, "version", r.version, "nonce", r.nonce, "reason", nack)
 	}
 	f.lastNack = nack
 	unsent := 0
@@ -411,5 +411,5 @@ func (s *Stream) stray(c *call, r *response) {
 	}
 	c.strays++
 	s.log.Log(s.ctx, level, "response ignored: its type was not asked for",
-		"type_url", clip(r.typeURL), "nonce", clip(r.nonce))
+		"type_url", r.typeURL, "nonce", r.nonce)
 }

@@ -56,7 +56,7 @@ func (r *refusal) start(k cache.Key, why *cache.Error) {
 		t = &refused{err: why, since: time.Now(), topics: map[cache.Key]struct{}{}}
 		r.types[k.TypeURL] = t
 		if r.logged++; r.logged <= maxRefusedLogs {
-			r.log.Warn("a type cannot be asked for", "type_url", clip(k.TypeURL), "reason", why.Message)
+			r.log.Warn("a type cannot be asked for", "type_url", k.TypeURL, "reason", why.Message)
 		}
 	}
 	t.topics[k] = struct{}{}

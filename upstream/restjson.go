@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // DiscoveryResponses in JSON. The message as a whole is taken apart as JSON, and
@@ -74,7 +75,7 @@ func (a *answerJSON) timed() bool {
 // resource is in it.
 func (a *answerJSON) decode(typeURL string) (*response, error) {
 	if a.typeURL != "" && a.typeURL != typeURL {
-		return nil, fmt.Errorf("the answer is of type %q, and was asked for as %q", clip(a.typeURL), typeURL)
+		return nil, fmt.Errorf("the answer is of type %q, and was asked for as %q", loglines.Clip(a.typeURL), typeURL)
 	}
 	r := &response{version: a.version, typeURL: typeURL}
 	for _, text := range a.resources {

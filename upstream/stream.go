@@ -19,6 +19,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Sink takes what has become known. It is a [cache.Cache].
@@ -419,7 +420,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	s.logged = reason
 	s.down = &cache.Error{
 		Code:    codes.Unavailable,
-		Message: clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
+		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
 		s.apply(f.sets.failed(s.down)...)
@@ -432,7 +433,7 @@ func reason(err error) string {
 		return "the control plane has ended the stream"
 	}
 	if st, ok := status.FromError(err); ok {
-		return fmt.Sprintf("%s: %s", st.Code(), clip(st.Message()))
+		return fmt.Sprintf("%s: %s", st.Code(), loglines.Clip(st.Message()))
 	}
 	return err.Error()
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Streams feeds the topics of one scope from a control plane, over a stream for
@@ -102,7 +103,7 @@ func (s *Streams) refuse(typeURL string) *cache.Error {
 	}
 	return &cache.Error{
 		Code:    codes.Unimplemented,
-		Message: "type " + clip(typeURL) + " has no " + how + ", and its control plane is asked for each type by itself",
+		Message: "type " + loglines.Clip(typeURL) + " has no " + how + ", and its control plane is asked for each type by itself",
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -29,6 +30,8 @@ type clientNames struct {
 	// type, and are worked out once.
 	oldStyle []oldStyleScope
 	warned   bool // the operator was told that something cannot be served
+	// lines bounds that, for all clients together.
+	lines *loglines.Shared
 	// through is the relays through which it asks, and chains has them for the
 	// scopes that it has joined.
 	through chain.Chain
@@ -70,13 +73,13 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
-		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: err.Error()}
+		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: loglines.Clip(err.Error())}
 	}
 	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
 	if !to.Under(asked) {
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
-			Message: fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked),
+			Message: loglines.Clip(fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked)),
 		}
 	}
 	if asked != to.Key.Type {
@@ -110,17 +113,20 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 	if s.scope, s.err = p.Scope, err; s.err != nil {
 		// Whether the names exist is not known, so that is not what clients are
 		// told.
-		level := slog.LevelWarn
-		if n.warned {
-			level = slog.LevelDebug
+		log, level := n.log, slog.LevelDebug
+		if !n.warned {
+			n.warned = true
+			var ok bool
+			if log, ok = n.lines.Next(log); ok {
+				level = slog.LevelWarn
+			}
 		}
-		n.warned = true
-		n.log.Log(context.Background(), level, "client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
+		log.Log(context.Background(), level, "client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
 		var hidden *authority.PartitionError
 		if errors.As(s.err, &hidden) {
 			s.err = fmt.Errorf("the partition of node %q cannot be told: see the relay's log", n.node.GetId())
 		}
-		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: s.err.Error()}
+		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: loglines.Clip(s.err.Error())}
 	} else {
 		s.joined = n.joinPartition(p)
 		n.join(s.scope)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // observe makes what the operator can look at: metrics, and the pages of the
@@ -21,7 +23,7 @@ func (r *relay) observe() error {
 		return err
 	}
 	r.admin = admin.New(r.metrics)
-	r.admin.JSON("/clients", "clients, what they subscribe to, and their last NACK", func() any { return r.clients() })
+	admin.List(r.admin, "/clients", "clients, what they subscribe to, and their last NACK", r.clients)
 	r.admin.JSON("/authorities", "streams upstream and directories, and what is wrong with them", func() any { return r.authorities() })
 
 	for _, i := range []struct {
@@ -150,17 +152,22 @@ type typeView struct {
 	LastRejection string `json:"last_rejection,omitempty"`
 }
 
-func (r *relay) clients() []clientView {
-	views := []clientView{}
-	for _, c := range r.server.Describe() {
-		v := clientView{Stream: c.Stream, Node: c.Node.GetId(), Cluster: c.Node.GetCluster(), Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []typeView{}}
-		for _, t := range c.Types {
-			v.Types = append(v.Types, typeView{client.TypeWord(t.TypeURL), t.Subscriptions, t.LastRejection})
+// clients gives the clients one by one: there may be very many.
+func (r *relay) clients() iter.Seq[clientView] {
+	return func(yield func(clientView) bool) {
+		for c := range r.server.Describe() {
+			v := clientView{
+				Stream: c.Stream, Node: loglines.Clip(c.Node.GetId()), Cluster: loglines.Clip(c.Node.GetCluster()),
+				Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []typeView{},
+			}
+			for _, t := range c.Types {
+				v.Types = append(v.Types, typeView{client.TypeWord(t.TypeURL), t.Subscriptions, t.LastRejection})
+			}
+			if !yield(v) {
+				return
+			}
 		}
-		views = append(views, v)
 	}
-	slices.SortFunc(views, func(a, b clientView) int { return cmp.Compare(a.Stream, b.Stream) })
-	return views
 }
 
 // authorityView is what feeds an authority, as the operator sees it.

@@ -21,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // relay is the whole of a running relay: a cache, what feeds it, and what serves
@@ -67,10 +68,12 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Views: viewsOf(cfg), Log: log})
 	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.feeders.derived = r.derived
+	var unservable loglines.Shared
 	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
 			router: router, feeders: r.feeders, node: node, log: log,
 			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
+			lines: &unservable,
 		}
 	}
 	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})

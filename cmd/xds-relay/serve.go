@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 //go:embed demo
@@ -66,7 +67,8 @@ Logs go to stderr. SIGINT or SIGTERM end it with status 0.`,
 }
 
 func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var o slog.HandlerOptions
+	// Clients and control planes choose much of what is logged.
+	o := slog.HandlerOptions{ReplaceAttr: loglines.ClipAttr}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", f.logLevel)

@@ -1,0 +1,33 @@
+package downstream
+
+import (
+	"log/slog"
+
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// event is something that clients can bring about again and again, and that is logged.
+type event uint8
+
+const (
+	eventLimit event = iota
+	eventNameRefused
+	eventPaced
+	eventInvalid
+	eventRejected
+	eventConnection
+	numEvents
+)
+
+// clientLines bound what is logged of the clients of one listener, for each event by
+// itself: a client that comes back ten thousand times a second would have a line each
+// time, however few there are for each of its streams.
+type clientLines [numEvents]loglines.Shared
+
+// line returns the logger for a line about a client, false if there are too many.
+func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
+	if g == nil { // of no listener
+		return log, true
+	}
+	return g.lines[e].Next(log)
+}
