@@ -233,6 +233,7 @@ func (k *checker) server(path string, s Server) {
 		}
 	}
 	k.keepalive(path+".keepalive", s.Keepalive, 10*time.Second)
+	k.probe(path+".probe", s.Probe)
 	k.polling(path, s)
 	if s.Globs && !s.Protocol.delta() && !k.isUnread(path+".protocol") {
 		k.fail(path+".globs", "is true, but %s has none, and they are fed from wildcards (want no such key)", s.Protocol)
@@ -246,6 +247,17 @@ func (k *checker) server(path string, s Server) {
 		} else {
 			k.fail(path+".tls.key_file", "missing (want the key of cert_file, or neither)")
 		}
+	}
+}
+
+// probe refuses times in which a server that is only busy cannot answer.
+func (k *checker) probe(path string, p Probe) {
+	const shortest = 100 * time.Millisecond
+	if p.After < shortest {
+		k.fail(path+".after", "%s is too short (want %s or more)", p.After, shortest)
+	}
+	if p.Timeout < shortest {
+		k.fail(path+".timeout", "%s is too short (want %s or more)", p.Timeout, shortest)
 	}
 }
 

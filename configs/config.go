@@ -194,6 +194,8 @@ type Server struct {
 	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`
 	// Keepalive finds a server that went away without a word.
 	Keepalive Keepalive `mapstructure:"keepalive"`
+	// Probe finds a connection that brings nothing any more, sooner than Keepalive.
+	Probe Probe `mapstructure:"probe"`
 	// Windows are not of ProtocolREST.
 	Windows Windows `mapstructure:"windows"`
 	// Backoff is how long to wait before connecting again.
@@ -210,6 +212,16 @@ type Keepalive struct {
 	// Time is how long the connection is quiet before a ping.
 	Time time.Duration `mapstructure:"time"`
 	// Timeout is how long to wait for the answer before the connection is
+	// given up.
+	Timeout time.Duration `mapstructure:"timeout"`
+}
+
+// Probe is a call on a connection on which nothing comes after a request. It is made
+// once in each silence.
+type Probe struct {
+	// After is how long nothing has come.
+	After time.Duration `mapstructure:"after"`
+	// Timeout is how long to wait for anything to come before the connection is
 	// given up.
 	Timeout time.Duration `mapstructure:"timeout"`
 }

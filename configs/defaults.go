@@ -36,6 +36,10 @@ const (
 	// minutes, unless they are configured not to.
 	defaultServerKeepaliveTime = 5 * time.Minute
 	defaultKeepaliveTimeout    = 20 * time.Second
+	// A dead connection is replaced 20 seconds after a request that it swallowed, and
+	// a control plane that has nothing to say is called once after each request.
+	defaultProbeAfter   = 10 * time.Second
+	defaultProbeTimeout = 10 * time.Second
 
 	// More than clients ever send that is not taken at once. (Of a request that is
 	// longer gRPC lets the rest come when the relay takes its beginning.)
@@ -130,6 +134,8 @@ func (c *Config) setDefaults() {
 			setDefault(&s.MaxResponseBytes, defaultMaxResponseBytes)
 			setDefault(&s.Keepalive.Time, defaultServerKeepaliveTime)
 			setDefault(&s.Keepalive.Timeout, defaultKeepaliveTimeout)
+			setDefault(&s.Probe.After, defaultProbeAfter)
+			setDefault(&s.Probe.Timeout, defaultProbeTimeout)
 			setDefault(&s.Backoff.Base, defaultBackoffBase)
 			setDefault(&s.Backoff.Max, defaultBackoffMax)
 		}

@@ -175,6 +175,9 @@ relay.yaml:2: authorities[0].servers[0].keepalive: is for gRPC (want no such key
 relay.yaml:2: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)`},
 	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
+	{"probes of a server that is only busy", listener + "authorities: [{name: a, servers: [{address: 'a:1', probe: {after: 1ms, timeout: 99ms}}]}]\n", `
+relay.yaml:2: authorities[0].servers[0].probe.after: 1ms is too short (want 100ms or more)
+relay.yaml:2: authorities[0].servers[0].probe.timeout: 99ms is too short (want 100ms or more)`},
 	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
 	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
 	{"a certificate without key", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {cert_file: a}}]}]\n", `relay.yaml:2: authorities[0].servers[0].tls.key_file: missing (want the key of cert_file, or neither)`},

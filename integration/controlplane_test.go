@@ -30,6 +30,7 @@ type controlPlane struct {
 	speaks  []form
 	refused watched[int] // streams of a form that is not spoken
 	linear  map[string]*cachev3.LinearCache
+	options []grpc.ServerOption // from the next start
 	end     func()
 }
 
@@ -79,7 +80,7 @@ func serveControlPlane(t testing.TB, cache cachev3.Cache, speaks ...form) *contr
 // start lets the control plane serve, again after stop.
 func (cp *controlPlane) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := grpc.NewServer(grpc.WaitForHandlers(true))
+	s := grpc.NewServer(append(cp.options, grpc.WaitForHandlers(true))...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, &service{
 		plane: cp,
 		sotw:  sotwserver.NewServer(ctx, cp.cache, eyes{cp.recorder}),

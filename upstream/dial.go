@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -24,6 +23,14 @@ type DialOptions struct {
 	// KeepaliveTimeout is how long the answer to that, or to anything else that
 	// was sent, may take. The default is 20 s.
 	KeepaliveTimeout time.Duration
+	// ProbeAfter is after how much silence that follows a request the server is asked
+	// for its health, to see whether the connection still brings anything, and
+	// ProbeTimeout is how long that may take until something comes. The default is 10 s
+	// for each.
+	ProbeAfter, ProbeTimeout time.Duration
+	// MaxConnections is how many connections there may be, if the server limits the
+	// streams on one: 100 by default. When they are full, further streams fail.
+	MaxConnections int
 	// StreamWindow and ConnWindow are how much the server may send that has not been
 	// taken, in bytes: the defaults are 1 MiB and 4 MiB, enough for most responses to
 	// come without a wait. Both are static.
@@ -40,6 +47,9 @@ type DialOptions struct {
 const (
 	defaultKeepaliveTime    = 5 * time.Minute
 	defaultKeepaliveTimeout = 20 * time.Second
+	defaultProbeAfter       = 10 * time.Second
+	defaultProbeTimeout     = 10 * time.Second
+	defaultMaxConnections   = 100
 	defaultMaxResponseBytes = 256 << 20
 	defaultStreamWindow     = 1 << 20
 	defaultConnWindow       = 4 << 20
@@ -52,14 +62,10 @@ const (
 // Dial makes the connection to a server, host:port or any other target of gRPC,
 // for streams that live long and say little. It does not wait: gRPC connects when
 // the first stream is opened, and again when the connection is lost.
-func Dial(address string, o DialOptions) (*grpc.ClientConn, error) {
-	if o.TLS == nil {
-		o.TLS = insecure.NewCredentials()
-	}
+func Dial(address string, o DialOptions) (*Conn, error) {
 	connect := grpcbackoff.DefaultConfig
 	connect.MaxDelay = maxConnectDelay
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(o.TLS),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time:    or(o.KeepaliveTime, defaultKeepaliveTime),
 			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
@@ -75,11 +81,12 @@ func Dial(address string, o DialOptions) (*grpc.ClientConn, error) {
 	if o.UserAgent != "" {
 		opts = append(opts, grpc.WithUserAgent(o.UserAgent))
 	}
-	conn, err := grpc.NewClient(address, append(opts, o.Extra...)...)
-	if err != nil {
-		return nil, fmt.Errorf("server %q: %w", address, err)
+	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections)}
+	if c.creds == nil {
+		c.creds = insecure.NewCredentials()
 	}
-	return conn, nil
+	c.probe.after, c.probe.timeout = or(o.ProbeAfter, defaultProbeAfter), or(o.ProbeTimeout, defaultProbeTimeout)
+	return newConn(c)
 }
 
 // or returns v, or the default for the zero value.

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -35,6 +38,11 @@ type RESTOptions struct {
 	// RequestTimeout is how long a request may take, with its answer. Control planes
 	// may hold a request until there is something new. The default is 1 minute.
 	RequestTimeout time.Duration
+	// ProbeAfter is after how much silence an HTTP/2 connection with a request on it is
+	// pinged, and ProbeTimeout how long that may take. On a connection of HTTP/1.1 that
+	// was used before, a request that the server does not hold is given up after both, and
+	// made again on a new one. The default is 10 s for each.
+	ProbeAfter, ProbeTimeout time.Duration
 	// MaxResponseBytes is the length of the longest answer: 256 MiB by default.
 	MaxResponseBytes int
 	// UserAgent is the user agent.
@@ -61,12 +69,17 @@ type RESTConn struct {
 	base      string // of all URLs
 	transport *http.Transport
 	o         RESTOptions
+	// prompt says that the server answers at once also if there is nothing new, and does
+	// not hold requests.
+	prompt atomic.Bool
 }
 
 // DialREST prepares to poll a server, host:port. It connects to nothing yet.
 func DialREST(address string, o RESTOptions) *RESTConn {
 	o.PollInterval = or(o.PollInterval, defaultPollInterval)
 	o.RequestTimeout = or(o.RequestTimeout, defaultRequestTimeout)
+	o.ProbeAfter = or(o.ProbeAfter, defaultProbeAfter)
+	o.ProbeTimeout = or(o.ProbeTimeout, defaultProbeTimeout)
 	o.MaxResponseBytes = or(o.MaxResponseBytes, defaultMaxResponseBytes)
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
@@ -86,6 +99,7 @@ func DialREST(address string, o RESTOptions) *RESTConn {
 			ForceAttemptHTTP2:   true, // which a TLS configuration would turn off
 			MaxIdleConnsPerHost: maxIdleConns,
 			IdleConnTimeout:     idleConnTimeout,
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: o.ProbeAfter, PingTimeout: o.ProbeTimeout},
 		},
 		o: o,
 	}
@@ -138,11 +152,20 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	if c.o.UserAgent != "" {
 		req.Header.Set("User-Agent", c.o.UserAgent)
 	}
-	resp, err := c.transport.RoundTrip(req)
+	began := time.Now()
+	resp, err := c.exchange(req, r.GetVersionInfo())
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
 	defer resp.Body.Close()
+	defer func() {
+		switch took := time.Since(began); {
+		case took > c.o.ProbeAfter:
+			c.prompt.Store(false)
+		case err == nil && r.GetVersionInfo() != "" && (answer == nil || answer.version == r.GetVersionInfo()):
+			c.prompt.Store(true)
+		}
+	}()
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotModified:
@@ -160,6 +183,54 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 		return nil, fmt.Errorf("the answer is longer than %d bytes", c.o.MaxResponseBytes)
 	}
 	return parseJSON(text)
+}
+
+var errSilent = errors.New("an old connection brings no answer")
+
+// exchange makes a request. If the connection may be half-open it makes it again: one of
+// HTTP/1.1 that was used before, on which nothing comes for as long as a probe takes,
+// though the server does not hold such requests. (HTTP/2 has pings.)
+func (c *RESTConn) exchange(req *http.Request, version string) (*http.Response, error) {
+	resp, err := c.attempt(req, version == "" || c.prompt.Load())
+	if !errors.Is(err, errSilent) {
+		return resp, err
+	}
+	c.transport.CloseIdleConnections() // they go the same way
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	req.Body = body
+	return c.attempt(req, false)
+}
+
+// attempt makes a request once. With suspect it fails with errSilent if the connection may
+// be half-open.
+func (c *RESTConn) attempt(req *http.Request, suspect bool) (*http.Response, error) {
+	patience := c.o.ProbeAfter + c.o.ProbeTimeout
+	ctx, cancel := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(math.MaxInt64, func() { cancel(errSilent) }) // not yet
+	defer timer.Stop()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
+		if suspect && conn.Reused && !isHTTP2(conn.Conn) {
+			timer.Reset(patience)
+		}
+	}})
+	resp, err := c.transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		defer cancel(nil)
+		if req.Context().Err() == nil && errors.Is(context.Cause(ctx), errSilent) {
+			return nil, errSilent
+		}
+		return nil, err
+	}
+	context.AfterFunc(req.Context(), func() { cancel(nil) }) // the body is read with it
+	return resp, nil
+}
+
+func isHTTP2(conn net.Conn) bool {
+	t, ok := conn.(*tls.Conn)
+	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 // cause returns why a request failed, which is the end of its context if that has

@@ -1,14 +1,18 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
@@ -47,5 +51,43 @@ func TestRESTOverTLS(t *testing.T) {
 				t.Errorf("got %+v, %v", answer, err)
 			}
 		})
+	}
+}
+
+// TestHalfOpenHTTP2IsFoundByAPing: whether or not the server holds requests.
+func TestHalfOpenHTTP2IsFoundByAPing(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"version_info": "1"}`)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	var cut atomic.Pointer[atomic.Bool]
+	conn := DialREST(server.Listener.Addr().String(), RESTOptions{
+		TLS:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		ProbeAfter: 50 * time.Millisecond, ProbeTimeout: 50 * time.Millisecond,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			p := &pipe{Conn: conn, cut: new(atomic.Bool), closed: make(chan struct{})}
+			cut.Store(p.cut)
+			return p, err
+		},
+	})
+	defer conn.Close()
+	ask := func() error {
+		_, err := conn.ask(t.Context(), "/v3/discovery:clusters", &discoveryv3.DiscoveryRequest{VersionInfo: "0"})
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	cut.Load().Store(true)
+	if err := ask(); err == nil || strings.Contains(err.Error(), "no answer for") {
+		t.Errorf("over a half-open connection: got %v, want a connection that was lost before request_timeout", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("over the next connection: %v", err)
 	}
 }

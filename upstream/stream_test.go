@@ -85,10 +85,13 @@ type bench struct {
 	*testing.T
 	script *script
 	stream *Stream
-	conn   *grpc.ClientConn
+	conn   *Conn
 	cache  *cache.Cache
 	logs   *logBuffer
 	limit  int // DialOptions.MaxResponseBytes
+	probes int // that have come; mu guards it
+	// wire, if not nil, is put around each connection.
+	wire func(net.Conn) net.Conn
 
 	mu     sync.Mutex
 	dial   error // what connecting fails with
@@ -127,7 +130,12 @@ func run(t *testing.T, o Options, test func(*bench)) {
 func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceServer) {
 	b.Helper()
 	b.lis = bufconn.Listen(1 << 20)
-	b.server = grpc.NewServer()
+	b.server = grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.probes++
+		return status.Error(codes.Unimplemented, "unknown service")
+	}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(b.server, service)
 	go func() { _ = b.server.Serve(b.lis) }()
 	var err error
@@ -139,7 +147,11 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 			if err != nil {
 				return nil, err
 			}
-			return lis.DialContext(ctx)
+			conn, err := lis.DialContext(ctx)
+			if err == nil && b.wire != nil {
+				conn = b.wire(conn)
+			}
+			return conn, err
 		}),
 	}})
 	if err != nil {
@@ -515,7 +527,7 @@ func TestLostStreamTakesNothingAway(t *testing.T) {
 			// gRFC A57: a stream that has brought something may end.
 			b.want(eds["b"], "requested")
 			b.refuse(errors.New("nobody there"))
-			b.conn.ResetConnectBackoff()
+			b.conn.links[0].cc.ResetConnectBackoff()
 			b.server.Stop()
 			pass(10 * time.Minute)
 

@@ -105,7 +105,7 @@ func (s *separate) handle(_ any, stream grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(stream)
 	st := &typed{method: full[strings.LastIndexByte(full, '/')+1:]}
 	s.mu.Lock()
-	unimplemented := slices.Contains(s.unimplemented, st.method)
+	unimplemented := slices.Contains(s.unimplemented, st.method) || st.method == "Check" // of health
 	s.mu.Unlock()
 	if unimplemented {
 		return status.Error(codes.Unimplemented, "unknown method "+st.method)

@@ -25,7 +25,8 @@ import (
 
 // sources are what the configured authorities are fed from. Each scope's feed is
 // made from its authority's: a stream of its own, or one for each type, on the
-// connection that all scopes of a server share, or the one reading of a directory.
+// connection that all scopes of all authorities share which go to the same place, or
+// the one reading of a directory.
 type sources struct {
 	router *authority.Router
 	node   *corev3.Node // the relay's own, for xdstp names
@@ -34,7 +35,7 @@ type sources struct {
 	// chains are the relays that the streams announce.
 	chains *chain.Table[cache.Scope]
 
-	conns       map[*configs.Server]connection
+	conns       map[*configs.Server]connection // of servers in one place it is the same
 	directories map[*configs.Authority]*directory.Source
 	// errors counts what the servers say in resource_errors.
 	errors map[*configs.Authority]*atomic.Uint64
@@ -49,7 +50,8 @@ type sources struct {
 	streams map[cache.Scope]serverFeed
 }
 
-// connection is what all scopes of a server share: gRPC's, or that for REST.
+// connection is what all scopes share that go to the same place: gRPC's, or that for
+// REST.
 type connection interface {
 	grpc.ClientConnInterface
 	io.Closer
@@ -81,6 +83,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		held:        sink,
 		streams:     map[cache.Scope]serverFeed{},
 	}
+	at := map[place]connection{}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
 		switch {
@@ -90,17 +93,43 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 			s.directories[a] = directory.New(a.Directory, a.Name, sink, log)
 		default:
 			for j := range a.Servers {
-				conn, err := dial(a.Servers[j])
-				if err != nil {
-					s.Close()
-					return nil, err
+				server := &a.Servers[j]
+				conn := at[placeOf(*server)]
+				if conn == nil {
+					var err error
+					if conn, err = dial(*server); err != nil {
+						s.Close()
+						return nil, err
+					}
+					at[placeOf(*server)] = conn
 				}
-				s.conns[&a.Servers[j]] = conn
+				s.conns[server] = conn
 			}
 			s.errors[a], s.switches[a] = new(atomic.Uint64), new(atomic.Uint64)
 		}
 	}
 	return s, nil
+}
+
+// place is where a connection goes, and how: the configuration of a server without what
+// is of each stream.
+type place struct {
+	configs.Server
+	tls configs.ServerTLS // what Server.TLS points to, if secure
+	// secure says that there is TLS.
+	secure bool
+}
+
+func placeOf(s configs.Server) place {
+	p := place{Server: s, secure: s.TLS != nil}
+	if p.secure {
+		p.tls = *s.TLS
+	}
+	p.TLS, p.Aggregated, p.Globs, p.Backoff = nil, false, false, configs.Backoff{}
+	if s.Protocol != configs.ProtocolREST {
+		p.Protocol = ""
+	}
+	return p
 }
 
 // version is the build's module version.
@@ -125,6 +154,8 @@ func dial(s configs.Server) (connection, error) {
 			TLS:              config,
 			PollInterval:     s.PollInterval,
 			RequestTimeout:   s.RequestTimeout,
+			ProbeAfter:       s.Probe.After,
+			ProbeTimeout:     s.Probe.Timeout,
 			MaxResponseBytes: int(s.MaxResponseBytes),
 			UserAgent:        userAgent,
 		}), nil
@@ -132,6 +163,8 @@ func dial(s configs.Server) (connection, error) {
 	o := upstream.DialOptions{
 		KeepaliveTime:    s.Keepalive.Time,
 		KeepaliveTimeout: s.Keepalive.Timeout,
+		ProbeAfter:       s.Probe.After,
+		ProbeTimeout:     s.Probe.Timeout,
 		StreamWindow:     int32(s.Windows.Stream), // Bytes are less than 2 GiB
 		ConnWindow:       int32(s.Windows.Connection),
 		MaxResponseBytes: int(s.MaxResponseBytes),

@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// balancer is a TCP proxy in front of a server, which can lose its connections without
+// a word: both sides keep them, and nothing comes through any more.
+type balancer struct {
+	address string
+	to      string
+	ways    watched[[]*way] // that are open
+	made    watched[int]    // ever
+}
+
+// way is one connection through a balancer.
+type way struct {
+	mu        sync.Mutex
+	swallowed bool
+}
+
+func startBalancer(t testing.TB, to string) *balancer {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{address: socket.Addr().String(), to: to}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { b.carry(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = socket.Close()
+		running.Wait()
+	})
+	return b
+}
+
+// carry carries bytes until one side closes.
+func (b *balancer) carry(front net.Conn) {
+	defer front.Close()
+	back, err := net.Dial("tcp", b.to)
+	if err != nil {
+		return
+	}
+	defer back.Close()
+	w := &way{}
+	b.ways.update(func(all *[]*way) { *all = append(*all, w) })
+	b.made.update(func(n *int) { *n++ })
+	defer b.ways.update(func(all *[]*way) {
+		for i := range *all {
+			if (*all)[i] == w {
+				*all = append((*all)[:i:i], (*all)[i+1:]...)
+				return
+			}
+		}
+	})
+	var both sync.WaitGroup
+	// The server's end of a connection that was swallowed stays until the relay's is closed.
+	both.Go(func() { w.copy(front, back); _ = back.Close() })
+	both.Go(func() {
+		if w.copy(back, front); !w.swallows() {
+			_ = front.Close()
+		}
+	})
+	both.Wait()
+}
+
+// copy carries one direction, until that from which it comes is closed.
+func (w *way) copy(from io.Reader, to io.Writer) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if !w.swallows() {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (w *way) swallows() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.swallowed
+}
+
+// swallow loses the connections that there are. New ones are carried as before.
+func (b *balancer) swallow() {
+	b.ways.read(func(all *[]*way) {
+		for _, w := range *all {
+			w.mu.Lock()
+			w.swallowed = true
+			w.mu.Unlock()
+		}
+	})
+}
+
+// count returns how many connections were made.
+func (b *balancer) count() (made int) {
+	b.made.read(func(n *int) { made = *n })
+	return made
+}

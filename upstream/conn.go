@@ -1,0 +1,227 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+)
+
+// Conn is what all streams to one server share: a gRPC connection, and further ones
+// while the streams are more than the server allows on one
+// (SETTINGS_MAX_CONCURRENT_STREAMS). gRFC A105: gRPC for Go does not do that by itself,
+// and has streams wait for others to end. Of each connection one stream is left for the
+// probe, where the server allows more than one.
+type Conn struct {
+	address string
+	dial    []grpc.DialOption
+	creds   credentials.TransportCredentials
+	most    int // links
+	probe   struct{ after, timeout time.Duration }
+
+	mu     sync.Mutex
+	links  []*link // at least one; a stream goes over the first that has room for it
+	closed bool
+}
+
+// link is one of a Conn's connections, which gRPC makes anew when it is lost.
+type link struct {
+	of   *Conn
+	cc   *grpc.ClientConn
+	wire atomic.Pointer[wire] // the newest; nil before the first
+
+	// of.mu guards these:
+	streams int    // that are open or being opened
+	limit   uint32 // of streams, by the server's newest word
+	opening map[*opening]struct{}
+}
+
+// opening is a stream that is being opened: it waits for the connection.
+type opening struct {
+	link   *link
+	cancel context.CancelFunc
+	moved  bool // it is to go over another link; of.mu guards it
+	ended  sync.Once
+}
+
+// newConn makes a Conn, which connects when the first stream is opened.
+func newConn(c *Conn) (*Conn, error) {
+	if _, err := c.add(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// add adds a link. The caller holds mu, if others know c.
+func (c *Conn) add() (*link, error) {
+	l := &link{of: c, limit: math.MaxUint32, opening: map[*opening]struct{}{}}
+	creds := grpc.WithTransportCredentials(wiredCredentials{c.creds, l})
+	cc, err := grpc.NewClient(c.address, append([]grpc.DialOption{creds}, c.dial...)...)
+	if err != nil {
+		return nil, fmt.Errorf("server %q: %w", c.address, err)
+	}
+	l.cc = cc
+	c.links = append(c.links, l)
+	return l, nil
+}
+
+// Close closes the connections.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	links := c.links
+	c.mu.Unlock()
+	var err error
+	for _, l := range links {
+		if e := l.cc.Close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	c.mu.Lock()
+	l := c.links[0]
+	c.mu.Unlock()
+	return l.cc.Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	for {
+		o, ctx, err := c.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stream, err := o.link.cc.NewStream(ctx, desc, method, append(slices.Clone(opts), grpc.OnFinish(func(error) { o.end() }))...)
+		if o.opened() {
+			if err != nil {
+				return nil, err
+			}
+			return &linkStream{stream, o.link}, nil
+		}
+		o.end() // which ends the stream, if there is one
+	}
+}
+
+// linkStream notes what is sent, for the probe.
+type linkStream struct {
+	grpc.ClientStream
+	link *link
+}
+
+// SendMsg implements grpc.ClientStream.
+func (s *linkStream) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	if w := s.link.wire.Load(); w != nil && err == nil {
+		w.sent()
+	}
+	return err
+}
+
+// begin finds a link for a new stream. It is to end with the context that is returned.
+func (c *Conn) begin(ctx context.Context) (*opening, context.Context, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, status.Error(codes.Canceled, "the connection is closed")
+	}
+	at := slices.IndexFunc(c.links, (*link).hasRoom)
+	var l *link
+	switch {
+	case at >= 0:
+		l = c.links[at]
+	case len(c.links) >= c.most:
+		return nil, nil, status.Errorf(codes.ResourceExhausted,
+			"all streams are in use that the server allows on %d connections, and there are no further connections", c.most)
+	default:
+		var err error
+		if l, err = c.add(); err != nil {
+			return nil, nil, status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	o := &opening{link: l, cancel: cancel}
+	l.streams++
+	l.opening[o] = struct{}{}
+	return o, ctx, nil
+}
+
+// opened notes that the stream waits no more. It says false if it is to go over another
+// link.
+func (o *opening) opened() bool {
+	c := o.link.of
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(o.link.opening, o)
+	return !o.moved
+}
+
+// end notes that the stream has ended. A link that has no more streams is closed, unless
+// it is the only one.
+func (o *opening) end() {
+	o.ended.Do(func() {
+		o.cancel()
+		l, c := o.link, o.link.of
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(l.opening, o)
+		l.streams--
+		if at := slices.Index(c.links, l); at >= 0 && l.streams == 0 && len(c.links) > 1 && !c.closed {
+			c.links = slices.Delete(c.links, at, at+1)
+			go func() { _ = l.cc.Close() }() // it says only that it was closed before
+		}
+	})
+}
+
+// room is how many streams the link is for. The caller holds of.mu.
+func (l *link) room() int {
+	switch {
+	case l.limit == 0 || l.limit > math.MaxInt32:
+		return math.MaxInt // of 0, because other links will not have more
+	case l.limit == 1:
+		return 1
+	}
+	return int(l.limit) - 1
+}
+
+// hasRoom says whether a stream can be added. The caller holds of.mu.
+func (l *link) hasRoom() bool { return l.streams < l.room() }
+
+// canProbe says whether there are streams to be probed for, and room for one more: a call
+// that has to wait for another's end would say nothing about the connection.
+func (l *link) canProbe() bool {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	return l.streams > 0 && uint32(min(l.streams, math.MaxInt32)) < l.limit
+}
+
+// allow takes the server's word for how many streams it allows. It comes before gRPC
+// knows it, so that the streams which wait for the connection and are too many go over
+// others.
+func (l *link) allow(streams uint32) {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	l.limit = streams
+	excess := l.streams - l.room()
+	for o := range l.opening {
+		if excess <= 0 {
+			return
+		}
+		if !o.moved {
+			o.moved = true
+			o.cancel()
+		}
+		excess--
+	}
+}
