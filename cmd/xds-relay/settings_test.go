@@ -107,7 +107,11 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.(*grpc.ClientConn).Connect()
+		opened := make(chan struct{})
+		go func() {
+			defer close(opened)
+			_, _ = conn.NewStream(t.Context(), &grpc.StreamDesc{}, "/service/Method") // which connects
+		}()
 		accepted, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -121,5 +125,6 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if err := errors.Join(conn.Close(), accepted.Close(), l.Close()); err != nil {
 			t.Error(err)
 		}
+		<-opened
 	}
 }
