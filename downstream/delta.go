@@ -215,8 +215,8 @@ func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
 func (d *deltaSession) catchingUp() bool { return false }
 
 // additions returns the next response of what is new or changed, nil if there is
-// none. With all, the response may carry the removals too, if it is the last.
-func (d *deltaSession) additions(all bool) *response {
+// none. Removals are in the last one.
+func (d *deltaSession) additions(may removalRule) *response {
 	r := &response{typeURL: d.typeURL}
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
@@ -226,8 +226,8 @@ func (d *deltaSession) additions(all bool) *response {
 		if len(d.pendingSets) == 0 {
 			d.tellUncovered(r)
 		}
-		if all && !d.adding() {
-			d.tellGone(r)
+		if may != removeNone && !d.adding() {
+			d.tellGone(r, may)
 		}
 	}
 	// A new wildcard is answered also if it gives nothing, unless the client is
@@ -240,9 +240,9 @@ func (d *deltaSession) additions(all bool) *response {
 }
 
 // removals returns a response with what is gone, nil if nothing is.
-func (d *deltaSession) removals() *response {
+func (d *deltaSession) removals(may removalRule) *response {
 	r := &response{typeURL: d.typeURL}
-	d.tellGone(r)
+	d.tellGone(r, may)
 	if r.empty() {
 		return nil
 	}
@@ -330,7 +330,17 @@ func (d *deltaSession) knows(sub *nameSub, st *cache.State) {
 	delete(d.initial, sub.name())
 }
 
-func (d *deltaSession) tellGone(r *response) {
+// takesNamed says whether a removal takes from the client what it asks for by name.
+func (d *deltaSession) takesNamed(sub *nameSub, g removal) bool {
+	if g.by != nil || sub == nil {
+		return false
+	}
+	_, initial := d.initial[g.asked.name]
+	return initial || sub.told() == toldResource
+}
+
+// tellGone adds to r the removals that it may carry.
+func (d *deltaSession) tellGone(r *response, may removalRule) {
 	if len(d.gone) == 0 {
 		return
 	}
@@ -339,6 +349,9 @@ func (d *deltaSession) tellGone(r *response) {
 		sub, g := d.named.get(key), d.gone[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
 			delete(d.gone, key) // the glob has members by now; or it has ended
+			continue
+		}
+		if may == removeUnnamed && d.takesNamed(sub, g) {
 			continue
 		}
 		name := g.asked.name

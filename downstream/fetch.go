@@ -204,7 +204,7 @@ func (f *fetchSession) request(req *discoveryv3.DiscoveryRequest) (rejection *na
 }
 
 // additions returns the answer, nil if there is none yet.
-func (f *fetchSession) additions(bool) *response {
+func (f *fetchSession) additions(removalRule) *response {
 	unknown := f.unknown()
 	if !f.tellable(unknown) {
 		return nil
@@ -213,7 +213,7 @@ func (f *fetchSession) additions(bool) *response {
 		f.unsubscribe(a.key())
 	}
 	f.forgetTold()
-	r := f.sotwSession.additions(true)
+	r := f.sotwSession.additions(removeAll)
 	if r == nil {
 		return nil
 	}

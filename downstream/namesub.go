@@ -74,6 +74,8 @@ const (
 	isRare
 	// isWanted: the request that is being taken names it.
 	isWanted
+	// isWithheld: it is in sotwSession.absent.
+	isWithheld
 )
 
 func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }

@@ -30,6 +30,9 @@ type Options struct {
 	MaxResponseBytes int
 	// RelayID is that of the relay: a client that asks through it is refused.
 	RelayID string
+	// RemovalHold is how long a stream with several types keeps back the removal of
+	// what its client holds, for what the control plane may say beside it. 0: not at all.
+	RemovalHold time.Duration
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger

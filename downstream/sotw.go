@@ -223,28 +223,34 @@ func (s *sotwSession) removing() bool { return s.withheld }
 
 func (s *sotwSession) catchingUp() bool { return s.waiting && (s.adding() || s.removing()) }
 
-// additions returns the next response, nil if there is none to send now. Unless
-// it may carry removals too, those are withheld.
-func (s *sotwSession) additions(all bool) *response {
+// additions returns the next response, nil if there is none to send now.
+func (s *sotwSession) additions(may removalRule) *response {
 	if s.waiting {
 		return nil
 	}
 	if s.full() {
-		return s.fullState(all)
+		return s.fullState(s.mayRemove(may))
 	}
-	return s.changes(all)
+	return s.changes(s.mayRemove(may))
 }
 
-// removals returns the response with the removals that were withheld.
-func (s *sotwSession) removals() *response {
-	if s.waiting {
+// mayRemove says whether removals may be sent.
+func (s *sotwSession) mayRemove(may removalRule) bool {
+	return may == removeAll || may == removeUnnamed && s.hasSets()
+}
+
+// removals returns the response with the removals that were withheld, which are all
+// of what the client holds.
+func (s *sotwSession) removals(may removalRule) *response {
+	if s.waiting || !s.mayRemove(may) {
 		return nil
 	}
 	for _, sub := range s.absent {
+		sub.set(isWithheld, false)
 		sub.moveToPending()
 	}
 	s.absent = nil
-	return s.additions(true)
+	return s.additions(removeAll)
 }
 
 // full says that a response is the full state of what is subscribed to.
@@ -258,7 +264,8 @@ func (s *sotwSession) changes(all bool) *response {
 	s.takePending(func(sub *nameSub) bool {
 		st := sub.state()
 		if !all && removed(sub, st) {
-			if !slices.Contains(s.absent, sub) {
+			if !sub.is(isWithheld) {
+				sub.set(isWithheld, true)
 				s.absent = append(s.absent, sub)
 			}
 			return true

@@ -37,11 +37,12 @@ type session interface {
 	// answered, so that what comes after it waits. That does not wait for what is
 	// not known or cannot be had, which may take for ever.
 	catchingUp() bool
-	// additions returns the next response, nil if there is none. With all, it may
-	// carry removals too.
-	additions(all bool) *response
-	// removals returns a response of what is gone, nil if nothing is.
-	removals() *response
+	// additions returns the next response, nil if there is none. It carries those
+	// removals that it may.
+	additions(may removalRule) *response
+	// removals returns a response of the removals that it may carry, nil if there are
+	// none.
+	removals(may removalRule) *response
 	// untold counts what is kept to be told: with a client that changes its mind
 	// and does not read it could grow.
 	untold() int
@@ -141,6 +142,7 @@ type stream struct {
 	sessions []session // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
+	held     heldRemovals
 	// nackLines bounds what is logged of its rejections: a client that rejects everything
 	// says the same again and again.
 	nackLines loglines.Lines
@@ -383,28 +385,38 @@ func (st *stream) compose() (r *response, ok bool) {
 }
 
 func (st *stream) inOrder() *response {
+	may := st.mayRemove()
 	for _, s := range st.sessions {
 		if !s.adding() {
 			continue
 		}
-		if r := s.additions(st.alone(s)); r != nil {
+		with := removeNone
+		if st.alone(s) {
+			with = may
+		}
+		if r := s.additions(with); r != nil {
 			return st.number(s, r)
 		}
 		if s.catchingUp() {
 			return nil // what comes after may need it
 		}
 	}
+	holds := false
 	for _, s := range slices.Backward(st.sessions) {
 		if !s.removing() {
 			continue
 		}
-		if r := s.removals(); r != nil {
+		if r := s.removals(may); r != nil {
 			return st.number(s, r)
 		}
 		if s.catchingUp() {
 			return nil // what it still names must not go before
 		}
+		if holds = may == removeUnnamed && s.removing(); holds {
+			break // as above
+		}
 	}
+	st.holdRemovals(holds)
 	return nil
 }
 
@@ -437,6 +449,9 @@ func (st *stream) number(s session, r *response) *response {
 func (st *stream) end() {
 	st.mu.Lock()
 	st.closed = true
+	if st.held.timer != nil {
+		st.held.timer.Stop()
+	}
 	for _, s := range st.sessions {
 		s.close()
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/health"
@@ -23,6 +24,10 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 )
+
+// removalHold is longer than a control plane takes from the first to the last of the
+// responses to one change, and short enough for nobody to notice.
+const removalHold = 100 * time.Millisecond
 
 // relay is the whole of a running relay: a cache, what feeds it, and what serves
 // from it.
@@ -76,7 +81,7 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 			lines: &unservable,
 		}
 	}
-	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, Log: log})
+	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
 	if err := r.observe(); err != nil {
 		r.close()
 		return nil, err

@@ -1,0 +1,64 @@
+package downstream
+
+import "time"
+
+// A stream with several types holds the removal of a resource that its client has and
+// asked for by name, for Options.RemovalHold. A control plane that changes several types
+// at once does so in several responses, and may wait with each until its client asks for
+// all that it is going to be sent. The relay asks for more than one client does, so it
+// may read a removal before the response that leads this client away from the resource.
+// The hold lets that response go first. Members of sets are not held: for them the relay
+// asks as the client would.
+// xDS: "Eventual consistency considerations".
+
+// removalRule says which removals a response may carry.
+type removalRule int
+
+const (
+	removeNone removalRule = iota
+	// removeUnnamed: of what the client holds and asks for by name, none.
+	removeUnnamed
+	removeAll
+)
+
+// heldRemovals are removals that wait for what the control plane may say beside them.
+// They belong to a stream, and are guarded by its lock.
+type heldRemovals struct {
+	since time.Time   // zero if there are none
+	timer *time.Timer // nil until there were some
+}
+
+// mayRemove says which removals a response may carry now. The caller holds mu.
+func (st *stream) mayRemove() removalRule {
+	switch {
+	case len(st.sessions) < 2 || st.server.options.RemovalHold == 0:
+		return removeAll // no other type may refer to what is removed
+	case st.held.since.IsZero() || time.Since(st.held.since) < st.server.options.RemovalHold:
+		return removeUnnamed
+	}
+	return removeAll
+}
+
+// holdRemovals notes whether there are removals to be held, and has the stream looked
+// at again when they have been for long enough. The caller holds mu.
+func (st *stream) holdRemovals(some bool) {
+	switch {
+	case !some:
+		st.held.since = time.Time{}
+	case st.held.since.IsZero():
+		st.held.since = time.Now()
+		hold := st.server.options.RemovalHold
+		if st.held.timer == nil {
+			st.held.timer = time.AfterFunc(hold, st.resume)
+		} else {
+			st.held.timer.Reset(hold)
+		}
+	}
+}
+
+// resume looks at the stream again.
+func (st *stream) resume() {
+	if st.inbox.rouse() {
+		st.inbox.waker.Wake()
+	}
+}
