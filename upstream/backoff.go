@@ -22,3 +22,29 @@ func (b *backoff) delay() time.Duration {
 
 // reset is called when a stream has brought a response.
 func (b *backoff) reset() { b.next = 0 }
+
+// pace is the time between two things that clients can wish for. The first is done at
+// once. Each that is done as soon as it may be has the next wait for twice as long; one
+// that comes after a quiet time of that length begins anew.
+type pace struct {
+	base, limit time.Duration
+	distance    time.Duration // from last to the next
+	last        time.Time
+}
+
+// shortestRenewal is the shortest time between two streams of which the later was opened
+// because clients wish something that needs a new one.
+const shortestRenewal = 2 * time.Second
+
+// wait returns in what time the next may be done.
+func (p *pace) wait(now time.Time) time.Duration { return p.last.Add(p.distance).Sub(now) }
+
+// took notes that it was done.
+func (p *pace) took(now time.Time) {
+	if now.Sub(p.last) < 2*p.distance {
+		p.distance = min(2*p.distance, p.limit)
+	} else {
+		p.distance = p.base
+	}
+	p.last = now
+}

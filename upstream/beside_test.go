@@ -171,7 +171,7 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 	if f.session == nil {
 		return
 	}
-	if need, _ := f.sets.needStream(f.begun()); need {
+	if f.sets.needStream(f.begun()) {
 		fmt.Fprintf(&p.out, "%s: a new stream\n", name)
 		p.lose(s)
 		p.open(s)

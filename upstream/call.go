@@ -49,8 +49,12 @@ const maxUnsent = 8 << 20
 const parting = time.Second
 
 // maxIdleFeeds bounds the types that a stream has been used for and is not any
-// more. With more, it is ended and opened again.
-const maxIdleFeeds = 256
+// more. With more, it is ended and opened again: when that may be, and with
+// mostIdleFeeds at once.
+const (
+	maxIdleFeeds  = 256
+	mostIdleFeeds = 16 * maxIdleFeeds
+)
 
 // never is when a timer runs out that nobody waits for.
 const never = time.Hour
@@ -151,8 +155,10 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.idleFeeds() > maxIdleFeeds {
+	if need, wait := s.renew(now); need {
 		return nil, 0, errRenew
+	} else {
+		next = min(next, wait)
 	}
 	if need, wait := s.chainChanged(c, now); need {
 		return nil, 0, errRenew
@@ -162,18 +168,6 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	for _, f := range s.sorted() {
 		if f.session == nil {
 			continue // the stream has ended
-		}
-		if need, anew := f.sets.needStream(f.session.begun()); need {
-			// What is asked for anew for one client waits for those that come with it.
-			wait := s.opts.BackoffBase - now.Sub(s.renewed)
-			if !anew || wait <= 0 {
-				s.renewed = now
-				return nil, 0, errRenew
-			}
-			next = min(next, wait)
-			if f.sets.held() {
-				continue
-			}
 		}
 		s.apply(f.sets.expire(now)...)
 		silent := c.silent()
@@ -194,6 +188,24 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		}
 	}
 	return out, next, nil
+}
+
+// renew says that a new stream is needed for what clients wish, or in what time it will
+// be. What is asked for on this one goes on meanwhile. The caller holds mu.
+func (s *Stream) renew(now time.Time) (need bool, wait time.Duration) {
+	idle := s.idleFeeds()
+	need = idle > maxIdleFeeds
+	for _, f := range s.feeds {
+		need = need || f.session != nil && f.sets.needStream(f.session.begun())
+	}
+	if !need {
+		return false, never
+	}
+	if wait := s.renewals.wait(now); wait > 0 && idle <= mostIdleFeeds {
+		return false, wait
+	}
+	s.renewals.took(now)
+	return true, 0
 }
 
 // idleFeeds counts the types of which nothing is wanted any more. Their sessions

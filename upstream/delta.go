@@ -131,10 +131,13 @@ func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges
 func (d *deltaSession) changes() (changes []deltaChanges) {
 	for _, subs := range d.sets.list {
 		c := deltaChanges{subs: subs}
+		var late []*subscription
 		for _, sub := range subs.changed {
 			switch {
 			case subs.get(sub.name) != sub:
 				// Given up before it was asked for.
+			case d.asked && subs.late(sub):
+				late = append(late, sub)
 			case sub.wanted && (!sub.sent || sub.again):
 				sub.answered = sub.answered && !sub.again
 				sub.sent, sub.again = true, false
@@ -144,7 +147,7 @@ func (d *deltaSession) changes() (changes []deltaChanges) {
 				c.drop = append(c.drop, sub)
 			}
 		}
-		subs.changed = nil
+		subs.changed = late
 		if len(c.add)+len(c.drop) > 0 {
 			changes = append(changes, c)
 		}

@@ -30,7 +30,9 @@
 //   - A wildcard is in the first request of its type on a stream, or there is a new
 //     stream for it. Otherwise a response that was on its way would make its set
 //     look smaller than it is, and go-control-plane would not send again what it
-//     has sent by name or to a wildcard before.
+//     has sent by name or to a wildcard before. Clients choose types and parameters as
+//     they like: such streams are 2 s apart, and twice as long each time while that goes
+//     on. Meanwhile the wildcard waits, and everything else goes on.
 //   - A glob is in delta a name among others, on a stream of any age. Its members are
 //     what is in its directory, whether it came because of the glob or of a name: a
 //     control plane need not send it twice. Its own name in removed_resources, or in
@@ -95,8 +97,6 @@
 //     sent again. The variant that comes then is in the place of the one before.
 //   - TP2, delta: where a stream has several sets, the first answer to a wildcard may
 //     be that to another's, and counts as all of it after a second.
-//   - TP2, delta: a wildcard with new parameters needs a new stream as any does, but
-//     no oftener than the shortest backoff: clients choose parameters as they like.
 //   - TP2, SotW: beside locators, the wildcard of who has no parameters is a locator
 //     too, and not the name `*`. Who does not know locators sees the old form.
 //   - TP2, SotW: the version of a stream that had several sets is not shown on the

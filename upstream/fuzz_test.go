@@ -243,7 +243,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 
 // send takes what is to be sent, as the stream does after each act.
 func (p *fuzzed) send() {
-	if need, _ := p.subs.needStream(p.session.begun()); need {
+	if p.subs.needStream(p.session.begun()) {
 		p.reopen(false)
 	}
 	p.check(p.subs.expire(p.now))

@@ -296,7 +296,7 @@ func (m *model) gives(name string) bool {
 // send is the client's sender: it opens a stream if there is none.
 func (m *model) send() {
 	if m.session != nil {
-		if need, _ := m.subs.needStream(m.session.begun()); need {
+		if m.subs.needStream(m.session.begun()) {
 			m.lost()
 		}
 	}

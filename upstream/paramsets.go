@@ -115,25 +115,9 @@ func (s *paramSets) hasWildcard() bool {
 	return slices.ContainsFunc(s.list, func(subs *subscriptions) bool { return subs.wildcard != nil })
 }
 
-// needStream says that a set needs a new stream. Clients may come with ever new
-// parameters and a wildcard, which shall not take the stream from others each time:
-// where there are several sets, it is renewed no oftener than for what is asked for
-// anew.
-func (s *paramSets) needStream(begun bool) (need, anew bool) {
-	anew = true
-	for _, subs := range s.list {
-		n, again := subs.needStream(begun)
-		need = need || n
-		anew = anew && (!n || again)
-	}
-	return need, need && (anew || len(s.list) > 1)
-}
-
-// held says that there is a wildcard that must not be asked for on this stream.
-func (s *paramSets) held() bool {
-	return slices.ContainsFunc(s.list, func(subs *subscriptions) bool {
-		return subs.wildcard != nil && subs.wildcard.wanted && !subs.wildcard.sent
-	})
+// needStream says that a set needs a new stream.
+func (s *paramSets) needStream(begun bool) bool {
+	return slices.ContainsFunc(s.list, func(subs *subscriptions) bool { return subs.needStream(begun) })
 }
 
 // start begins a subscription of one set. What another set has been given and

@@ -254,7 +254,7 @@ func (m *setsModel) lost() {
 
 func (m *setsModel) send() {
 	if m.session != nil {
-		if need, _ := m.sets.needStream(m.session.begun()); need {
+		if m.sets.needStream(m.session.begun()) {
 			m.lost()
 		}
 	}

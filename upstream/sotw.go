@@ -133,17 +133,20 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 
 // changeOf takes over what has changed about one set.
 func (s *sotwSession) changeOf(subs *subscriptions, now time.Time) (add []*subscription, dropped bool) {
+	var late []*subscription
 	for _, sub := range subs.changed {
 		switch {
 		case subs.get(sub.name) != sub:
 			// Given up before it was asked for.
+		case s.asked && subs.late(sub):
+			late = append(late, sub)
 		case sub.wanted && !sub.sent:
 			sub.sent = true
 			add = append(add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
 			dropped = dropped || sub == subs.wildcard
-			if s.explicit && subs.wildcard == nil {
+			if w := subs.wildcard; s.explicit && (w == nil || subs.late(w)) {
 				sub.left = true
 				set := s.set(subs)
 				set.leaving = append(set.leaving, leaving{sub, now})
@@ -153,14 +156,14 @@ func (s *sotwSession) changeOf(subs *subscriptions, now time.Time) (add []*subsc
 			}
 		}
 	}
-	subs.changed = nil
+	subs.changed = late
 	return add, dropped
 }
 
 // want returns what is to be in the next request.
 func (s *sotwSession) want() (wanted []sotwAsk) {
 	for _, subs := range s.sets.list {
-		if subs.wildcard != nil {
+		if w := subs.wildcard; w != nil && !subs.late(w) {
 			wanted = append(wanted, sotwAsk{subs, cache.Wildcard})
 			continue
 		}

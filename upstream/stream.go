@@ -70,10 +70,10 @@ type Stream struct {
 	board board
 
 	// Of the goroutine.
-	backoff backoff
-	retryAt time.Time
-	hurried time.Time // when it was last not waited for that
-	renewed time.Time // when a new stream was last opened because it was needed
+	backoff  backoff
+	retryAt  time.Time
+	hurried  time.Time // when it was last not waited for that
+	renewals pace      // of the stream, for what clients wish
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
 	announce  *chain.Chain // what the next one is to announce, nil for what there is
@@ -130,6 +130,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
+	s.renewals = pace{base: max(o.BackoffBase, shortestRenewal), limit: max(o.BackoffMax, shortestRenewal)}
 	s.board.status.Since = time.Now()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	o.peers.join(s)

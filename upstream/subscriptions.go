@@ -442,17 +442,19 @@ func (s *subscriptions) oldest() (time.Time, bool) {
 }
 
 // needStream says that a wildcard is wanted that was not in the first request of
-// the stream, and so needs a new one. anew says that one is needed only to ask for
-// it once more. A response that was on its way would make
-// its set look smaller than it is, go-control-plane does not send to a second
-// wildcard what it has sent to the first, and in SotW no names do not mean the
-// wildcard once there have been some.
-func (s *subscriptions) needStream(begun bool) (need, anew bool) {
+// the stream, or in SotW is to be asked for once more, and so needs a new one. A response
+// that was on its way would make its set look smaller than it is, go-control-plane does
+// not send to a second wildcard what it has sent to the first, and in SotW no names do not
+// mean the wildcard once there have been some.
+func (s *subscriptions) needStream(begun bool) bool {
 	w := s.wildcard
-	if !begun || w == nil || !w.wanted {
-		return false, false
-	}
-	return !w.sent || w.again && s.sotw, w.sent
+	return begun && w != nil && w.wanted && (s.late(w) || w.again && s.sotw)
+}
+
+// late says, of a stream whose first request was sent, that a subscription is a wildcard
+// that has to wait for the next stream.
+func (s *subscriptions) late(sub *subscription) bool {
+	return sub == s.wildcard && sub.wanted && !sub.sent
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

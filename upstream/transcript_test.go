@@ -172,7 +172,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	p.tell(p.sets.expire(p.now)...)
 	if p.session != nil && !quiet {
-		if need, _ := p.sets.needStream(p.session.begun()); need {
+		if p.sets.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
 		p.tell(p.session.conclude(p.now, defaultResponseTimeout)...)
