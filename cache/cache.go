@@ -25,6 +25,9 @@ type Options struct {
 	// IdleEntries bounds the number of topics that linger: with more, those
 	// that have been idle the longest are given up at once. At least 1.
 	IdleEntries int
+	// IdleScopes bounds the number of scopes of which all topics linger, likewise. 0 is
+	// no limit.
+	IdleScopes int
 	// Tombstones bound what glob collections remember of members that are gone.
 	Tombstones Tombstones
 }
@@ -58,7 +61,7 @@ type table struct {
 // New makes an empty cache. Close ends its timer.
 func New(feeder Feeder, o Options) *Cache {
 	c := &Cache{feeder: feeder, tombstones: o.Tombstones, tables: map[tableKey]*table{}}
-	c.idle = newIdle(o.Linger, o.IdleEntries, c.giveUp)
+	c.idle = newIdle(o, c.giveUp)
 	return c
 }
 
@@ -176,6 +179,7 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find, create func(*table) *
 	tp := find(t)
 	if tp == nil {
 		tp = create(t)
+		c.idle.created(tp)
 		c.feeder.Start(k)
 	}
 	if tp.add(place, w) {
@@ -220,5 +224,6 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	if len(t.entries)+len(t.sets) == 0 {
 		delete(c.tables, tk)
 	}
+	c.idle.gone(tp)
 	c.feeder.Stop(tp.key)
 }

@@ -20,6 +20,8 @@ type idle struct {
 	limit  int
 	// copies are those of the topics that are copies of sets, see Key.copies.
 	copies *simplelru.LRU[*topic, time.Time]
+	// groups are all topics, by what goes at once.
+	groups idleGroups
 	timer  *time.Timer // runs while there are topics
 	closed bool
 }
@@ -28,10 +30,13 @@ type idle struct {
 // can have any number of them made, and to make one anew asks nobody for anything.
 const maxIdleCopies = 100
 
-func newIdle(linger time.Duration, limit int, giveUp func(*topic, time.Time)) *idle {
-	limit = max(limit, 1)
+func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
+	limit := max(o.IdleEntries, 1)
 	// One more than the limit, so that the LRU never drops one by itself.
-	return &idle{linger: linger, giveUp: giveUp, topics: newLRU(limit + 1), copies: newLRU(maxIdleCopies + 1), limit: limit}
+	return &idle{
+		linger: o.Linger, giveUp: giveUp, topics: newLRU(limit + 1), copies: newLRU(maxIdleCopies + 1), limit: limit,
+		groups: newIdleGroups(o.IdleScopes),
+	}
 }
 
 func newLRU(size int) *simplelru.LRU[*topic, time.Time] {
@@ -45,7 +50,7 @@ func newLRU(size int) *simplelru.LRU[*topic, time.Time] {
 // add notes that tp has been idle since then.
 func (i *idle) add(tp *topic, since time.Time) {
 	i.mu.Lock()
-	if i.closed {
+	if i.closed || tp.group == nil { // it was given up meanwhile
 		i.mu.Unlock()
 		return
 	}
@@ -58,6 +63,7 @@ func (i *idle) add(tp *topic, since time.Time) {
 	if tp.key.copies() {
 		i.copies.Add(tp, since)
 	}
+	i.groups.lingers(tp)
 	if i.timer == nil {
 		i.timer = time.AfterFunc(i.linger, i.expire)
 	}
@@ -65,6 +71,7 @@ func (i *idle) add(tp *topic, since time.Time) {
 	for old, oldSince := i.tooMany(); old != nil; old, oldSince = i.tooMany() {
 		i.giveUp(old, oldSince)
 	}
+	i.giveUpGroups()
 }
 
 // tooMany takes out one that is to be given up because there are too many, nil if there
@@ -89,6 +96,7 @@ func (i *idle) remove(tp *topic) {
 	defer i.mu.Unlock()
 	i.topics.Remove(tp)
 	i.copies.Remove(tp)
+	i.groups.busy(tp)
 }
 
 // expire gives up all whose time has passed, and sets the timer for the next.

@@ -67,6 +67,9 @@ func (w *Watch) Entry() *Entry {
 type topic struct {
 	key   Key
 	entry *Entry // whose topic it is; nil if it is a set's
+	// group is what it goes with when too much lingers; nil once it was given up. Guarded
+	// by idle.mu.
+	group *groupTopics
 
 	mu sync.Mutex
 	// watchers and crowd are those without and with an Audience, in no order.

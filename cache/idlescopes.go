@@ -1,0 +1,150 @@
+package cache
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Scopes that nobody uses any more. Each costs a stream upstream, however few topics it
+// has, and clients can make up any number of them: as authorities under a pattern, as
+// partitions or as dynamic parameters. So their number is bounded by itself: with more, all
+// topics of the one that has been idle the longest are given up.
+
+// idleGroup are topics that keep a stream upstream, or several, while they linger: those of
+// a scope, or a single one with an alternative, as that names other authorities.
+type idleGroup struct {
+	Scope
+	alternative string // the topic's name
+}
+
+func (k Key) idleGroup() idleGroup {
+	g := idleGroup{Scope: k.Scope}
+	if k.Scope.Derived != "" && strings.Contains(k.Name, "#alt=") {
+		g.alternative = k.Name
+	}
+	return g
+}
+
+// groupTopics are the topics of a group. Guarded by idle.mu.
+type groupTopics struct {
+	group  idleGroup
+	topics int                 // all there are
+	idle   map[*topic]struct{} // those that linger
+}
+
+// idleGroups are the groups, and in order those of which all topics linger. Guarded by idle.mu.
+type idleGroups struct {
+	all   map[idleGroup]*groupTopics
+	idle  *simplelru.LRU[*groupTopics, struct{}]
+	limit int
+	// steps counts the work that was done, so that a test can say how it grows.
+	steps int
+}
+
+func newIdleGroups(limit int) idleGroups {
+	if limit <= 0 {
+		limit = math.MaxInt - 1
+	}
+	lru, err := simplelru.NewLRU[*groupTopics, struct{}](limit+1, nil)
+	if err != nil {
+		panic(err) // only of a size below 1
+	}
+	return idleGroups{all: map[idleGroup]*groupTopics{}, idle: lru, limit: limit}
+}
+
+// created notes that there is a new topic, which somebody is about to watch.
+func (i *idle) created(tp *topic) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	key := tp.key.idleGroup()
+	g := i.groups.all[key]
+	if g == nil {
+		g = &groupTopics{group: key}
+		i.groups.all[key] = g
+	}
+	g.topics++
+	tp.group = g
+	i.groups.idle.Remove(g)
+	i.groups.steps++
+}
+
+// gone notes that a topic was given up.
+func (i *idle) gone(tp *topic) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	g := tp.group
+	tp.group = nil
+	i.topics.Remove(tp)
+	i.copies.Remove(tp)
+	delete(g.idle, tp)
+	if g.topics--; g.topics == 0 {
+		i.groups.idle.Remove(g)
+		delete(i.groups.all, g.group)
+	} else {
+		i.groups.check(g)
+	}
+	i.groups.steps++
+}
+
+// check notes a group of which all topics linger now. The caller holds mu.
+func (g *idleGroups) check(of *groupTopics) {
+	if len(of.idle) == of.topics {
+		g.idle.Add(of, struct{}{})
+	}
+}
+
+// lingers notes that nobody watches a topic any more, and busy that somebody does. The caller
+// holds mu.
+func (g *idleGroups) lingers(tp *topic) {
+	of := tp.group
+	if of.idle == nil {
+		of.idle = map[*topic]struct{}{}
+	}
+	of.idle[tp] = struct{}{}
+	g.check(of)
+	g.steps++
+}
+
+func (g *idleGroups) busy(tp *topic) {
+	if of := tp.group; of != nil {
+		delete(of.idle, tp)
+		g.idle.Remove(of)
+	}
+	g.steps++
+}
+
+// tooManyGroups takes out the topics of a group that is to be given up because there are too
+// many, none if there are not.
+func (i *idle) tooManyGroups() map[*topic]struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.groups.idle.Len() <= i.groups.limit {
+		return nil
+	}
+	g, _, _ := i.groups.idle.RemoveOldest()
+	topics := g.idle
+	g.idle = nil
+	i.groups.steps++
+	return topics
+}
+
+// giveUpGroups gives up groups until there are not too many.
+func (i *idle) giveUpGroups() {
+	for topics := i.tooManyGroups(); topics != nil; topics = i.tooManyGroups() {
+		for tp := range topics {
+			if since, ok := tp.idles(); ok {
+				i.giveUp(tp, since)
+			}
+		}
+	}
+}
+
+// idles returns since when nobody has watched the topic; false if somebody does.
+func (t *topic) idles() (since time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.idleSince, !t.idleSince.IsZero()
+}
