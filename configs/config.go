@@ -86,6 +86,11 @@ type Limits struct {
 	RequestBurst int `mapstructure:"request_burst"`
 	// Streams is how many streams may be open on the listener.
 	Streams int `mapstructure:"streams"`
+	// Scopes is how many authorities, partitions and sets of dynamic parameters one
+	// stream may use, taken together.
+	Scopes int `mapstructure:"scopes"`
+	// ScopesPerConnection is how many all streams of one gRPC connection may use.
+	ScopesPerConnection int `mapstructure:"scopes_per_connection"`
 	// StreamsPerConnection is how many may be open on one gRPC connection: clients
 	// wait for others to end. 0 is no limit.
 	StreamsPerConnection int `mapstructure:"streams_per_connection"`
@@ -276,6 +281,9 @@ type Cache struct {
 	Linger time.Duration `mapstructure:"linger"`
 	// IdleEntries is how many resources that no client asks for are kept.
 	IdleEntries int `mapstructure:"idle_entries"`
+	// IdleScopes is how many authorities, partitions and sets of dynamic parameters
+	// that no client uses are kept, with a stream upstream for each.
+	IdleScopes int `mapstructure:"idle_scopes"`
 	// Tombstones are what is remembered of members of glob collections that are
 	// gone, for clients that were away meanwhile.
 	Tombstones Tombstones `mapstructure:"tombstones"`

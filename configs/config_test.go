@@ -40,7 +40,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"listener max_request_bytes", l.MaxRequestBytes, Bytes(4 << 20)},
 		{"listener max_response_bytes", l.MaxResponseBytes, Bytes(4080 << 10)},
 		{"listener redirects", l.Redirects, RedirectsFollow},
-		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000, 0}},
+		{"listener limits", l.Limits, Limits{100_000, 4 << 10, 1000, 5000, 100_000, 100, 1000, 0}},
 		{"listener keepalive", l.Keepalive, Keepalive{2 * time.Minute, 20 * time.Second}},
 		{"listener windows", l.Windows, Windows{1 << 20, 1 << 20}},
 		{"listener buffers", l.Buffers, Buffers{4 << 10, 32 << 10}},
@@ -59,7 +59,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server backoff", s.Backoff, Backoff{time.Second, 30 * time.Second}},
 		{"server tls", s.TLS == nil, true},
 		{"failover", c.Authorities[0].Failover, Failover{PolicyMissing, 15 * time.Second, 30 * time.Second, 5 * time.Second, false, false}},
-		{"cache", c.Cache, Cache{5 * time.Minute, 10000, Tombstones{10 * time.Minute, 10000}}},
+		{"cache", c.Cache, Cache{5 * time.Minute, 10000, 100, Tombstones{10 * time.Minute, 10000}}},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.key, tt.got, tt.want)
@@ -71,7 +71,7 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 	c := mustParse(t, `
 listeners:
   - address: "[::1]:0"
-    limits: {streams_per_connection: 1}
+    limits: {streams_per_connection: 1, scopes: 2, scopes_per_connection: 3}
     windows: {stream: 64KiB, connection: 128KiB}
     buffers: {read: 1KiB, write: 1MiB}
   - address: "[::1]:0"
@@ -112,14 +112,14 @@ old_style_names:
     authority: some.example.com
     partition: node.id
   - authority: ""
-cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
+cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limit: 2}}
 `)
 	want := []Listener{{
 		Address: "[::1]:0", Protocol: ListenerGRPC, LongPoll: 30 * time.Second, MaxRequestBytes: 4 << 20, MaxResponseBytes: 4080 << 10, Redirects: RedirectsFollow,
-		Limits: Limits{100_000, 4 << 10, 1000, 5000, 100_000, 1}, Keepalive: Keepalive{2 * time.Minute, 20 * time.Second},
+		Limits: Limits{100_000, 4 << 10, 1000, 5000, 100_000, 2, 3, 1}, Keepalive: Keepalive{2 * time.Minute, 20 * time.Second},
 		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
 	}, {
-		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5, 0}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
+		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5, 100, 0, 0}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {
@@ -154,7 +154,7 @@ cache: {linger: 1ms, idle_entries: 1, tombstones: {ttl: 1h, limit: 2}}
 	if r := c.OldStyleNames[0]; r.When != `type_url == ""` || r.Authority != "some.example.com" || r.Partition != "node.id" {
 		t.Errorf("old_style_names[0]: got %+v", r)
 	}
-	if want := (Cache{time.Millisecond, 1, Tombstones{time.Hour, 2}}); c.Cache != want {
+	if want := (Cache{time.Millisecond, 1, 3, Tombstones{time.Hour, 2}}); c.Cache != want {
 		t.Errorf("cache: got %+v, want %+v", c.Cache, want)
 	}
 }

@@ -20,6 +20,10 @@ const (
 	// comes to need: many when it starts, few later.
 	defaultRequestsPerSecond = 1000
 	defaultRequestBurst      = 5000
+	// More authorities than anybody refers to, and more nodes than anybody asks for over
+	// one connection, but for relays.
+	defaultScopes              = 100
+	defaultScopesPerConnection = 1000
 	// A few GiB of memory at most, as long as they are quiet.
 	defaultStreams = 100_000
 
@@ -77,6 +81,8 @@ const (
 	defaultCluster     = "xds-relay"
 	defaultLinger      = 5 * time.Minute
 	defaultIdleEntries = 10000
+	// As many streams upstream.
+	defaultIdleScopes = 100
 	// Longer than clients take to come back, and at some 200 bytes each no more
 	// than 2 MB for a glob that loses all of its members.
 	defaultTombstoneTTL   = 10 * time.Minute
@@ -98,9 +104,11 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Limits.RequestsPerSecond, defaultRequestsPerSecond)
 		setDefault(&l.Limits.RequestBurst, defaultRequestBurst)
 		setDefault(&l.Limits.Streams, defaultStreams)
+		setDefault(&l.Limits.Scopes, defaultScopes)
 		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
 		if l.Protocol == ListenerGRPC {
+			setDefault(&l.Limits.ScopesPerConnection, defaultScopesPerConnection)
 			setDefault(&l.Windows.Stream, defaultListenerWindow)
 			setDefault(&l.Windows.Connection, defaultListenerWindow)
 			setDefault(&l.Buffers.Read, defaultReadBuffer)
@@ -142,6 +150,7 @@ func (c *Config) setDefaults() {
 	}
 	setDefault(&c.Cache.Linger, defaultLinger)
 	setDefault(&c.Cache.IdleEntries, defaultIdleEntries)
+	setDefault(&c.Cache.IdleScopes, defaultIdleScopes)
 	setDefault(&c.Cache.Tombstones.TTL, defaultTombstoneTTL)
 	setDefault(&c.Cache.Tombstones.Limit, defaultTombstoneLimit)
 }

@@ -35,7 +35,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3: authorities[0].nmae: unknown key (did you mean "name"?)`},
 	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1: Listeners: unknown key (did you mean "listeners"?)`},
 	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
-	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries, tombstones)`},
+	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries, idle_scopes, tombstones)`},
 	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3: admin."a b": unknown key (want address)`},
 	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5: cache.linger: is given twice (first in line 4)`},
 	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3: cache: a key is a list (want text)`},
@@ -55,7 +55,7 @@ relay.yaml:1: authorities: missing (want at least one, with a name and servers o
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
 	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
-	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries, tombstones)`},
+	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
 	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3: cache.idle_entries: "1.5" is a number (want a whole number)`},
@@ -88,10 +88,11 @@ relay.yaml:2: authorities[0].servers[0].windows.connection: 1KiB is too small (w
 	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
 relay.yaml:1: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
 relay.yaml:1: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
-	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, limits: {streams_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
+	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, limits: {streams_per_connection: 1, scopes_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
 relay.yaml:1: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key with protocol rest)`},
 
 	// Listeners

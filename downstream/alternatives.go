@@ -89,7 +89,8 @@ func (s *subscriptions) countAlternative(k cache.Key, n int) {
 // refusal notes that a client goes over a limit for single names, and returns what it is
 // told of the name.
 func (s *subscriptions) refusal(e *excess) error {
-	if s.refuse != nil {
+	// One that ends the stream is noted when it does.
+	if s.refuse != nil && (s.scopes == nil || s.scopes.excess != e) {
 		s.refuse(e)
 	}
 	return &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}

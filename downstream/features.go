@@ -28,6 +28,8 @@ type abilities struct {
 	passes bool
 	// refuse, if not nil, is told of each name that the client is refused.
 	refuse func(*excess)
+	// scopes, if not nil, are those that the client uses, of all types.
+	scopes *streamScopes
 }
 
 func abilitiesOf(node *corev3.Node) (a abilities) {

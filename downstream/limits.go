@@ -33,6 +33,9 @@ type Limits struct {
 	RequestsPerSecond, RequestBurst int
 	// Streams is the number of streams that are open on the listener.
 	Streams int
+	// Scopes is the number of scopes that one stream uses: see streamScopes.
+	// ScopesPerConnection is that of all streams of a gRPC connection together.
+	Scopes, ScopesPerConnection int
 }
 
 // What one client may cost, whatever the configuration says. A Node stands for
@@ -71,6 +74,8 @@ const (
 	limitUntold
 	limitParameters
 	limitAlternatives
+	limitScopes
+	limitConnScopes
 	numLimits
 )
 
@@ -87,6 +92,8 @@ var limitNames = [numLimits]string{
 	limitUntold:        "untold",
 	limitParameters:    "dynamic_parameters",
 	limitAlternatives:  "alternatives",
+	limitScopes:        "scopes",
+	limitConnScopes:    "scopes_per_connection",
 }
 
 // String returns the limit's name in metrics and logs.

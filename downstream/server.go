@@ -47,6 +47,7 @@ type Server struct {
 	stats   stats
 	known   knownNames
 	joins   joins
+	conns   connections
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()

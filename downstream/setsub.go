@@ -108,6 +108,8 @@ func (s *subscriptions) subscribeWildcard(a asked) {
 	s.wild = &setSub{subs: s, asked: a, fresh: true}
 	if key, err := s.lookUp(a); err != nil {
 		s.wild.err = asError(err)
+	} else if e := s.scopes.enter(key); e != nil {
+		s.wild.err = asError(s.refusal(e))
 	} else {
 		s.wild.set = &members{Set: s.topics.WatchSet(key, s.wild)}
 	}
@@ -121,12 +123,11 @@ func (s *subscriptions) unsubscribeWildcard() {
 	s.wild = nil
 }
 
-// subscribeGlob begins the glob with that key, or begins it anew. Two spellings of
+// subscribeGlob begins the glob with that key, or begins it anew. It is known as id. Two spellings of
 // one glob are one: its members have the names that the origin gave them. So are two
 // that differ in their directives, which their members do not have: the one that was
 // there first counts.
-func (s *subscriptions) subscribeGlob(a asked, key cache.Key) *setSub {
-	id := a.of(globAsked(a.name))
+func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 	set := s.byGlob[id.key()]
 	if set == nil {
 		set = &setSub{subs: s, asked: id, fresh: true}
@@ -171,6 +172,7 @@ func (s *subscriptions) endSet(set *setSub) {
 	s.views.drop(set)
 	if set.set != nil {
 		s.countAlternative(set.set.Key(), -1)
+		s.scopes.leave(set.set.Key())
 		s.topics.Unwatch(set)
 	}
 	// What has ended is not to pile up in a client that does not read.

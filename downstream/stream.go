@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -143,6 +144,7 @@ type stream struct {
 	nonces   uint64
 	closed   bool
 	held     heldRemovals
+	scopes   streamScopes
 	// nackLines bounds what is logged of its rejections: a client that rejects everything
 	// says the same again and again.
 	nackLines loglines.Lines
@@ -238,7 +240,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 	if rejection := f.take(sess, req); rejection != nil {
 		st.rejected(rejection)
 	}
-	if e := st.checkUntold(); e != nil {
+	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
 		return false, st.refuse(e)
 	}
 	sess.heard(g)
@@ -256,6 +258,10 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	}
 	st.node, st.able = node, abilitiesOf(node)
 	st.able.passes, st.able.refuse = st.passes, st.refuseName
+	if st.limits.Scopes > 0 || st.limits.ScopesPerConnection > 0 {
+		st.scopes.stream = st
+		st.able.scopes = &st.scopes
+	}
 	st.names = st.server.names(node, through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
@@ -455,6 +461,7 @@ func (st *stream) end() {
 	for _, s := range st.sessions {
 		s.close()
 	}
+	st.scopes.close()
 	names := st.names
 	st.mu.Unlock()
 	if names != nil {

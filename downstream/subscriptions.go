@@ -109,8 +109,19 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 	if e := s.alternatives.over(key); err == nil && e != nil {
 		err = s.refusal(e)
 	}
+	var glob asked
 	if err == nil && key.IsSet() {
-		return nil, s.subscribeGlob(a, key)
+		if glob = a.of(globAsked(a.name)); s.byGlob[glob.key()] != nil {
+			return nil, s.subscribeGlob(a, glob, key)
+		}
+	}
+	if err == nil {
+		if e := s.scopes.enter(key); e != nil {
+			err = s.refusal(e)
+		}
+	}
+	if err == nil && key.IsSet() {
+		return nil, s.subscribeGlob(a, glob, key)
 	}
 	return s.subscribeName(a, key, err), nil
 }
@@ -218,6 +229,7 @@ func (s *subscriptions) end(sub *nameSub) {
 		if len(s.alternatives) > 0 {
 			s.countAlternative(sub.entry().Key(), -1)
 		}
+		s.scopes.leave(sub.entry().Key())
 		s.topics.Unwatch(sub.watch())
 	}
 	if r := sub.rare(); r != nil {

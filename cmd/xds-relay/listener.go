@@ -69,6 +69,8 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 		RequestsPerSecond: l.Limits.RequestsPerSecond,
 		RequestBurst:      l.Limits.RequestBurst,
 		Streams:           l.Limits.Streams,
+
+		Scopes: l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,
 	}
 }
 

@@ -5,8 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -186,4 +189,28 @@ func (c *deltaClient) receive(t *testing.T, n int) (given []string, refused map[
 		}
 	}
 	return given, refused
+}
+
+func unsubscribe(names ...string) *discoveryv3.DeltaDiscoveryRequest {
+	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterTypeURL, ResourceNamesUnsubscribe: names}
+}
+
+// postJSON asks for clusters over REST.
+func postJSON(ctx context.Context, t *testing.T, address, body string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v3/discovery:clusters", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
 }

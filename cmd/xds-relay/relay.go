@@ -62,7 +62,7 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 	router := authority.New(cfg)
 	r.feeders = newFeeders()
 	r.cache = cache.New(r.feeders, cache.Options{
-		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries,
+		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	})
 	var err error
