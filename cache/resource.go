@@ -70,6 +70,7 @@ const (
 
 // Spec is what a Resource is made of.
 type Spec struct {
+	// Name is empty for a resource that has none: the whole of what a wildcard gives.
 	Name string
 	// Version is the origin's; where that is empty, a hash of the content
 	// stands in (invariant: versions mean the same everywhere).
@@ -114,7 +115,7 @@ func NewResource(s Spec) *Resource {
 		typeURL: s.TypeURL, extraLen: len(s.Extra), ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
 		redirect: s.Redirect,
 	}
-	if HasInnerName(s.TypeURL) {
+	if s.Name != "" && HasInnerName(s.TypeURL) {
 		// It was found to be a message, if that matters to anybody.
 		switch inner, _ := innerName(s.Value); {
 		case len(inner) == 0:

@@ -26,6 +26,9 @@ func (s deltaSession) open() *discoveryv3.DeltaDiscoveryRequest {
 	if len(s.held) > 0 {
 		req.InitialResourceVersions = make(map[string]string, len(s.held))
 		for _, r := range s.held {
+			if r.GetName() == "" {
+				continue // it comes again
+			}
 			req.InitialResourceVersions[r.GetName()] = r.GetVersion()
 		}
 	}
@@ -42,13 +45,14 @@ func (s deltaSession) receive(resp *discoveryv3.DeltaDiscoveryResponse) (*discov
 	s.heard = true
 	var events []Event
 	var bad []error
+	nameless := s.nameless(len(resp.GetResources()))
 	for _, r := range resp.GetResources() {
 		if r.GetName() == "" && r.GetResourceName() != nil {
 			r.Name = r.GetResourceName().GetName()
 		}
 		switch {
 		case r.GetResource() != nil:
-			told, err := s.put(r)
+			told, err := s.put(r, nameless)
 			events = append(events, told...)
 			if err != nil {
 				bad = append(bad, err)

@@ -22,6 +22,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -125,6 +126,10 @@ func response(t *testing.T, typeURL string, d *datadriven.TestData) *discoveryv3
 		case "nameless":
 			content.Name = ""
 			r.Resource = &anypb.Any{TypeUrl: typeURL, Value: encode(t, content)}
+		case "table": // CONTENT, of Istio's NameTable: a map
+			r.Name = ""
+			entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), word[1])
+			r.Resource = &anypb.Any{TypeUrl: typeURL, Value: protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)}
 		case "undecodable": // NAME VERSION
 			r.Resource = &anypb.Any{TypeUrl: typeURL, Value: append(encode(t, content), 0xff)}
 		case "other-type": // NAME VERSION

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 const wrappedType = typePrefix + "envoy.service.discovery.v3.Resource"
@@ -53,6 +55,7 @@ func (s *sotwSession) receive(resp *discoveryv3.DiscoveryResponse) (*discoveryv3
 func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event, bad []error) {
 	s.heard = true
 	present := make(map[string]bool, len(resp.GetResources()))
+	nameless := s.nameless(len(resp.GetResources()))
 	for _, content := range resp.GetResources() {
 		r := unwrap(content, resp.GetVersionInfo())
 		present[canonical(r.GetName())] = true
@@ -62,7 +65,7 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 		if r.GetResource() == nil {
 			continue // a heartbeat
 		}
-		told, err := s.put(r)
+		told, err := s.put(r, nameless)
 		events = append(events, told...)
 		if err != nil {
 			bad = append(bad, err)
@@ -74,8 +77,8 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 	for _, e := range resp.GetResourceErrors() {
 		present[canonical(e.GetResourceName().GetName())] = true
 	}
-	// A nameless resource could be any of those that are not there.
-	if s.full() && !present[""] {
+	// A resource whose name is missing could be any of those that are not there.
+	if s.full() && (nameless || !present[""]) {
 		for _, r := range s.resources() {
 			if !present[canonical(r.GetName())] {
 				events = append(events, s.remove(r.GetName(), nil)...)
@@ -99,10 +102,18 @@ func (s *sotwSession) full() bool {
 }
 
 // unwrap gives a resource of a SotW response its name: that of the wrapper if
-// there is one, or else field 1, where all types of xDS have it.
+// there is one, or else field 1, where all types of xDS have it. In that of a type
+// that is not known here may be something else, which is no name.
 func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
+	inside := func(content *anypb.Any) string {
+		name := nameField(content.GetValue())
+		if of := content.GetTypeUrl(); typeurl.Nameless(of) || unheard(of) && !typeurl.IsName([]byte(name)) {
+			return ""
+		}
+		return name
+	}
 	if content.GetTypeUrl() != wrappedType {
-		return &discoveryv3.Resource{Name: nameField(content.GetValue()), Version: version, Resource: content}
+		return &discoveryv3.Resource{Name: inside(content), Version: version, Resource: content}
 	}
 	r := new(discoveryv3.Resource)
 	if proto.Unmarshal(content.GetValue(), r) != nil {
@@ -112,7 +123,7 @@ func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 		r.Name = r.GetResourceName().GetName()
 	}
 	if r.GetName() == "" {
-		r.Name = nameField(r.GetResource().GetValue())
+		r.Name = inside(r.GetResource())
 	}
 	if r.GetVersion() == "" {
 		r.Version = version

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // state is not safe for concurrent use.
@@ -69,13 +71,29 @@ func (s *state) hear(name string, aliases ...string) (asked []string, wanted boo
 	return asked, s.names.anyOne || len(asked)+len(covering) > 0
 }
 
-// put takes a resource that the server sent. An error is the reason for a NACK.
-func (s *state) put(r *discoveryv3.Resource) ([]Event, error) {
+// nameless says that a resource without a name needs none: its type has none, or it is
+// a type that is not known here and the resource is the whole answer to a wildcard.
+func (s *state) nameless(count int) bool {
+	if typeurl.Nameless(s.query.TypeURL) {
+		return true
+	}
+	return s.names.anyOne && count == 1 && unheard(s.query.TypeURL)
+}
+
+// unheard says that nothing is known here of a type.
+func unheard(typeURL string) bool {
+	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	return err != nil && typeurl.KindOf(typeURL) == typeurl.Other
+}
+
+// put takes a resource that the server sent; nameless says that it may have no name. An
+// error is the reason for a NACK.
+func (s *state) put(r *discoveryv3.Resource, nameless bool) ([]Event, error) {
 	name := r.GetName()
 	asked, wanted := s.hear(name, r.GetAliases()...)
 	err := s.check(r)
 	switch {
-	case name == "":
+	case name == "" && !nameless:
 		err = errors.New("it has no name")
 	case !wanted && s.unasked:
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -54,23 +55,31 @@ type verdicts struct {
 // errNameless says that a resource cannot be kept under anything.
 var errNameless = errors.New("has no name")
 
-// accept judges a response of a type that was asked for.
-func accept(r *response) verdicts {
+// accept judges a response of a type that was asked for, wildcard says whether with
+// one.
+func accept(r *response, wildcard bool) verdicts {
 	v := verdicts{
 		list:  make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
 		large: r.size >= largeResponse,
 	}
 	index := make(map[name]int, cap(v.list)) // in v.list, by key
 	var nack reasons
+	nameless := r.nameless(wildcard)
 	for i := range r.resources {
 		res := &r.resources[i]
-		err := check(r.typeURL, res)
+		if res.unnamed && (nameless || unheard(r.typeURL)) {
+			res.name = ""
+		}
+		if nameless && res.err == errNameUTF8 { //nolint:errorlint // no other that wraps the same
+			res.err = nil
+		}
+		err := check(r.typeURL, res, nameless)
 		key := ""
 		if res.name != "" && res.name != cache.Wildcard {
 			key = canonical(res.name)
 		}
 		id := name{key, res.constraints}
-		if first, twice := index[id]; twice && key != "" {
+		if first, twice := index[id]; twice {
 			// xDS: "Duplicate Resource Names". Said twice in the same words, there
 			// is no doubt what is meant; otherwise neither can be believed.
 			if same := v.list[first].resource; same != nil && bytes.Equal(same.raw, res.raw) {
@@ -85,7 +94,7 @@ func accept(r *response) verdicts {
 		if err != nil {
 			nack.add(i, res.name, err)
 		}
-		if key == "" {
+		if key == "" && (!nameless || !res.unnamed) {
 			v.hidden = true
 			continue
 		}
@@ -146,6 +155,29 @@ func accept(r *response) verdicts {
 	return v
 }
 
+// nameless says that a response's resources have no name, and need none.
+//
+// Of the types that are known to be so that is certain. A type that is not known here
+// may be so too: then the whole answer to a wildcard is one resource without anything
+// that can be its name. Of any other the name is missing, and the resource is bad.
+func (r *response) nameless(wildcard bool) bool {
+	if typeurl.Nameless(r.typeURL) {
+		return true
+	}
+	if !wildcard || len(r.resources) != 1 {
+		return false
+	}
+	res := &r.resources[0]
+	return res.unnamed && res.present && res.typeURL == r.typeURL && unheard(r.typeURL)
+}
+
+// unheard says that nothing is known here of a type, not even that it is one whose
+// resources have their names outside.
+func unheard(typeURL string) bool {
+	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	return err != nil && typeurl.KindOf(typeURL) == typeurl.Other && cache.HasInnerName(typeURL)
+}
+
 func badResource(id name, reason error) verdict {
 	return verdict{key: id.name, constraints: id.constraints, bad: true, err: &cache.Error{
 		Code:    codes.InvalidArgument,
@@ -154,13 +186,13 @@ func badResource(id name, reason error) verdict {
 }
 
 // check says why a resource cannot be stored.
-func check(typeURL string, r *resource) error {
+func check(typeURL string, r *resource, nameless bool) error {
 	switch {
 	case r.err != nil:
 		return fmt.Errorf("cannot be read: %w", r.err)
 	case r.name == "" && r.typeURL == cache.LocatorTypeURL:
 		return errUnnamedRedirect
-	case r.name == "":
+	case r.name == "" && !nameless:
 		return errNameless
 	case r.name == cache.Wildcard:
 		return errors.New("has the wildcard's name")

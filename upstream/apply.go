@@ -25,6 +25,9 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	// those of what has a TTL. xDS: "SotW TTL".
 	full := sotw && !v.hidden && !v.onlyBeats() && (set || typeurl.KindOf(s.typeURL).FullState())
 	v.list = s.resolve(v.list, full)
+	if set && !sotw {
+		s.dropNameless(v)
+	}
 	u.Changes = make([]cache.Change, 0, len(v.list))
 	r := s.newRound(v, &u, set, full)
 	listed := len(u.Changes)
@@ -60,6 +63,19 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		}
 	}
 	return u
+}
+
+// dropNameless has a resource without a name gone that the first answer of a stream
+// does not have. In initial_resource_versions it cannot be listed, so that it would
+// have come again.
+func (s *subscriptions) dropNameless(v *verdicts) {
+	const unnamed = ""
+	if s.responses != s.before+1 || v.shared || v.hidden || s.members().Get(unnamed) == nil {
+		return
+	}
+	if !slices.ContainsFunc(v.list, func(o verdict) bool { return o.key == unnamed }) {
+		v.list = append(v.list, verdict{key: unnamed, gone: true})
+	}
 }
 
 // finish tells what a response has made of a set.

@@ -156,7 +156,7 @@ func (d *deltaSession) changes() (changes []deltaChanges) {
 }
 
 func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, string) {
-	v := accept(r)
+	v := accept(r, d.sets.hasWildcard())
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
 	return d.sets.apply(now, &v, false, ""), v.nack
@@ -283,9 +283,12 @@ func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
 		p.must()
 	}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		if r := members[key]; p.room(versionSize(r)) {
+		switch r := members[key]; {
+		case r.Name() == "":
+			// It has nothing to be listed under, and comes again: see dropNameless.
+		case p.room(versionSize(r)):
 			p.version(key, r)
-		} else {
+		default:
 			unlisted++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/typeurl"
 )
 
 // A shallow parser of responses: it goes as deep as the relay has to look, and
@@ -36,8 +37,10 @@ type name struct {
 
 // resource is one element of a response's resources.
 type resource struct {
-	raw     []byte // the element as it came
-	name    string // empty if it has none, or none that can be trusted
+	raw  []byte // the element as it came
+	name string // empty if it has none, or none that can be trusted
+	// unnamed says that it has nothing that can be a name: outside, or in SotW inside.
+	unnamed bool
 	version string
 	aliases []string
 	// constraints are as in name.
@@ -105,7 +108,10 @@ const (
 	statusMessage = 2
 )
 
-var errUTF8 = errors.New("not UTF-8")
+var (
+	errUTF8     = errors.New("not UTF-8")
+	errNameUTF8 = fmt.Errorf("name: %w", errUTF8)
+)
 
 // parseSotW parses a DiscoveryResponse. An error is of the response as a whole;
 // errors of single resources are in them.
@@ -201,6 +207,7 @@ func parseResource(b []byte) resource {
 	if err == nil && name != nil {
 		err = r.takeName(name)
 	}
+	r.unnamed = r.name == ""
 	if err == nil {
 		r.ttl, err = parseDuration(ttl)
 	}
@@ -241,14 +248,16 @@ func parseAnyResource(b []byte) resource {
 	}
 	r.raw = b
 	if !cache.HasInnerName(r.typeURL) {
+		r.unnamed = true
 		return r
 	}
 	name, err := cache.InnerName(r.value)
+	r.unnamed = err == nil && !typeurl.IsName([]byte(name))
 	switch {
 	case err != nil:
 		r.err = fmt.Errorf("undecodable value: %w", err)
 	case !utf8.ValidString(name):
-		r.err = fmt.Errorf("name: %w", errUTF8)
+		r.err = errNameUTF8
 	default:
 		r.name = name
 	}

@@ -825,7 +825,7 @@ func FuzzJSON(f *testing.F) {
 		if a, err := parseJSON(text); err == nil {
 			if r, err := a.decode(typeURLs["cds"]); err == nil {
 				r.typeURL = typeURLs["cds"]
-				accept(r)
+				accept(r, true)
 			}
 		}
 		if !json.Valid(text) {
@@ -851,7 +851,7 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("%q has not survived %s", good, text)
 			}
 		}
-		v := accept(r)
+		v := accept(r, true)
 		for i := range r.resources {
 			if r.resources[i].err != nil && v.nack == "" {
 				t.Errorf("bad and accepted: %s", text)

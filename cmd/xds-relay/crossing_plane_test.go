@@ -213,6 +213,9 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, stream
 		switch words[0] {
 		case "removed":
 			for _, word := range words[1:] {
+				if word == `""` {
+					word = ""
+				}
 				if n := variantName(t, word); n != nil {
 					delta.RemovedResourceNames = append(delta.RemovedResourceNames, n)
 				} else {

@@ -29,6 +29,7 @@ import (
 //	    foo@1=one         a resource, its version (delta only) and its content;
 //	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
 //	                      another type; garbage: no message of its type
+//	    =one              a resource without a name
 //	    foo@1             a Resource with nothing in it
 //	    ttl=1m, alias=bar, nocache
 //	                      after either, of the Resource; in SotW it is wrapped

@@ -34,6 +34,7 @@ var crossingTypes = map[string]struct {
 	"SRDS": {"envoy.config.route.v3.ScopedRouteConfiguration", 2}, // route_configuration_name
 	"VHDS": {"envoy.config.route.v3.VirtualHost", 2},              // domains
 	"NEW":  {"example.Unheard", 2},
+	"NDS":  {"istio.networking.nds.v1.NameTable", 1}, // table, a map: its resource has no name
 }
 
 const crossingPrefix = "type.googleapis.com/"
@@ -106,11 +107,14 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 		content = strings.Repeat(text, n)
 	}
 	value := appendText(nil, 1, name)
+	if name == "" {
+		value = nil
+	}
 	number := crossingTypes[strings.ToUpper(typ)].content
 	switch {
 	case garbage:
 		value = appendText(value, number, "\xff") // of no string, and of no message
-	case strings.EqualFold(typ, "EDS"):
+	case strings.EqualFold(typ, "EDS"), strings.EqualFold(typ, "NDS"):
 		value = appendText(value, number, string(appendText(nil, 1, content)))
 	default:
 		value = appendText(value, number, content)
@@ -166,11 +170,11 @@ func readResource(a *anypb.Any) (name, content string) {
 			return name, "(undecodable)"
 		}
 		b = b[n+m:]
-		switch number {
-		case 1:
+		switch {
+		case number == 1 && short != "NDS":
 			name = string(value)
-		case crossingTypes[short].content:
-			if short == "EDS" {
+		case number == crossingTypes[short].content:
+			if short == "EDS" || short == "NDS" {
 				_, n := protowire.ConsumeVarint(value)
 				value, _ = protowire.ConsumeBytes(value[n:])
 			}
