@@ -98,6 +98,29 @@ func ErrNeedsWrapping() *Error { return errNeedsWrapping }
 // fields returns the fields of a Resource: a private head, and what comes after
 // it, most of which is shared.
 func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
+	head = r.head(name, f)
+	if r.beats(f) {
+		return head, nil
+	}
+	if r.alias && name != r.Name() {
+		// SotW has no aliases: who asked by one knows it by that only. Its own name stays
+		// inside.
+		head = append(head, withoutAliases(r.extra())...)
+		head = appendString(head, resourceAliases, r.Name())
+		return head, [][]byte{r.sotw()}
+	}
+	head = append(head, r.extra()...)
+	if name == r.Name() {
+		return head, [][]byte{r.sotw()}
+	}
+	if parts = r.renamedAny(name); len(parts) > 1 {
+		head, parts = append(head, parts[0]...), parts[1:]
+	}
+	return head, parts
+}
+
+// head returns the first fields of a Resource: name, version and time to live.
+func (r *Resource) head(name string, f Form) (head []byte) {
 	if f&ByLocator == 0 {
 		head = appendString(head, resourceName, name)
 	} else {
@@ -106,24 +129,12 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	head = appendString(head, resourceVersion, r.Version())
 	if f&WithTTL != 0 && r.ttl > 0 {
 		head = appendDuration(head, resourceTTL, r.ttl)
-		if f&Heartbeat != 0 {
-			return head, nil
-		}
 	}
-	head = append(head, r.extra()...)
-	if name == r.Name() {
-		return head, [][]byte{r.sotw()}
-	}
-	if r.alias {
-		// Its own name stays inside: several aliases of one resource are one.
-		head = appendString(head, resourceAliases, r.Name())
-		return head, [][]byte{r.sotw()}
-	}
-	if parts = r.renamedAny(name); len(parts) > 1 {
-		head, parts = append(head, parts[0]...), parts[1:]
-	}
-	return head, parts
+	return head
 }
+
+// beats says that the form is that of a heartbeat, of this resource.
+func (r *Resource) beats(f Form) bool { return f&WithTTL != 0 && f&Heartbeat != 0 && r.ttl > 0 }
 
 // renamedAny returns the parts of an encoded `resource` field whose message says
 // name in field 1. A message's fields may come in any order, and of a field that

@@ -103,7 +103,7 @@ func NewResource(s Spec) *Resource {
 	h := xxhash.New()
 	_, _ = h.WriteString(s.TypeURL)
 	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(s.Extra)
+	_, _ = h.Write(withoutAliases(s.Extra)) // which say who asked how, and nothing of the content
 	if s.Constraints != "" {
 		_, _ = h.Write([]byte{0})
 		_, _ = h.WriteString(s.Constraints)
@@ -153,8 +153,8 @@ func (r *Resource) WithTTL(ttl time.Duration) *Resource {
 	return r.with(t)
 }
 
-// Aliased returns the resource for who asks for it by one of its aliases, sharing
-// all else. xDS: "Resource names" of "Incremental xDS".
+// Aliased returns the resource as what one of its aliases stands for, sharing all
+// else. xDS: "Resource names" of "Incremental xDS".
 func (r *Resource) Aliased() *Resource {
 	t := *r.traits
 	t.alias = true

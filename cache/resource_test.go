@@ -184,10 +184,15 @@ func TestHashIsThatOfTheContent(t *testing.T) {
 	if h := NewResource(base).Hash(); h != NewResource(renamed).Hash() || h != NewResource(again).Hash() {
 		t.Error("name or version are in the hash")
 	}
+	aliased := base
+	aliased.Extra = appendString(nil, resourceAliases, "alias")
+	if NewResource(aliased).Hash() != NewResource(base).Hash() {
+		t.Error("aliases are in the hash, which change with who asks how")
+	}
 	for what, change := range map[string]func(*Spec){
 		"type":  func(s *Spec) { s.TypeURL += "x" },
 		"value": func(s *Spec) { s.Value = message("foo", "y") },
-		"extra": func(s *Spec) { s.Extra = appendString(nil, 4, "alias") },
+		"extra": func(s *Spec) { s.Extra = appendString(nil, 9, "metadata") },
 	} {
 		s := base
 		change(&s)

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -177,12 +178,16 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		}
 		return
 	}
+	name := a.name
+	if sub := d.named.get(key); sub != nil && sub.rare() != nil {
+		name = cmp.Or(sub.rare().toldAs, name)
+	}
 	if !d.unsubscribe(key) {
 		return
 	}
 	delete(d.gone, key)
 	delete(d.initial, a.name)
-	d.uncover(a, true)
+	d.uncover(a.of(name), true)
 }
 
 // endWildcard ends the wildcard: what the client has only by it, it drops.
@@ -279,6 +284,9 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	delete(d.gone, sub.key()) // it is back, before that was told
+	if own := d.aliasKey(sub, res); own != "" {
+		return d.tellAliased(r, sub, own, st)
+	}
 	switch held := d.held(sub, st); {
 	case held && !sub.beating(st):
 	case !r.fits(res.Size(sub.name(), form), d.limit):
@@ -290,9 +298,7 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
 		d.noteNamed(sub)
-		if sub.byLocator() && sub.told() == toldResource && sub.rare().constraints != res.Constraints() {
-			r.addRemovedVariant(sub.name(), sub.rare().constraints)
-		}
+		d.toldUnder(r, sub, sub.name(), res)
 		d.knows(sub, st)
 	}
 	if st.Err != nil && sub.errTold() != markError(st.Err) {
@@ -355,6 +361,10 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 			continue
 		}
 		name := g.asked.name
+		if len(d.aliases[key]) > 0 { // by which the client still has it
+			delete(d.gone, key)
+			continue
+		}
 		size := 2*len(name) + overhead
 		if g.err != nil {
 			size += sizeError(name, g.err)
@@ -365,7 +375,7 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 		if !r.fits(size, d.limit) {
 			return
 		}
-		d.addGone(r, sub, g)
+		d.addGone(r, sub, &g)
 		// To a client that reads it, NOT_FOUND means a removal too.
 		if g.err != nil {
 			constraints := ""
@@ -379,52 +389,27 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 		if sub != nil {
 			sub.setTold(toldAbsent)
 			sub.setErrTold(0)
+			sub.has(sub.name())
 		}
 	}
 }
 
 // addGone adds a removal to r, in the form in which the client was told the
 // resource.
-func (d *deltaSession) addGone(r *response, sub *nameSub, g removal) {
-	name, was := g.asked.name, g.was
+func (d *deltaSession) addGone(r *response, sub *nameSub, g *removal) {
+	constraints := g.constraints
 	switch {
 	case sub != nil && sub.byLocator():
-		r.addRemovedVariant(name, sub.rare().constraints)
-	case g.asked.locator && was != nil:
-		r.addRemovedVariant(name, was.Constraints())
-	case g.asked.locator:
-		r.addRemovedVariant(name, g.constraints)
-	default:
-		r.addRemoved(name)
+		constraints = sub.rare().constraints
+	case g.was != nil:
+		constraints = g.was.Constraints()
 	}
-	// What an alias stood for is known under its own name, too.
-	if was != nil && was.Alias() {
-		if r.removable == nil {
-			r.removable = d.removable()
-		}
-		if r.removable[was.Name()] {
-			delete(r.removable, was.Name())
-			r.addRemoved(was.Name())
-		}
+	under := g.asked.of(d.goneUnder(r, sub, g))
+	d.addRemoved(r, under, constraints)
+	if under.name != g.asked.name {
+		r.noteRemoved(under.key())
 	}
-}
-
-// removable are the resources of which all aliases are gone that the client asked
-// for, and which it does not have by another name either.
-func (d *deltaSession) removable() map[string]bool {
-	names := map[string]bool{}
-	for _, g := range d.gone {
-		if g.was == nil || !g.was.Alias() || d.named.get(g.was.Name()) != nil {
-			continue
-		}
-		names[g.was.Name()] = d.wild == nil || d.wild.set == nil || d.wild.set.Member(g.was.Name()) == nil
-	}
-	for sub := range d.named.all() {
-		if r := sub.state().Resource; r != nil && r.Alias() {
-			delete(names, r.Name())
-		}
-	}
-	return names
+	delete(d.initial, under.name)
 }
 
 // sent notes that r goes to the client as its newest response.

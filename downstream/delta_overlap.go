@@ -132,10 +132,13 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 			if urn.IsName(name) {
 				name = by.set.nameOf(res)
 			}
-			if !r.fits(res.Size(name, set.form()), d.limit) {
+			same, other := r.hasOwn(a.of(name).key(), d.mark(res))
+			if other || !r.fits(res.Size(name, set.form()), d.limit) {
 				return false
 			}
-			r.addDelta(name, res, set.form())
+			if !same {
+				r.addDelta(name, res, set.form())
+			}
 			if glob.holds(name) {
 				glob.initial[name] = ""
 			}

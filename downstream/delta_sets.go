@@ -142,6 +142,15 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
 		m.News = cache.Nothing
 	}
+	if m.News != cache.Nothing && r.own != nil {
+		same, other := r.hasOwn(a.key(), d.mark(m.Resource))
+		if other {
+			return false // in one response a resource is there once
+		}
+		if same {
+			m.News = cache.Nothing
+		}
+	}
 	if m.News != cache.Nothing {
 		size = m.Resource.Size(m.Name, form)
 	}

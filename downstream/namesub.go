@@ -116,6 +116,9 @@ type rareSub struct {
 	withheld *cache.Resource
 	// constraints are of the variant that the client was told.
 	constraints string
+	// Delta: own is the key of the resource of which the name is an alias, as it is in
+	// subscriptions.aliases; toldAs is under which other name the client was told it.
+	own, toldAs string
 }
 
 // rare returns what is rare about the subscription, nil if nothing is.
@@ -249,6 +252,7 @@ func (s *nameSub) moveToPending() {
 	if s.redirected() {
 		subs.moving = append(subs.moving, s)
 	}
+	subs.noteAlias(s)
 	if !s.is(isQueued) {
 		s.set(isQueued, true)
 		subs.pending = append(subs.pending, s)

@@ -53,9 +53,10 @@ type response struct {
 	head      mem.SliceBuffer // the private part, once it is encoded
 
 	names nameList // of what it carries, to explain a NACK
-	// removable are the names that are to be removed with their last alias, once
-	// they are known. Delta.
-	removable map[string]bool
+	// Delta: own are marks of the resources in it that the client asks for by aliases, by
+	// the keys of their names; removed are the names of those that it removes.
+	own     map[string]uint64
+	removed map[string]bool
 	// changed are the Clusters in it that are new or changed to the client.
 	changed []*cache.Resource
 }
@@ -161,6 +162,14 @@ func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	}
 	before := len(r.resources)
 	r.resources = res.AppendDelta(r.room(), name, f)
+	r.added(before)
+	r.names.add(name)
+}
+
+// addAliased adds a resource that the client asks for by aliases.
+func (r *response) addAliased(name string, res *cache.Resource, f cache.Form, aliases []string) {
+	before := len(r.resources)
+	r.resources = res.AppendAliased(r.room(), name, f, aliases)
 	r.added(before)
 	r.names.add(name)
 }

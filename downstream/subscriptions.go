@@ -48,6 +48,9 @@ type subscriptions struct {
 	audience *cache.Audience
 	// rares have what is rare about those of them that are marked so.
 	rares map[*nameSub]*rareSub
+	// aliases are the names by which it asks for a resource that has another, by the key
+	// under which it would ask for that. Delta.
+	aliases map[string][]*nameSub
 	// params are those of the locators, and how many subscriptions have them.
 	params map[string]int
 	wild   *setSub            // nil without a wildcard
@@ -233,6 +236,7 @@ func (s *subscriptions) end(sub *nameSub) {
 		s.topics.Unwatch(sub.watch())
 	}
 	if r := sub.rare(); r != nil {
+		s.setAlias(sub, r, "")
 		r.keep(nil)
 		delete(s.rares, sub)
 		sub.set(isRare, false)

@@ -1,0 +1,240 @@
+package downstream
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Aliases. A delta client is sent a resource once, under the resource's own name. Its
+// aliases are the names by which this client asked for it, whatever others asked for.
+// xDS: "Resource names" of "Incremental xDS".
+
+// noteAlias brings subscriptions.aliases in line with what a name stands for.
+func (s *subscriptions) noteAlias(sub *nameSub) {
+	entry := sub.entry()
+	if s.sotw || entry == nil {
+		return
+	}
+	own := entry.AliasOf()
+	switch r := sub.rare(); {
+	case own != "":
+		s.setAlias(sub, sub.makeRare(), sub.asks().of(strings.Clone(own)).key())
+	case r != nil:
+		s.setAlias(sub, r, "")
+	}
+}
+
+// setAlias notes that a name is an alias of what is kept under a key, or of nothing.
+func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
+	if r.own == own {
+		return
+	}
+	if r.own != "" {
+		s.aliases[r.own] = slices.DeleteFunc(s.aliases[r.own], func(o *nameSub) bool { return o == sub })
+		if len(s.aliases[r.own]) == 0 {
+			delete(s.aliases, r.own)
+		}
+	}
+	if r.own = own; own != "" {
+		if s.aliases == nil {
+			s.aliases = map[string][]*nameSub{}
+		}
+		s.aliases[own] = append(s.aliases[own], sub)
+	}
+}
+
+// aliasKey returns the key of a resource of which a name is an alias, or which has
+// aliases that the client asks for; empty for any other.
+func (d *deltaSession) aliasKey(sub *nameSub, res *cache.Resource) string {
+	if res.Alias() {
+		return sub.asks().of(res.Name()).key()
+	}
+	if len(d.aliases) == 0 || len(d.aliases[sub.key()]) == 0 {
+		return ""
+	}
+	return sub.key()
+}
+
+// tellAliased adds to r a resource that the client asks for by aliases, for all names by
+// which it does, and says whether it fitted. own is its key.
+func (d *deltaSession) tellAliased(r *response, sub *nameSub, own string, st *cache.State) bool {
+	res, form := st.Resource, sub.form()
+	name, group := res.Name(), d.askedFor(sub, own, res)
+	if version, ok := d.initial[name]; ok && version == res.Version() && sub.told() == toldNothing {
+		d.knowsAll(group, name) // and by which names it asked
+	}
+	held := sub.told() == toldResource && sub.Note == d.mark(res) && (sub.errTold() == 0 || st.Err != nil)
+	if !held || sub.beating(st) {
+		var aliases []string
+		size := 0
+		for _, s := range group {
+			const overhead = 16
+			size += overhead + len(s.name())
+			if s.key() != own {
+				aliases = append(aliases, s.name())
+			}
+			if rare := s.rare(); rare != nil {
+				size += overhead + len(rare.toldAs) // may be removed with it
+			}
+		}
+		slices.Sort(aliases)
+		if r.own[own] != 0 || !r.fits(res.Size(name, form)+size, d.limit) {
+			return false // in one response a resource is there once
+		}
+		if held {
+			form |= cache.Heartbeat
+		} else {
+			r.noteChanged(res)
+		}
+		r.addAliased(name, res, form, aliases)
+		r.noteOwn(own, d.mark(res))
+		for _, s := range group {
+			d.toldUnder(r, s, name, res)
+		}
+		d.knowsAll(group, name)
+	}
+	if st.Err != nil && sub.errTold() != markError(st.Err) {
+		return d.tellError(r, sub, st.Err)
+	}
+	return true
+}
+
+// askedFor returns the names by which the client asks for a resource, own among them if
+// it does so.
+func (d *deltaSession) askedFor(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
+	same := func(s *nameSub) bool {
+		st := s.state()
+		return s == sub || st.Status == cache.Present && d.mark(st.Resource) == d.mark(res)
+	}
+	for _, s := range d.aliases[own] {
+		if same(s) {
+			group = append(group, s)
+		}
+	}
+	if s := d.named.get(own); s != nil && same(s) {
+		group = append(group, s)
+	}
+	if !slices.Contains(group, sub) {
+		group = append(group, sub)
+	}
+	return group
+}
+
+// knowsAll notes that the client has a resource, by all names by which it asks for it.
+func (d *deltaSession) knowsAll(group []*nameSub, name string) {
+	for _, s := range group {
+		st := s.state()
+		s.has(name)
+		d.knows(s, &st)
+	}
+	delete(d.initial, name)
+}
+
+// toldUnder notes under which name a subscription's resource goes to the client. What it
+// had by that under another name goes, in the same response, unless something else gives
+// it: of two with the same domains Envoy would take neither.
+func (d *deltaSession) toldUnder(r *response, sub *nameSub, name string, res *cache.Resource) {
+	rare := sub.rare()
+	if rare == nil && name == sub.name() {
+		return
+	}
+	rare = sub.makeRare()
+	was := rare.toldAs
+	if was == "" && sub.told() == toldResource {
+		was = sub.name()
+	}
+	switch {
+	case was == "":
+	case was == name:
+		if rare.locator && rare.constraints != res.Constraints() {
+			r.addRemovedVariant(name, rare.constraints)
+		}
+	case !d.given(rare.asked.of(was), sub):
+		d.addRemoved(r, rare.asked.of(was), rare.constraints)
+		delete(d.initial, was)
+	}
+	sub.has(name)
+}
+
+// has notes under which name the client has what a subscription gives.
+func (s *nameSub) has(name string) {
+	switch r := s.rare(); {
+	case name != s.name():
+		s.makeRare().toldAs = strings.Clone(name)
+	case r != nil:
+		r.toldAs = ""
+	}
+}
+
+// given says that the client asks for something in another way than by a subscription,
+// and has it, or will.
+func (d *deltaSession) given(a asked, but *nameSub) bool {
+	key := a.key()
+	if s := d.named.get(key); s != nil && s != but && s.state().Status == cache.Present {
+		return true
+	}
+	if slices.ContainsFunc(d.aliases[key], func(s *nameSub) bool { return s != but }) {
+		return true
+	}
+	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
+		if set != nil && (!present(set) || set.set.Member(memberKey(a.name)) != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// addRemoved adds a removal to r, once for all names by which the client asked.
+func (d *deltaSession) addRemoved(r *response, a asked, constraints string) {
+	if r.removed[a.key()] {
+		return
+	}
+	if d.aliases != nil {
+		r.noteRemoved(a.key())
+	}
+	if a.locator {
+		r.addRemovedVariant(a.name, constraints)
+	} else {
+		r.addRemoved(a.name)
+	}
+}
+
+// goneUnder returns the name under which the client has what is gone.
+func (d *deltaSession) goneUnder(r *response, sub *nameSub, g *removal) string {
+	name := ""
+	if sub != nil && sub.rare() != nil {
+		name = sub.rare().toldAs
+	}
+	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.told() != toldResource) {
+		if _, held := d.initial[was.Name()]; held || r.removed[g.asked.of(was.Name()).key()] {
+			name = was.Name()
+		}
+	}
+	if name == "" || d.given(g.asked.of(name), sub) {
+		return g.asked.name
+	}
+	return name
+}
+
+func (r *response) noteOwn(key string, mark uint64) {
+	if r.own == nil {
+		r.own = map[string]uint64{}
+	}
+	r.own[key] = mark | 1 // not 0
+}
+
+func (r *response) noteRemoved(key string) {
+	if r.removed == nil {
+		r.removed = map[string]bool{}
+	}
+	r.removed[key] = true
+}
+
+// hasOwn says whether a resource that a set gives is in r, as the client asks for it by
+// aliases, and whether that is another one.
+func (r *response) hasOwn(key string, mark uint64) (same, other bool) {
+	is := r.own[key]
+	return is == mark|1, is != 0 && is != mark|1
+}
