@@ -43,6 +43,9 @@ func (s Status) String() string {
 type Error struct {
 	Code    codes.Code
 	Message string
+	// Outage is set if the reason is that no control plane can be reached. Clients are
+	// not told of it.
+	Outage *Outage
 }
 
 // Error returns code and message.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // settle is how long a delta server must be quiet before its answer to a
@@ -84,6 +85,11 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 		if err := a.state.failed[name]; err != nil {
 			answer.Failed = append(answer.Failed, NameError{name, err})
 		}
+	}
+	if ended := (*EndedError)(nil); errors.As(err, &ended) && ended.Status.Code() == codes.Unavailable && !answer.Answered {
+		// It was asked, and this is its answer: what it relays cannot be had.
+		answer.Failed, answer.Unanswered = append(answer.Failed, a.state.unavailable(ended.Status)...), nil
+		return answer, nil
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errWhole):

@@ -14,6 +14,7 @@ import (
 	codepb "google.golang.org/genproto/googleapis/rpc/code"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -163,10 +164,10 @@ func (s *state) remove(name string, why error) []Event {
 func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 	var events []Event
 	for _, e := range errs {
-		name, status := e.GetResourceName().GetName(), e.GetErrorDetail()
-		err := statusError(status)
-		if status.GetCode() == int32(codes.NotFound) {
-			if status.GetMessage() == "" {
+		name, detail := e.GetResourceName().GetName(), e.GetErrorDetail()
+		err := statusError(detail)
+		if detail.GetCode() == int32(codes.NotFound) {
+			if detail.GetMessage() == "" {
 				err = nil // that is no reason
 			}
 			events = append(events, s.remove(name, err)...)
@@ -179,6 +180,19 @@ func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 		events = append(events, Event{Kind: Failed, Name: name, Err: err})
 	}
 	return events
+}
+
+// unavailable is what ended the stream, as the error of each name without an answer.
+func (s *state) unavailable(why *status.Status) []NameError {
+	names := s.unanswered()
+	if len(s.names.list) == 0 {
+		names = []string{wildcard}
+	}
+	failed := make([]NameError, len(names))
+	for i, name := range names {
+		failed[i] = NameError{name, statusError(why.Proto())}
+	}
+	return failed
 }
 
 // resources gives what is held, in the order in which it was asked and by name.

@@ -81,6 +81,9 @@ func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Re
 	for {
 		resp, err := s.Recv()
 		if err != nil {
+			if st := status.Convert(err); st.Code() != codes.Unimplemented && len(s.Trailer()) > 0 {
+				return &EndedError{Status: st}
+			}
 			return err
 		}
 		reply, events := form.receive(resp)
@@ -104,8 +107,24 @@ func (e *UnimplementedError) Error() string {
 		e.Server, e.Protocol, e.Protocol.other())
 }
 
+// EndedError says that the server itself has ended the stream: it was not the connection
+// that failed.
+type EndedError struct {
+	Server string
+	Status *status.Status
+}
+
+// Error says with what.
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("%s ended the stream with %s: %s", e.Server, codepb.Code(e.Status.Code()), e.Status.Message())
+}
+
 // explain turns gRPC's error into one for people.
 func (a *asking) explain(err error) error {
+	if ended := (*EndedError)(nil); errors.As(err, &ended) {
+		ended.Server = a.server.Address
+		return ended
+	}
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s ended the stream", a.server.Address)
 	}

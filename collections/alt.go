@@ -168,7 +168,7 @@ func (r *result) and(alt urn.URL, second *result) result {
 	case r.Status == cache.Failed:
 		err = *r.Err
 	case second.Status == cache.Failed:
-		err.Code = second.Err.Code
+		err.Code, err.Outage = second.Err.Code, second.Err.Outage
 	}
 	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
 	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}

@@ -58,6 +58,9 @@ type Listener struct {
 	// Redirects is what clients are given of resources that are redirects: what
 	// these lead to, or for relays behind this one the redirects themselves.
 	Redirects Redirects `mapstructure:"redirects"`
+	// WhenUnreachable is which streams end while nothing that they ask for is held,
+	// and the control planes of all of it cannot be reached. Of ListenerGRPC only.
+	WhenUnreachable WhenUnreachable `mapstructure:"when_unreachable"`
 	// Limits are what its clients may cost.
 	Limits Limits `mapstructure:"limits"`
 	// Keepalive finds clients that went away without a word, whose

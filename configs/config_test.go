@@ -71,6 +71,7 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 	c := mustParse(t, `
 listeners:
   - address: "[::1]:0"
+    when_unreachable: end
     limits: {streams_per_connection: 1, scopes: 2, scopes_per_connection: 3}
     windows: {stream: 64KiB, connection: 128KiB}
     buffers: {read: 1KiB, write: 1MiB}
@@ -115,7 +116,7 @@ old_style_names:
 cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limit: 2}}
 `)
 	want := []Listener{{
-		Address: "[::1]:0", Protocol: ListenerGRPC, LongPoll: 30 * time.Second, MaxRequestBytes: 4 << 20, MaxResponseBytes: 4080 << 10, Redirects: RedirectsFollow,
+		Address: "[::1]:0", Protocol: ListenerGRPC, LongPoll: 30 * time.Second, MaxRequestBytes: 4 << 20, MaxResponseBytes: 4080 << 10, Redirects: RedirectsFollow, WhenUnreachable: UnreachableEnd,
 		Limits: Limits{100_000, 4 << 10, 1000, 5000, 100_000, 2, 3, 1}, Keepalive: Keepalive{2 * time.Minute, 20 * time.Second},
 		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
 	}, {

@@ -109,6 +109,7 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
 		if l.Protocol == ListenerGRPC {
 			setDefault(&l.Limits.ScopesPerConnection, defaultScopesPerConnection)
+			setDefault(&l.WhenUnreachable, UnreachableAuto)
 			setDefault(&l.Windows.Stream, defaultListenerWindow)
 			setDefault(&l.Windows.Connection, defaultListenerWindow)
 			setDefault(&l.Buffers.Read, defaultReadBuffer)

@@ -88,11 +88,12 @@ relay.yaml:2: authorities[0].servers[0].windows.connection: 1KiB is too small (w
 	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
 relay.yaml:1: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
 relay.yaml:1: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
-	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, limits: {streams_per_connection: 1, scopes_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
+	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
 relay.yaml:1: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key with protocol rest)`},
 
 	// Listeners
@@ -108,6 +109,7 @@ relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key w
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
 	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
+	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1: listeners[0].when_unreachable: "never" is not what streams can do when a control plane cannot be reached (want auto, end or wait)`},
 	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
 	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
 	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1: listeners[0].v2: "yes" is text (want true or false)`},
@@ -266,7 +268,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, limits, keepalive, windows, buffers, tls)
+relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls)
 relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6: admin.address: is a list (want text)
 relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -86,6 +86,27 @@ func (r *Redirects) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not what can be done with redirects (want %s or %s)", text, RedirectsFollow, RedirectsPass)
 }
 
+// WhenUnreachable says which streams of a listener end while nothing can be served on
+// them. gRFC A71: "xDS Fallback".
+type WhenUnreachable string
+
+// Which streams can end.
+const (
+	UnreachableAuto WhenUnreachable = "auto" // those that ask by name only
+	UnreachableEnd  WhenUnreachable = "end"  // those with a wildcard or a glob too
+	UnreachableWait WhenUnreachable = "wait" // none
+)
+
+// UnmarshalText sets w from its notation.
+func (w *WhenUnreachable) UnmarshalText(text []byte) error {
+	switch v := WhenUnreachable(text); v {
+	case UnreachableAuto, UnreachableEnd, UnreachableWait:
+		*w = v
+		return nil
+	}
+	return fmt.Errorf("%q is not what streams can do when a control plane cannot be reached (want %s, %s or %s)", text, UnreachableAuto, UnreachableEnd, UnreachableWait)
+}
+
 // Protocol is the form of xDS that is spoken with a server.
 type Protocol string
 

@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -32,6 +33,7 @@ type tb interface {
 // without gRPC: requests go in, and responses are fetched.
 type testClient struct {
 	st   *stream
+	grpc *endable
 	node *corev3.Node // nil once it was sent
 	// woken: there is something to send, and somebody looking after it. That is
 	// so after a wake and until all has been read.
@@ -50,13 +52,37 @@ type typeMemory struct {
 // Wake implements cache.Waker in the stream's place.
 func (c *testClient) Wake() { c.woken.Store(true) }
 
+// endable is a gRPC stream of which only the context is used, by which it can be ended.
+type endable struct {
+	grpc.ServerStream
+	transport transport
+}
+
+// Context implements grpc.ServerStream.
+func (e *endable) Context() context.Context {
+	return grpc.NewContextWithServerTransportStream(context.Background(), &e.transport)
+}
+
+// transport is what gRPC has below a stream.
+type transport struct {
+	grpc.ServerTransportStream
+	ended atomic.Pointer[status.Status]
+}
+
+// WriteStatus is what gRPC ends a stream with.
+func (t *transport) WriteStatus(s *status.Status) error {
+	t.ended.Store(s)
+	return nil
+}
+
 // notGRPC stands in for a gRPC stream that nobody sends on.
 type notGRPC struct{ grpc.ServerStream }
 
 func (notGRPC) Context() context.Context { return context.Background() }
 
 func newTestClient(s *Server, form string, node *corev3.Node) *testClient {
-	c := &testClient{st: s.open(notGRPC{}, form, ""), node: node, byType: map[string]*typeMemory{}}
+	c := &testClient{grpc: new(endable), node: node, byType: map[string]*typeMemory{}}
+	c.st = s.open(c.grpc, form, "")
 	c.st.inbox.waker = c
 	return c
 }

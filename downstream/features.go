@@ -26,6 +26,8 @@ type abilities struct {
 	beatsWhole bool
 	// passes: redirects go to clients as they are.
 	passes bool
+	// unreachable: which streams end on which nothing can be served.
+	unreachable WhenUnreachable
 	// refuse, if not nil, is told of each name that the client is refused.
 	refuse func(*excess)
 	// scopes, if not nil, are those that the client uses, of all types.

@@ -142,9 +142,12 @@ type gate struct {
 	responses int
 	// passes: redirects go to clients as they are.
 	passes bool
-	open   atomic.Int64   // streams
-	told   rate.Sometimes // of those that were turned away
-	lines  clientLines
+	// unreachable: which streams end on which nothing can be served.
+	unreachable WhenUnreachable
+
+	open  atomic.Int64   // streams
+	told  rate.Sometimes // of those that were turned away
+	lines clientLines
 }
 
 // turnedAwayEvery is how often the operator is told that streams are turned away.
@@ -153,14 +156,15 @@ const turnedAwayEvery = time.Minute
 func newGate(o ListenerOptions) *gate {
 	return &gate{
 		limits: o.Limits, responses: o.MaxResponseBytes, passes: o.PassRedirects,
-		told: rate.Sometimes{Interval: turnedAwayEvery},
+		unreachable: o.WhenUnreachable,
+		told:        rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
 
 // admit has a stream kept to the limits.
 func (g *gate) admit(st *stream) {
 	st.gate = g
-	st.limits, st.passes = g.limits, g.passes
+	st.limits, st.passes, st.unreachable = g.limits, g.passes, g.unreachable
 	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
 }
 

@@ -16,6 +16,7 @@ const (
 	eventInvalid
 	eventRejected
 	eventConnection
+	eventUnreachable
 	numEvents
 )
 

@@ -57,6 +57,7 @@ const (
 	ownTold  = iota // what it was last told
 	ownMarks        // of type mark
 	ownInbox        // whether it is in the inbox; guarded by inbox.mu
+	ownLost         // whether it is counted in subscriptions.lost
 )
 
 // mark is something that there is to note of a subscription, or not.
@@ -93,6 +94,15 @@ func (s *nameSub) set(m mark, is bool) {
 		s.Own[ownMarks] |= byte(m)
 	} else {
 		s.Own[ownMarks] &^= byte(m)
+	}
+}
+
+func (s *nameSub) isLost() bool { return s.Own[ownLost] != 0 }
+
+func (s *nameSub) setLost(is bool) {
+	s.Own[ownLost] = 0
+	if is {
+		s.Own[ownLost] = 1
 	}
 }
 
@@ -257,6 +267,7 @@ func (s *nameSub) moveToPending() {
 		s.set(isQueued, true)
 		subs.pending = append(subs.pending, s)
 	}
+	subs.reckon(s)
 }
 
 // stated is what the authority says of the name.

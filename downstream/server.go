@@ -60,6 +60,7 @@ type Server struct {
 
 type stats struct {
 	requests, responses, nacks atomic.Uint64
+	unreachable                atomic.Uint64
 	limits                     [numLimits]atomic.Uint64
 }
 
@@ -68,6 +69,8 @@ type Stats struct {
 	Requests  uint64 // from clients
 	Responses uint64 // to clients
 	NACKs     uint64 // from clients
+	// Unreachable is how many streams ended because nothing could be served on them.
+	Unreachable uint64
 	// Limits is how often clients went over each limit, by its name.
 	Limits map[string]uint64
 }
@@ -115,6 +118,8 @@ type ListenerOptions struct {
 	// PassRedirects has redirects go to clients as they are, and not be followed: for
 	// relays behind this one.
 	PassRedirects bool
+	// WhenUnreachable is which streams end when nothing can be served on them.
+	WhenUnreachable WhenUnreachable
 	// Limits are what its clients may cost.
 	Limits Limits
 }
@@ -170,7 +175,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Limits: limits}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Limits: limits}
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -25,6 +25,8 @@ type setSub struct {
 	queued  bool // in subscriptions.pendingSets
 	ended   bool
 	inInbox bool // guarded by inbox.mu
+	// lost: nothing is held of it, and its control plane cannot be reached.
+	lost bool
 
 	// SotW: told that it was in a full state, mayHold that the client may hold it from
 	// an earlier stream, and moved that it was another set when it was told.
@@ -61,6 +63,7 @@ func (s *setSub) moveToPending() {
 		s.queued = true
 		s.subs.pendingSets = append(s.subs.pendingSets, s)
 	}
+	s.subs.reckonSet(s)
 }
 
 func (s *setSub) status() (cache.Status, *cache.Error) {
@@ -169,6 +172,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 
 func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
+	s.countLostSet(set, false)
 	s.views.drop(set)
 	if set.set != nil {
 		s.countAlternative(set.set.Key(), -1)

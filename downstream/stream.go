@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/typeurl"
@@ -55,6 +56,8 @@ type session interface {
 	follow()
 	// parameters are the dynamic parameters of its locators.
 	parameters() map[string]int
+	// hopes is for the stream's unservable.
+	hopes() (bool, *cache.Error)
 	// resend has a name's resource sent again, if the client was told it.
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
@@ -129,7 +132,9 @@ type stream struct {
 	maxResponse int
 	// passes: redirects go to the client as they are.
 	passes bool
-	inbox  inbox
+	// unreachable: whether the stream ends when nothing can be served on it.
+	unreachable WhenUnreachable
+	inbox       inbox
 
 	// Of the goroutine that receives.
 	requests *rate.Limiter // nil before the first
@@ -150,6 +155,8 @@ type stream struct {
 	nackLines loglines.Lines
 	// namesRefused: the operator was told that it was refused names.
 	namesRefused bool
+	// ends is for when nothing can be served, and nil if something can: see ending.
+	ends *time.Timer
 }
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
@@ -247,6 +254,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 	if g.node != 0 {
 		st.sameNode = g.node
 	}
+	st.ending()
 	return st.due(sess, behind), nil
 }
 
@@ -257,7 +265,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.able.passes, st.able.refuse = st.passes, st.refuseName
+	st.able.passes, st.able.unreachable, st.able.refuse = st.passes, st.unreachable, st.refuseName
 	if st.limits.Scopes > 0 || st.limits.ScopesPerConnection > 0 {
 		st.scopes.stream = st
 		st.able.scopes = &st.scopes
@@ -387,6 +395,9 @@ func (st *stream) compose() (r *response, ok bool) {
 	if slices.ContainsFunc(st.sessions, session.following) {
 		return nil, false
 	}
+	if st.ending() {
+		return nil, true
+	}
 	return st.inOrder(), true
 }
 
@@ -458,6 +469,7 @@ func (st *stream) end() {
 	if st.held.timer != nil {
 		st.held.timer.Stop()
 	}
+	st.spare()
 	for _, s := range st.sessions {
 		s.close()
 	}
@@ -470,31 +482,4 @@ func (st *stream) end() {
 			st.logger().Debug("client gone")
 		}
 	}
-}
-
-// ClientStatus is one client's stream as an operator sees it.
-type ClientStatus struct {
-	Node   *corev3.Node // nil before the first request
-	Peer   string
-	Form   string // sotw or delta; unary or rest of a request that waits
-	Since  time.Time
-	Types  []TypeStatus
-	Stream uint64
-}
-
-// TypeStatus is one type URL on a stream as an operator sees it.
-type TypeStatus struct {
-	TypeURL       string
-	Subscriptions int
-	LastRejection string // the client's words, empty if it rejected nothing yet
-}
-
-func (st *stream) describe() ClientStatus {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id}
-	for _, s := range st.sessions {
-		c.Types = append(c.Types, s.describe())
-	}
-	return c
 }

@@ -72,6 +72,11 @@ type subscriptions struct {
 	slab []nameSub
 	// rejection is the last NACK's words.
 	rejection string
+	// refusals counts the names that can mean nothing, and lost the names and sets of
+	// which nothing is held and whose control planes cannot be reached, lostFor the
+	// newest reason: see hopes.
+	refusals, lost int
+	lostFor        *cache.Error
 }
 
 func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int, a abilities) subscriptions {
@@ -137,6 +142,7 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 	s.countParams(a, 1)
 	if err != nil {
 		sub.rare().err = asError(err)
+		s.refusals++
 	} else if _, withheld := s.topics.Join(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
@@ -234,7 +240,10 @@ func (s *subscriptions) end(sub *nameSub) {
 		}
 		s.scopes.leave(sub.entry().Key())
 		s.topics.Unwatch(sub.watch())
+	} else {
+		s.refusals--
 	}
+	s.countLost(sub, false)
 	if r := sub.rare(); r != nil {
 		s.setAlias(sub, r, "")
 		r.keep(nil)

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -46,6 +47,7 @@ import (
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
 //	    cds !a UNAVAILABLE why        cannot be had
+//	    cds !a UNREACHABLE why        the same, as no control plane can be reached
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
@@ -53,7 +55,9 @@ import (
 //	  go into that as well.
 //	  It prints which of the clients that were at rest have now something to read.
 //
-//	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass]
+//	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass] [ends=names|all]
+//	  With ends its stream ends when nothing can be served on it; what prints who is
+//	  woken prints that too.
 //
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B",
@@ -136,6 +140,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
 		c.st.limits, c.st.passes = tr.limits, d.HasArg("pass")
+		var ends string
+		d.MaybeScanArgs(t, "ends", &ends)
+		c.st.unreachable = map[string]WhenUnreachable{"names": EndNames, "all": EndAll}[ends]
 		tr.clients[d.CmdArgs[0].Key] = c
 	case "request":
 		out = tr.request(t, d)
@@ -360,11 +367,18 @@ func (tr *transcript) woken(asleep map[string]bool) []string {
 			woken = append(woken, name)
 		}
 	}
-	if woken == nil {
-		return []string{"wakes nobody"}
+	out := []string{"wakes nobody"}
+	if woken != nil {
+		slices.Sort(woken)
+		out = []string{"wakes " + strings.Join(woken, " ")}
 	}
-	slices.Sort(woken)
-	return []string{"wakes " + strings.Join(woken, " ")}
+	for _, name := range slices.Sorted(maps.Keys(tr.clients)) {
+		if s := tr.clients[name].grpc.transport.ended.Swap(nil); s != nil {
+			out = append(out, fmt.Sprintf("%s ends: %v", name, s.Err()))
+			out = append(out, tr.log.take()...)
+		}
+	}
+	return out
 }
 
 // originLine adds one line to an update.
@@ -387,6 +401,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		return &u.Sets[i]
 	}
 	why := func() *cache.Error {
+		if words[1] == "UNREACHABLE" {
+			return &cache.Error{Code: codes.Unavailable, Message: strings.Join(words[2:], " "), Outage: new(cache.Outage)}
+		}
 		var code codes.Code
 		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {
 			t.Fatal(err)

@@ -200,10 +200,26 @@ func (g *Group) act() {
 		}
 	}
 	since, down := g.machine.Unreachable()
-	if !down {
+	switch {
+	case g.failure == nil:
+	case !down:
+		g.failure.Outage.End()
 		g.failure = nil
+	case g.failure.Outage == nil && g.machine.AllFailed():
+		// A server that was slow before has failed too.
+		failure := *g.failure
+		failure.Outage = new(cache.Outage)
+		g.failAll(&failure)
 	}
 	g.reach.set(g.scope, since, down)
+}
+
+// failAll tells all that has no answer why. The caller holds mu.
+func (g *Group) failAll(failure *cache.Error) {
+	g.failure = failure
+	for k := range g.wants.unanswered() {
+		g.fail(k)
+	}
 }
 
 func (g *Group) do(a Action) {
@@ -218,13 +234,14 @@ func (g *Group) do(a Action) {
 	case Switch:
 		g.switched(a)
 	case Fail:
-		g.failure = &cache.Error{
+		failure := &cache.Error{
 			Code:    codes.Unavailable,
 			Message: fmt.Sprintf("no control plane of %s can be reached: %s", g.scope, a.Reason),
 		}
-		for k := range g.wants.unanswered() {
-			g.fail(k)
+		if g.machine.AllFailed() {
+			failure.Outage = new(cache.Outage)
 		}
+		g.failAll(failure)
 	}
 }
 

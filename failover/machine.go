@@ -186,6 +186,16 @@ func (m *Machine) Up(i int) bool { return m.servers[i].state == up }
 // since when the last one is gone.
 func (m *Machine) Unreachable() (since time.Time, down bool) { return m.since, m.failed }
 
+// AllFailed says that every server has been tried and has failed: none is only slow.
+func (m *Machine) AllFailed() bool {
+	for i := range m.servers {
+		if m.servers[i].state != failing {
+			return false
+		}
+	}
+	return true
+}
+
 // Actions returns what is to be done, in order, and forgets it.
 func (m *Machine) Actions() []Action {
 	a := m.actions

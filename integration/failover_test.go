@@ -98,7 +98,8 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 // servers comes when the last one has failed, and that any of them ends it.
 func TestNobodyIsToldBeforeAllServersHaveFailed(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
-	r := startRelay(t, failoverTo(delta, "{}", first, second))
+	config := strings.Replace(failoverTo(delta, "{}", first, second), "- address: 127.0.0.1:0\n", "- address: 127.0.0.1:0\n    when_unreachable: wait\n", 1)
+	r := startRelay(t, config)
 	c := newClient(t, r, delta, node("one", ""))
 	c.subscribe(endpointType, "at-both")
 	c.await(t, "the client is told of both servers", func(v *view) bool {

@@ -60,9 +60,10 @@ const (
 const never = time.Hour
 
 var (
-	errRenew  = errors.New("a new stream is needed")
-	errUnsent = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
-	errStuck  = errors.New("the control plane does not read: a request could not be sent for too long")
+	errRenew   = errors.New("a new stream is needed")
+	errUnsent  = fmt.Errorf("the control plane does not read: answers of %d bytes are waiting", maxUnsent)
+	errConnect = fmt.Errorf("no connection within %s", connectTimeout)
+	errStuck   = errors.New("the control plane does not read: a request could not be sent for too long")
 )
 
 // serve opens a stream and keeps it until it fails or is not needed.
@@ -97,10 +98,15 @@ func (s *Stream) attend(c *call) error {
 	opened := c.opened
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	connect := time.NewTimer(connectTimeout)
+	defer connect.Stop()
 	for {
 		select {
 		case <-opened:
 			opened = nil
+			connect.Stop()
+		case <-connect.C:
+			return errConnect
 		case <-s.wake:
 		case <-timer.C:
 		case <-c.ended:
@@ -364,6 +370,8 @@ func (s *Stream) response(c *call, m *frame) error {
 	}
 	if !c.responded {
 		c.responded = true
+		s.outage.End()
+		s.outage = nil
 		s.opts.peers.tell(s, true)
 		s.event(Responded, "")
 	}

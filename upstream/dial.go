@@ -44,6 +44,13 @@ type DialOptions struct {
 	Extra []grpc.DialOption
 }
 
+// connectTimeout is how long a control plane may take to accept a connection, TLS and
+// HTTP/2 included, before it counts as one that cannot be reached: some that are gone
+// refuse nothing, and clients with a server of their own to fall back to wait for the
+// relay to say so. gRPC goes on connecting meanwhile, so one that takes longer is not
+// lost.
+const connectTimeout = 3 * time.Second
+
 const (
 	defaultKeepaliveTime    = 5 * time.Minute
 	defaultKeepaliveTimeout = 20 * time.Second

@@ -54,7 +54,6 @@ type RESTOptions struct {
 const (
 	defaultPollInterval   = 5 * time.Second
 	defaultRequestTimeout = time.Minute
-	connectTimeout        = 10 * time.Second
 	// An idle connection is kept for longer than most intervals.
 	idleConnTimeout = 90 * time.Second
 	// maxIdleConns are as many as there are types with a path, for one scope.

@@ -64,7 +64,10 @@ type Stream struct {
 	feeds map[string]*feed // by type URL
 	live  bool             // a gRPC stream is open, and feeds have sessions
 	// down is why nothing can be had, from a failure until a stream is open again.
-	down   *cache.Error
+	down *cache.Error
+	// outage lasts from a failure until the control plane has answered; nil if there is
+	// none.
+	outage *cache.Outage
 	beside beside
 	// board comes last in the order of locks.
 	board board
@@ -419,7 +422,11 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	}
 	s.event(Failed, reason)
 	s.logged = reason
+	if s.outage == nil {
+		s.outage = new(cache.Outage)
+	}
 	s.down = &cache.Error{
+		Outage:  s.outage,
 		Code:    codes.Unavailable,
 		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}

@@ -95,6 +95,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	dial   error // what connecting fails with
+	dialer func(context.Context) (net.Conn, error)
 	server *grpc.Server
 	lis    *bufconn.Listener
 }
@@ -142,10 +143,13 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	b.conn, err = Dial("passthrough:///control-plane", DialOptions{MaxResponseBytes: b.limit, Extra: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			b.mu.Lock()
-			lis, err := b.lis, b.dial
+			lis, err, dialer := b.lis, b.dial, b.dialer
 			b.mu.Unlock()
-			if err != nil {
+			switch {
+			case err != nil:
 				return nil, err
+			case dialer != nil:
+				return dialer(ctx)
 			}
 			conn, err := lis.DialContext(ctx)
 			if err == nil && b.wire != nil {

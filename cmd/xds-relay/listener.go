@@ -42,6 +42,7 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
+		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Limits:           limitsOf(l),
 	}
 	n := &listener{socket: socket, protocol: l.Protocol}
@@ -59,6 +60,12 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 	healthpb.RegisterHealthServer(n.grpc, r.health)
 	reflection.Register(n.grpc)
 	return n
+}
+
+var whenUnreachable = map[configs.WhenUnreachable]downstream.WhenUnreachable{
+	configs.UnreachableAuto: downstream.EndNames,
+	configs.UnreachableEnd:  downstream.EndAll,
+	configs.UnreachableWait: downstream.Wait,
 }
 
 // limitsOf returns what the clients of a listener may cost.

@@ -39,6 +39,8 @@ func (r *relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Responses })},
 		{r.metrics.Counter, "xds_relay.downstream.nacks", "Responses that clients rejected.",
 			one(func() uint64 { return r.server.Stats().NACKs })},
+		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams of clients that ended because nothing that they ask for is held and its control planes cannot be reached.",
+			one(func() uint64 { return r.server.Stats().Unreachable })},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients went over a limit, by limit.", r.limitsExceeded},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Names in the cache.",
 			one(func() int { return r.cache.Stats().Entries })},

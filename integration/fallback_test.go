@@ -1,0 +1,183 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// gRFC A71: "xDS Fallback": clients with a server of their own to fall back to.
+
+// mostUntilEnd is how long a stream may be open once it is known that nothing can be
+// served on it.
+const mostUntilEnd = 5 * time.Second
+
+// startHole opens a port on which connections are made and nothing is ever said: to
+// gRPC that is a host that does not answer.
+func startHole(t *testing.T) (address string) {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			conn, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			accepting.Go(func() { <-t.Context().Done(); _ = conn.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		_ = socket.Close()
+		accepting.Wait()
+	})
+	return socket.Addr().String()
+}
+
+// shopAt are the resources by which gRPC's client finds a backend. The names differ from
+// backend to backend: what gRPC-Go has found by its second server it does not ask the
+// first one for, when it goes back.
+func shopAt(t *testing.T, b *backend) []proto.Message {
+	t.Helper()
+	return []proto.Message{
+		apiListener(t, "shop", b.id+"-routes"),
+		routeConfiguration(b.id+"-routes", routeTo(b.id+"-cluster", prefix(""))),
+		edsCluster(b.id+"-cluster", b.id+"-endpoints"),
+		endpointsAt(t, b.id+"-endpoints", b.address),
+	}
+}
+
+// TestGRPCFallsBackToItsSecondServer holds that gRPC's client, whose first server is the
+// relay, finds its way by its second one while the relay has nothing and can reach
+// nobody, and is the relay's again once that can serve it.
+func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
+	for _, linger := range []string{"5m", "1ms"} {
+		t.Run("linger "+linger, func(t *testing.T) {
+			t.Parallel()
+			own, relayed := startBackend(t, "own"), startBackend(t, "relayed")
+			dead, second := newKillable(t), newKillable(t)
+			second.start(shopAt(t, own)...)
+			r := startRelay(t, relayTo(dead.address, "auto")+"cache: {linger: "+linger+"}\n")
+			b := bootstrapFor(r, "edge-1")
+			b.Servers = append(b.Servers, b.Servers[0])
+			b.Servers[1].URI = second.address
+			began := time.Now()
+			channel := dialXDS(t, b, "xds:///shop")
+			channel.awaitReaches(someMethod, own)
+			t.Logf("from the client's start to RPCs by its second server: %v", time.Since(began).Round(time.Millisecond))
+			if took := time.Since(began); took > 2*mostUntilEnd {
+				t.Errorf("it took %v", took)
+			}
+
+			dead.start(shopAt(t, relayed)...)
+			channel.awaitReaches(someMethod, relayed)
+		})
+	}
+}
+
+// TestStreamsEndSoonWhileNothingCanBeServed holds, for each way in which a control plane
+// can be gone, which streams end and which are kept, and that new ones just work when it
+// is back.
+func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
+	cp := newKillable(t)
+	for _, gone := range []struct{ how, address string }{
+		{"refuses", cp.address},
+		{"does not answer", startHole(t)},
+	} {
+		for _, f := range []form{delta, sotw} {
+			t.Run(fmt.Sprintf("control plane %s, %s", gone.how, f), func(t *testing.T) {
+				t.Parallel()
+				r := startRelay(t, relayTo(gone.address, "auto"))
+				envoy := newClient(t, r, f, node("envoy", ""))
+				envoy.subscribe(clusterType, wildcard)
+				for range 2 { // a new stream for the same ends too
+					began := time.Now()
+					c := newClient(t, r, f, node("grpc", ""))
+					c.subscribe(listenerType, "shop")
+					c.await(t, "the stream ends", func(v *view) bool { return v.ended != nil })
+					took := time.Since(began)
+					c.read(func(v *view) {
+						if st := status.Convert(v.ended); st.Code() != codes.Unavailable || !strings.Contains(st.Message(), "control plane of cp.example.com cannot be reached") {
+							t.Errorf("the stream ends with %v", v.ended)
+						}
+						if v.responses > 0 {
+							t.Errorf("the client is sent %v: it does not fall back then", v)
+						}
+					})
+					if took > mostUntilEnd {
+						t.Errorf("the stream ends after %v", took)
+					}
+				}
+				envoy.mustLive(t)
+				r.awaitLog(t, `msg="stream of a client ends: nothing can be served on it".* client=(grpc)`)
+				r.mustShow(t, "/metrics", `xds_relay_downstream_unreachable_ends_total 2`)
+			})
+		}
+	}
+}
+
+// TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it asks for
+// as soon as the control plane answers, and that one that has it stays when it goes.
+func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
+	cp := newKillable(t)
+	r := startRelay(t, relayTo(cp.address, "auto"))
+	ask := func(name string) *client {
+		c := newClient(t, r, sotw, node("grpc", ""))
+		c.subscribe(endpointType, name)
+		return c
+	}
+	first := ask("at-both")
+	first.await(t, "the stream ends", func(v *view) bool { return v.ended != nil })
+
+	want := plainEndpoints("at-both", 1)
+	cp.start(want)
+	var back *client
+	eventually(t, "a new stream works", func() error {
+		back = ask("at-both")
+		var ended error
+		back.await(t, "the stream is answered, or ends", func(v *view) bool {
+			ended = v.ended
+			return ended != nil || len(v.held) > 0
+		})
+		return ended
+	})
+	back.awaitHas(t, "what there is", want)
+
+	cp.kill()
+	r.awaitLog(t, `msg="control plane lost".* reason=("?Unavailable)`)
+	late := ask("at-both")
+	late.awaitHas(t, "what is held", want)
+	nothing := ask("at-none")
+	nothing.await(t, "the stream that can be given nothing ends", func(v *view) bool { return v.ended != nil })
+	back.subscribe(endpointType, "at-both", "at-none")
+	back.await(t, "the stream that has something is told of the rest", func(v *view) bool {
+		return strings.Contains(v.errors[topic{endpointType, "at-none"}], "cannot be reached")
+	})
+	back.mustLive(t)
+	late.mustLive(t)
+}
+
+// TestWhichStreamsEndCanBeConfigured holds when_unreachable: end and wait.
+func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
+	cp := newKillable(t)
+	with := func(when string) *relay {
+		return startRelay(t, strings.Replace(relayTo(cp.address, "auto"), "- address: 127.0.0.1:0\n", "- address: 127.0.0.1:0\n    when_unreachable: "+when+"\n", 1))
+	}
+	envoy := newClient(t, with("end"), delta, node("envoy", ""))
+	envoy.subscribe(clusterType, wildcard)
+	envoy.await(t, "the stream with a wildcard ends", func(v *view) bool { return v.ended != nil })
+	patient := newClient(t, with("wait"), delta, node("patient", ""))
+	patient.subscribe(endpointType, "a")
+	patient.await(t, "the client is told why it waits", func(v *view) bool { return len(v.errors) > 0 || v.ended != nil })
+	patient.mustLive(t)
+}
