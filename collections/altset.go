@@ -45,7 +45,7 @@ func (c *choiceSource) elected(key string, _, _ offer, again bool) {
 }
 
 // turned implements sink.
-func (c *choiceSource) turned() { c.sets.steps[c] = struct{}{} }
+func (c *choiceSource) turned() { c.todo(c) }
 
 func (c *choiceSource) due() time.Time { return c.dueAt }
 
@@ -87,7 +87,7 @@ func (c *choiceSource) step(now time.Time) {
 	for key, again := range c.changed {
 		var won offer
 		if m := c.union.members[key]; m != nil {
-			won = m.won
+			won = m.elected
 		}
 		c.to.offer(key, won, again)
 	}
@@ -128,7 +128,12 @@ func (c *choiceSource) both(first, other condition) *cache.Error {
 
 func (c *choiceSource) condition() condition { return c.is }
 
-func (c *choiceSource) only() (string, bool) { return "", false }
+func (c *choiceSource) offered(yield func(string)) {
+	c.union.keys(yield)
+	for key := range c.changed {
+		yield(key)
+	}
+}
 
 func (c *choiceSource) refresh() { c.union.refresh() }
 

@@ -47,7 +47,8 @@ func (u *union) clash(key string) (is clash, found bool) {
 	if c == nil {
 		return clash{}, false
 	}
-	won, next := c.best()
+	won := c.best()
+	next := c.next(won)
 	if next.from == nil || won.from.rank >= leaving {
 		return clash{}, false
 	}

@@ -31,7 +31,7 @@ func newEntryNode(r *Resolver, k cache.Key) *entryNode {
 			n.home = entryName(n.home, entry)
 		}
 	}
-	n.follow = r.follow(start, func() { r.changed[n] = struct{}{} })
+	n.follow = r.follow(start, nil, func() { r.changed[n] = struct{}{} })
 	return n
 }
 

@@ -2,7 +2,6 @@ package collections
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -23,13 +22,16 @@ type listSource struct {
 	follow *follow
 	question
 
-	list  *list // that was expanded last
 	union *union
-	byID  map[string]*part  // those of list
-	stays map[string]string // see stay
+	aim   *list              // that is to be expanded
+	list  *list              // that was expanded last, or is being so
+	byID  map[string]*part   // those of list
+	stays map[string]string  // see stay
+	going map[*part]struct{} // those of lists before
 	is    condition
-	// expanding: the list's members are being made, and not all of them are there.
-	expanding bool
+	// expansion is the one that is not over yet, and queued says that aim is the next.
+	expansion *expansion
+	queued    bool
 }
 
 func newListSource(s *setting, to *part, u urn.URL, passed []string) *listSource {
@@ -38,7 +40,7 @@ func newListSource(s *setting, to *part, u urn.URL, passed []string) *listSource
 	l.union = newUnion(s, l)
 	l.follow = s.Resolver.follow(target{
 		typeURL: s.typeURL + "Collection", params: s.params, url: bare(u), passed: passed,
-	}, l.changed)
+	}, s, l.changed)
 	// Whether its authority can be reached is looked at as with an alternative.
 	l.follow.reaches = true
 	s.choosing[l.follow] = struct{}{}
@@ -56,7 +58,7 @@ func (l *listSource) changed() {
 	is := &l.follow.result
 	switch is.Status {
 	case cache.Present:
-		if list := is.list(); list != l.list {
+		if list := is.list(); list != l.aim {
 			l.expand(list)
 			if list.err != nil {
 				l.bad(list.err)
@@ -64,9 +66,17 @@ func (l *listSource) changed() {
 		}
 	case cache.Absent:
 		l.expand(&list{})
-		l.list = nil
+		l.aim = nil
 	}
-	if is.Status != cache.Requested {
+	l.settle()
+}
+
+// settle is for when the state is another, or what there is of it is.
+func (l *listSource) settle() {
+	if l.expansion != nil || l.queued {
+		return
+	}
+	if l.follow.result.Status != cache.Requested {
 		l.over()
 	}
 	l.turned()
@@ -77,7 +87,7 @@ func (l *listSource) elected(key string, _, is offer, again bool) { l.to.offer(k
 
 // turned implements sink.
 func (l *listSource) turned() {
-	if l.expanding {
+	if l.expansion != nil || l.queued {
 		return
 	}
 	from, is := &l.follow.result, l.is
@@ -102,7 +112,7 @@ func (l *listSource) turned() {
 
 func (l *listSource) condition() condition { return l.is }
 
-func (l *listSource) only() (string, bool) { return "", false }
+func (l *listSource) offered(yield func(string)) { l.union.keys(yield) }
 
 func (l *listSource) refresh() {
 	l.follow.refresh()
@@ -110,106 +120,12 @@ func (l *listSource) refresh() {
 }
 
 func (l *listSource) close() {
+	l.untodo(l)
 	l.collections--
+	l.entries -= len(l.union.parts)
 	l.over()
 	l.follow.close()
 	l.union.close()
-}
-
-// expand makes the members those of another list. Those that are no more in it go when
-// the new ones are known.
-func (l *listSource) expand(next *list) {
-	l.expanding = true
-	defer func() { l.expanding = false }()
-	before, stayed, last := l.byID, l.stays, l.list
-	l.byID, l.stays, l.list = make(map[string]*part, len(next.entries)), nil, next
-	var called map[string]*followed // by the entry, made when needed
-	for i := range next.entries {
-		e := l.entry(i, &next.entries[i])
-		if e.err != nil {
-			l.bad(e.err)
-			l.stay(i, before, stayed, last)
-			continue
-		}
-		for n := 2; l.byID[e.id] != nil; n++ { // the same twice
-			e.id = fmt.Sprintf("%s (%d)", e.id, n)
-		}
-		p := before[e.id]
-		if p == nil {
-			p = l.union.add(e.label, i, e.open)
-			l.byID[e.id] = p
-			if m, ok := p.source.(*locatedSource); ok && m.byInner {
-				if called == nil {
-					called = entriesOf(l.union.parts)
-				}
-				if was := called[m.entry()]; was != nil {
-					m.follows(was)
-				}
-			}
-			continue
-		}
-		delete(before, e.id)
-		l.byID[e.id] = p
-		p.rank = i
-		if given, ok := p.source.(*givenSource); ok {
-			given.give(e.given)
-		}
-	}
-	if next.err != nil { // what comes after is not known
-		maps.Copy(l.byID, before)
-		clear(before)
-	}
-	for _, p := range before {
-		if p.known {
-			p.rank = leaving + p.rank
-		} else {
-			l.union.remove(p)
-		}
-	}
-	l.union.reelect(false)
-}
-
-// entriesOf are the members among these parts that are called by the name inside them.
-func entriesOf(parts []*part) map[string]*followed {
-	all := map[string]*followed{}
-	for _, p := range parts {
-		if m, ok := p.source.(*locatedSource); ok && m.byInner && m.known {
-			all[m.entry()] = &m.followed
-		}
-	}
-	return all
-}
-
-// stay has a bad entry be what it was before, as far as its name says what that is:
-// stayed and last are l.stays and l.list before.
-func (l *listSource) stay(i int, before map[string]*part, stayed map[string]string, last *list) {
-	name := l.list.entries[i].name
-	id, ok := stayed[name]
-	if !ok && name != "" && last != nil {
-		if was := last.entry(name); was != nil && was.err == nil {
-			id = l.inline(last.named[name], was).id
-		}
-	}
-	p := before[id]
-	if p == nil {
-		return
-	}
-	delete(before, id)
-	l.byID[id] = p
-	p.rank = i
-	if l.stays == nil {
-		l.stays = map[string]string{}
-	}
-	l.stays[name] = id
-}
-
-// leave ends those that are no more in the list.
-func (l *listSource) leave() {
-	for _, p := range slices.Clone(l.union.parts) {
-		if p.rank >= leaving {
-			l.union.remove(p)
-		}
-	}
 }
 
 // bad tells of an entry that is none. It takes no others with it.

@@ -24,6 +24,8 @@ type follow struct {
 	result  result
 	leaves  []*leaf            // that the last evaluation used, each once
 	choices map[string]*choice // between alternatives, by URL
+	of      *setting           // of the set that it is for, nil if it is for an entry
+	waits   bool               // it is in its line, perhaps for nothing
 	loops   []string           // that the last evaluation met, see noteLoops
 	dueAt   time.Time          // when to evaluate again, zero for never
 	// reaches: whether its authorities can be reached is of interest also if there is
@@ -63,15 +65,15 @@ type result struct {
 	down, shaky bool
 }
 
-// follow begins a follow, which is evaluated in this round.
-func (r *Resolver) follow(start target, changed func()) *follow {
-	f := &follow{resolver: r, start: start, changed: changed}
-	r.follows[f] = struct{}{}
+// follow begins a follow, which is evaluated in this round. of is as in the follow.
+func (r *Resolver) follow(start target, of *setting, changed func()) *follow {
+	f := &follow{resolver: r, start: start, of: of, changed: changed}
+	r.dirty(f)
 	return f
 }
 
 func (f *follow) close() {
-	delete(f.resolver.follows, f)
+	f.resolver.clean(f)
 	delete(f.resolver.choosing, f)
 	f.resolver.due.set(f, time.Time{})
 	f.resolver.noteLoops(f.loops, nil)

@@ -22,6 +22,8 @@ type globSource struct {
 	question
 
 	redirects map[string]*redirect // by key
+	// missing are the keys of what is offered without a resource, as it cannot be had.
+	missing map[string]struct{}
 	kept
 	is    condition
 	dueAt time.Time
@@ -42,7 +44,7 @@ func (g *globSource) queue() *bool { return &g.queued }
 
 func (g *globSource) dirty() {
 	if g.set != nil {
-		g.sets.steps[g] = struct{}{}
+		g.todo(g)
 	}
 }
 
@@ -52,23 +54,27 @@ func (g *globSource) due() time.Time { return earlier(g.dueAt, g.kept.due()) }
 // the set.
 const batch = 4096
 
-// step reads what has changed.
+// step reads what has changed, a batch of it.
 func (g *globSource) step(now time.Time) {
-	for all := false; !all; {
-		var members []cache.Member
-		all = g.set.Since(&g.SetWatch, func(m cache.Member) bool {
-			if len(members) == batch {
-				return false
-			}
-			members = append(members, m)
-			return true
-		})
-		for i := range members {
-			g.take(&members[i], now)
+	most := min(batch, g.left())
+	var members []cache.Member
+	all := g.set.Since(&g.SetWatch, func(m cache.Member) bool {
+		if len(members) == most {
+			return false
 		}
+		members = append(members, m)
+		return true
+	})
+	for i := range members {
+		g.take(&members[i], now)
+		g.spend()
 	}
 	g.expire(now)
-	g.turn(now)
+	if all {
+		g.turn(now)
+	} else {
+		g.todo(g)
+	}
 }
 
 // turn brings the condition up to date.
@@ -97,12 +103,33 @@ func (g *globSource) turn(now time.Time) {
 
 func (g *globSource) condition() condition { return g.is }
 
-func (g *globSource) only() (string, bool) { return "", false }
+func (g *globSource) offered(yield func(string)) {
+	var names []string // first, as the set is locked meanwhile
+	g.set.Held(&g.SetWatch, func(name, _ string) { names = append(names, name) })
+	for _, name := range names {
+		key, _ := g.member(name)
+		yield(key)
+	}
+	for key := range g.redirects {
+		yield(key)
+	}
+	for key := range g.missing {
+		yield(key)
+	}
+}
 
 // take takes what is new about a member.
 func (g *globSource) take(m *cache.Member, now time.Time) {
 	key, spelled := g.member(m.Name)
 	old := g.redirects[key]
+	if m.Resource != nil {
+		delete(g.missing, key)
+	} else {
+		if g.missing == nil {
+			g.missing = map[string]struct{}{}
+		}
+		g.missing[key] = struct{}{}
+	}
 	switch {
 	case m.News == cache.Nothing:
 		if old == nil { // a redirect stays what it was, and what it leads to
@@ -139,7 +166,7 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 func (g *globSource) drop(key string) {
 	if r := g.redirects[key]; r != nil {
 		delete(g.redirects, key)
-		delete(g.expiring, key)
+		g.expiring.End(key)
 		g.settle(r)
 		r.close()
 	}
@@ -165,17 +192,4 @@ func (g *globSource) close() {
 	for _, r := range g.redirects {
 		r.close()
 	}
-}
-
-// of returns what a part offers.
-func (c *candidates) of(p *part) offer {
-	if c.first.from == p {
-		return c.first.offer
-	}
-	for _, o := range c.more {
-		if o.from == p {
-			return o.offer
-		}
-	}
-	return offer{}
 }

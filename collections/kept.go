@@ -16,14 +16,12 @@ type redirect struct {
 	url string
 	// open: there is nothing to show of it yet.
 	open bool
-	// until is when what it was before has to go, zero for never. xDS: "TTL".
-	until time.Time
 }
 
 // kept is what a source knows of redirects of which it is not known where they lead.
 type kept struct {
-	open     int                  // how many there is nothing to show of
-	expiring map[string]*redirect // those that are shown for a time, by key
+	open     int                    // how many there is nothing to show of
+	expiring cache.Expiries[string] // the keys of those that are shown for a time
 }
 
 // obey begins to follow a member that is a redirect. What there is to show of it is what
@@ -43,20 +41,16 @@ func (g *globSource) obey(key string, m *cache.Member, now time.Time) {
 		g.open++
 	case shown.TTL() > 0:
 		// It began earlier, so this is late rather than early.
-		r.until = now.Add(shown.TTL())
-		if g.expiring == nil {
-			g.expiring = map[string]*redirect{}
-		}
-		g.expiring[key] = r
+		g.expiring.Set(key, now.Add(shown.TTL()))
 	}
 	u, err := urn.ParseURL(r.url)
 	r.found = func() {
 		g.set.Found(canonical(m.Name))
-		delete(g.expiring, key)
+		g.expiring.End(key)
 	}
 	r.begin(g.setting, g.to, m.Name, func() {
 		g.settle(r)
-		g.sets.steps[g] = struct{}{}
+		g.todo(g)
 	}, target{typeURL: g.typeURL, params: g.params, url: u, passed: []string{canonical(m.Name)}}, err)
 }
 
@@ -68,12 +62,10 @@ func (g *globSource) settle(r *redirect) {
 	}
 }
 
-// expire ends what is not to be shown any longer.
+// expire ends what is not to be shown any longer. xDS: "TTL".
 func (g *globSource) expire(now time.Time) {
-	for key, r := range g.expiring {
-		if r.until.After(now) {
-			continue
-		}
+	for _, key := range g.expiring.Due(now) {
+		r := g.redirects[key]
 		r.found() // as far as what it was before goes
 		r.last = offer{}
 		g.to.withdraw(key)
@@ -81,10 +73,8 @@ func (g *globSource) expire(now time.Time) {
 }
 
 // due is when there is something to expire, zero for never.
-func (k *kept) due() (at time.Time) {
-	for _, r := range k.expiring {
-		at = earlier(at, r.until)
-	}
+func (k *kept) due() time.Time {
+	at, _ := k.expiring.Next()
 	return at
 }
 

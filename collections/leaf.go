@@ -65,12 +65,15 @@ func (l *leaf) refresh() {
 // list returns the list collection that was found.
 func (r *result) list() *list {
 	l := r.leaf
-	switch {
-	case l.listed == nil:
-		l.listOf, l.listed = r.Resource, parseList(r.Resource)
-	case l.listOf != r.Resource:
-		l.listOf, l.listed = r.Resource, parseListAfter(r.Resource, l.listed)
+	if l.listOf == r.Resource {
+		return l.listed
 	}
+	before := l.listed
+	if before == nil {
+		before = &list{}
+	}
+	l.resolver.aside(len(r.Resource.Value()), func() { l.listed = parseListAfter(r.Resource, before) })
+	l.listOf = r.Resource
 	return l.listed
 }
 
@@ -100,6 +103,6 @@ func (l *leaf) queue() *bool { return &l.queued }
 
 func (l *leaf) dirty() {
 	for f := range l.users {
-		l.resolver.follows[f] = struct{}{}
+		l.resolver.dirty(f)
 	}
 }

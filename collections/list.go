@@ -63,6 +63,10 @@ const (
 	anyValue   = 2
 )
 
+// maxEntries bounds how many entries of a list collection are read: each costs more here
+// than it does to write.
+const maxEntries = 100_000
+
 // parseList takes a list collection apart. A bad entry is an error of that entry
 // only.
 func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
@@ -75,6 +79,9 @@ func parseListAfter(r *cache.Resource, before *list) *list {
 	err := eachBytes(r.Value(), func(num protowire.Number, b []byte) error {
 		if num != listResources {
 			return nil
+		}
+		if len(l.entries) == maxEntries {
+			return fmt.Errorf("it has more than %d", maxEntries)
 		}
 		const ahead = 2 // one may be missing now
 		for i := next; i < min(next+ahead, len(before.entries)); i++ {

@@ -41,8 +41,9 @@ func (n *listNode) turned() { n.changed[n] = struct{}{} }
 func (n *listNode) write(u *cache.Update) {
 	is := n.union.condition()
 	c := cache.Change{Name: n.topic.Name}
+	n.withholds = n.told && n.busy()
 	switch {
-	case !n.told && is.status == cache.Requested, n.told && n.unanswered > 0:
+	case !n.told && is.status == cache.Requested, n.withholds:
 		return
 	case !n.told && is.status == cache.Failed:
 		c.Err = is.err
@@ -60,7 +61,7 @@ func (n *listNode) resource() *cache.Resource {
 	var value []byte
 	names := map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(n.union.members)) {
-		r := n.union.members[key].won.resource
+		r := n.union.members[key].elected.resource
 		if r == nil {
 			continue
 		}

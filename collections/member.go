@@ -43,7 +43,7 @@ func (m *followed) begin(s *setting, to *part, name string, knows func(), at tar
 		m.take(&result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: codes.InvalidArgument, Message: bad.Error()}}})
 		return
 	}
-	m.follow = s.Resolver.follow(at, func() { m.take(&m.follow.result) })
+	m.follow = s.Resolver.follow(at, s, func() { m.take(&m.follow.result) })
 	if m.last == (offer{}) {
 		m.to.offer(m.key, claim, false)
 	}
@@ -153,7 +153,7 @@ func newLocatedSource(s *setting, to *part, u urn.URL, name string, byInner bool
 
 func (m *locatedSource) condition() condition { return conditionOf(m.known) }
 
-func (m *locatedSource) only() (string, bool) { return m.key, true }
+func (m *locatedSource) offered(yield func(string)) { yield(m.key) }
 
 func conditionOf(known bool) condition {
 	if known {
@@ -184,7 +184,7 @@ func (g *givenSource) give(r *cache.Resource) {
 	g.to.offer(g.key, offer{resource: r}, false)
 }
 
-func (g *givenSource) condition() condition { return conditionOf(true) }
-func (g *givenSource) only() (string, bool) { return g.key, true }
-func (g *givenSource) refresh()             {}
-func (g *givenSource) close()               {}
+func (g *givenSource) condition() condition       { return conditionOf(true) }
+func (g *givenSource) offered(yield func(string)) { yield(g.key) }
+func (g *givenSource) refresh()                   {}
+func (g *givenSource) close()                     {}

@@ -2,7 +2,6 @@ package collections
 
 import (
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +73,11 @@ type Resolver struct {
 	due      due
 	loops    map[string]int // how many follows have come upon each, see noteLoops
 	sets     *sets
+	turn     turn
+	// lines are those in which something is waiting; entryLines those of them that are not
+	// of a set, by authority.
+	lines      []*line
+	entryLines map[string]*line
 }
 
 // note is one call of Start, Refresh or Stop.
@@ -122,6 +126,8 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 		choosing: map[*follow]struct{}{},
 		loops:    map[string]int{},
 		sets:     newSets(o.Views),
+
+		entryLines: map[string]*line{},
 	}
 }
 
@@ -220,44 +226,33 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		d.dirty()
 	}
 	if reach {
-		maps.Copy(r.follows, r.choosing)
-	}
-	for f := r.due.take(now); f != nil; f = r.due.take(now) {
-		r.follows[f] = struct{}{}
-	}
-	updates := map[updateKey]*cache.Update{}
-	r.topics.Hold() // all leaf topics as of one moment, unless they are very many
-	r.sets.look(now, reach)
-	for n := 1; len(r.follows)+len(r.sets.steps) > 0; {
-		r.takeSteps(now)
-		for f := range r.follows {
-			delete(r.follows, f)
-			f.evaluate(now)
-			if n++; n%perHold == 0 {
-				r.topics.Release()
-				r.topics.Hold()
-			}
+		for f := range r.choosing {
+			r.dirty(f)
 		}
 	}
+	for f := r.due.take(now); f != nil; f = r.due.take(now) {
+		r.dirty(f)
+	}
+	r.work(now, reach)
+	updates := map[updateKey]*cache.Update{}
 	for n := range r.changed {
 		delete(r.changed, n)
 		r.write(n, updates)
 	}
-	r.topics.Release()
 	r.tellClashes()
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
 			r.topics.Apply(*u)
 		}
 	}
+	if len(r.lines) > 0 {
+		return 0, true // and then the rest
+	}
 	if len(r.due) > 0 {
 		next, timed = r.due[0].dueAt.Sub(now), true
 	}
 	return r.sets.next(now, next, timed)
 }
-
-// perHold is how many follows are evaluated without letting updates be stored.
-const perHold = 1000
 
 type updateKey struct {
 	scope   cache.Scope

@@ -24,8 +24,9 @@ type setNode struct {
 	// changed is written.
 	told bool
 	// due are the keys of members to be written: whether more than the error of it
-	// has changed.
-	due map[string]bool
+	// has changed. withheld are those that go, while they may be in what is not known
+	// yet.
+	due, withheld map[string]bool
 }
 
 // newSetting is what a node's sources have in common.
@@ -38,7 +39,7 @@ func (r *Resolver) newSetting(k cache.Key) *setting {
 }
 
 func newSetNode(r *Resolver, k cache.Key) *setNode {
-	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}}
+	n := &setNode{topic: k, setting: r.newSetting(k), due: map[string]bool{}, withheld: map[string]bool{}}
 	n.setting.node = n
 	n.union = newUnion(n.setting, n)
 	return n
@@ -91,24 +92,33 @@ func (n *setNode) elected(key string, was, is offer, again bool) {
 func (n *setNode) turned() { n.changed[n] = struct{}{} }
 
 func (n *setNode) write(u *cache.Update) {
-	is := n.union.condition()
-	switch {
-	case n.told:
-	case is.status == cache.Requested:
-		return
-	case is.status == cache.Failed:
-		u.Sets = append(u.Sets, cache.SetUpdate{Name: n.topic.Name, Err: is.err})
-		return
+	if !n.told {
+		switch is := n.union.condition(); is.status {
+		case cache.Requested:
+			return
+		case cache.Failed:
+			u.Sets = append(u.Sets, cache.SetUpdate{Name: n.topic.Name, Err: is.err})
+			return
+		}
 	}
 	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.told}
 	if n.told {
-		for key, content := range n.due {
-			if n.unanswered > 0 && n.gone(key) {
-				continue // it may be in what is not answered yet
+		if !n.busy() {
+			for key, content := range n.withheld {
+				n.due[key] = n.due[key] || content
 			}
+			clear(n.withheld)
+		}
+		for key, content := range n.due {
 			delete(n.due, key)
+			if gone := n.gone(key); gone && n.busy() {
+				n.withheld[key] = content // it may be in what is not answered yet
+				continue
+			}
+			delete(n.withheld, key)
 			set.Changes = n.change(set.Changes, key, content)
 		}
+		n.withholds = len(n.withheld) > 0
 	} else {
 		set.Changes = make([]cache.Change, 0, len(n.union.members))
 		for key := range n.union.members {
@@ -129,19 +139,19 @@ func (n *setNode) change(changes []cache.Change, key string, content bool) []cac
 		return append(changes, cache.Change{Name: key, Gone: true})
 	}
 	c := n.union.members[key]
-	if c.won == claim {
+	if c.elected == claim {
 		return changes
 	}
-	change := cache.Change{Name: key, Err: c.won.err}
+	change := cache.Change{Name: key, Err: c.elected.err}
 	if content {
-		change.Resource = c.won.resource
+		change.Resource = c.elected.resource
 	}
 	return append(changes, change)
 }
 
 func (n *setNode) gone(key string) bool {
 	c := n.union.members[key]
-	return c == nil || c.won == (offer{})
+	return c == nil || c.elected == (offer{})
 }
 
 func (n *setNode) refresh() { n.union.refresh() }

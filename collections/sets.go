@@ -3,14 +3,21 @@ package collections
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // sets is what the Resolver knows of sources. It is part of the Resolver.
 type sets struct {
 	views map[string]View
-	steps map[step]struct{} // to be taken in this round
-	// standing are all steps that may be due, or depend on reachability.
+	// maxEntries is maxEntriesOfSet, but in tests.
+	maxEntries int
+	// steps are those that wait in a line: whether they are still to be taken.
+	steps map[step]bool
+	// standing are all steps that may be due, or depend on reachability, and times when
+	// those are due that are.
 	standing map[step]struct{}
+	times    cache.Expiries[step]
 	doubtful map[doubt]struct{} // of this round
 
 	lines setLines // of all that are no views
@@ -19,7 +26,7 @@ type sets struct {
 }
 
 func newSets(views map[string]View) *sets {
-	return &sets{views: views, steps: map[step]struct{}{}, standing: map[step]struct{}{}, doubtful: map[doubt]struct{}{}}
+	return &sets{views: views, maxEntries: maxEntriesOfSet, steps: map[step]bool{}, standing: map[step]struct{}{}, doubtful: map[doubt]struct{}{}}
 }
 
 // Clashes returns how many members were found since the start that are not seen,
@@ -31,28 +38,21 @@ func (r *Resolver) Clashes() uint64 { return r.sets.clashes.Load() }
 func (r *Resolver) Failures() uint64 { return r.sets.failures.Load() }
 
 // look has the steps taken that the time or reachability calls for.
-func (s *sets) look(now time.Time, reach bool) {
-	for st := range s.standing {
-		if at := st.due(); reach || !at.IsZero() && !at.After(now) {
-			s.steps[st] = struct{}{}
+func (r *Resolver) look(now time.Time, reach bool) {
+	if reach {
+		for st := range r.sets.standing {
+			r.todo(st)
 		}
 	}
-}
-
-// takeSteps takes the steps that are to be taken in this round.
-func (r *Resolver) takeSteps(now time.Time) {
-	for s := range r.sets.steps {
-		delete(r.sets.steps, s)
-		s.step(now)
+	for _, st := range r.sets.times.Due(now) {
+		r.todo(st)
 	}
 }
 
 // next is the earlier of what is due next, and of another.
 func (s *sets) next(now time.Time, next time.Duration, timed bool) (time.Duration, bool) {
-	for st := range s.standing {
-		if at := st.due(); !at.IsZero() && (!timed || at.Sub(now) < next) {
-			next, timed = at.Sub(now), true
-		}
+	if at, ok := s.times.Next(); ok && (!timed || at.Sub(now) < next) {
+		return at.Sub(now), true
 	}
 	return next, timed
 }

@@ -21,9 +21,9 @@ import (
 // its members and tells when its condition is another.
 type source interface {
 	condition() condition
-	// only returns the key of the single member that it offers; false if it may
-	// offer many.
-	only() (key string, ok bool)
+	// offered yields the keys of all members that it has offered. There may be some that
+	// it has not, or more than once.
+	offered(yield func(key string))
 	// refresh has what is not for newcomers asked for anew.
 	refresh()
 	close()
@@ -79,8 +79,14 @@ type setting struct {
 	// collections is how many are expanded, unanswered how many were asked for and have
 	// not been answered yet: each may turn out to have any name.
 	collections, unanswered int
-	node                    node
-	lines                   *setLines
+	// entries is how many entries of lists are members, or collections; todos how many
+	// steps and follows are to be done.
+	entries, todos int
+	// withholds: the node has something to tell as soon as the setting is not busy.
+	withholds bool
+	node      node
+	line      line
+	lines     *setLines
 }
 
 // setLines bound what is logged of a view, or of all sets that are none: who writes list
@@ -103,7 +109,7 @@ func (q *question) over() {
 	if q.of = nil; s == nil {
 		return
 	}
-	if s.unanswered--; s.unanswered == 0 {
+	if s.unanswered--; !s.busy() && s.withholds {
 		s.changed[s.node] = struct{}{}
 	}
 }
@@ -111,6 +117,10 @@ func (q *question) over() {
 // maxCollections bounds how many collections are expanded for one set: those who
 // write list collections could otherwise have any number of them, each in each.
 const maxCollections = 1000
+
+// maxEntriesOfSet bounds how many entries of lists are expanded for one set: members, and
+// collections.
+const maxEntriesOfSet = 200_000
 
 // member returns the key of a member, and its name as clients are to see it.
 func (s *setting) member(name string) (key, spelled string) {
@@ -181,22 +191,42 @@ type failedSource struct {
 func (f failedSource) condition() condition {
 	return condition{status: cache.Failed, err: f.err, down: f.down}
 }
-func (failedSource) only() (string, bool) { return "", false }
+func (failedSource) offered(func(string)) {}
 func (failedSource) refresh()             {}
 func (failedSource) close()               {}
 
 // step is work of the sources that comes after what called for it.
 type step interface {
+	// step does some of it, and has itself taken again if there is more.
 	step(now time.Time)
 	// due is when there is something to be looked at again, zero for never.
 	due() time.Time
+	// common is what it has in common with the other sources of its node.
+	common() *setting
 }
+
+func (s *setting) common() *setting { return s }
 
 // begin has a step taken in this round, and again when it is due or reachability
 // changes.
-func (r *Resolver) begin(s step) { r.sets.standing[s], r.sets.steps[s] = struct{}{}, struct{}{} }
+func (r *Resolver) begin(s step) {
+	r.sets.standing[s] = struct{}{}
+	r.todo(s)
+}
 
 func (r *Resolver) end(s step) {
 	delete(r.sets.standing, s)
-	delete(r.sets.steps, s)
+	r.sets.times.End(s)
+	r.untodo(s)
+}
+
+// busy says that there is something to be done yet of which it is not known what it comes
+// to.
+func (s *setting) busy() bool { return s.unanswered+s.todos > 0 }
+
+// done is for when one thing less is to be done.
+func (s *setting) done() {
+	if s.todos--; !s.busy() && s.withholds {
+		s.changed[s.node] = struct{}{}
+	}
 }

@@ -1,8 +1,6 @@
 package collections
 
 import (
-	"slices"
-
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -32,6 +30,7 @@ type part struct {
 	known  bool         // its condition is not Requested
 	failed *cache.Error // if its condition is Failed
 	offers int          // members that can be had
+	place  int          // in union.parts
 }
 
 const (
@@ -41,25 +40,13 @@ const (
 	leaving = 1 << 30
 )
 
-// candidates are what the parts offer under one key.
-type candidates struct {
-	first candidate
-	more  []candidate
-	won   offer
-}
-
-type candidate struct {
-	from *part
-	offer
-}
-
 func newUnion(s *setting, up sink) *union {
 	return &union{setting: s, up: up, members: map[string]*candidates{}, several: map[string]struct{}{}, clashes: map[string]clash{}}
 }
 
 // add adds a part, whose source open makes.
 func (u *union) add(label string, rank int, open func(*part) source) *part {
-	p := &part{union: u, label: label, rank: rank}
+	p := &part{union: u, label: label, rank: rank, place: len(u.parts)}
 	u.parts = append(u.parts, p)
 	u.open++
 	p.source = open(p)
@@ -67,20 +54,19 @@ func (u *union) add(label string, rank int, open func(*part) source) *part {
 	return p
 }
 
-// remove ends a part.
+// remove ends a part, at the cost of what it has offered.
 func (u *union) remove(p *part) {
-	key, one := p.source.only()
+	var keys []string
+	p.source.offered(func(key string) { keys = append(keys, key) })
 	p.source.close()
-	if one {
+	for _, key := range keys {
 		p.withdraw(key)
-	} else {
-		for key := range u.members {
-			p.withdraw(key)
-		}
 	}
-	if i := slices.Index(u.parts, p); i >= 0 {
-		u.parts = slices.Delete(u.parts, i, i+1)
-	}
+	last := len(u.parts) - 1
+	u.parts[p.place] = u.parts[last]
+	u.parts[p.place].place = p.place
+	u.parts[last] = nil
+	u.parts = u.parts[:last]
 	if !p.known {
 		u.open--
 	}
@@ -117,7 +103,7 @@ func (p *part) offer(key string, is offer, again bool) {
 		if is == (offer{}) {
 			return
 		}
-		c = &candidates{first: candidate{from: p}}
+		c = &candidates{}
 		u.members[key] = c
 	}
 	was := p.offers
@@ -131,7 +117,7 @@ func (p *part) offer(key string, is offer, again bool) {
 		u.filled()
 	}
 	c.put(p, is)
-	if len(c.more) > 0 {
+	if c.rivals != nil {
 		u.several[key] = struct{}{}
 	} else {
 		delete(u.several, key)
@@ -141,78 +127,18 @@ func (p *part) offer(key string, is offer, again bool) {
 
 func (p *part) withdraw(key string) { p.offer(key, offer{}, false) }
 
-// put notes what a part offers.
-func (c *candidates) put(p *part, is offer) {
-	i := slices.IndexFunc(c.more, func(o candidate) bool { return o.from == p })
-	none := is == (offer{})
-	switch {
-	case c.first.from == p && !none:
-		c.first.offer = is
-	case c.first.from == p && len(c.more) > 0:
-		c.first = c.more[0]
-		c.more = slices.Delete(c.more, 0, 1)
-	case c.first.from == p:
-		c.first = candidate{}
-	case i >= 0 && !none:
-		c.more[i].offer = is
-	case i >= 0:
-		c.more = slices.Delete(c.more, i, i+1)
-	case !none:
-		c.more = append(c.more, candidate{p, is})
-	}
-	if len(c.more) == 0 {
-		c.more = nil
-	}
-}
-
-// best returns the candidate that counts, and the next of another content.
-func (c *candidates) best() (won, next candidate) {
-	won = c.first
-	if won.from != nil && won.from.rank < 0 {
-		won = candidate{}
-	}
-	for _, o := range c.more {
-		if o.from.rank >= 0 && (won.from == nil || o.before(won)) {
-			won = o
-		}
-	}
-	for i := -1; i < len(c.more); i++ {
-		o := c.first
-		if i >= 0 {
-			o = c.more[i]
-		}
-		if o.resource == nil || o.from.rank < 0 || o.from.rank >= leaving || o.from == won.from || o.resource.Hash() == won.resource.Hash() {
-			continue
-		}
-		if next.from == nil || o.before(next) {
-			next = o
-		}
-	}
-	return won, next
-}
-
-// before says whether a candidate goes before another: one that can be had before one
-// that cannot, else by the order of the parts.
-func (o candidate) before(other candidate) bool {
-	if has, had := o.resource != nil, other.resource != nil; has != had {
-		return has
-	}
-	return o.from.rank < other.from.rank
-}
-
 // elect decides which candidate counts, after a part has offered another.
 func (u *union) elect(key string, c *candidates, by *part, again bool) {
-	was := c.won
-	won, _ := c.best()
-	c.won = won.offer
-	if _, told := u.clashes[key]; told || len(c.more) > 0 {
+	was, best := c.elected, c.best()
+	c.elected = best.offer
+	if _, told := u.clashes[key]; told || c.rivals != nil {
 		u.sets.doubtful[doubt{u, key}] = struct{}{}
 	}
-	if c.first.from == nil {
+	if c.empty() {
 		delete(u.members, key)
 	}
-	if again = again && won.from == by; c.won != was || again {
-		u.up.elected(key, was, c.won, again)
+	if again = again && best.from == by; c.elected != was || again {
+		u.up.elected(key, was, c.elected, again)
 	}
 }
 
@@ -221,12 +147,15 @@ func (u *union) elect(key string, c *candidates, by *part, again bool) {
 func (u *union) reelect(all bool) {
 	if all {
 		for key, c := range u.members {
+			c.reorder()
 			u.elect(key, c, nil, false)
 		}
 		return
 	}
 	for key := range u.several {
-		u.elect(key, u.members[key], nil, false)
+		c := u.members[key]
+		c.reorder()
+		u.elect(key, c, nil, false)
 	}
 }
 
@@ -236,19 +165,26 @@ func (u *union) condition() condition {
 	if u.open > 0 {
 		return condition{status: cache.Requested}
 	}
-	var failed *cache.Error
+	var first *part // of those that cannot be had
 	for _, p := range u.parts {
 		if p.failed == nil {
 			return condition{status: cache.Present}
 		}
-		if failed == nil {
-			failed = p.failed
+		if first == nil || p.rank < first.rank {
+			first = p
 		}
 	}
-	if failed == nil {
+	if first == nil {
 		return condition{status: cache.Present}
 	}
-	return condition{status: cache.Failed, err: failed}
+	return condition{status: cache.Failed, err: first.failed}
+}
+
+// keys yields those of all members.
+func (u *union) keys(yield func(string)) {
+	for key := range u.members {
+		yield(key)
+	}
 }
 
 func (u *union) refresh() {
