@@ -93,7 +93,7 @@ func (r *result) innerName() string {
 	if e == nil {
 		return ""
 	}
-	return e.resource("").Inner()
+	return e.resource(r.origin).Inner()
 }
 
 // call gives it another name, unless that is empty.
