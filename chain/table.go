@@ -19,10 +19,16 @@ type Table[K comparable] struct {
 	scopes map[K]*scope
 }
 
+// maxCounted bounds the relays that are known of a scope: their ids are what clients say,
+// with no proof. Circles are found only through those that are known.
+const maxCounted = 1024
+
 type scope struct {
-	// relays are those behind the clients, and self is the relay that the table is
-	// of, of which each client that is a relay counts.
-	relays   []counted
+	// relays are those behind the clients, in the order in which they came, and byID the
+	// same by their ids. self is the relay that the table is of, of which each client
+	// that is a relay counts.
+	relays   []*counted
+	byID     map[string]*counted
 	self     counted
 	watchers map[*func()]struct{}
 	forget   *time.Timer // of relays that have gone, nil if none have
@@ -42,31 +48,57 @@ func NewTable[K comparable](own string, linger time.Duration) *Table[K] {
 	return &Table[K]{own: own, linger: linger, scopes: map[K]*scope{}}
 }
 
-// Join notes that a client with that chain uses the scope, until it leaves.
-func (t *Table[K]) Join(k K, c Chain) {
+// Join notes that a client with that chain uses the scope, until it leaves with what Join
+// returns: the part of the chain that is known.
+func (t *Table[K]) Join(k K, c Chain) Chain {
 	if !c.Relay {
-		return
+		return c
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.get(k)
 	grown := s.self.clients == 0
 	s.self.clients++
-	for _, id := range c.IDs {
-		i := slices.IndexFunc(s.relays, func(r counted) bool { return r.id == id })
-		if i < 0 {
-			i = len(s.relays)
-			s.relays = append(s.relays, counted{id: id})
+	known := c
+	for i, id := range c.IDs {
+		r := s.byID[id]
+		if r == nil {
+			if r = s.count(id); r == nil {
+				if len(known.IDs) == len(c.IDs) {
+					known.IDs = slices.Clone(c.IDs[:i])
+				}
+				continue
+			}
 		}
-		grown = grown || s.relays[i].clients == 0
-		s.relays[i].clients++
+		if len(known.IDs) < len(c.IDs) {
+			known.IDs = append(known.IDs, id)
+		}
+		grown = grown || r.clients == 0
+		r.clients++
 	}
 	if grown {
 		s.tell()
 	}
+	return known
 }
 
-// Leave undoes a Join.
+// count adds a relay. If there are too many, one that has gone makes room; nil if none has.
+func (s *scope) count(id string) *counted {
+	if len(s.relays) == maxCounted {
+		gone := slices.IndexFunc(s.relays, func(r *counted) bool { return r.clients == 0 })
+		if gone < 0 {
+			return nil
+		}
+		delete(s.byID, s.relays[gone].id)
+		s.relays = slices.Delete(s.relays, gone, gone+1)
+	}
+	r := &counted{id: id}
+	s.relays = append(s.relays, r)
+	s.byID[id] = r
+	return r
+}
+
+// Leave undoes a Join that has returned the chain.
 func (t *Table[K]) Leave(k K, c Chain) {
 	if !c.Relay {
 		return
@@ -75,8 +107,8 @@ func (t *Table[K]) Leave(k K, c Chain) {
 	defer t.mu.Unlock()
 	s := t.get(k)
 	shrunk := s.self.leave()
-	for i := range s.relays {
-		if slices.Contains(c.IDs, s.relays[i].id) && s.relays[i].leave() {
+	for _, id := range c.IDs {
+		if s.byID[id].leave() {
 			shrunk = true
 		}
 	}
@@ -95,7 +127,7 @@ func (r *counted) leave() bool {
 }
 
 // kept says that a relay is there, or has not been gone for long.
-func (t *Table[K]) kept(r counted) bool {
+func (t *Table[K]) kept(r *counted) bool {
 	return r.clients > 0 || time.Since(r.gone) < t.linger
 }
 
@@ -104,10 +136,16 @@ func (t *Table[K]) afterLinger(k K, s *scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.forget = nil
-	s.relays = slices.DeleteFunc(s.relays, func(r counted) bool { return !t.kept(r) })
+	s.relays = slices.DeleteFunc(s.relays, func(r *counted) bool {
+		if t.kept(r) {
+			return false
+		}
+		delete(s.byID, r.id)
+		return true
+	})
 	s.tell()
 	next := time.Duration(-1)
-	for _, r := range append(s.relays[:len(s.relays):len(s.relays)], s.self) {
+	for _, r := range append(s.relays[:len(s.relays):len(s.relays)], &s.self) {
 		if wait := t.linger - time.Since(r.gone); r.clients == 0 && wait > 0 && (next < 0 || wait < next) {
 			next = wait
 		}
@@ -153,9 +191,10 @@ func (a Announced[K]) Stale(announced []string) bool {
 		case s == nil:
 			return true
 		case id == t.own:
-			return !t.kept(s.self)
+			return !t.kept(&s.self)
 		}
-		return !slices.ContainsFunc(s.relays, func(r counted) bool { return r.id == id && t.kept(r) })
+		r := s.byID[id]
+		return r == nil || !t.kept(r)
 	})
 }
 
@@ -167,7 +206,10 @@ func (t *Table[K]) chain(k K) Chain {
 		return c
 	}
 	for _, r := range s.relays {
-		if r.clients > 0 && len(c.IDs) < MaxRelays-1 {
+		if len(c.IDs) == MaxRelays-1 {
+			break
+		}
+		if r.clients > 0 {
 			c.IDs = append(c.IDs, r.id)
 		}
 	}
@@ -195,7 +237,7 @@ func (a Announced[K]) Watch(f func()) (stop func()) {
 func (t *Table[K]) get(k K) *scope {
 	s := t.scopes[k]
 	if s == nil {
-		s = &scope{watchers: map[*func()]struct{}{}}
+		s = &scope{byID: map[string]*counted{}, watchers: map[*func()]struct{}{}}
 		t.scopes[k] = s
 	}
 	return s

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/costs"
 )
 
 func relays(ids ...string) Chain { return Chain{Relay: true, IDs: ids} }
@@ -136,6 +138,63 @@ func TestATableForgetsNobodyAndKeepsNobody(t *testing.T) {
 			if got := slices.Sorted(slices.Values(table.Of(0).Chain().IDs)); !slices.Equal(got, want) {
 				t.Fatalf("%q are announced, want %q", got, want)
 			}
+		}
+	})
+}
+
+// What clients make up is bounded, whoever is there is found, and whoever comes when there
+// is room again is found too.
+func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
+	table := NewTable[int]("own", time.Hour)
+	defer func() { table.scopes[0].forget.Stop() }()
+	genuine := table.Join(0, relays("genuine"))
+	if table.Of(0).Stale([]string{"own", "genuine"}) {
+		t.Error("the first relay is not known")
+	}
+	var joined []Chain
+	for i := range 2 * maxCounted / MaxRelays {
+		ids := make([]string, MaxRelays)
+		for j := range ids {
+			ids[j] = fmt.Sprint(i, "-", j)
+		}
+		joined = append(joined, table.Join(0, relays(ids...)))
+	}
+	kept := func() (relays, byID int) { return len(table.scopes[0].relays), len(table.scopes[0].byID) }
+	if n, m := kept(); n != maxCounted || m != maxCounted {
+		t.Errorf("%d and %d relays are kept, want %d", n, m, maxCounted)
+	}
+	if c := table.Join(0, relays("late", "genuine")); len(c.IDs) != 1 || c.IDs[0] != "genuine" {
+		t.Errorf("a full table knows %q", c.IDs)
+	} else {
+		table.Leave(0, c)
+	}
+	for _, c := range joined {
+		table.Leave(0, c)
+	}
+	late := table.Join(0, relays("late"))
+	if len(late.IDs) != 1 {
+		t.Errorf("those who have gone keep %q out", "late")
+	}
+	if n, m := kept(); n != maxCounted || m != maxCounted {
+		t.Errorf("%d and %d relays are kept, want %d", n, m, maxCounted)
+	}
+	if c := table.Of(0).Chain(); !slices.Contains(c.IDs, "genuine") || !slices.Contains(c.IDs, "late") {
+		t.Errorf("announced is %q", c.IDs)
+	}
+	table.Leave(0, genuine)
+	table.Leave(0, late)
+}
+
+// However many relays there are, a client that comes and goes costs the same for each.
+func TestWorkOfRelaysBehindAScope(t *testing.T) {
+	costs.Linear(t, 400, func(_ *testing.T, n int) {
+		table := NewTable[int]("own", 0)
+		var joined []Chain
+		for i := range n {
+			joined = append(joined, table.Join(0, relays(fmt.Sprint(i))))
+		}
+		for _, c := range joined {
+			table.Leave(0, c)
 		}
 	})
 }

@@ -66,7 +66,7 @@ func (k *checker) listeners(c *Config) {
 			k.buffer(path+".buffers.read", l.Buffers.Read)
 			k.buffer(path+".buffers.write", l.Buffers.Write)
 		} else {
-			for _, key := range []string{".windows", ".buffers", ".limits.streams_per_connection", ".limits.scopes_per_connection", ".when_unreachable"} {
+			for _, key := range []string{".windows", ".buffers", ".limits.streams_per_connection", ".limits.scopes_per_connection", ".limits.streams_per_second", ".when_unreachable"} {
 				if k.has(path + key) {
 					k.fail(path+key, "is for gRPC, and this is %s (want no such key, or protocol: grpc)", l.Protocol)
 				}

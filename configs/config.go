@@ -74,8 +74,8 @@ type Listener struct {
 }
 
 // Limits are what the clients of a listener may cost. A stream that goes over
-// one of them ends, except for RequestsPerSecond, above which a stream is read
-// more slowly.
+// one of them ends, except for RequestsPerSecond and StreamsPerSecond, above which
+// it is read more slowly.
 type Limits struct {
 	// Subscriptions is how many names one stream may be subscribed to, of all
 	// types together.
@@ -97,6 +97,11 @@ type Limits struct {
 	// StreamsPerConnection is how many may be open on one gRPC connection: clients
 	// wait for others to end. 0 is no limit.
 	StreamsPerConnection int `mapstructure:"streams_per_connection"`
+	// StreamsPerSecond is how fast the streams that a client opens on one gRPC
+	// connection are read in the long run.
+	StreamsPerSecond int `mapstructure:"streams_per_second"`
+	// Connections is how many connections the listener may have.
+	Connections int `mapstructure:"connections"`
 }
 
 // Admin is the operator's listener.

@@ -26,6 +26,11 @@ const (
 	defaultScopesPerConnection = 1000
 	// A few GiB of memory at most, as long as they are quiet.
 	defaultStreams = 100_000
+	// As many as streams: most clients have a connection each. The process may have
+	// descriptors for less.
+	defaultConnections = 100_000
+	// A client has a few streams, a relay or a proxy thousands when it comes back.
+	defaultStreamsPerSecond = 500
 
 	// Just below what gRPC clients receive unless told otherwise.
 	defaultListenerMaxResponseBytes = 4<<20 - 16<<10
@@ -105,11 +110,14 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Limits.RequestBurst, defaultRequestBurst)
 		setDefault(&l.Limits.Streams, defaultStreams)
 		setDefault(&l.Limits.Scopes, defaultScopes)
+		setDefault(&l.Limits.Connections, defaultConnections)
 		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
+		setDefault(&l.Limits.Connections, defaultConnections)
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
 		if l.Protocol == ListenerGRPC {
 			setDefault(&l.Limits.ScopesPerConnection, defaultScopesPerConnection)
 			setDefault(&l.WhenUnreachable, UnreachableAuto)
+			setDefault(&l.Limits.StreamsPerSecond, defaultStreamsPerSecond)
 			setDefault(&l.Windows.Stream, defaultListenerWindow)
 			setDefault(&l.Windows.Connection, defaultListenerWindow)
 			setDefault(&l.Buffers.Read, defaultReadBuffer)

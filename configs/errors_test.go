@@ -88,11 +88,12 @@ relay.yaml:2: authorities[0].servers[0].windows.connection: 1KiB is too small (w
 	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
 relay.yaml:1: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
 relay.yaml:1: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
-	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
+	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1, streams_per_second: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
 relay.yaml:1: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1: listeners[0].limits.streams_per_second: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:1: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key with protocol rest)`},
 

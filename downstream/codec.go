@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"fmt"
 	"math"
 
 	"google.golang.org/grpc/encoding"
@@ -54,7 +55,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*incoming)
 	if !ok {
-		return c.CodecV2.Unmarshal(data, v) // of health and reflection
+		// Of health and reflection, whose requests are bounded too.
+		if n := data.Len(); n > maxOtherRequest {
+			return fmt.Errorf("a request of %d bytes, but this service reads no more than %d", n, maxOtherRequest)
+		}
+		return c.CodecV2.Unmarshal(data, v)
 	}
 	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
 		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")

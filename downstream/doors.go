@@ -54,8 +54,9 @@ func doorsOf(o ListenerOptions) []door {
 }
 
 // Register adds the xDS services of a listener to a gRPC server that was made
-// with its ServerOptions. The limits are those of all streams that come through it.
-func (s *Server) Register(r grpc.ServiceRegistrar, o ListenerOptions) {
+// with its ServerOptions, and returns what other services are to be registered with. The
+// limits are those of all streams that come through either.
+func (s *Server) Register(r GRPCServer, o ListenerOptions) GRPCServer {
 	g := newGate(o)
 	for _, d := range doorsOf(o) {
 		desc := &grpc.ServiceDesc{ServiceName: d.service, HandlerType: (*any)(nil), Metadata: d.file}
@@ -70,6 +71,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar, o ListenerOptions) {
 		}
 		r.RegisterService(desc, s)
 	}
+	return &gatedServer{GRPCServer: r, server: s, gate: g}
 }
 
 func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {

@@ -36,6 +36,11 @@ type Limits struct {
 	// Scopes is the number of scopes that one stream uses: see streamScopes.
 	// ScopesPerConnection is that of all streams of a gRPC connection together.
 	Scopes, ScopesPerConnection int
+	// Connections is the number of connections to the listener.
+	Connections int
+	// StreamsPerSecond is how fast the streams that a client opens on one gRPC connection
+	// are read in the long run.
+	StreamsPerSecond int
 }
 
 // What one client may cost, whatever the configuration says. A Node stands for
@@ -66,6 +71,8 @@ const (
 	limitNameBytes
 	limitRequests
 	limitStreams
+	limitConnections
+	limitStreamsPerSecond
 	limitRequestBytes
 	limitTypes
 	limitTypeURLBytes
@@ -80,20 +87,22 @@ const (
 )
 
 var limitNames = [numLimits]string{
-	limitSubscriptions: "subscriptions",
-	limitNameBytes:     "name_bytes",
-	limitRequests:      "requests_per_second",
-	limitStreams:       "streams",
-	limitRequestBytes:  "max_request_bytes",
-	limitTypes:         "types",
-	limitTypeURLBytes:  "type_url_bytes",
-	limitNodeBytes:     "node_bytes",
-	limitNodeValues:    "node_values",
-	limitUntold:        "untold",
-	limitParameters:    "dynamic_parameters",
-	limitAlternatives:  "alternatives",
-	limitScopes:        "scopes",
-	limitConnScopes:    "scopes_per_connection",
+	limitSubscriptions:    "subscriptions",
+	limitNameBytes:        "name_bytes",
+	limitRequests:         "requests_per_second",
+	limitStreams:          "streams",
+	limitConnections:      "connections",
+	limitStreamsPerSecond: "streams_per_second",
+	limitRequestBytes:     "max_request_bytes",
+	limitTypes:            "types",
+	limitTypeURLBytes:     "type_url_bytes",
+	limitNodeBytes:        "node_bytes",
+	limitNodeValues:       "node_values",
+	limitUntold:           "untold",
+	limitParameters:       "dynamic_parameters",
+	limitAlternatives:     "alternatives",
+	limitScopes:           "scopes",
+	limitConnScopes:       "scopes_per_connection",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -238,37 +247,6 @@ func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 
 func logExcess(log *slog.Logger, e *excess) {
 	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.asked)
-}
-
-// pace waits until the next request may be read. It says false if the client has
-// gone in the meantime.
-func (st *stream) pace() bool {
-	if st.limits.RequestsPerSecond == 0 {
-		return true
-	}
-	if st.requests == nil {
-		st.requests = rate.NewLimiter(rate.Limit(st.limits.RequestsPerSecond), max(st.limits.RequestBurst, 1))
-	}
-	// Not Wait, which gives up at once where the client's own deadline is nearer.
-	delay := st.requests.Reserve().Delay()
-	if delay == 0 {
-		return true
-	}
-	st.server.stats.limits[limitRequests].Add(1)
-	if !st.paced {
-		st.paced = true
-		if log, ok := st.gate.line(eventPaced, st.logger()); ok {
-			log.Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
-		}
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-st.grpc.Context().Done():
-		return false
-	}
 }
 
 // check holds a request against the limits before anything of it is done. The

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -29,9 +30,7 @@ const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
 
 const (
 	restPatience    = 10 * time.Second // for a request to come, once it has begun
-	restIdle        = 5 * time.Minute  // between two requests: more than anybody's poll interval
 	restWriting     = time.Minute      // for a client to read the answer
-	maxHeaderBytes  = 64 << 10
 	maxRequestBytes = 4 << 20
 )
 
@@ -51,10 +50,11 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 		Handler:        h,
 		ReadTimeout:    restPatience,
 		WriteTimeout:   o.LongPoll + restPatience + restWriting,
-		IdleTimeout:    restIdle,
+		IdleTimeout:    idleConnection,
 		MaxHeaderBytes: maxHeaderBytes,
 		Protocols:      new(http.Protocols),
 		HTTP2:          &http.HTTP2Config{SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout},
+		ConnContext:    func(ctx context.Context, _ net.Conn) context.Context { return withPace(ctx, o.Limits) },
 		ErrorLog:       slog.NewLogLogger(loglines.Bounded(s.options.Log.Handler()), slog.LevelWarn),
 	}
 	srv.Protocols.SetHTTP1(true)
@@ -74,6 +74,9 @@ type restHandler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.pace(r) {
+		return // nobody is there any more
+	}
 	d, ok := h.doors[r.URL.Path]
 	switch {
 	case !ok:

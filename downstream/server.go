@@ -100,6 +100,9 @@ type ListenerOptions struct {
 	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
 	// seconds if 0.
 	KeepaliveTime, KeepaliveTimeout time.Duration
+	// UserTimeout is how long what was sent on a TCP connection may stay unacknowledged
+	// before the connection is given up; the system's own if 0.
+	UserTimeout time.Duration
 	// StreamWindow and ConnWindow are how much a client may send that has not been
 	// taken, in bytes. They are static, without gRPC's estimator and its pings, also
 	// if 0: then they are 1 MiB.
@@ -124,6 +127,17 @@ type ListenerOptions struct {
 	Limits Limits
 }
 
+// What a connection may cost on which nothing is asked for.
+const (
+	// connectionSetup is for TLS, and HTTP/2's preface.
+	connectionSetup = 20 * time.Second
+	// idleConnection is how long a connection stays without a stream, or a request: more
+	// than anybody's poll interval.
+	idleConnection = 5 * time.Minute
+	// maxHeaderBytes is room for the longest chain of relays, which has 50 KB.
+	maxHeaderBytes = 64 << 10
+)
+
 // ServerOptions are the gRPC options that a server's listeners need (the codec),
 // and those that suit many quiet clients.
 func ServerOptions(o ListenerOptions) []grpc.ServerOption {
@@ -137,7 +151,12 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(mostRead(most)),
 		grpc.InitialWindowSize(cmp.Or(o.StreamWindow, window)),
 		grpc.InitialConnWindowSize(cmp.Or(o.ConnWindow, window)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout, MaxConnectionIdle: idleConnection,
+		}),
+		grpc.ConnectionTimeout(connectionSetup),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.InTapHandle(tapStream),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
 	if o.ReadBuffer > 0 {

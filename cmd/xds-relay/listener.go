@@ -34,6 +34,7 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		MaxResponseBytes: int(l.MaxResponseBytes),
 		KeepaliveTime:    l.Keepalive.Time,
 		KeepaliveTimeout: l.Keepalive.Timeout,
+		UserTimeout:      l.Keepalive.Timeout,
 		StreamWindow:     int32(l.Windows.Stream), // Bytes are less than 2 GiB
 		ConnWindow:       int32(l.Windows.Connection),
 		ReadBuffer:       int(l.Buffers.Read),
@@ -45,20 +46,24 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Limits:           limitsOf(l),
 	}
-	n := &listener{socket: socket, protocol: l.Protocol}
+	o.Limits.Connections = r.connections(l)
+	n := &listener{protocol: l.Protocol}
 	if l.Protocol == configs.ListenerREST {
+		o.UserTimeout = 0 // it has a time for writing
+		n.socket = r.server.Listen(socket, o)
 		n.rest = r.server.HTTPServer(o)
 		n.rest.TLSConfig = tlsConfig
 		return n
 	}
+	n.socket = r.server.Listen(socket, o)
 	options := downstream.ServerOptions(o)
 	if tlsConfig != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(tlsConfig)))
 	}
 	n.grpc = grpc.NewServer(options...)
-	r.server.Register(n.grpc, o)
-	healthpb.RegisterHealthServer(n.grpc, r.health)
-	reflection.Register(n.grpc)
+	others := r.server.Register(n.grpc, o)
+	healthpb.RegisterHealthServer(others, r.health)
+	reflection.Register(others)
 	return n
 }
 
@@ -76,6 +81,7 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 		RequestsPerSecond: l.Limits.RequestsPerSecond,
 		RequestBurst:      l.Limits.RequestBurst,
 		Streams:           l.Limits.Streams,
+		StreamsPerSecond:  l.Limits.StreamsPerSecond,
 
 		Scopes: l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,
 	}

@@ -33,10 +33,10 @@ type clientNames struct {
 	// lines bounds that, for all clients together.
 	lines *loglines.Shared
 	// through is the relays through which it asks, and chains has them for the
-	// scopes that it has joined.
+	// scopes that it has joined, with what of them is known there.
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
-	joined  map[cache.Scope]struct{}
+	joined  map[cache.Scope]chain.Chain
 	// marks are those of its Node, from when they are needed.
 	marks *nodeMarks
 }
@@ -96,10 +96,9 @@ func (n *clientNames) join(scope cache.Scope) {
 		return
 	}
 	if n.joined == nil {
-		n.joined = map[cache.Scope]struct{}{}
+		n.joined = map[cache.Scope]chain.Chain{}
 	}
-	n.joined[scope] = struct{}{}
-	n.chains.Join(scope, n.through)
+	n.joined[scope] = n.chains.Join(scope, n.through)
 }
 
 func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
@@ -165,7 +164,7 @@ func (n *clientNames) Close() {
 			n.feeders.leave(s.scope)
 		}
 	}
-	for scope := range n.joined {
-		n.chains.Leave(scope, n.through)
+	for scope, known := range n.joined {
+		n.chains.Leave(scope, known)
 	}
 }

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package main
+
+func maxDescriptors() uint64 { return 0 }

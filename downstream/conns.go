@@ -1,0 +1,172 @@
+package downstream
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// What one connection may cost before there is a request on it: that it is there, and
+// streams that come and go.
+
+// Listen holds the connections that come through a socket to the limits of a listener.
+// One that is too many is closed at once. One whose client opens streams too fast is read
+// more slowly: it is what gRPC has made of them by then that costs, and a client that
+// resets each stream at once is under every limit on those that are open.
+func (s *Server) Listen(socket net.Listener, o ListenerOptions) net.Listener {
+	return &limitedListener{Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout}
+}
+
+type limitedListener struct {
+	net.Listener
+	server *Server
+	limits Limits
+	// userTimeout is how long what was sent may stay unacknowledged.
+	userTimeout time.Duration
+	open        atomic.Int64
+	refused     loglines.Shared // lines about connections that were closed
+	pacing      loglines.Shared // and about those that are read slowly
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if e := over(limitConnections, int(l.open.Add(1)), l.limits.Connections, "%d connections to this listener"); e != nil {
+			l.open.Add(-1)
+			_ = c.Close() // nothing was sent
+			l.server.stats.limits[e.limit].Add(1)
+			if log, ok := l.refused.Next(l.log(c)); ok {
+				logExcess(log, e)
+			}
+			continue
+		}
+		return newLimitedConn(l, c), nil
+	}
+}
+
+func (l *limitedListener) log(c net.Conn) *slog.Logger {
+	return l.server.options.Log.With("client", c.RemoteAddr().String())
+}
+
+// limitedConn is a connection that is counted, and read no faster than its client may
+// open streams.
+type limitedConn struct {
+	net.Conn
+	listener *limitedListener
+	addr     limitedAddr
+	close    sync.Once
+	closed   chan struct{}
+
+	// notBefore is when the next bytes are read, in nanoseconds since 1970.
+	notBefore atomic.Int64
+	// streams is nil before the first. It is of the goroutine that reads.
+	streams *rate.Limiter
+	paced   bool // the operator was told
+
+	ready readyReader
+}
+
+func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
+	limited := &limitedConn{Conn: c, listener: l, closed: make(chan struct{})}
+	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
+	limited.ready.init(c)
+	setUserTimeout(c, l.userTimeout)
+	return limited
+}
+
+// limitedAddr is a connection's remote address, by which the connection of a stream is
+// found: gRPC gives no other way.
+type limitedAddr struct {
+	net.Addr
+	conn *limitedConn
+}
+
+// RemoteAddr implements net.Conn.
+func (c *limitedConn) RemoteAddr() net.Addr { return &c.addr }
+
+// Read implements net.Conn.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	c.wait()
+	return c.Conn.Read(b)
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	c.close.Do(func() {
+		close(c.closed)
+		c.listener.open.Add(-1)
+	})
+	return c.Conn.Close()
+}
+
+// wait waits until bytes may be read.
+func (c *limitedConn) wait() {
+	at := c.notBefore.Load()
+	if at == 0 {
+		return
+	}
+	c.notBefore.Store(0)
+	delay := time.Until(time.Unix(0, at))
+	if delay <= 0 {
+		return
+	}
+	c.listener.server.stats.limits[limitStreamsPerSecond].Add(1)
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.closed:
+	}
+}
+
+// streamBurst is how many seconds' worth of streams may be opened at once: a relay behind
+// this one, or a proxy, comes back with all that it has.
+const streamBurst = 4
+
+// opened notes that the client has opened a stream.
+func (c *limitedConn) opened() {
+	most := c.listener.limits.StreamsPerSecond
+	if most == 0 {
+		return
+	}
+	if c.streams == nil {
+		c.streams = rate.NewLimiter(rate.Limit(most), streamBurst*most)
+	}
+	now := time.Now()
+	delay := c.streams.ReserveN(now, 1).DelayFrom(now)
+	if delay == 0 {
+		return
+	}
+	c.notBefore.Store(now.Add(delay).UnixNano())
+	if c.paced {
+		return
+	}
+	c.paced = true
+	if log, ok := c.listener.pacing.Next(c.listener.log(c)); ok {
+		log.Warn("client opens streams faster than they are read", "limit", limitStreamsPerSecond.String(), "max", most)
+	}
+}
+
+// tapStream is called by gRPC for each new stream, by the goroutine that reads from the
+// connection.
+func tapStream(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(*limitedAddr); ok {
+			a.conn.opened()
+		}
+	}
+	return ctx, nil
+}
