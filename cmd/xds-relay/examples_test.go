@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// With the files that they name in place, the examples are what `check` has nothing against.
+func TestCheckAcceptsTheExamples(t *testing.T) {
+	paths, err := filepath.Glob("../../configs/examples/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	var examples []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples = append(examples, string(text))
+	}
+	t.Chdir(t.TempDir())
+	writeCertificate(t)
+	file := regexp.MustCompile(`/etc/\S+\.pem`)
+	for i, example := range examples {
+		example = file.ReplaceAllStringFunc(example, func(name string) string {
+			if strings.HasSuffix(name, "-key.pem") {
+				return "key.pem"
+			}
+			return "cert.pem"
+		})
+		example = regexp.MustCompile(`/etc/xds/\w+`).ReplaceAllString(example, "resources")
+		if err := os.MkdirAll("resources", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("relay.yaml", []byte(example), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml"); status != 0 || stderr != "" || stdout == "" {
+			t.Errorf("%s: status %d, stderr\n%s", filepath.Base(paths[i]), status, stderr)
+		}
+	}
+}
