@@ -34,6 +34,15 @@ func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error
 func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) error {
 	fmt.Fprintf(steps, "%s is an xdstp name: it means the same to every client\n", name)
 	route, err := r.Xdstp(name)
+	if opaque, ok := r.Opaque(name); ok && (err != nil || !urn.HasID(name)) {
+		why := "it has no id"
+		if err != nil {
+			why = err.Error()
+		}
+		fmt.Fprintf(steps, "but no proper one (%s): its authority is asked for it as it is\n", why)
+		r.explainSource(steps, opaque.Scope)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -53,7 +62,11 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters\n")
 	}
 	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
-		fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
+		if _, ok := r.Opaque(name); ok {
+			fmt.Fprintf(steps, "its type is %s, and its authority is asked for it under %s all the same\n", route.Key.Type, typeURL)
+		} else {
+			fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
+		}
 	}
 	if route.Scope.Derived != "" {
 		u, _ := urn.ParseURL(route.Key.Name)

@@ -28,7 +28,7 @@ fed by server cloud:443 (auto, TLS)
 			want: `
 xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?b=1&a=2 is an xdstp name: it means the same to every client
 its key is xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?a=2&b=1
-its type is envoy.config.cluster.v3.Cluster, so nothing will be found under type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+its type is envoy.config.cluster.v3.Cluster, and its authority is asked for it under type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret all the same
 authority "a.b.example.com": authorities[2], which is *.b.example.com
 fed by server b:1 (delta, plaintext)
 `,
@@ -105,6 +105,15 @@ authority "cloud.example.com": authorities[0]
 fed by server cloud:443 (auto, TLS)
 or else, where that cannot be had, xdstp://other/envoy.config.cluster.v3.Cluster/y
 which cannot be had here: xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/y": authority "other" is not configured at this relay
+`,
+		},
+		{
+			name: "xdstp, and no name", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/x",
+			want: `
+xdstp://cloud.example.com/x is an xdstp name: it means the same to every client
+but no proper one (it has no id): its authority is asked for it as it is
+authority "cloud.example.com": authorities[0]
+fed by server cloud:443 (auto, TLS)
 `,
 		},
 		{

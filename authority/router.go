@@ -11,6 +11,7 @@ package authority
 // wrong on it, explain.go tells it to people.
 
 import (
+	"errors"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -114,6 +115,45 @@ func (r *Router) Leaf(name string) (Route, error) {
 	return Route{Scope: cache.Scope{Authority: key.Authority}, Key: key}, nil
 }
 
+// Opaque routes a name that begins as an xdstp name of a configured authority does and
+// that Xdstp cannot route, because it is no name, or that has no id, or that is asked for
+// under another type than its own: the authority is asked for it as it is. So gRPC does,
+// and a control plane may have given such names. Not so what lacks a parameter that its authority requires,
+// what has directives, which are for the relay, and what is or looks like a glob.
+//
+// The key of what is no name is no other name's key: those are names in their canonical
+// spelling.
+func (r *Router) Opaque(name string) (Route, bool) {
+	var bad *urn.Error
+	switch route, err := r.Leaf(name); {
+	case err == nil && !urn.HasID(name):
+		if route.Key.Name != canonical(name) {
+			return Route{}, false // without what is dropped it is another
+		}
+		route.Key.Name = name
+		return route, true
+	case err == nil:
+		return route, !route.Key.Glob
+	case !errors.As(err, &bad):
+		return Route{}, false
+	}
+	authority, ok := urn.AuthorityOf(name)
+	if looksGlob := (cache.Key{Name: name}).IsSet(); !ok || looksGlob {
+		return Route{}, false
+	}
+	if _, err := urn.ParseURL(name); err == nil {
+		return Route{}, false
+	}
+	i, ok := r.find(authority)
+	if !ok {
+		return Route{}, false
+	}
+	if p := r.authorities[i].ContextParameters; p != nil && len(p.Require) > 0 {
+		return Route{}, false
+	}
+	return Route{Scope: cache.Scope{Authority: authority}, Key: urn.Key{Name: name, Authority: authority}}, true
+}
+
 // OldStyle returns the scope of all old-style names, and of the wildcard, that
 // a client with this Node (which may be nil) asks for under typeURL: what the
 // first rule says that matches. A rule whose when cannot be evaluated does not
@@ -173,6 +213,11 @@ func (r *Router) Source(scope cache.Scope) (*configs.Authority, bool) {
 		return nil, false
 	}
 	return &r.authorities[i], true
+}
+
+func canonical(name string) string {
+	key, _ := urn.KeyOf(name)
+	return key.Name
 }
 
 // find returns the index of the authority that serves name.

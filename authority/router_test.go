@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -157,6 +158,55 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		}
 		if !errors.As(err, tt.as) {
 			t.Errorf("%s: got a %T, want a %s", tt.name, err, reflect.TypeOf(tt.as).Elem())
+		}
+	}
+}
+
+func TestOpaqueNamesGoByTheirAuthorityAndAreNobodyElses(t *testing.T) {
+	r := router(t, federation+`
+  - {name: policy, servers: [{address: "policy:1"}], context_parameters: {require: [shard]}}
+  - {name: sharing, servers: [{address: "sharing:1"}], context_parameters: {drop: [id]}}
+`)
+	for _, tt := range []struct {
+		rule, name, authority, key string
+	}{
+		{"no type", "xdstp://Onprem:1/x", "Onprem:1", ""},
+		{"no type, and parameters", "xdstp://Onprem:1/x?a=b", "Onprem:1", ""},
+		{"no id", "xdstp://Onprem:1/t", "Onprem:1", ""},
+		{"no id, but what is dropped", "xdstp://sharing/t?id=1", "", ""},
+		{"an empty id", "xdstp://Onprem:1/t/", "Onprem:1", "xdstp://Onprem:1/t/"},
+		{"nothing but the authority", "xdstp://Onprem:1", "Onprem:1", ""},
+		{"a bad escape", "xdstp://Onprem:1/t/%zz", "Onprem:1", ""},
+		{"the authority in another spelling", "xdstp://%4Fnprem:1/t/%zz", "Onprem:1", ""},
+		{"a directive that nobody knows", "xdstp://Onprem:1/t/x#other=a", "Onprem:1", ""},
+		{"a pattern's", "xdstp://a.b.example.com/t/%zz", "a.b.example.com", ""},
+		{"a name, of another type than it is asked for under", "xdstp://Onprem:1/t/%78", "Onprem:1", "xdstp://Onprem:1/t/x"},
+		{"the same, without what is dropped", "xdstp://sharing/t/x?id=1", "sharing", "xdstp://sharing/t/x"},
+		{"an authority that is not configured", "xdstp://other/%zz", "", ""},
+		{"one that only begins as one that is", "xdstp://Onprem:12/%zz", "", ""},
+		{"one with a configured name behind an @", "xdstp://x@Onprem:1/%zz", "", ""},
+		{"one that cannot be read", "xdstp://Onprem:1%zz/t", "", ""},
+		{"none", "xdstp:Onprem:1/t/x", "", ""},
+		{"a glob", "xdstp://Onprem:1/t/x/*", "", ""},
+		{"what looks like a glob", "xdstp://Onprem:1/t/%zz/*?a", "", ""},
+		{"what has directives, and is for the relay", "xdstp://Onprem:1/t/x#alt=xdstp://other/t/x", "", ""},
+		{"what lacks a parameter", "xdstp://policy/t/x", "", ""},
+		{"what is no name, and may lack a parameter", "xdstp://policy/t/%zz?shard=1", "", ""},
+		{"an old-style name", "backend", "", ""},
+	} {
+		route, ok := r.Opaque(tt.name)
+		if tt.authority == "" {
+			if ok {
+				t.Errorf("%s: got %+v", tt.rule, route)
+			}
+			continue
+		}
+		if want := (cache.Scope{Authority: tt.authority}); !ok || route.Scope != want || route.Key.Name != cmp.Or(tt.key, tt.name) {
+			t.Errorf("%s: got %+v, %t", tt.rule, route, ok)
+		}
+		// It cannot be the key of anything that is a name.
+		if key, err := urn.KeyOf(route.Key.Name); err == nil && tt.key == "" && key.Name == route.Key.Name {
+			t.Errorf("%s: %s is a name", tt.rule, route.Key.Name)
 		}
 	}
 }

@@ -237,10 +237,10 @@ func plain(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }
 
-// canonical returns what a name is kept under (cache.Key.Name). A bad xdstp name
-// nobody can have asked for, and it stays as it is.
+// canonical returns what a name is kept under (cache.Key.Name). What is no xdstp name, or
+// has no id, is asked for as it is, and stays so.
 func canonical(name string) string {
-	if key, err := urn.KeyOf(name); err == nil {
+	if key, err := urn.KeyOf(name); err == nil && (key.Name == name || urn.HasID(name)) {
 		return key.Name
 	}
 	return name

@@ -65,6 +65,33 @@ func split(name string) (p parts, err error) {
 	return p, nil
 }
 
+// AuthorityOf returns the authority that a name begins with, whatever follows it: also of
+// one that is no name.
+func AuthorityOf(name string) (authority string, ok bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return "", false
+	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	p := printer{name: name}
+	if p.component(span{rest, len(prefix)}, inAuthority) != nil {
+		return "", false
+	}
+	return decoded(rest), true
+}
+
+// HasID says whether an xdstp name has an id, be it an empty one: in the canonical spelling
+// all have. gRPC takes one that has none for no name.
+func HasID(name string) bool {
+	rest, _ := strings.CutPrefix(name, prefix)
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return strings.Count(rest, "/") > 1
+}
+
 // glob returns the last segment of the id, and whether it is a glob.
 // TP1: "Glob".
 func (p *parts) glob() (span, bool) {

@@ -35,6 +35,9 @@ authorities:
     servers:
       - {address: "control-plane:18000", protocol: PROTOCOL}
     context_parameters: {drop: [xds.node.id], require: [shard]}
+  - name: open.example.com
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
 old_style_names:
   - authority: control-plane
 cache: {linger: 1m}

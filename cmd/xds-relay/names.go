@@ -63,6 +63,11 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}
 	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+	if err != nil || !urn.HasID(name) {
+		if to, ok := n.router.Opaque(name); ok {
+			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
+		}
+	}
 	if err == nil {
 		n.joinAll(k)
 	}

@@ -48,7 +48,15 @@ authorities: [{name: a, directory: files}]
 		{"a glob of another type", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*",
 			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, and was asked for as envoy.config.listener.v3.Listener`},
 		{"another type's list collection", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
-			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x" is of type envoy.config.listener.v3.ListenerCollection, and was asked for as envoy.config.cluster.v3.Cluster`},
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
+		{"a name of another type: it is asked for under this one", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/%78",
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/x", false, ""},
+		{"what is no name is asked for as it is", "cluster.v3.Cluster", "xdstp://a/%zz//x?y",
+			"cluster.v3.Cluster", "xdstp://a/%zz//x?y", false, ""},
+		{"what is no name, of nobody who is configured", "cluster.v3.Cluster", "xdstp://b/%zz",
+			"", "", false, `xdstp name "xdstp://b/%zz": bad escape "%zz" (want % and two hexadecimal digits, or %25 for the character) at offset 10`},
+		{"what is no name, of nobody at all", "cluster.v3.Cluster", "xdstp:a/x",
+			"", "", false, `xdstp name "xdstp:a/x": no // after the scheme (want xdstp://authority/type/id) at offset 6`},
 	} {
 		k, err := names.Key(prefix+tt.typeURL, tt.name)
 		if tt.err != "" {
