@@ -46,6 +46,17 @@ type Error struct {
 	// Outage is set if the reason is that no control plane can be reached. Clients are
 	// not told of it.
 	Outage *Outage
+	// Silent says that a SotW server answers other requests on the stream, and has not
+	// answered this one for the time of an answer. A client that never had the resource
+	// may take it for absent; a client that may hold it may not.
+	// xDS: "Knowing When a Requested Resource Does Not Exist".
+	Silent bool
+}
+
+// Transient says that the error is about the way to the authority, and not about the
+// resource: it was not reached, or has not answered.
+func (e *Error) Transient() bool {
+	return e.Silent || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
 
 // Error returns code and message.
@@ -62,6 +73,8 @@ type State struct {
 	// Err is set when Failed. When Present, it says that a newer state could not
 	// be had; when Absent, what the authority said about that.
 	Err *Error
+	// Partial is that of the Change that brought Resource.
+	Partial bool
 	// Beats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Beats uint32
 }
@@ -105,7 +118,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	came := next.Status == Present // and it is not only an error of what is there
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// What could not be had anew is served as it was last known.
-		next.Status, next.Resource, next.Was = old.Status, old.Resource, old.Was
+		next.Status, next.Resource, next.Was, next.Partial = old.Status, old.Resource, old.Was, old.Partial
 	}
 	if next.Status == Absent && next.Was == nil {
 		next.Was = cmp.Or(old.Resource, old.Was)
@@ -129,7 +142,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 }
 
 func sameForClients(a, b *State) bool {
-	if a.Status != b.Status || a.Beats != b.Beats {
+	if a.Status != b.Status || a.Beats != b.Beats || a.Partial && !b.Partial {
 		return false
 	}
 	if r := b.Resource; r != nil && (a.Resource.hash != r.hash || (a.Resource.ttl > 0) != (r.ttl > 0)) {

@@ -18,6 +18,7 @@ type Set struct {
 	// Guarded by topic.mu.
 	status  Status
 	err     *Error
+	partial bool    // see SetUpdate.Partial
 	members members // removed ones too, see sweep
 	notes   notes   // what else is new
 	present int     // members that have not been removed
@@ -152,6 +153,29 @@ func (s *Set) Status() (Status, *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status, s.err
+}
+
+// Lacks says that the set is known and not whole: a part of it could not be had, or a
+// name is no member because of an error of that kind.
+func (s *Set) Lacks(kind func(*Error) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.partial {
+		return true
+	}
+	for key, n := range s.notes.byKey {
+		if m := s.members.get(key); n.err != nil && !m.present() && kind(n.err) {
+			return true
+		}
+	}
+	return false
+}
+
+// Partial says that a member that is missing may exist nevertheless.
+func (s *Set) Partial() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partial
 }
 
 // Len returns the number of members.

@@ -43,7 +43,7 @@ func (m *modelSet) set(name string, r *Resource) (tell bool) {
 	alive := m.ttl[name]+ttl > 0
 	m.ttl[name] = ttl
 	if was == there && old == hash && !(there && failed) {
-		return there && alive
+		return there && alive || !there && failed // its error is over
 	}
 	if there {
 		m.members[name] = hash

@@ -19,7 +19,7 @@ func (s *Set) put(key string, r *Resource) bool {
 			s.tombs.add(tombstone{key: key, name: key, at: time.Now()})
 		}
 		s.notes.remove(n)
-		return false
+		return n != nil && n.err != nil
 	case m.resource == nil:
 		s.tombs.remove(key)
 	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
@@ -111,8 +111,9 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
-	changed, before := s.status != Present, s.sum
-	s.status, s.err = Present, nil
+	// Who waits for the whole is told of that.
+	changed, before := s.status != Present || s.partial && !u.Partial, s.sum
+	s.status, s.err, s.partial = Present, nil, u.Partial
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
 		s.members.reserve(len(u.Changes))
@@ -174,12 +175,14 @@ func (s *Set) removeAllBut(changes []Change) bool {
 	for _, key := range gone {
 		s.put(key, nil)
 	}
+	over := false
 	for key, n := range s.notes.byKey {
 		if _, ok := keep[key]; !ok {
+			over = over || n.err != nil
 			s.notes.remove(n)
 		}
 	}
-	return len(gone) > 0
+	return over || len(gone) > 0
 }
 
 // sweep forgets the removed members that nobody needs to be told of any more:

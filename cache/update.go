@@ -16,6 +16,9 @@ type Change struct {
 	// resource that does not exist.
 	Err  *Error
 	Gone bool
+	// Partial says of a Resource that is put together from others that some of them
+	// could not be had: what is missing in it may exist nevertheless.
+	Partial bool
 }
 
 // SetUpdate is what became of one set.
@@ -27,6 +30,9 @@ type SetUpdate struct {
 	Full bool
 	// Version is the SotW version_info of a Full update, empty in delta.
 	Version string
+	// Partial says that a part of the set could not be had: a member that is missing
+	// may exist nevertheless. It holds until the next update of the set.
+	Partial bool
 	// Err, if set, says that the set could not be had; the rest is ignored.
 	Err *Error
 }
@@ -77,7 +83,7 @@ func (c *Cache) Apply(u Update) {
 func (c Change) state() State {
 	switch {
 	case c.Resource != nil:
-		return State{Status: Present, Resource: c.Resource, Err: c.Err}
+		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial}
 	case c.Err != nil && !c.Gone:
 		return State{Status: Failed, Err: c.Err}
 	default:

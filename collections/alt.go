@@ -49,7 +49,7 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 	first := e.primary(u, typeURL, passed)
 	c := e.choice(u)
 	policy := e.resolver.names.Policy(u.Key().Authority)
-	lost := first.down || policy.NotFound && first.Status == cache.Absent
+	lost := first.down || policy.NotFound && missing(first.Status, first.Err)
 	e.wakeAt(c.decide(lost, first.Status != cache.Requested && !first.shaky, policy.Hysteresis, e.now))
 	if !c.wanted {
 		return first
@@ -137,10 +137,16 @@ func (e *evaluation) wakeAt(at time.Time) {
 	}
 }
 
+// missing says that what is asked for does not exist, as far as can be known: a SotW
+// server has no other word for that than its silence.
+func missing(status cache.Status, err *cache.Error) bool {
+	return status == cache.Absent || status == cache.Failed && err.Silent
+}
+
 // reach says of a leaf topic whether it is down, or shaky (see result), and when that
 // may be another for no other reason than the time, zero for never.
 func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (down, shaky bool, again time.Time) {
-	if status == cache.Failed {
+	if status == cache.Failed && !err.Silent {
 		switch err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
 			return true, false, time.Time{}
@@ -170,6 +176,7 @@ func (r *result) and(alt urn.URL, second *result) result {
 	case second.Status == cache.Failed:
 		err.Code, err.Outage = second.Err.Code, second.Err.Outage
 	}
+	err.Silent = missing(r.Status, r.Err) && missing(second.Status, second.Err)
 	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
 	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}
 }

@@ -53,7 +53,7 @@ func (c *choiceSource) due() time.Time { return c.dueAt }
 func (c *choiceSource) step(now time.Time) {
 	first := c.first.source.condition()
 	policy := c.names.Policy(c.url.Key().Authority)
-	lost := first.down || policy.NotFound && first.status == cache.Absent
+	lost := first.down || policy.NotFound && missing(first.status, first.err)
 	c.dueAt = c.choice.decide(lost, first.status != cache.Requested && !first.shaky, policy.Hysteresis, now)
 	if c.choice.wanted && c.second == nil {
 		c.question = c.ask()

@@ -93,7 +93,7 @@ func (l *listSource) turned() {
 	from, is := &l.follow.result, l.is
 	switch {
 	case from.Status == cache.Present && l.union.open == 0, from.Status == cache.Absent:
-		is = condition{status: from.Status}
+		is = condition{status: from.Status, partial: l.union.lacking > 0}
 	case from.Status == cache.Present && !is.known():
 		is = condition{}
 	case from.Status == cache.Failed && !is.known():

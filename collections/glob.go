@@ -90,7 +90,7 @@ func (g *globSource) turn(now time.Time) {
 	case status == cache.Failed:
 		is = condition{status: cache.Failed, err: err}
 	case status == cache.Present && (g.open == 0 || is.status == cache.Present):
-		is = condition{status: cache.Present}
+		is = condition{status: cache.Present, partial: g.set.Partial()}
 	case status == cache.Present:
 		is = condition{}
 	}

@@ -49,7 +49,7 @@ func (n *listNode) write(u *cache.Update) {
 		c.Err = is.err
 	default:
 		n.told = true
-		c.Resource = n.resource()
+		c.Resource, c.Partial = n.resource(), is.partial
 	}
 	u.Changes = append(u.Changes, c)
 }

@@ -24,7 +24,8 @@ type followed struct {
 	last    offer
 	from    result // that last was made of
 	known   bool
-	knows   func() // called once when it is known
+	knows   func() // called when it is known, and when lacks is another
+	lacks   bool   // it cannot be had, and by which name is not known
 	found   func() // called once when it is found, or does not exist; may be nil
 	// byInner has it called by the name inside it, if it has one; own is what it is
 	// called else, if it is called as another is that it took the place of.
@@ -72,8 +73,9 @@ func (m *followed) take(is *result) {
 	}
 	m.last = next
 	m.to.offer(m.key, next, beat)
-	if !m.known {
-		m.known = true
+	lacks := m.byInner && next.resource == nil && next.err != nil && next.err.Transient()
+	if turned := lacks != m.lacks; !m.known || turned {
+		m.known, m.lacks = true, lacks
 		m.knows()
 	}
 	if m.found != nil && is.Status != cache.Failed {
@@ -151,7 +153,11 @@ func newLocatedSource(s *setting, to *part, u urn.URL, name string, byInner bool
 	return m
 }
 
-func (m *locatedSource) condition() condition { return conditionOf(m.known) }
+func (m *locatedSource) condition() condition {
+	c := conditionOf(m.known)
+	c.partial = m.lacks
+	return c
+}
 
 func (m *locatedSource) offered(yield func(string)) { yield(m.key) }
 

@@ -23,6 +23,8 @@ type setNode struct {
 	// told says that the set is complete in the cache. From then on only what has
 	// changed is written.
 	told bool
+	// partial says that something of it could not be had, see cache.SetUpdate.
+	partial bool
 	// due are the keys of members to be written: whether more than the error of it
 	// has changed. withheld are those that go, while they may be in what is not known
 	// yet.
@@ -101,7 +103,11 @@ func (n *setNode) write(u *cache.Update) {
 			return
 		}
 	}
-	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.told}
+	was := n.partial
+	if n.union.open == 0 {
+		n.partial = n.union.lacking > 0
+	}
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.told, Partial: n.partial}
 	if n.told {
 		if !n.busy() {
 			for key, content := range n.withheld {
@@ -126,7 +132,7 @@ func (n *setNode) write(u *cache.Update) {
 		}
 	}
 	n.told = true
-	if set.Full || len(set.Changes) > 0 {
+	if set.Full || len(set.Changes) > 0 || n.partial != was {
 		u.Sets = append(u.Sets, set)
 	}
 }

@@ -35,6 +35,9 @@ type condition struct {
 	// Present or Absent it stays so: what cannot be had any more stays as it was.
 	status cache.Status
 	err    *cache.Error // when Failed
+	// partial: when it became Present, or Absent, a part of it could not be had, and
+	// has not come since.
+	partial bool
 	// As in result.
 	down, shaky bool
 }

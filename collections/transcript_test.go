@@ -28,7 +28,7 @@ import (
 //	                                   `inline NAME VERSION other`, of another
 //	                                   type, or `bad NAME`; _ is no name; and at the
 //	                                   end perhaps `unreadable`
-//	leaf NAME = absent | failed CODE TEXT
+//	leaf NAME = absent | failed CODE TEXT | silent
 //	want NAME | want NAME again        a client subscribes to a derived topic
 //	unwant NAME                        and all unsubscribe
 //	down AUTHORITY | up AUTHORITY      it cannot be reached, or can be again
@@ -138,6 +138,9 @@ func (p *player) parse(name, what string) (cache.Change, error) {
 	switch kind {
 	case "absent":
 		c.Gone = true
+		return c, nil
+	case "silent":
+		c.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer for 15s", Silent: true}
 		return c, nil
 	case "failed":
 		code, text, _ := strings.Cut(rest, " ")

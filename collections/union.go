@@ -16,6 +16,7 @@ type union struct {
 	several map[string]struct{}
 	clashes map[string]clash // that were told, by key
 	open    int              // parts of which not everything is known
+	lacking int              // parts of which something could not be had
 	// filled is called when a part comes to have members, or has none any more. It
 	// may be nil.
 	filled func()
@@ -29,6 +30,7 @@ type part struct {
 	source source
 	known  bool         // its condition is not Requested
 	failed *cache.Error // if its condition is Failed
+	lacks  bool         // and that may pass; or it is partial
 	offers int          // members that can be had
 	place  int          // in union.parts
 }
@@ -70,6 +72,9 @@ func (u *union) remove(p *part) {
 	if !p.known {
 		u.open--
 	}
+	if p.lacks {
+		u.lacking--
+	}
 }
 
 // turned implements sink.
@@ -92,6 +97,13 @@ func (p *part) turned() {
 		}
 	}
 	p.failed = is.err
+	if lacks := is.err != nil && is.err.Transient() || is.partial; lacks != p.lacks {
+		p.lacks = lacks
+		p.union.lacking--
+		if lacks {
+			p.union.lacking += 2
+		}
+	}
 	p.union.up.turned()
 }
 
@@ -168,7 +180,7 @@ func (u *union) condition() condition {
 	var first *part // of those that cannot be had
 	for _, p := range u.parts {
 		if p.failed == nil {
-			return condition{status: cache.Present}
+			return condition{status: cache.Present, partial: u.lacking > 0}
 		}
 		if first == nil || p.rank < first.rank {
 			first = p

@@ -33,6 +33,9 @@ type deltaSession struct {
 	// those that can be told.
 	uncovered int
 	loose     []*setSub
+	// unsaid waits, and quiet says in which responses: see silence.go.
+	unsaid *unsaid
+	quiet  bool
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
@@ -84,6 +87,11 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 		d.subscribeWildcard(byName(cache.Wildcard))
 	}
 	if first {
+		for name := range d.initial {
+			for sub := range d.subsOf(name) {
+				sub.set(mayHold, true)
+			}
+		}
 		d.resumeGlobs()
 	}
 	d.explicit = d.explicit || add > 0 || d.wild != nil
@@ -174,6 +182,7 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		delete(d.gone, key)
 		held := d.overlap(set)
 		if d.unsubscribeGlob(a) != nil {
+			d.unsaid.forget("", set, false)
 			d.handOver(set, held)
 		}
 		return
@@ -187,6 +196,7 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 	}
 	delete(d.gone, key)
 	delete(d.initial, a.name)
+	d.unsaid.forget(key, nil, false)
 	d.uncover(a.of(name), true)
 }
 
@@ -197,6 +207,7 @@ func (d *deltaSession) endWildcard() {
 	}
 	ended, held := d.wild, d.overlap(d.wild)
 	d.unsubscribeWildcard()
+	d.unsaid.forget("", ended, false)
 	d.handOver(ended, held)
 	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
@@ -209,7 +220,9 @@ func (d *deltaSession) wants(key string, g removal) bool {
 		g.by != nil && !g.by.ended
 }
 
-func (d *deltaSession) adding() bool { return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 }
+func (d *deltaSession) adding() bool {
+	return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 || !d.unsaid.empty() && !d.hasOpenSet()
+}
 
 func (d *deltaSession) untold() int {
 	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
@@ -225,11 +238,13 @@ func (d *deltaSession) additions(may removalRule) *response {
 	r := &response{typeURL: d.typeURL}
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
+	d.quiet = d.hasOpenSet()
 	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
 	if len(d.pending) == 0 {
 		d.takePendingSets(func(set *setSub) bool { return d.tellSet(r, set) })
 		if len(d.pendingSets) == 0 {
 			d.tellUncovered(r)
+			d.sayUnsaid(r)
 		}
 		if may != removeNone && !d.adding() {
 			d.tellGone(r, may)
@@ -261,6 +276,9 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 	case cache.Requested:
 		return true
 	case cache.Present:
+		if withheldPart(sub, &st, sub.is(mayHold)) {
+			return true
+		}
 		return d.tellResource(r, sub, &st)
 	case cache.Absent:
 		_, waiting := d.gone[sub.key()]
@@ -270,6 +288,16 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
 	case cache.Failed:
 		if sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
+			return true
+		}
+		if d.waits(r) {
+			d.later().addName(sub)
+			return true
+		}
+		if st.Err.Silent && !d.relay && sub.told() != toldResource && !d.mayHold(sub) {
+			if sub.told() != toldAbsent {
+				d.gone[sub.key()] = removal{asked: sub.asks()}
+			}
 			return true
 		}
 		if !d.tellError(r, sub, st.Err) {
@@ -292,7 +320,10 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 	case !r.fits(res.Size(sub.name(), form), d.limit):
 		return false
 	case held:
-		r.addDelta(sub.name(), res, form|cache.Heartbeat)
+		if !d.quiet {
+			form |= cache.Heartbeat
+		}
+		r.addDelta(sub.name(), res, form)
 		sub.setBeats(st.Beats)
 	default:
 		r.addDelta(sub.name(), res, form)
@@ -301,10 +332,14 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 		d.toldUnder(r, sub, sub.name(), res)
 		d.knows(sub, st)
 	}
-	if st.Err != nil && sub.errTold() != markError(st.Err) {
-		return d.tellError(r, sub, st.Err)
+	if st.Err == nil || sub.errTold() == markError(st.Err) {
+		return true
 	}
-	return true
+	if d.waits(r) {
+		d.later().addName(sub)
+		return true
+	}
+	return d.tellError(r, sub, st.Err)
 }
 
 // tellError adds to r why a name cannot be given, and says whether it fitted.

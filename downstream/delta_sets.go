@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"maps"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -15,6 +17,9 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 	case cache.Failed:
 		return d.tellSetError(r, set, err)
 	case cache.Present:
+		if set.fresh && set.set.Len() == 0 && set.set.Lacks(anyError) {
+			return true // nothing is known of it but what could not be had
+		}
 	}
 	if !set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) }) {
 		return false
@@ -54,6 +59,10 @@ func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) 
 	if set.errTold {
 		return true
 	}
+	if !r.substantial && !d.errorsAlone {
+		d.later().addSet(set)
+		return true
+	}
 	size := 0
 	for _, name := range set.names() {
 		size += sizeError(name, err)
@@ -70,6 +79,12 @@ func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) 
 
 // tellVanished has what the client holds of a set and is not there told as gone.
 func (d *deltaSession) tellVanished(set *setSub) {
+	if set.set.Partial() {
+		set.lacks = set.lacks || set.fresh
+		return // what is missing may exist
+	}
+	first := set.fresh || set.lacks
+	set.lacks = false
 	vanished := func(held map[string]string, but func(asked) bool) {
 		for name := range held {
 			key, a := memberKey(name), set.asked.of(name)
@@ -80,8 +95,11 @@ func (d *deltaSession) tellVanished(set *setSub) {
 		}
 	}
 	vanished(set.initial, func(asked) bool { return false })
-	set.initial = nil
-	if set.fresh && !set.glob() {
+	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !set.set.Failed(memberKey(name)) })
+	if len(set.initial) == 0 {
+		set.initial = nil
+	}
+	if first && !set.glob() {
 		// That of globs which were subscribed to later.
 		vanished(d.initial, func(a asked) bool {
 			glob := d.globOf(a)
@@ -134,9 +152,10 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	case d.contested(set, a, m):
 		return true
 	case m.News == cache.Removed:
+		d.unsaid.forget(m.Name, nil, true)
 		d.gone[a.key()] = removal{asked: a, by: set, was: m.Resource}
 		return true
-	case m.News == cache.Alive:
+	case m.News == cache.Alive && !d.quiet:
 		form |= cache.Heartbeat
 	}
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
@@ -153,6 +172,10 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	}
 	if m.News != cache.Nothing {
 		size = m.Resource.Size(m.Name, form)
+		d.unsaid.forget(m.Name, nil, true)
+	} else if m.Err != nil && d.waits(r) {
+		d.later().addMember(m.Name, m.Err)
+		m.Err = nil
 	}
 	if m.Err != nil {
 		size += sizeError(m.Name, m.Err)

@@ -15,6 +15,9 @@ const (
 	featureTTL         = "xds.config.supports-resource-ttl"
 	featureWrapped     = "xds.config.supports-resource-in-sotw"
 	featureWrappedGRPC = "xds.config.resource-in-sotw"
+	// featureErrorsAlone is the relay's own: the client does not take a response that
+	// has nothing but resource_errors for an empty answer. See silence.go.
+	featureErrorsAlone = "xds-relay.errors-alone"
 )
 
 // abilities are what a client said of itself, and what its listener says of clients.
@@ -28,6 +31,10 @@ type abilities struct {
 	passes bool
 	// unreachable: which streams end on which nothing can be served.
 	unreachable WhenUnreachable
+	// errorsAlone: see featureErrorsAlone.
+	errorsAlone bool
+	// relay: the client is another relay, which has clients of its own.
+	relay bool
 	// refuse, if not nil, is told of each name that the client is refused.
 	refuse func(*excess)
 	// scopes, if not nil, are those that the client uses, of all types.
@@ -41,6 +48,8 @@ func abilitiesOf(node *corev3.Node) (a abilities) {
 			a.form |= cache.WithTTL
 		case featureWrapped, featureWrappedGRPC:
 			a.form |= cache.Wrapped
+		case featureErrorsAlone:
+			a.errorsAlone = true
 		}
 	}
 	a.beatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())

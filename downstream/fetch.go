@@ -67,7 +67,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 			return r, nil
 		}
 		if session.over {
-			return nil, session.nothing()
+			return nil, session.nothing(form)
 		}
 		if !st.inbox.sleep() {
 			continue
@@ -186,7 +186,7 @@ func newFetchSession(s subscriptions) *fetchSession {
 	// That a resource lives on is no answer, so its TTL would run out.
 	s.form &^= cache.WithTTL
 	f := &fetchSession{sotwSession: newSotWSession(s)}
-	f.missingMeansGone, f.fullType = f.fullType, true
+	f.missingMeansGone, f.fullType, f.once = f.fullType, true, true
 	return f
 }
 
@@ -231,9 +231,9 @@ func (f *fetchSession) unknown() map[asked]*cache.Error {
 	for sub := range f.named.all() {
 		st := sub.state()
 		switch {
-		case st.Status == cache.Requested:
+		case st.Status == cache.Requested, withheldPart(sub, &st, f.has != ""):
 			st.Err = notKnownYet
-		case st.Status == cache.Failed && st.Err.Code == codes.Unavailable:
+		case st.Status == cache.Failed && st.Err.Transient() && (f.missingMeansGone || f.perceived(sub, st).Status == cache.Failed):
 		default:
 			continue
 		}
@@ -252,7 +252,7 @@ var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"
 func (f *fetchSession) tellable(unknown map[asked]*cache.Error) bool {
 	for set := range f.sets() {
 		// That the origin cannot be reached may pass.
-		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Code == codes.Unavailable {
+		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Transient() {
 			return false
 		}
 	}
@@ -263,7 +263,17 @@ func (f *fetchSession) tellable(unknown map[asked]*cache.Error) bool {
 		return false
 	}
 	// A client that may hold them must not lose them.
-	return !f.missingMeansGone || f.has == ""
+	return !f.missingMeansGone || f.has == "" && f.gives()
+}
+
+// gives says that there is something to give.
+func (f *fetchSession) gives() bool {
+	for sub := range f.named.all() {
+		if sub.state().Status == cache.Present {
+			return true
+		}
+	}
+	return f.hasSets()
 }
 
 // forgetTold makes the next response a full state again, with all errors.
@@ -280,7 +290,7 @@ func (f *fetchSession) forgetTold() {
 // tellErrors adds the errors that a full state does without.
 func (f *fetchSession) tellErrors(r *response, unknown map[asked]*cache.Error) {
 	for sub := range f.named.all() {
-		if st := sub.state(); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
+		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
 			r.addError(fieldSotWErrors, sub.name(), notFound)
 		}
 	}
@@ -317,9 +327,11 @@ func (f *fetchSession) sent(r *response) {
 	f.sotwSession.sent(r)
 }
 
-// nothing says why there is no answer: nil if the client has what there is.
-func (f *fetchSession) nothing() error {
-	if f.has != "" || f.rejected != "" {
+// nothing says why there is no answer: nil if the client has what there is. One that has
+// something keeps it, which HTTP has a status for (304) and gRPC has not: a response
+// without resources would be an empty state.
+func (f *fetchSession) nothing(form string) error {
+	if (f.has != "" || f.rejected != "") && (form != formUnary || f.tellable(f.unknown())) {
 		return nil
 	}
 	const most = 10

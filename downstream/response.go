@@ -47,10 +47,12 @@ type response struct {
 	plainSize int
 	delta     bool
 	joins     *joins
-	size      int             // of resources and private
-	count     int             // of resources
-	private   []byte          // encoded removals and errors
-	head      mem.SliceBuffer // the private part, once it is encoded
+	size      int // of resources and private
+	count     int // of resources
+	// substantial: there is a resource that is no heartbeat in it, or a removal.
+	substantial bool
+	private     []byte          // encoded removals and errors
+	head        mem.SliceBuffer // the private part, once it is encoded
 
 	names nameList // of what it carries, to explain a NACK
 	// Delta: own are marks of the resources in it that the client asks for by aliases, by
@@ -100,7 +102,7 @@ func (r *response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 		return false
 	}
 	n := len(res.Plain(delta))
-	r.plain, r.delta = append(r.plain, res), delta
+	r.plain, r.delta, r.substantial = append(r.plain, res), delta, true
 	r.plainSize += n
 	r.size += n
 	r.count++
@@ -163,6 +165,7 @@ func (r *response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
 	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
+	r.substantial = r.substantial || f&cache.Heartbeat == 0
 	r.names.add(name)
 }
 
@@ -180,6 +183,7 @@ func (r *response) addRun(run *cache.Run) {
 	r.resources = append(r.room(), b)
 	r.size += b.Len()
 	r.count += len(run.Resources)
+	r.substantial = true
 	for _, name := range run.Names {
 		r.names.add(name)
 	}
@@ -192,6 +196,7 @@ func (r *response) addMember(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
 	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
+	r.substantial = r.substantial || f&cache.Heartbeat == 0
 	r.names.addPart(name)
 }
 
@@ -232,6 +237,7 @@ func (r *response) added(before int) {
 // addRemoved adds to removed_resources.
 func (r *response) addRemoved(name string) {
 	r.addPrivate(fieldDeltaRemoved, []byte(name))
+	r.substantial = true
 	r.names.add(name)
 }
 
@@ -240,6 +246,7 @@ func (r *response) addRemovedVariant(name, constraints string) {
 	before := len(r.private)
 	r.private = cache.AppendResourceName(r.private, fieldRemovedNames, name, constraints)
 	r.size += len(r.private) - before
+	r.substantial = true
 	r.names.add(name)
 }
 

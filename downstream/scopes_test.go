@@ -203,7 +203,8 @@ func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := c.readAll(t)
-			if len(all) != 1 || len(all[0].errors) != 1 {
+			// In SotW that waits: a state with nothing but the error would be an empty one.
+			if form == deltaForm.name && (len(all) != 1 || len(all[0].errors) != 1) {
 				t.Errorf("%s: told is %+v, want that one name is refused", form, all)
 			}
 			err := ask(append(names, inAuthority(1))...)

@@ -36,6 +36,9 @@ type setSub struct {
 	// has not been told yet; named the members that it was told of by their names,
 	// while the glob was not answered; uncovered, by their keys, the names that are to
 	// be told as they are now.
+	// lacks: it was answered while a part of it could not be had, so that what the
+	// client holds and is missing in it was not told as gone.
+	lacks     bool
 	initial   map[string]string
 	named     map[*nameSub]bool
 	uncovered map[string]uncovered

@@ -29,6 +29,8 @@ type sotwSession struct {
 	// what is missing in it is gone. So it is for Listener and Cluster; for the
 	// other types only while there is a wildcard or a glob.
 	fullType bool
+	// once: there is one request, and one response.
+	once bool
 	// held is the number of names under which the client holds a resource, and
 	// sum a hash over those resources: see namedVersion.
 	held int
@@ -262,7 +264,10 @@ func (s *sotwSession) changes(all bool) *response {
 	r := &response{typeURL: s.typeURL}
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
-		st := sub.state()
+		st := s.perceived(sub, sub.state())
+		if withheldPart(sub, &st, sub.is(mayHold)) {
+			return true
+		}
 		if !all && removed(sub, st) {
 			if !sub.is(isWithheld) {
 				sub.set(isWithheld, true)

@@ -1,8 +1,6 @@
 package downstream
 
 import (
-	"google.golang.org/grpc/codes"
-
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -13,7 +11,7 @@ import (
 // what the client was sent last and all of it is known. Unless all, what was
 // removed is still in it, as it was last, and the removal withheld.
 func (s *sotwSession) fullState(all bool) *response {
-	if !s.known() {
+	if !s.known() || s.nothingKnown() {
 		return nil
 	}
 	changes, removals, beats := s.due()
@@ -160,7 +158,7 @@ func (s *sotwSession) known() bool {
 		case cache.Failed:
 			// What the authority itself says of a name is told, as an error, in the
 			// state without it.
-			if st.Err.Code == codes.Unavailable {
+			if st.Err.Transient() {
 				return false
 			}
 		case cache.Present, cache.Absent:

@@ -24,6 +24,9 @@ type setStates struct {
 func (s *sotwSession) setKnown(set *setSub) bool {
 	switch status, _ := set.status(); status {
 	case cache.Present:
+		if s.lacksHeld(set) || !set.glob() && !set.told && set.set.Len() == 0 && set.set.Lacks(anyError) {
+			return false
+		}
 		// Does the client hold what it is to be told anew?
 		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Keeps(&set.SetWatch)
 	case cache.Failed:
@@ -159,7 +162,7 @@ func (s *nameSub) memberKey() string {
 // inFull is what a full state tells of a name: the member of a set that gives it, else
 // what is known of the name itself. The two come from the control plane apart.
 func (s *sotwSession) inFull(sub *nameSub) cache.State {
-	st := sub.state()
+	st := s.perceived(sub, sub.state())
 	if r := s.given(sub); r != nil {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response

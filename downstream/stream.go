@@ -270,6 +270,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		st.scopes.stream = st
 		st.able.scopes = &st.scopes
 	}
+	st.able.relay = through.Relay
 	st.names = st.server.names(node, through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)

@@ -48,6 +48,8 @@ import (
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds !a UNREACHABLE why        the same, as no control plane can be reached
+//	    cds ?a                        not answered by a SotW server that answers others
+//	    cds * partial                 a part of it could not be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
@@ -386,7 +388,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	t.Helper()
 	name := words[0]
 	setName := cache.Wildcard
-	if bare := strings.TrimLeft(name, "!-"); !u.Scope.OldStyle && urn.IsName(bare) {
+	if bare := strings.TrimLeft(name, "!-?"); !u.Scope.OldStyle && urn.IsName(bare) {
 		setName = globOf(memberKey(bare))
 		if memberKey(bare) == setName { // what is said is said of the glob
 			name = strings.TrimSuffix(name, bare) + cache.Wildcard
@@ -414,9 +416,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	inEntry, inSet := true, u.Scope.OldStyle || urn.IsName(strings.TrimLeft(name, "!-"))
 	switch {
 	case name == cache.Wildcard:
-		set().Full = slices.Contains(words, "full")
+		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
 		for _, w := range words[1:] {
-			if w != "full" {
+			if w != "full" && w != "partial" {
 				set().Version = strings.TrimPrefix(w, "version=")
 			}
 		}
@@ -424,6 +426,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	case name == "!*":
 		set().Err = why()
 		return
+	case name[0] == '?':
+		change.Name, inSet = name[1:], false
+		change.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer", Silent: true}
 	case name[0] == '!':
 		change.Name, change.Err = name[1:], why()
 	case name[0] == '-':

@@ -47,8 +47,8 @@ func (w wants) stop(k cache.Key) {
 	}
 }
 
-// answered takes an update: what has come is known, and what does not exist too. It
-// says whether that was new of something.
+// answered takes an update: what has come is known, and what does not exist too, also
+// if the server says so by its silence. It says whether that was new of something.
 func (w wants) answered(u cache.Update) (news bool) {
 	t := w[table{u.Scope, u.TypeURL}]
 	if t == nil || t.missing == 0 {
@@ -62,7 +62,7 @@ func (w wants) answered(u cache.Update) (news bool) {
 		}
 	}
 	for _, c := range u.Changes {
-		if c.Resource != nil || c.Err == nil || c.Gone {
+		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Silent {
 			note(c.Name)
 		}
 	}

@@ -24,6 +24,9 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	// A response of nothing but heartbeats is not the whole state: servers send
 	// those of what has a TTL. xDS: "SotW TTL".
 	full := sotw && !v.hidden && !v.onlyBeats() && (set || typeurl.KindOf(s.typeURL).FullState())
+	if full {
+		s.fulls++
+	}
 	v.list = s.resolve(v.list, full)
 	if set && !sotw {
 		s.dropNameless(v)
@@ -98,7 +101,7 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 	case settling:
 		s.settle(c, p.changes, u)
 	default:
-		c.sub.answered = true
+		c.sub.answered, c.guessed = true, c.guessed && !p.certain
 		if v.nack != "" {
 			version = "" // the set is not what the control plane calls so
 		}
@@ -329,7 +332,8 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
 		// A name that was added on this stream, or again, may be missing because the
 		// response was sent before the request had come; but the wildcard came first.
-		known := set || sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil)
+		// What was silent for the time of an answer was asked for long before.
+		known := set || sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent())
 		// One that is asked for anew was missing in a request, and may be in this.
 		if sub.seen == s.responses || !known || absent || sub.reported || sub.anew {
 			continue

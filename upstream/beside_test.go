@@ -102,6 +102,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		if err != nil || f == nil || !f.begun() {
 			t.Fatalf("%s: nothing was asked for there: %v", d.Pos, err)
 		}
+		s.answered(&call{})
 		updates, _ := f.session.response(time.Now(), r)
 		s.apply(updates...)
 	case "after":
@@ -179,7 +180,7 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 			return
 		}
 	}
-	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout)...)
+	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.sets.responses > f.sets.before))...)
 	for _, m := range f.session.requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.out, "%s: ", name)
 		p.send(m)

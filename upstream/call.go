@@ -31,8 +31,10 @@ type call struct {
 	responded bool // there was a response
 	strays    int  // responses of types that were not asked for
 
-	// heard is the last question of a poll that was answered; Stream.mu guards it.
-	heard int
+	// Stream.mu guards these: heard is the last question of a poll that was answered,
+	// answered says that there was a response, of whichever type.
+	heard    int
+	answered bool
 
 	// Of the sender.
 	announced bool     // the node was sent
@@ -132,11 +134,16 @@ func (s *Stream) attend(c *call) error {
 	}
 }
 
-// silent says that nothing follows from the control plane's silence: a poll for
-// what is wanted now has had no answer yet. The caller holds mu.
-func (c *call) silent() bool {
-	p, ok := c.stream.(interface{ question() int })
-	return ok && c.heard != p.question()
+// silence says what the control plane's silence is. It does not count as long as a
+// poll for what is wanted now has had no answer. The caller holds mu.
+func (c *call) silence() (what silence, counts bool) {
+	switch p, ok := c.stream.(interface{ question() int }); {
+	case ok:
+		return polledSince, c.heard == p.question()
+	case c.answered:
+		return selective, true
+	}
+	return mute, true
 }
 
 // write sends all that there is to be sent. It returns after what time somebody
@@ -176,9 +183,9 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			continue // the stream has ended
 		}
 		s.apply(f.sets.expire(now)...)
-		silent := c.silent()
-		if !silent {
-			s.apply(f.session.conclude(now, s.opts.ResponseTimeout)...)
+		what, counts := c.silence()
+		if counts {
+			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what)...)
 		}
 		out = append(out, f.session.requests(now, s.limit)...)
 		f.sets.prune()
@@ -186,7 +193,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			s.log.Warn("request is too long", "type_url", f.sets.typeURL,
 				"limit", s.opts.MaxRequestBytes, "reason", what)
 		}
-		if since, ok := f.sets.oldest(); ok && !silent {
+		if since, ok := f.sets.oldest(); ok && counts {
 			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
 		}
 		if at, ok := f.sets.nextDue(); ok {
@@ -374,6 +381,9 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.outage = nil
 		s.opts.peers.tell(s, true)
 		s.event(Responded, "")
+		if m.poll == nil {
+			s.answered(c)
+		}
 	}
 	if r == nil {
 		return nil // silence counts from now on
@@ -419,6 +429,17 @@ func (s *Stream) response(c *call, m *frame) error {
 		return errUnsent
 	}
 	return nil
+}
+
+// answered takes note of the first response of a stream. What is without an answer
+// waits from now on: until then the control plane's silence says nothing. The caller
+// holds mu.
+func (s *Stream) answered(c *call) {
+	c.answered = true
+	now := time.Now()
+	for _, f := range s.feeds {
+		f.sets.waitAnew(now)
+	}
 }
 
 // stray takes note of a response of a type that was not asked for. It is not

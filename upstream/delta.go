@@ -165,11 +165,11 @@ func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, str
 // conclude tells what the control plane has not answered, which says nothing
 // about its existence: it says that itself.
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
+func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) []cache.Update {
 	return d.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
 		for _, sub := range subs.overdue(now.Add(-timeout)) {
 			switch {
-			case sub.doubted:
+			case sub.doubted && what != mute:
 				subs.dropDoubted(sub, u)
 			case !subs.settleHeld(sub, u):
 				subs.fail(sub, noAnswer(timeout), u)

@@ -76,7 +76,10 @@
 //   - SotW: a name that was added later on a stream may be missing from a full
 //     response because that was on its way. Only the first request's names, and
 //     those that were there, are taken for absent at once; the others when 15 s
-//     have passed.
+//     have passed and another full response has come.
+//   - SotW: a name that is not answered for 15 s is silent, which is not absent: only
+//     who never had it may take it for that. The 15 s begin with the first response on
+//     the stream. Before that no answer is an error, as it is in delta.
 //   - SotW: names cannot be split over requests. If they exceed the limit they are
 //     sent all the same: the limit is the usual one, not necessarily the server's.
 //   - What another server has said is offered to this one only where their versions

@@ -164,14 +164,14 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 				all, beside, ofAll, ofNames = beside, all, ofNames, ofAll
 			}
 			if form == SotW {
-				// Its version is not the other server's, and silence would mean absence.
+				// Its version is not the other server's.
 				for _, m := range []proto.Message{ofAll, ofNames} {
 					if v := m.(*discoveryv3.DiscoveryRequest).GetVersionInfo(); v != "" {
 						t.Errorf("SotW: the request shows version %q", v)
 					}
 				}
 				pass(15 * time.Second)
-				b.want(entries["same"], "absent")
+				b.want(entries["same"], "failed DeadlineExceeded")
 				return
 			}
 			offered := func(m proto.Message) string {

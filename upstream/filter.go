@@ -47,6 +47,9 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 // tellSet adds to an update what has become of a set: if that is the wildcard, to
 // the globs that are fed from it as well.
 func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
+	if glob := s.globs[set.Name]; glob != nil {
+		set.Partial = glob.set.guessed
+	}
 	if set.Name != cache.Wildcard || !s.filters() || len(s.globs) == 0 {
 		u.Sets = append(u.Sets, set)
 		return

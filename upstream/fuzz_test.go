@@ -247,7 +247,7 @@ func (p *fuzzed) send() {
 		p.reopen(false)
 	}
 	p.check(p.subs.expire(p.now))
-	p.check(p.session.conclude(p.now, defaultResponseTimeout)[0])
+	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.subs.responses > p.subs.before))[0])
 	for _, m := range p.session.requests(p.now, fuzzedLimit) {
 		nonce, detail := "", (*status.Status)(nil)
 		switch m := m.(type) {

@@ -38,7 +38,7 @@ func TestNamesThatWereGivenUpAreForgotten(t *testing.T) {
 				t.Errorf("the next is due at %v, %t, want %v", due, ok, want)
 			}
 			sets.expire(due)
-			s.conclude(due, onTheWay)
+			s.conclude(due, onTheWay, selective)
 			if n := len(subs.names); n > 0 {
 				t.Errorf("%d names are still there", n)
 			}

@@ -180,6 +180,17 @@ func (s *paramSets) apply(now time.Time, v *verdicts, sotw bool, version string)
 	return updates
 }
 
+// waitAnew is [subscriptions.waitAnew] of each set, in SotW: in delta silence says
+// nothing, whenever it begins.
+func (s *paramSets) waitAnew(now time.Time) {
+	if !s.sotw {
+		return
+	}
+	for _, subs := range s.list {
+		subs.waitAnew(now)
+	}
+}
+
 // newUpdates makes an update for each set with what tell adds to it.
 func (s *paramSets) newUpdates(tell func(subs *subscriptions, u *cache.Update)) []cache.Update {
 	updates := make([]cache.Update, 0, len(s.list))

@@ -263,7 +263,7 @@ func (m *setsModel) send() {
 		m.session = m.form.session(m.sets)
 	}
 	m.apply(m.sets.expire(m.now)...)
-	m.apply(m.session.conclude(m.now, defaultResponseTimeout)...)
+	m.apply(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.sets.responses > m.sets.before))...)
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 	m.sets.prune()
 }

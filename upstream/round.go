@@ -118,7 +118,7 @@ func (r *round) sets(v *verdict) (in places) {
 		return in
 	}
 	in[1] = r.of(g.set)
-	if !g.answered && !in[1].certain && !byName && !v.gone && !v.heartbeat {
+	if (!g.answered || g.set.guessed) && !in[1].certain && !byName && !v.gone && !v.heartbeat {
 		in[1].certain = r.first(v.key, g.name)
 	}
 	in[1].bad = in[1].bad || v.bad

@@ -31,13 +31,25 @@ type session interface {
 	response(now time.Time, r *response) (updates []cache.Update, nack string)
 	// conclude tells what follows from the control plane's silence. It is called
 	// before requests.
-	conclude(now time.Time, timeout time.Duration) []cache.Update
+	conclude(now time.Time, timeout time.Duration, what silence) []cache.Update
 	// pending returns the memory that unsent answers take, in bytes, about.
 	pending() int
 	// unfit says what did not fit into requests of the limit's length since it
 	// was last called, empty if everything did.
 	unfit() string
 }
+
+// silence is what is known of a control plane that does not answer a request.
+type silence int
+
+const (
+	// mute: it has sent nothing on this stream, and may not work at all.
+	mute silence = iota
+	// selective: it has sent something, of whichever type.
+	selective
+	// polledSince: it was polled, and has answered the poll for what is wanted now.
+	polledSince
+)
 
 // answer is an ACK or NACK to be sent.
 type answer struct {

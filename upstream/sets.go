@@ -29,6 +29,10 @@ type set struct {
 	// that one lives, the set is asked for anew.
 	lapsed map[string]struct{}
 
+	// guessed: its members are what was known of them by their names, as the control
+	// plane did not answer. See settleHeld.
+	guessed bool
+
 	// Of the present stream:
 
 	// listed is what a control plane knows to be held by name while the set has no
@@ -84,7 +88,7 @@ func (c *set) put(key string, r *cache.Resource) {
 
 // restate tells a new set what is held.
 func (c *set) restate() cache.SetUpdate {
-	u := cache.SetUpdate{Name: c.sub.name, Full: true, Version: c.version}
+	u := cache.SetUpdate{Name: c.sub.name, Full: true, Version: c.version, Partial: c.guessed}
 	u.Changes = make([]cache.Change, 0, c.members.Len())
 	for key, r := range c.members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
@@ -208,9 +212,9 @@ func (s *subscriptions) list(members map[string]*cache.Resource, listed func(*ca
 	}
 }
 
-// settleHeld makes what is held by name, if there is anything, the whole of a glob
+// settleHeld makes what is held by name, if there is anything, the members of a glob
 // that the control plane does not answer: all that is in it may have been listed, and
-// then there is nothing to send.
+// then there is nothing to send. That there is nothing else is not known.
 func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
 	if sub.set == nil || sub == s.wildcard || sub.set.members != nil {
 		return false
@@ -220,6 +224,7 @@ func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
 		sub.set.replace(nil)
 		return false
 	}
+	sub.set.guessed = true
 	s.settle(sub.set, nil, u)
 	return true
 }
@@ -251,6 +256,7 @@ func (s *subscriptions) leave(key string, r *cache.Resource) {
 func (s *subscriptions) release(c *set) {
 	members := c.members
 	c.replace(nil)
+	c.guessed = false
 	for key := range members.All() {
 		if s.held(key) == nil {
 			s.drop(key)

@@ -266,18 +266,19 @@ func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, stri
 	return updates, v.nack
 }
 
-// conclude tells absent what has not been answered: there is no other sign.
+// conclude tells what has not been answered: there is no other sign of absence, if the
+// control plane answers at all.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
-func (s *sotwSession) conclude(now time.Time, timeout time.Duration) []cache.Update {
+func (s *sotwSession) conclude(now time.Time, timeout time.Duration, what silence) []cache.Update {
 	if len(s.of) > len(s.sets.list) {
 		maps.DeleteFunc(s.of, func(subs *subscriptions, _ *sotwSet) bool { return s.sets.find(subs.scope.Params) != subs })
 	}
 	return s.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
-		s.set(subs).conclude(subs, now, timeout, u)
+		s.set(subs).conclude(subs, now, timeout, what, u)
 	})
 }
 
-func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Duration, u *cache.Update) {
+func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Duration, what silence, u *cache.Update) {
 	for len(s.leaving) > 0 && !s.leaving[0].since.Add(timeout).After(now) {
 		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && subs.get(sub.name) == sub {
 			subs.forget(sub)
@@ -297,6 +298,12 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 		}
 	}
 	for _, sub := range subs.overdue(now.Add(-timeout)) {
+		if what == mute {
+			if !sub.answered {
+				subs.fail(sub, noAnswer(timeout), u)
+			}
+			continue
+		}
 		inLast := sub.left && sub.seen == subs.responses
 		sub.left = false
 		switch {
@@ -313,8 +320,10 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 			}, u)
 		case subs.wildcard != nil && subs.members() == nil:
 			subs.fail(sub, noAnswer(timeout), u)
+		case subs.fulls > sub.fulls, what == polledSince:
+			absent(sub) // from the whole state, or from the answer to just this
 		default:
-			absent(sub)
+			subs.silent(sub, timeout, u)
 		}
 	}
 }

@@ -28,6 +28,8 @@ type subscription struct {
 	sent  bool // asked for
 	first bool // in the first request of its type
 	ask   int  // the last waiting in which it is
+	// fulls is subscriptions.fulls when it was asked for.
+	fulls uint64
 	// left, in SotW, says that it was given up not long ago. If it is wanted again,
 	// a response without it may be one that was sent in between.
 	left bool
@@ -85,8 +87,9 @@ type subscriptions struct {
 	variants  map[string][]variant
 	ambiguous map[string]bool
 	warnings  []string
-	// responses counts the responses, for subscription.seen.
-	responses uint64
+	// responses counts the responses, for subscription.seen, and fulls those of them
+	// that were the whole state.
+	responses, fulls uint64
 
 	// Of the present stream:
 	live    bool
@@ -405,12 +408,40 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 	s.asks++
 	w := waiting{ask: s.asks, since: now}
 	for _, sub := range subs {
-		sub.sent, sub.first, sub.failure = true, first, nil
-		if !sub.answered || sub.left && typeurl.KindOf(s.typeURL).FullState() {
+		sub.sent, sub.first, sub.failure, sub.fulls = true, first, nil, s.fulls
+		if s.waits(sub) {
 			sub.ask = w.ask
 			w.subs = append(w.subs, sub)
 		}
 	}
+	if len(w.subs) > 0 {
+		s.waiting = append(s.waiting, w)
+	}
+}
+
+// waits says that an answer is to come for a subscription that was sent.
+func (s *subscriptions) waits(sub *subscription) bool {
+	return !sub.answered || sub.left && typeurl.KindOf(s.typeURL).FullState()
+}
+
+// waitAnew has all that is without an answer wait for it from now on.
+func (s *subscriptions) waitAnew(now time.Time) {
+	s.asks++
+	w := waiting{ask: s.asks, since: now}
+	add := func(sub *subscription) {
+		if sub != nil && sub.wanted && sub.sent && s.waits(sub) {
+			sub.ask, sub.failure = w.ask, nil
+			w.subs = append(w.subs, sub)
+		}
+	}
+	add(s.wildcard)
+	for _, name := range slices.Sorted(maps.Keys(s.globs)) {
+		add(s.globs[name])
+	}
+	for _, name := range s.sorted() {
+		add(s.names[name])
+	}
+	s.waiting = nil
 	if len(w.subs) > 0 {
 		s.waiting = append(s.waiting, w)
 	}
@@ -455,6 +486,24 @@ func (s *subscriptions) needStream(begun bool) bool {
 // that has to wait for the next stream.
 func (s *subscriptions) late(sub *subscription) bool {
 	return sub == s.wildcard && sub.wanted && !sub.sent
+}
+
+// silent tells of a name that a SotW control plane does not answer, which answers
+// others. What is held of it stays.
+func (s *subscriptions) silent(sub *subscription, timeout time.Duration, u *cache.Update) {
+	err := noAnswer(timeout)
+	err.Silent = true
+	if !sub.answered {
+		sub.via = ""
+	}
+	sub.answered = true
+	sub.answer = cache.Change{Name: sub.name, Resource: sub.answer.Resource, Err: err}
+	u.Changes = append(u.Changes, sub.answer)
+}
+
+// isSilent says that the last there is to tell of a name is that.
+func (sub *subscription) isSilent() bool {
+	return sub.answered && sub.answer.Err != nil && sub.answer.Err.Silent
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

@@ -92,7 +92,9 @@ type player struct {
 	session session
 	now     time.Time
 	down    *cache.Error
-	out     strings.Builder
+	// answered says that the control plane has answered on this stream.
+	answered bool
+	out      strings.Builder
 }
 
 func (p *player) play(t *testing.T, d *datadriven.TestData) string {
@@ -141,8 +143,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			return "the stream ends: " + err.Error()
 		}
 		if r.typeURL != p.sets.typeURL || !p.session.begun() {
+			p.answer()
 			return "ignored: not asked for"
 		}
+		p.answer()
 		if updates, nack = p.session.response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.out, "rejected")
 		}
@@ -175,7 +179,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if p.sets.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
-		p.tell(p.session.conclude(p.now, defaultResponseTimeout)...)
+		p.tell(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered))...)
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
@@ -197,8 +201,25 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 		d.ScanArgs(t, "form", &name)
 		p.form = map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
 	}
-	p.down = nil
+	p.down, p.answered = nil, false
 	p.session = p.form.session(p.sets)
+}
+
+// answer notes that the control plane has answered something on the stream.
+func (p *player) answer() {
+	if !p.answered {
+		p.answered = true
+		p.sets.waitAnew(p.now)
+	}
+}
+
+// silenceAfter is what is known of a control plane that is silent, which has answered
+// something on the stream, or has not.
+func silenceAfter(answered bool) silence {
+	if answered {
+		return selective
+	}
+	return mute
 }
 
 // paramsOf returns the parameters of who is meant.
@@ -590,6 +611,8 @@ func change(c cache.Change) string {
 		if r.Name() != c.Name {
 			parts = append(parts, "named "+r.Name())
 		}
+	case c.Err != nil && !c.Gone && c.Err.Silent:
+		parts = append(parts, "silent:")
 	case c.Err != nil && !c.Gone:
 		parts = append(parts, "failed:")
 	default:

@@ -34,7 +34,7 @@ func newWorker(t *testing.T, sotw bool) *worker {
 func (w *worker) round() {
 	w.now = w.now.Add(time.Millisecond)
 	w.sets.expire(w.now)
-	w.conclude(w.now, defaultResponseTimeout)
+	w.conclude(w.now, defaultResponseTimeout, selective)
 	w.requests(w.now, defaultMaxRequestBytes)
 	w.sets.prune()
 	w.sets.oldest()

@@ -114,6 +114,10 @@ var features = []string{
 	"xds.config.supports-resource-in-sotw", // as the documents do
 }
 
+// errorsAlone is a feature of the relay's own: the client does not take a response that
+// has nothing but errors for an empty answer, and so is told at once what is wrong.
+const errorsAlone = "xds-relay.errors-alone"
+
 func (f *nodeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.id, "node-id", "", "ask as the node of this `ID` (default \"xds-relay-cli\")")
 	flags.StringVar(&f.cluster, "node-cluster", "", "ask as a node of this `CLUSTER`")
@@ -141,5 +145,6 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 	if f.cluster != "" {
 		node.Cluster = f.cluster
 	}
+	node.ClientFeatures = append(node.ClientFeatures, errorsAlone)
 	return node, nil
 }
