@@ -209,7 +209,7 @@ func (f *feeders) Close() {
 	f.feeds = map[cache.Scope]*scopeFeed{}
 	f.mu.Unlock()
 	for _, fd := range feeds {
-		fd.Close()
+		f.closing.Go(fd.Close)
 	}
 	f.closing.Wait()
 }

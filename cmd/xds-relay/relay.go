@@ -40,6 +40,7 @@ type relay struct {
 	derived *collections.Resolver
 	server  *downstream.Server
 	health  *health.Server
+	ending  *ending
 	admin   *admin.Server
 	metrics *admin.Metrics
 
@@ -58,7 +59,7 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 			return nil, fmt.Errorf("the configuration cannot be used here:\n%w", err)
 		}
 	}
-	r := &relay{cfg: cfg, log: log, health: health.NewServer()}
+	r := &relay{cfg: cfg, log: log, health: health.NewServer(), ending: newEnding(log)}
 	router := authority.New(cfg)
 	r.feeders = newFeeders()
 	r.cache = cache.New(r.feeders, cache.Options{
@@ -147,7 +148,9 @@ func (r *relay) run(ctx context.Context) error {
 	case <-ctx.Done():
 		r.log.Info("ending", "clients", r.server.Clients())
 	case err = <-failed:
+		r.ending.fails(err)
 	}
+	r.ending.does("ending requests")
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	// Clients go to another replica, or come back.
@@ -157,6 +160,7 @@ func (r *relay) run(ctx context.Context) error {
 		finishing.Go(l.finish)
 	}
 	finishing.Wait()
+	r.ending.does("closing clients' connections")
 	for _, l := range r.listeners {
 		l.stop()
 	}
@@ -176,8 +180,11 @@ func (r *relay) close() {
 		_ = r.adminSocket.Close()
 	}
 	r.cache.Close()
+	r.ending.does("evaluating redirects and collections")
 	r.derived.Close()
+	r.ending.does("taking leave of control planes")
 	r.feeders.Close()
+	r.ending.does("closing connections to control planes, and reading directories")
 	r.sources.Close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // reads nothing any more

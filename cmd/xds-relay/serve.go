@@ -48,7 +48,8 @@ func newServeCommand() *cobra.Command {
 		Long: `Run the relay. Without --config it runs a demo: an authority that is fed from
 files in the binary.
 
-Logs go to stderr. SIGINT or SIGTERM end it with status 0.`,
+Logs go to stderr. SIGINT or SIGTERM end it with status 0, within 15 seconds; a second
+one ends it at once.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := f.logger(cmd.ErrOrStderr())
@@ -83,8 +84,13 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format: %q is neither text nor json", f.logFormat)
 }
 
-// serve runs the relay until ctx ends.
+// serve runs the relay until ctx ends, and not much longer.
 func (f *serveFlags) serve(ctx context.Context, log *slog.Logger, out io.Writer) error {
+	e := newEnding(log)
+	return e.bound(ctx, func() error { return f.run(ctx, e, log, out) })
+}
+
+func (f *serveFlags) run(ctx context.Context, e *ending, log *slog.Logger, out io.Writer) error {
 	cfg, builtIn, err := load(f.config)
 	if err != nil {
 		return err
@@ -100,6 +106,7 @@ func (f *serveFlags) serve(ctx context.Context, log *slog.Logger, out io.Writer)
 	if err != nil {
 		return err
 	}
+	r.ending = e
 	defer r.close()
 	if err := r.listen(ctx); err != nil {
 		return err

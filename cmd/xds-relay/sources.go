@@ -251,9 +251,11 @@ func (s *sources) statuses() map[cache.Scope][]serverStatus {
 
 // Close ends what the feeds were made from. They are closed before.
 func (s *sources) Close() {
+	var reading sync.WaitGroup
 	for _, d := range s.directories {
-		d.Close()
+		reading.Go(d.Close)
 	}
+	reading.Wait()
 	for _, c := range s.conns {
 		_ = c.Close() // it says only that it was closed before
 	}

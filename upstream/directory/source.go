@@ -28,9 +28,10 @@ type Source struct {
 	sink   Sink
 	log    *slog.Logger
 
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	kick   chan struct{} // there is something to tell the sink; holds one
+	cancel  context.CancelFunc
+	done    sync.WaitGroup // but for who reads
+	reading sync.WaitGroup
+	kick    chan struct{} // there is something to tell the sink; holds one
 
 	mu        sync.Mutex
 	interests map[table]map[string]bool // by key: told what there is, and now only of changes
@@ -64,7 +65,7 @@ func New(dir, authority string, sink Sink, log *slog.Logger) *Source {
 	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority}, sink, log)
 	w := newWatcher(dir, s.log)
 	s.done.Go(func() { w.run(ctx) })
-	s.done.Go(func() { s.follow(ctx, w.arm, w.changes) })
+	s.reading.Go(func() { s.follow(ctx, w.arm, w.changes) })
 	return s
 }
 
@@ -72,7 +73,7 @@ func New(dir, authority string, sink Sink, log *slog.Logger) *Source {
 // a program. Those read are at the root of fsys.
 func NewFS(fsys fs.FS, authority string, sink Sink, log *slog.Logger) *Source {
 	s, _ := newSource(folder{fsys: fsys, authority: authority}, sink, log)
-	s.done.Go(func() { s.take(s.folder.read(&contents{})) })
+	s.reading.Go(func() { s.take(s.folder.read(&contents{})) })
 	return s
 }
 
@@ -97,10 +98,23 @@ func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context)
 	return s, ctx
 }
 
-// Close ends the watching and the feeding, and waits for it.
+// closing is how long Close waits for what is being read.
+const closing = time.Second
+
+// Close ends the watching and the feeding, and waits for it: nothing comes to the sink any
+// more. What is being read from a file system that hangs is not waited for long.
 func (s *Source) Close() {
 	s.cancel()
 	s.done.Wait()
+	read := make(chan struct{})
+	go func() { defer close(read); s.reading.Wait() }()
+	patience := time.NewTimer(closing)
+	defer patience.Stop()
+	select {
+	case <-read:
+	case <-patience.C:
+		s.log.Warn("the directory is still being read")
+	}
 }
 
 // Status returns how the directory is doing.

@@ -424,3 +424,26 @@ func TestNothingIsToldAfterClose(t *testing.T) {
 		synctest.Wait() // a second Apply would panic
 	})
 }
+
+// A relay ends though a file is on a disk that does not answer.
+func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &recorder{}
+		m := &memory{files: fstest.MapFS{"a.yaml": {Data: []byte(cluster("foo", "1"))}}}
+		disk := make(chan struct{})
+		m.onOpen = func(string) { <-disk }
+		s := NewFS(m, "onprem", sink, slog.New(slog.DiscardHandler))
+		s.Start(key(scopes[0], clusterType, "foo"))
+		synctest.Wait()
+		begin := time.Now()
+		s.Close()
+		if took := time.Since(begin); took > closing {
+			t.Errorf("closing took %v, want at most %v", took, closing)
+		}
+		close(disk)
+		synctest.Wait()
+		if got, _ := sink.take(); got != "" {
+			t.Errorf("told after it was closed: %s", got)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// endsWithin is how long the relay takes at most to end, whatever is going on.
+const endsWithin = 15 * time.Second
+
+// swallow takes connections, reads what comes, and never answers.
+func swallow(t testing.TB) (address string) {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() })
+		}
+	})
+	t.Cleanup(func() { _ = socket.Close() })
+	return socket.Addr().String()
+}
+
+// What is going on when the relay is asked to end: a client does not read, one polls, the
+// operator's request is never complete, a control plane swallows what it is asked, and
+// another has just sent a long list.
+func TestTheRelayEndsWhateverIsGoingOn(t *testing.T) {
+	t.Parallel()
+	const view = "xdstp://views/envoy.config.cluster.v3.Cluster/all/*"
+	const list = "xdstp://cp.example.com/envoy.config.cluster.v3.ClusterCollection/list"
+	const listType = "type.googleapis.com/envoy.config.cluster.v3.ClusterCollection"
+	h := startHandmade(t)
+	config := pollable(h.address, "delta") + fmt.Sprintf(`
+views:
+  - match: {glob: %q}
+    collections: [%q]
+`, view, list)
+	config = strings.Replace(config, "authorities:\n", fmt.Sprintf("authorities:\n  - name: mute\n    servers: [{address: %q, protocol: delta}]\n", swallow(t)), 1)
+	r := startRelay(t, config)
+
+	// Who does not read is sent more than there is room for on the way.
+	sleeper := openClient(t, connect(t, r.address), delta, node("sleeps", ""))
+	sleeper.subscribe(clusterType, wildcard)
+	s := h.stream(t)
+	s.awaitAsked(t, clusterType, wildcard)
+	var large []*discoveryv3.Resource
+	for i := range 64 {
+		large = append(large, versioned(t, "1", plainCluster(fmt.Sprint("cluster-", i), strings.Repeat("x", 64<<10))))
+	}
+	if nack := s.respond(t, clusterType, "1", large...); nack != "" {
+		t.Fatal(nack)
+	}
+
+	viewer := openClient(t, connect(t, r.address), delta, node("views", ""))
+	viewer.subscribe(clusterType, view)
+	go viewer.takeAll()
+	waits := openClient(t, connect(t, r.address), delta, node("waits", ""))
+	waits.subscribe(clusterType, "xdstp://mute/envoy.config.cluster.v3.Cluster/x")
+	go waits.takeAll()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p := newPoller(t, r, "polls")
+	first := p.must("/v3/discovery:clusters", "", 0)
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		_, _ = p.poll(ctx, "/v3/discovery:clusters", first.version, 600_000)
+	}()
+	operator, err := net.Dial("tcp", r.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	if _, err := io.WriteString(operator, "GET /metrics HTTP/1.1\r\nHost: "); err != nil {
+		t.Fatal(err)
+	}
+
+	lists := h.stream(t)
+	lists.awaitAsked(t, listType, list)
+	var value []byte
+	for i := range 90_000 {
+		entry, err := proto.Marshal(located(fmt.Sprintf("xdstp://mute/envoy.config.cluster.v3.Cluster/c-%d", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		value = protowire.AppendBytes(protowire.AppendTag(value, 1, protowire.BytesType), entry)
+	}
+	lists.send(t, listType, "1", &discoveryv3.Resource{Name: list, Version: "1", Resource: &anypb.Any{TypeUrl: listType, Value: value}})
+
+	begin := time.Now()
+	r.end(t, syscall.SIGTERM)
+	if took := time.Since(begin); took > endsWithin {
+		t.Errorf("the relay took %v to end, want at most %v", took, endsWithin)
+	}
+	cancel()
+	<-polled
+}
+
+// unreadable is a configuration that is being read for ever, by a relay that has begun to.
+func unreadable(t *testing.T) *relay {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Skipf("there are no named pipes here: %v", err)
+	}
+	r := &relay{ended: make(chan struct{}), cmd: command("serve", "--config", file)}
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = r.cmd.Wait()
+		close(r.ended)
+	}()
+	// This waits until the other end is open.
+	pipe, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pipe.Close() })
+	return r
+}
+
+// A disk that hangs, here one with the configuration on it, is not waited for.
+func TestTheRelayEndsWhileItWaitsForADisk(t *testing.T) {
+	t.Parallel()
+	r := unreadable(t)
+	begin := time.Now()
+	r.end(t, syscall.SIGTERM)
+	if took := time.Since(begin); took > endsWithin {
+		t.Errorf("the relay took %v to end, want at most %v", took, endsWithin)
+	}
+	if status := r.cmd.ProcessState.ExitCode(); status != 0 {
+		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
+	}
+	if logs := r.stderr.String(); !strings.Contains(logs, "still=starting") {
+		t.Errorf("the relay does not say what it was doing:\n%s", logs)
+	}
+}
+
+func TestASecondSignalEndsTheRelayAtOnce(t *testing.T) {
+	t.Parallel()
+	r := unreadable(t)
+	// Two signals that come at once may be one to the process.
+	every := time.NewTicker(100 * time.Millisecond)
+	defer every.Stop()
+	begin := time.Now()
+	for !r.hasEnded() {
+		_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+		select {
+		case <-every.C:
+		case <-r.ended:
+		}
+	}
+	if status, _ := r.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGTERM {
+		t.Errorf("the relay ended with %v after %v, want by the second SIGTERM", r.cmd.ProcessState, time.Since(begin))
+	}
+}
