@@ -37,7 +37,7 @@ type abilities struct {
 	relay bool
 	// refuse, if not nil, is told of each name that the client is refused.
 	refuse func(*excess)
-	// scopes, if not nil, are those that the client uses, of all types.
+	// scopes are those that the client uses, of all types; nil without a stream.
 	scopes *streamScopes
 }
 

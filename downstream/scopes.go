@@ -171,13 +171,24 @@ func (s *streamScopes) enterOne(scope cache.Scope) *excess {
 			return e
 		}
 	}
-	s.add(scope, 1)
+	if s.add(scope, 1) > 1 {
+		return nil
+	}
+	if user, ok := s.stream.names.(ScopeUser); ok {
+		user.Enter(scope)
+	}
 	return nil
 }
 
 func (s *streamScopes) leaveOne(scope cache.Scope) {
-	if s.add(scope, -1) == 0 && s.conn != nil {
+	if s.add(scope, -1) > 0 {
+		return
+	}
+	if s.conn != nil {
 		s.conn.leave(scope)
+	}
+	if user, ok := s.stream.names.(ScopeUser); ok {
+		user.Leave(scope)
 	}
 }
 

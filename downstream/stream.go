@@ -266,10 +266,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	}
 	st.node, st.able = node, abilitiesOf(node)
 	st.able.passes, st.able.unreachable, st.able.refuse = st.passes, st.unreachable, st.refuseName
-	if st.limits.Scopes > 0 || st.limits.ScopesPerConnection > 0 {
-		st.scopes.stream = st
-		st.able.scopes = &st.scopes
-	}
+	st.scopes.stream, st.able.scopes = st, &st.scopes
 	st.able.relay = through.Relay
 	st.names = st.server.names(node, through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {

@@ -22,6 +22,15 @@ type Names interface {
 	Close()
 }
 
+// ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
+// client names them.
+type ScopeUser interface {
+	// Enter is called before the first topic of a scope is watched, Leave when the
+	// client has ended the last subscription to one.
+	Enter(cache.Scope)
+	Leave(cache.Scope)
+}
+
 // Topics is what the client's subscriptions watch: a *cache.Cache.
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)

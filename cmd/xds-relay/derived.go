@@ -57,21 +57,6 @@ func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
 	return n.reach.Unreachable(fedBy(scope))
 }
 
-// joinAll joins the scopes in which the resource under a key may be found.
-func (n *clientNames) joinAll(k cache.Key) {
-	switch {
-	case !n.through.Relay:
-		return // it makes no difference
-	case k.Scope.Derived == "":
-		n.join(k.Scope)
-		return
-	}
-	u, err := urn.ParseURL(k.Name)
-	for more := err == nil; more; u, more = u.Alt() {
-		n.join(cache.Scope{Authority: u.Key().Authority})
-	}
-}
-
 // viewsOf are the views by the scopes of their topics.
 func viewsOf(cfg *configs.Config) map[string]collections.View {
 	views := map[string]collections.View{}

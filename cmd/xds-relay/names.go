@@ -33,12 +33,18 @@ type clientNames struct {
 	// lines bounds that, for all clients together.
 	lines *loglines.Shared
 	// through is the relays through which it asks, and chains has them for the
-	// scopes that it has joined, with what of them is known there.
+	// scopes that it uses.
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
-	joined  map[cache.Scope]chain.Chain
+	joined  map[cache.Scope]joinedScope
 	// marks are those of its Node, from when they are needed.
 	marks *nodeMarks
+}
+
+// joinedScope is a scope that a client uses which is a relay.
+type joinedScope struct {
+	uses  int
+	known chain.Chain // what of its relays the table has
 }
 
 type oldStyleScope struct {
@@ -52,8 +58,9 @@ type oldStyleScope struct {
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	if k, ok := n.router.View(typeURL, name, n.views); ok {
 		if n.through.Relay {
+			// They are configured, and stay joined until the client goes.
 			for _, of := range n.router.ViewSources(k.Scope) {
-				n.join(of)
+				n.Enter(of)
 			}
 		}
 		return k, nil
@@ -67,9 +74,6 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		if to, ok := n.router.Opaque(name); ok {
 			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 		}
-	}
-	if err == nil {
-		n.joinAll(k)
 	}
 	return k, err
 }
@@ -94,16 +98,36 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 }
 
-// join has what the scope is asked for announced as the relays' that the client
-// asks through.
-func (n *clientNames) join(scope cache.Scope) {
-	if _, already := n.joined[scope]; already || !n.through.Relay {
-		return
+// Enter implements downstream.ScopeUser: what the scope is asked for is announced as asked
+// by the relays that the client asks through.
+func (n *clientNames) Enter(scope cache.Scope) {
+	if !n.through.Relay {
+		return // it makes no difference
+	}
+	scope = fedBy(scope)
+	j := n.joined[scope]
+	if j.uses++; j.uses == 1 {
+		j.known = n.chains.Join(scope, n.through)
 	}
 	if n.joined == nil {
-		n.joined = map[cache.Scope]chain.Chain{}
+		n.joined = map[cache.Scope]joinedScope{}
 	}
-	n.joined[scope] = n.chains.Join(scope, n.through)
+	n.joined[scope] = j
+}
+
+// Leave implements downstream.ScopeUser.
+func (n *clientNames) Leave(scope cache.Scope) {
+	if !n.through.Relay {
+		return
+	}
+	scope = fedBy(scope)
+	j := n.joined[scope]
+	if j.uses--; j.uses > 0 {
+		n.joined[scope] = j
+		return
+	}
+	delete(n.joined, scope)
+	n.chains.Leave(scope, j.known)
 }
 
 func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
@@ -133,7 +157,6 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: loglines.Clip(s.err.Error())}
 	} else {
 		s.joined = n.joinPartition(p)
-		n.join(s.scope)
 	}
 	n.oldStyle = append(n.oldStyle, s)
 	return s.scope, s.err
@@ -169,7 +192,7 @@ func (n *clientNames) Close() {
 			n.feeders.leave(s.scope)
 		}
 	}
-	for scope, known := range n.joined {
-		n.chains.Leave(scope, known)
+	for scope, j := range n.joined {
+		n.chains.Leave(scope, j.known)
 	}
 }

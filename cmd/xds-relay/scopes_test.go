@@ -11,6 +11,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 func underPattern(authority string) string {
@@ -149,5 +152,23 @@ authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}
 	body := postJSON(ctx, t, address, fmt.Sprintf(`{"resource_names": [%q, %q]}`, underPattern("a"), underPattern("b")))
 	if strings.Count(body, `"@type"`) != 1 || !strings.Contains(body, "but limits.scopes is 1") {
 		t.Errorf("got %s, want one cluster and one name refused", body)
+	}
+}
+
+// What a client that says it is a relay makes up is kept while the client uses it, and not
+// what it was refused.
+func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
+	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
+	n := &clientNames{through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains}
+	a, b := cache.Scope{Authority: "a"}, cache.Scope{Authority: "a", Params: cache.Params{"env": "prod"}.String()}
+	n.Enter(a)
+	n.Enter(b)
+	n.Leave(a)
+	if len(n.joined) != 1 {
+		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.joined))
+	}
+	n.Leave(b)
+	if len(n.joined) != 0 {
+		t.Errorf("%d scopes are joined, want none", len(n.joined))
 	}
 }
