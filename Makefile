@@ -6,11 +6,13 @@ GO       ?= go
 FUZZTIME ?= 60s
 BENCH    ?= .
 ARGS     ?=
+TIME     ?= 1m
+SEED     ?= 0
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test interop lint fmt bench bench-quick fuzz clean
+.PHONY: help run build test chaos interop lint fmt bench bench-quick fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +29,9 @@ test: ## run all tests with the race detector
 	$(GO) test -race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
+
+chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)
+	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED)
 
 # In the folder and without a package's name, go test prints the table, and takes
 # no result from its cache, which does not know of the relay.

@@ -41,17 +41,17 @@ func (a *asking) covers(name string) bool {
 	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]
 }
 
-// matching is what there is of what is asked for.
-func (p *collectionPlane) matching(typeURL string, a *asking) map[string]*discoveryv3.Resource {
+// matching returns the resources that are asked for, and the version of this state.
+func (p *collectionPlane) matching(typeURL string, a *asking) (found map[string]*discoveryv3.Resource, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found := map[string]*discoveryv3.Resource{}
+	found = map[string]*discoveryv3.Resource{}
 	for t, r := range p.says {
 		if t.typeURL == typeURL && a.covers(t.name) {
 			found[t.name] = r
 		}
 	}
-	return found
+	return found, fmt.Sprint(p.prefix, p.versions)
 }
 
 // serveAsked calls take with each request, and answer for each type whenever something
@@ -100,8 +100,8 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 	}
 	nonces := 0
 	return serveAsked(p, stream.Context().Done(), stream.Recv, takeDelta, func(typeURL string, a *asking) error {
-		found := p.matching(typeURL, a)
-		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL}
+		found, version := p.matching(typeURL, a)
+		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, SystemVersionInfo: version}
 		for name, r := range found {
 			if a.sent[name] != r.GetVersion() || slices.Contains(a.fresh, name) {
 				resp.Resources = append(resp.Resources, r)
@@ -165,7 +165,7 @@ func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.Aggregate
 	}
 	nonces := 0
 	return serveAsked(p, stream.Context().Done(), stream.Recv, takeSotW, func(typeURL string, a *asking) error {
-		found := p.matching(typeURL, a)
+		found, version := p.matching(typeURL, a)
 		full := a.names[wildcard] || typeURL == listenerType || typeURL == clusterType
 		versions := map[string]string{}
 		for name, r := range found {
@@ -177,7 +177,7 @@ func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.Aggregate
 		a.sent, a.fresh = versions, nil
 		nonces++
 		a.nonce = fmt.Sprint(nonces)
-		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: a.nonce, VersionInfo: p.prefix + a.nonce}
+		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: a.nonce, VersionInfo: version}
 		for _, name := range slices.Sorted(maps.Keys(found)) {
 			in, err := inSotW(typeURL, found[name])
 			if err != nil {

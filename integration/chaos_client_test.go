@@ -1,0 +1,395 @@
+package integration
+
+// A client whose behaviour is random and legal, and who checks all that it is told.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// chaosClient keeps what it holds when its stream ends, and resumes with it.
+type chaosClient struct {
+	watched[chaosHeld]
+	id    string
+	form  form
+	plane *chaosPlane
+	relay func() string // its address now
+	rand  *rand.Rand
+	// rejects: it NACKs some of what it is sent.
+	rejects func() bool
+}
+
+// chaosHeld is what a client holds and asks for.
+type chaosHeld struct {
+	wanted   map[topic]bool
+	held     map[topic]int    // revisions
+	versions map[topic]string // delta
+	infos    map[string]string
+	nonces   map[string]string // of this stream
+	answered map[string]bool   // types of which a resource or removal came on this stream
+	newest   map[topic]int     // the newest that it ever had
+}
+
+// String describes what the client holds, for a failed test.
+func (h *chaosHeld) String() string { return fmt.Sprintf("wanted %v, held %v", h.wanted, h.held) }
+
+func newChaosClient(plane *chaosPlane, f form, n int, relay func() string, rejects func() bool, r *rand.Rand) *chaosClient {
+	c := &chaosClient{id: fmt.Sprintf("%s client %d of %s", f, n, plane.name), form: f, plane: plane, relay: relay, rand: r, rejects: rejects}
+	c.value = chaosHeld{
+		wanted: map[topic]bool{}, held: map[topic]int{}, versions: map[topic]string{}, infos: map[string]string{}, newest: map[topic]int{},
+	}
+	return c
+}
+
+// live connects again and again until ctx ends: each time it stays for a while, and
+// changes what it wants. quiet, when it is closed, lets it stay as it is.
+func (c *chaosClient) live(ctx context.Context, quiet <-chan struct{}) {
+	const breath = 50 * time.Millisecond
+	for ctx.Err() == nil {
+		c.connect(ctx, quiet)
+		pause(ctx, c.rand, breath)
+	}
+}
+
+// connect has one stream, with a connection of its own.
+func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
+	conn, err := grpc.NewClient(c.relay(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		c.plane.truth.report("%s cannot connect: %v", c.id, err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := c.open(ctx, conn)
+	if err != nil {
+		return
+	}
+	if c.rand.IntN(4) == 0 {
+		c.forget()
+	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	if !c.begin(s) {
+		return
+	}
+	ended := make(chan struct{})
+	stall := rand.New(rand.NewPCG(c.rand.Uint64(), 0))
+	reading.Go(func() {
+		defer close(ended)
+		c.read(ctx, s, stall, quiet)
+	})
+	c.wander(ctx, s, ended, quiet)
+}
+
+// wander changes what is wanted, until it is time to go.
+func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-chan struct{}) {
+	const breath, steps = 60 * time.Millisecond, 20
+	for range 1 + c.rand.IntN(steps) {
+		select {
+		case <-quiet:
+		default:
+			if !pause(ctx, c.rand, breath) || !c.wish(s) {
+				return
+			}
+			continue
+		}
+		break
+	}
+	select {
+	case <-quiet: // it stays
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	default:
+	}
+}
+
+// forget drops all, as a client that was restarted.
+func (c *chaosClient) forget() {
+	c.update(func(h *chaosHeld) {
+		clear(h.held)
+		clear(h.versions)
+		clear(h.infos)
+		clear(h.newest)
+	})
+}
+
+// begin sends the first request of each type, with what is held.
+func (c *chaosClient) begin(s chaosStream) (ok bool) {
+	ok = true
+	c.update(func(h *chaosHeld) {
+		h.nonces, h.answered = map[string]string{}, map[string]bool{}
+		if len(h.wanted) == 0 {
+			h.wanted[topic{clusterType, anchor}] = true
+		}
+		for _, typeURL := range []string{clusterType, endpointType} {
+			if names := h.names(typeURL); len(names) > 0 {
+				ok = ok && s.request(h, typeURL, names, nil) == nil
+			}
+		}
+	})
+	return ok
+}
+
+// wish changes one thing that is wanted.
+func (c *chaosClient) wish(s chaosStream) (ok bool) {
+	all := append(slices.Clone(c.plane.names), topic{clusterType, anchor}, topic{clusterType, wildcard})
+	if c.plane.plane.speaks == delta && c.form == delta {
+		// In SotW a client that adds a glob to names cannot know of the response that is
+		// on its way whether it is all there is.
+		all = append(all, topic{endpointType, chaosGlob(delta) + wildcard})
+	}
+	t := all[c.rand.IntN(len(all))]
+	c.update(func(h *chaosHeld) {
+		if t.name == wildcard {
+			maps.DeleteFunc(h.newest, func(other topic, _ int) bool { return other.typeURL == t.typeURL })
+		}
+		if !h.wanted[t] {
+			h.wanted[t] = true
+			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
+			return
+		}
+		if len(h.names(t.typeURL)) == 1 {
+			ok = true // SotW: no names at all would be another thing
+			return
+		}
+		delete(h.wanted, t)
+		for other := range maps.Clone(h.held) {
+			if !h.wants(other) {
+				h.drop(other)
+			}
+		}
+		ok = s.request(h, t.typeURL, nil, []string{t.name}) == nil
+	})
+	return ok
+}
+
+// names are those of a type that are wanted.
+func (h *chaosHeld) names(typeURL string) (names []string) {
+	for t := range h.wanted {
+		if t.typeURL == typeURL {
+			names = append(names, t.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// wants says whether a resource is wanted, by name or in a set.
+func (h *chaosHeld) wants(t topic) bool {
+	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
+	return h.wanted[t] || h.wanted[topic{t.typeURL, directory + wildcard}]
+}
+
+func (h *chaosHeld) drop(t topic) {
+	delete(h.held, t)
+	delete(h.versions, t)
+}
+
+// read takes responses until the stream ends. Now and then it does not read for a
+// while.
+func (c *chaosClient) read(ctx context.Context, s chaosStream, r *rand.Rand, quiet <-chan struct{}) {
+	const stall = 300 * time.Millisecond
+	for {
+		select {
+		case <-quiet:
+		default:
+			if r.IntN(30) == 0 {
+				pause(ctx, r, stall)
+			}
+		}
+		resp, err := s.receive()
+		if err != nil {
+			return
+		}
+		c.update(func(h *chaosHeld) { err = c.take(h, s, &resp) })
+		if err != nil {
+			return
+		}
+	}
+}
+
+// take checks a response, and takes or rejects it.
+func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
+	c.check(h, r)
+	h.nonces[r.typeURL] = r.nonce
+	// What is gone is not rejected: it is not said again.
+	loses := len(h.losses(r)) > 0
+	if !loses && c.rejects() {
+		return s.answer(h, r, &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: "no"})
+	}
+	for name, res := range r.resources {
+		t := topic{r.typeURL, name}
+		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
+		if h.wants(t) {
+			h.held[t], h.versions[t], h.newest[t] = revision, res.version, revision
+		}
+	}
+	for _, t := range h.losses(r) {
+		h.drop(t)
+	}
+	h.infos[r.typeURL] = r.version
+	return s.answer(h, r, nil)
+}
+
+// losses are what the client is told does not exist.
+func (h *chaosHeld) losses(r *response) (lost []topic) {
+	for _, name := range r.removed {
+		lost = append(lost, topic{r.typeURL, name})
+	}
+	for _, e := range r.errors {
+		if codes.Code(e.GetErrorDetail().GetCode()) == codes.NotFound {
+			lost = append(lost, topic{r.typeURL, e.GetResourceName().GetName()})
+		}
+	}
+	if r.full {
+		for t := range h.held {
+			if _, there := r.resources[t.name]; t.typeURL == r.typeURL && !there {
+				lost = append(lost, t)
+			}
+		}
+	}
+	return lost
+}
+
+// check checks a response against the truth.
+func (c *chaosClient) check(h *chaosHeld, r *response) {
+	truth := c.plane.truth
+	for name, res := range r.resources {
+		t := topic{r.typeURL, name}
+		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
+		if err != nil || inner != name {
+			truth.report("%s received %v with a content that is none of it: %q (%v)", c.id, t, res.value, err)
+			continue
+		}
+		before := h.newest[t]
+		if h.wanted[topic{t.typeURL, wildcard}] {
+			before = absent // names and a wildcard come on two streams, in no order
+		}
+		truth.sawResource(c.id, t, before, revision)
+	}
+	for _, t := range h.losses(r) {
+		truth.sawAbsence(c.id, t, h.held[t])
+	}
+	// Envoy takes a response without anything in it for a set without members.
+	if len(r.resources) > 0 || len(r.removed) > 0 {
+		h.answered[r.typeURL] = true
+	}
+	for _, t := range []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}} {
+		if t.typeURL == r.typeURL && h.wanted[t] && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
+			truth.report("%s wants %v, and before any answer to that is sent a response of nothing: %v", c.id, t, r)
+		}
+	}
+}
+
+// expected is what the client has to hold when everything is quiet.
+func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
+	want := map[topic]int{}
+	for _, typeURL := range []string{clusterType, endpointType} {
+		for name, revision := range c.plane.truth.all(typeURL) {
+			if t := (topic{typeURL, name}); h.wants(t) {
+				want[t] = revision
+			}
+		}
+	}
+	return want
+}
+
+// differences says in what a client that is quiet differs from the truth.
+func (c *chaosClient) differences(h *chaosHeld) (all []string) {
+	want := c.expected(h)
+	for t, revision := range want {
+		if h.held[t] != revision {
+			all = append(all, fmt.Sprintf("%s has %v at revision %d, want %d", c.id, t, h.held[t], revision))
+		}
+	}
+	for t := range h.held {
+		if _, ok := want[t]; !ok {
+			all = append(all, fmt.Sprintf("%s has %v, which does not exist", c.id, t))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// chaosStream is a stream in either form.
+type chaosStream interface {
+	request(h *chaosHeld, typeURL string, add, remove []string) error
+	receive() (response, error)
+	answer(h *chaosHeld, r *response, nack *rpcstatus.Status) error
+}
+
+func (c *chaosClient) open(ctx context.Context, conn *grpc.ClientConn) (chaosStream, error) {
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	who := node(strings.ReplaceAll(c.id, " ", "-"), c.plane.name)
+	if c.form == delta {
+		stream, err := ads.DeltaAggregatedResources(ctx)
+		return &chaosDelta{deltaSpeaker{stream: stream, node: who}}, err
+	}
+	stream, err := ads.StreamAggregatedResources(ctx)
+	return &chaosSotW{sotwSpeaker{stream: stream, node: who}}, err
+}
+
+type chaosDelta struct{ deltaSpeaker }
+
+func (s *chaosDelta) request(h *chaosHeld, typeURL string, add, remove []string) error {
+	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: remove}
+	if h.nonces[typeURL] == "" && remove == nil {
+		req.InitialResourceVersions = map[string]string{}
+		for t, version := range h.versions {
+			if t.typeURL == typeURL {
+				req.InitialResourceVersions[t.name] = version
+			}
+		}
+	}
+	if _, begun := h.nonces[typeURL]; !begun {
+		h.nonces[typeURL] = ""
+	} else {
+		req.InitialResourceVersions = nil // only in the first request
+	}
+	return s.send(req)
+}
+
+func (s *chaosDelta) answer(_ *chaosHeld, r *response, nack *rpcstatus.Status) error {
+	return s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.typeURL, ResponseNonce: r.nonce, ErrorDetail: nack})
+}
+
+type chaosSotW struct{ sotwSpeaker }
+
+func (s *chaosSotW) request(h *chaosHeld, typeURL string, _, _ []string) error {
+	return s.say(h, typeURL, nil)
+}
+
+func (s *chaosSotW) say(h *chaosHeld, typeURL string, nack *rpcstatus.Status) error {
+	req := &discoveryv3.DiscoveryRequest{
+		TypeUrl: typeURL, ResourceNames: h.names(typeURL), VersionInfo: h.infos[typeURL],
+		ResponseNonce: h.nonces[typeURL], ErrorDetail: nack,
+	}
+	req.Node, s.node = s.node, nil
+	return s.stream.Send(req)
+}
+
+func (s *chaosSotW) receive() (response, error) {
+	r, err := s.sotwSpeaker.receive()
+	r.full = r.typeURL == clusterType
+	return r, err
+}
+
+func (s *chaosSotW) answer(h *chaosHeld, r *response, nack *rpcstatus.Status) error {
+	return s.say(h, r.typeURL, nack)
+}

@@ -1,0 +1,172 @@
+package integration
+
+// Chaos: control planes that have accidents, a hostile one, clients that come and go
+// and ask for what they like, hostile ones, and relays that are killed.
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
+	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
+)
+
+// TestChaos holds that whatever happens, no client is told what is not so: no content
+// that was never there, none that is older than what it had, no absence of what was
+// always there, and no emptiness before an answer. When all is quiet again, every client
+// holds what the control planes have.
+func TestChaos(t *testing.T) {
+	seed := *chaosSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-chaos %v -chaos-seed %d", *chaosTime, seed)
+	actors := uint64(0)
+	actor := func() *rand.Rand {
+		actors++
+		return rand.New(rand.NewPCG(seed, actors))
+	}
+	planes := []*chaosPlane{startChaosPlane(t, delta, actor()), startChaosPlane(t, sotw, actor())}
+	evil := startHostilePlane(t, actor())
+	relays := newRelays(t, chaosConfig(planes, evil))
+
+	chaos, stop := context.WithTimeout(context.Background(), *chaosTime)
+	defer stop()
+	var running, living sync.WaitGroup
+	life, end := context.WithCancel(context.Background())
+	defer func() {
+		end()
+		living.Wait()
+	}()
+	quiet := make(chan struct{})
+	var rejecting atomic.Bool
+	rejecting.Store(true)
+	var clients []*chaosClient
+	for _, p := range planes {
+		changes, accidents := actor(), actor()
+		running.Go(func() { p.change(chaos, changes) })
+		running.Go(func() { p.suffer(chaos, accidents) })
+		for n := range 6 {
+			f := []form{delta, sotw}[n%2]
+			r, rejections := actor(), actor()
+			var mu sync.Mutex
+			c := newChaosClient(p, f, n, relays.address, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return rejecting.Load() && rejections.IntN(10) == 0
+			}, r)
+			clients = append(clients, c)
+			living.Go(func() { c.live(life, quiet) })
+		}
+	}
+	for range 3 {
+		r := actor()
+		running.Go(func() { beHostile(chaos, relays.address, r) })
+	}
+	deaths := actor()
+	running.Go(func() { relays.die(chaos, deaths) })
+	running.Wait()
+
+	// All is well now. What was rejected comes again when it changes.
+	rejecting.Store(false)
+	close(quiet)
+	for _, p := range planes {
+		for _, topic := range p.names {
+			if p.truth.now(topic) != absent {
+				p.publish(topic, true)
+			}
+		}
+		p.publish(topic{clusterType, anchor}, true)
+	}
+	eventually(t, "all clients hold what the control planes have", func() error {
+		var all []string
+		for _, c := range clients {
+			c.watched.read(func(h *chaosHeld) { all = append(all, c.differences(h)...) })
+		}
+		if len(all) > 0 {
+			const some = 10
+			return errors.New(strings.Join(all[:min(len(all), some)], "\n"))
+		}
+		return nil
+	})
+	for _, p := range planes {
+		for _, wrong := range p.truth.violations() {
+			t.Errorf("%s: %s", p.name, wrong)
+		}
+		p.truth.mu.Lock()
+		t.Logf("%s: %d changes", p.name, p.truth.newest)
+		p.truth.mu.Unlock()
+	}
+	t.Logf("%d relays", relays.count())
+}
+
+func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
+	var b strings.Builder
+	b.WriteString(prelude + "authorities:\n")
+	for _, p := range planes {
+		fmt.Fprintf(&b, "  - name: %s\n    servers: [{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}]\n", p.name, p.port.address, p.plane.speaks)
+	}
+	fmt.Fprintf(&b, "  - name: evil\n    servers: [{address: %s, protocol: delta, backoff: {base: 20ms, max: 200ms}}]\n", evil.address)
+	b.WriteString("old_style_names:\n")
+	for _, p := range planes {
+		fmt.Fprintf(&b, "  - {when: node.cluster == %q, authority: %s}\n", p.name, p.name)
+	}
+	b.WriteString("  - {when: node.cluster == \"evil\", authority: evil}\n")
+	return b.String()
+}
+
+// relays are one relay after another.
+type relays struct {
+	t      testing.TB
+	config string
+
+	mu     sync.Mutex
+	now    *relay
+	before int // how many have died
+}
+
+func newRelays(t testing.TB, config string) *relays {
+	return &relays{t: t, config: config, now: startRelay(t, config)}
+}
+
+func (r *relays) address() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.address
+}
+
+func (r *relays) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.before + 1
+}
+
+// die kills the relay now and then, until ctx ends, and starts another.
+func (r *relays) die(ctx context.Context, random *rand.Rand) {
+	const between = 4 * time.Second
+	for pause(ctx, random, between) {
+		r.mu.Lock()
+		old := r.now
+		r.mu.Unlock()
+		if old.hasEnded() {
+			r.t.Error("the relay ended by itself")
+			return
+		}
+		old.kill(r.t)
+		next := startRelay(r.t, r.config)
+		r.mu.Lock()
+		r.now = next
+		r.before++
+		r.mu.Unlock()
+	}
+}

@@ -1,0 +1,157 @@
+package integration
+
+// What is true during a chaos run, and what follows from it for a client.
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// absent is the revision of a resource that does not exist.
+const absent = 0
+
+// chaosTruth is the history of all resources of one control plane: the revisions
+// that each has had, in order. A revision says which content it is.
+type chaosTruth struct {
+	mu      sync.Mutex
+	history map[topic][]int
+	newest  int
+	wrong   []string // what clients have seen that cannot be
+}
+
+func newChaosTruth() *chaosTruth { return &chaosTruth{history: map[topic][]int{}} }
+
+// set gives a resource a new revision, or makes it absent, and returns it as the
+// control plane says it: nil if it is absent.
+func (w *chaosTruth) set(t topic, exists bool) *discoveryv3.Resource {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.newest++
+	if !exists {
+		w.history[t] = append(w.history[t], absent)
+		return nil
+	}
+	w.history[t] = append(w.history[t], w.newest)
+	return &discoveryv3.Resource{Name: t.name, Version: strconv.Itoa(w.newest), Resource: chaosResource(t, w.newest)}
+}
+
+// chaosResource is a resource whose content is its revision.
+func chaosResource(t topic, revision int) *anypb.Any {
+	var m proto.Message = &clusterv3.Cluster{Name: t.name, AltStatName: strconv.Itoa(revision)}
+	if t.typeURL == endpointType {
+		m = &endpointv3.ClusterLoadAssignment{
+			ClusterName: t.name,
+			Policy:      &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(uint32(revision))},
+		}
+	}
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err) // it is a message of ours
+	}
+	return &anypb.Any{TypeUrl: t.typeURL, Value: value}
+}
+
+// revisionOf returns the revision that a resource's content says, and its name.
+func revisionOf(typeURL string, value []byte) (name string, revision int, err error) {
+	if typeURL == endpointType {
+		var m endpointv3.ClusterLoadAssignment
+		err = proto.Unmarshal(value, &m)
+		return m.GetClusterName(), int(m.GetPolicy().GetOverprovisioningFactor().GetValue()), err
+	}
+	var m clusterv3.Cluster
+	if err = proto.Unmarshal(value, &m); err != nil {
+		return "", 0, err
+	}
+	revision, err = strconv.Atoi(m.GetAltStatName())
+	return m.GetName(), revision, err
+}
+
+// now returns the newest revision of a resource.
+func (w *chaosTruth) now(t topic) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nowLocked(t)
+}
+
+func (w *chaosTruth) nowLocked(t topic) int {
+	all := w.history[t]
+	if len(all) == 0 {
+		return absent
+	}
+	return all[len(all)-1]
+}
+
+// all returns what exists of a type, with its newest revisions.
+func (w *chaosTruth) all(typeURL string) map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	exist := map[string]int{}
+	for t := range w.history {
+		if revision := w.nowLocked(t); t.typeURL == typeURL && revision != absent {
+			exist[t.name] = revision
+		}
+	}
+	return exist
+}
+
+// sawResource checks a resource that a client received, which it had last at the
+// revision before, absent if it never had it.
+func (w *chaosTruth) sawResource(client string, t topic, before, revision int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !slices.Contains(w.history[t], revision) || revision == absent:
+		w.violation("%s received %v at revision %d, which no control plane ever had; it had %v", client, t, revision, w.history[t])
+	case revision < before:
+		w.violation("%s received %v at revision %d after %d: content went back", client, t, revision, before)
+	}
+}
+
+// sawAbsence checks that a client was told that a resource does not exist, which it
+// held at that revision, or not at all: the control plane must have been without it
+// since then.
+func (w *chaosTruth) sawAbsence(client string, t topic, held int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.history[t]
+	since := 0
+	if held != absent {
+		since = slices.Index(all, held) + 1
+	} else if len(all) == 0 || all[0] != absent {
+		return // it did not exist before its first revision
+	}
+	if !slices.Contains(all[since:], absent) {
+		w.violation("%s was told that %v, which it held at revision %d, is gone, and it never was; it had %v", client, t, held, all)
+	}
+}
+
+// violation notes what cannot be. The caller holds mu.
+func (w *chaosTruth) violation(format string, args ...any) {
+	const most = 20
+	if len(w.wrong) < most {
+		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+// report notes what a client saw that cannot be.
+func (w *chaosTruth) report(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violation(format, args...)
+}
+
+// violations returns what was noted.
+func (w *chaosTruth) violations() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.wrong)
+}
