@@ -178,7 +178,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
 	})
 	if differ != 0 {
-		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see old_style_names, /authorities and docs/limits.md",
+		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",
 			"rule", fmt.Sprintf("old_style_names[%d]", p.Rule), "authority", p.Scope.Authority, "partition", p.Scope.Partition,
 			"differ_in", strings.Join(differ.fields(), ","), "client", n.node.GetId(), "first", first)
 	}
