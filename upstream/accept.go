@@ -56,8 +56,8 @@ type verdicts struct {
 var errNameless = errors.New("has no name")
 
 // accept judges a response of a type that was asked for, wildcard says whether with
-// one.
-func accept(r *response, wildcard bool) verdicts {
+// one, and as whom the control plane was asked.
+func accept(r *response, wildcard bool, as speaker) verdicts {
 	v := verdicts{
 		list:  make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
 		large: r.size >= largeResponse,
@@ -73,7 +73,14 @@ func accept(r *response, wildcard bool) verdicts {
 		if nameless && res.err == errNameUTF8 { //nolint:errorlint // no other that wraps the same
 			res.err = nil
 		}
+		if of, foreign := as.foreign(res.name); foreign && (as.oldStyle || len(res.aliases) > 0) {
+			nack.add(i, res.name, as.errForeign(of))
+			continue
+		}
 		err := check(r.typeURL, res, nameless)
+		if err == nil {
+			err = as.foreignAlias(res.aliases)
+		}
 		key := ""
 		if res.name != "" && res.name != cache.Wildcard {
 			key = canonical(res.name)
@@ -117,6 +124,10 @@ func accept(r *response, wildcard bool) verdicts {
 		}
 	}
 	for _, removed := range r.removed {
+		if of, foreign := as.foreign(removed.name); foreign && as.oldStyle {
+			nack.add(-1, removed.name, as.errForeign(of))
+			continue
+		}
 		id := name{canonical(removed.name), removed.constraints}
 		if isGlob(id.name) {
 			v.globs = append(v.globs, verdict{key: id.name, gone: true})
@@ -137,6 +148,9 @@ func accept(r *response, wildcard bool) verdicts {
 		// TP3: "Wildcard Resources". The empty name is the old form's.
 		if e.name.name == cache.Wildcard || e.name.name == "" {
 			v.wildcard = err
+			continue
+		}
+		if _, foreign := as.foreign(e.name.name); foreign && as.oldStyle {
 			continue
 		}
 		id := name{canonical(e.name.name), e.name.constraints}

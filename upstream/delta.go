@@ -156,7 +156,7 @@ func (d *deltaSession) changes() (changes []deltaChanges) {
 }
 
 func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, string) {
-	v := accept(r, d.sets.hasWildcard())
+	v := accept(r, d.sets.hasWildcard(), d.sets.speaker())
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
 	return d.sets.apply(now, &v, false, ""), v.nack

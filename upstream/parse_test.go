@@ -324,13 +324,13 @@ func TestNackIsBounded(t *testing.T) {
 	for range 10_000 {
 		r.resources = append(r.resources, resource{})
 	}
-	v := accept(r, false)
+	v := accept(r, false, speaker{})
 	if len(v.nack) > 2*maxMessage || !strings.HasSuffix(v.nack, "more") {
 		t.Fatalf("%d bytes, ending in %q", len(v.nack), v.nack[len(v.nack)-20:])
 	}
 	r = &response{typeURL: "t/x", resources: []resource{{name: strings.Repeat("x", 1<<20)}, {}}}
 	r.resources[0].present = true
-	if v := accept(r, false); len(v.nack) > 3*maxMessage {
+	if v := accept(r, false, speaker{}); len(v.nack) > 3*maxMessage {
 		t.Fatalf("%d bytes", len(v.nack))
 	}
 }

@@ -637,20 +637,20 @@ func TestPollForAWildcardAfterNames(t *testing.T) {
 // Globs are fed from the wildcard, as everywhere in SotW, and redirects are kept.
 func TestPollForGlobs(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{}, func(b *restBench) {
-		foo := b.cache.WatchSet(key("cds", "xdstp://a/t/foo/*"), &setWatcher{})
-		bar := b.cache.WatchSet(key("cds", "xdstp://a/t/bar/*"), &setWatcher{})
+		foo := b.cache.WatchSet(key("cds", "xdstp://auth/t/foo/*"), &setWatcher{})
+		bar := b.cache.WatchSet(key("cds", "xdstp://auth/t/bar/*"), &setWatcher{})
 		r := b.next()
 		b.wantAsked(r, "@")
-		r.reply(200, answerOf(t, "cds", "1", "1", "xdstp://a/t/foo/1", "xdstp://a/t/other/1"))
-		if got := members(foo) + ", " + members(bar); got != "present [], present []" || foo.Len() != 1 || bar.Len() != 0 || text(foo.Member("xdstp://a/t/foo/1")) != "1" {
+		r.reply(200, answerOf(t, "cds", "1", "1", "xdstp://auth/t/foo/1", "xdstp://auth/t/other/1"))
+		if got := members(foo) + ", " + members(bar); got != "present [], present []" || foo.Len() != 1 || bar.Len() != 0 || text(foo.Member("xdstp://auth/t/foo/1")) != "1" {
 			t.Errorf("the sets are %s, of %d and %d", got, foo.Len(), bar.Len())
 		}
-		b.next().reply(200, `{"version_info": "2", "resources": [{"@type": "`+cache.WrappedTypeURL+`", "name": "xdstp://a/t/bar/1", "resource":
+		b.next().reply(200, `{"version_info": "2", "resources": [{"@type": "`+cache.WrappedTypeURL+`", "name": "xdstp://auth/t/bar/1", "resource":
 			{"@type": "`+cache.LocatorTypeURL+`", "authority": "b", "resource_type": "envoy.config.cluster.v3.Cluster", "id": "x"}}]}`)
 		if got := members(foo); got != "present []" || foo.Len() != 0 {
 			t.Errorf("the set is %s, of %d", got, foo.Len())
 		}
-		if r := bar.Member("xdstp://a/t/bar/1"); r == nil || r.Redirect() != "xdstp://b/envoy.config.cluster.v3.Cluster/x" {
+		if r := bar.Member("xdstp://auth/t/bar/1"); r == nil || r.Redirect() != "xdstp://b/envoy.config.cluster.v3.Cluster/x" {
 			t.Errorf("got %v", r)
 		}
 	})
@@ -825,7 +825,7 @@ func FuzzJSON(f *testing.F) {
 		if a, err := parseJSON(text); err == nil {
 			if r, err := a.decode(typeURLs["cds"]); err == nil {
 				r.typeURL = typeURLs["cds"]
-				accept(r, true)
+				accept(r, true, speaker{})
 			}
 		}
 		if !json.Valid(text) {
@@ -851,7 +851,7 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("%q has not survived %s", good, text)
 			}
 		}
-		v := accept(r, true)
+		v := accept(r, true, speaker{})
 		for i := range r.resources {
 			if r.resources[i].err != nil && v.nack == "" {
 				t.Errorf("bad and accepted: %s", text)

@@ -243,7 +243,7 @@ func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryReques
 }
 
 func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, string) {
-	v := accept(r, s.sets.hasWildcard())
+	v := accept(r, s.sets.hasWildcard(), s.sets.speaker())
 	s.nonce = r.nonce
 	version := ""
 	if v.nack == "" {
