@@ -2,6 +2,7 @@ package cache
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +46,8 @@ type Audience struct {
 	Changed func(*Watch) Waker
 	// Owner is whose they are.
 	Owner any
+	// nameBytes are the lengths of the names that they watch.
+	nameBytes atomic.Int64
 }
 
 // Watching is what has a place at a topic: a [Watcher], or a *[Watch] with an
@@ -89,6 +92,7 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	if place.Audience != nil {
 		place.index = uint32(len(t.crowd))
 		t.crowd = append(t.crowd, place)
+		place.Audience.nameBytes.Add(int64(len(t.key.Name)))
 	} else {
 		place.index = uint32(len(t.watchers))
 		t.watchers = append(t.watchers, w)
@@ -104,6 +108,7 @@ func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	defer t.mu.Unlock()
 	if place.Audience != nil {
 		t.crowd = without(t.crowd, place.index)
+		place.Audience.nameBytes.Add(-int64(len(t.key.Name)))
 	} else {
 		t.watchers = without(t.watchers, place.index)
 	}

@@ -234,6 +234,9 @@ func (k *checker) server(path string, s Server) {
 	}
 	k.keepalive(path+".keepalive", s.Keepalive, 10*time.Second)
 	k.probe(path+".probe", s.Probe)
+	if least := Bytes(4 << 10); s.MaxRequestBytes < least {
+		k.fail(path+".max_request_bytes", "%s is too small (want %s or more)", s.MaxRequestBytes, least)
+	}
 	k.polling(path, s)
 	if s.Globs && !s.Protocol.delta() && !k.isUnread(path+".protocol") {
 		k.fail(path+".globs", "is true, but %s has none, and they are fed from wildcards (want no such key)", s.Protocol)

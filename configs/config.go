@@ -202,6 +202,9 @@ type Server struct {
 	PollInterval time.Duration `mapstructure:"poll_interval"`
 	// RequestTimeout is how long a request may be held, of ProtocolREST only.
 	RequestTimeout time.Duration `mapstructure:"request_timeout"`
+	// MaxRequestBytes is the largest request that is sent to the server. Names that
+	// do not fit are refused.
+	MaxRequestBytes Bytes `mapstructure:"max_request_bytes"`
 	// MaxResponseBytes is the largest response that is read from the server. A
 	// larger one ends the stream.
 	MaxResponseBytes Bytes `mapstructure:"max_response_bytes"`

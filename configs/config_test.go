@@ -53,6 +53,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server globs", s.Globs, true},
 		{"server poll_interval", s.PollInterval, time.Duration(0)},
 		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
+		{"server max_request_bytes", s.MaxRequestBytes, Bytes(4032 << 10)},
 		{"server probe", s.Probe, Probe{10 * time.Second, 10 * time.Second}},
 		{"server keepalive", s.Keepalive, Keepalive{5 * time.Minute, 20 * time.Second}},
 		{"server windows", s.Windows, Windows{1 << 20, 4 << 20}},
@@ -92,6 +93,7 @@ authorities:
       - address: cp:443
         protocol: sotw
         aggregated: false
+        max_request_bytes: 1MiB
         max_response_bytes: 1GiB
         keepalive: {time: 10s}
         probe: {after: 3s, timeout: 4s}
@@ -132,18 +134,18 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 	failover := Failover{Policy: PolicyMissing, Timeout: 15 * time.Second, Grace: 30 * time.Second, Hysteresis: 5 * time.Second}
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
-			Address: "cp:443", Protocol: ProtocolSotW, MaxResponseBytes: 1 << 30,
+			Address: "cp:443", Protocol: ProtocolSotW, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 30,
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{},
 		}}, Failover: failover},
 		{Name: "*.example.com", Servers: []Server{{
-			Address: "cp:443", Protocol: ProtocolAuto, MaxResponseBytes: 64 << 20,
+			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Windows: Windows{1 << 20, 4 << 20}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{"a", "b", "c", "d"},
 		}, {
-			Address: "cp:444", Protocol: ProtocolREST, MaxResponseBytes: 64 << 20,
+			Address: "cp:444", Protocol: ProtocolREST, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
 		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}},

@@ -32,6 +32,8 @@ const (
 	// A client has a few streams, a relay or a proxy thousands when it comes back.
 	defaultStreamsPerSecond = 500
 
+	// Just below the 4 MiB that gRPC servers read unless told otherwise.
+	defaultServerMaxRequestBytes = 4<<20 - 64<<10
 	// Just below what gRPC clients receive unless told otherwise.
 	defaultListenerMaxResponseBytes = 4<<20 - 16<<10
 	// A SotW response holds every resource of its type at once: tens of
@@ -148,6 +150,7 @@ func (c *Config) setDefaults() {
 			if s.Protocol.delta() && !c.source.has(fmt.Sprintf("authorities[%d].servers[%d].globs", i, j)) {
 				s.Globs = true
 			}
+			setDefault(&s.MaxRequestBytes, defaultServerMaxRequestBytes)
 			setDefault(&s.MaxResponseBytes, defaultMaxResponseBytes)
 			setDefault(&s.Keepalive.Time, defaultServerKeepaliveTime)
 			setDefault(&s.Keepalive.Timeout, defaultKeepaliveTimeout)

@@ -179,6 +179,7 @@ relay.yaml:2: authorities[0].servers[0].keepalive: is for gRPC (want no such key
 relay.yaml:2: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)`},
 	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
+	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},
 	{"probes of a server that is only busy", listener + "authorities: [{name: a, servers: [{address: 'a:1', probe: {after: 1ms, timeout: 99ms}}]}]\n", `
 relay.yaml:2: authorities[0].servers[0].probe.after: 1ms is too short (want 100ms or more)
 relay.yaml:2: authorities[0].servers[0].probe.timeout: 99ms is too short (want 100ms or more)`},

@@ -176,11 +176,13 @@ func (r *recorder) sotwRequest(id int64, req *discoveryv3.DiscoveryRequest) {
 		if len(names) == 0 && (req.GetResponseNonce() == "" || stream.wanted[topic{typeURL, wildcard}]) {
 			names = []string{wildcard} // the old rule
 		}
+		now := make(map[string]bool, len(names)) // there may be very many
 		for _, name := range names {
+			now[name] = true
 			s.want(stream, typeURL, name)
 		}
 		for t := range stream.wanted {
-			if t.typeURL == typeURL && !slices.Contains(names, t.name) {
+			if t.typeURL == typeURL && !now[t.name] {
 				s.giveUp(stream, t)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // One gRPC stream: the Stream's goroutine sends, another one receives.
@@ -60,6 +62,9 @@ const (
 
 // never is when a timer runs out that nobody waits for.
 const never = time.Hour
+
+// refusedEvery is how often names are logged that are not asked for.
+const refusedEvery = time.Minute
 
 var (
 	errRenew   = errors.New("a new stream is needed")
@@ -188,6 +193,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what)...)
 		}
 		out = append(out, f.session.requests(now, s.limit)...)
+		s.refused(f, now)
 		f.sets.prune()
 		if what := f.session.unfit(); what != "" {
 			s.log.Warn("request is too long", "type_url", f.sets.typeURL,
@@ -201,6 +207,17 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		}
 	}
 	return out, next, nil
+}
+
+// refused tells those whose names do not fit into a request. The caller holds mu.
+func (s *Stream) refused(f *feed, now time.Time) {
+	updates, n := f.sets.takeRefusals()
+	s.apply(updates...)
+	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
+		s.refusedAt = now
+		s.log.Warn("names are not asked for, because a request has no room for them",
+			"type_url", loglines.Clip(f.sets.typeURL), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
+	}
 }
 
 // renew says that a new stream is needed for what clients wish, or in what time it will
@@ -236,6 +253,10 @@ func (s *Stream) idleFeeds() (n int) {
 // send sends one request. One that the control plane does not read ends the
 // stream: meanwhile nothing else could be asked for.
 func (s *Stream) send(c *call, m proto.Message) error {
+	if n := proto.Size(m); n > s.limit {
+		// What is asked for fits: it is the control plane's own version or nonce.
+		return fmt.Errorf("an answer to the control plane has %d bytes, with its version and nonce, and max_request_bytes allows %d", n, s.limit)
+	}
 	if !c.announced {
 		c.announced = true
 		switch m := m.(type) {

@@ -53,7 +53,7 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	}
 	d.answers, d.size = nil, 0
 
-	changes := d.changes()
+	changes := d.changes(limit)
 	if len(changes) == 0 {
 		return out
 	}
@@ -128,7 +128,8 @@ func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges
 
 // changes returns what is to be subscribed to and what is to be given up, of the
 // sets of which there is something.
-func (d *deltaSession) changes() (changes []deltaChanges) {
+func (d *deltaSession) changes(limit int) (changes []deltaChanges) {
+	room := roomFor(d.sets.typeURL, limit)
 	for _, subs := range d.sets.list {
 		c := deltaChanges{subs: subs}
 		var late []*subscription
@@ -138,6 +139,8 @@ func (d *deltaSession) changes() (changes []deltaChanges) {
 				// Given up before it was asked for.
 			case d.asked && subs.late(sub):
 				late = append(late, sub)
+			case sub.wanted && !sub.sent && subs.size(sub) > room:
+				subs.refuse(sub, tooLong(subs.size(sub)))
 			case sub.wanted && (!sub.sent || sub.again):
 				sub.answered = sub.answered && !sub.again
 				sub.sent, sub.again = true, false
@@ -240,8 +243,7 @@ func (p *deltaPacker) room(n int) bool {
 	return p.size+n <= p.limit
 }
 
-// grow makes room for n bytes, in a new request if need be. A request that has
-// nothing in it takes whatever there is: sent empty, it would mean the wildcard.
+// grow makes room for n bytes, in a new request if need be.
 func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
 	if !p.room(n) && p.filled {
 		p.flush()

@@ -80,8 +80,8 @@
 //   - SotW: a name that is not answered for 15 s is silent, which is not absent: only
 //     who never had it may take it for that. The 15 s begin with the first response on
 //     the stream. Before that no answer is an error, as it is in delta.
-//   - SotW: names cannot be split over requests. If they exceed the limit they are
-//     sent all the same: the limit is the usual one, not necessarily the server's.
+//   - SotW: names cannot be split over requests. What would make a request longer than
+//     the limit is not asked for, and fails with RESOURCE_EXHAUSTED. See budget.go.
 //   - What another server has said is offered to this one only where their versions
 //     mean the same, and only in delta. In SotW the version is one of the whole, and
 //     silence would be taken for absence.

@@ -38,9 +38,13 @@ type Options struct {
 	// ResponseTimeout is how long a name waits for an answer: 15 s by default, as
 	// recommended. xDS: "Knowing When a Requested Resource Does Not Exist".
 	ResponseTimeout time.Duration
-	// MaxRequestBytes is the length of the longest request. The default is just
-	// below 4 MiB, which gRPC servers take if they have not been set otherwise.
+	// MaxRequestBytes is the length of the longest request, with the Node. The default is
+	// just below 4 MiB, which gRPC servers take if they have not been set otherwise. What
+	// does not fit is not asked for, see budget.
 	MaxRequestBytes int
+	// Modest, if not nil, says whether a name is asked for by a client whose names of its
+	// type are at most so many bytes: see cache.Cache.Modest.
+	Modest func(k cache.Key, most int64) bool
 	// Prove has a control plane that could not be reached asked for something that it
 	// has to answer, once a stream is open again: one of the resources that are held,
 	// or in SotW all of one type, come once more. Otherwise one that has nothing new to

@@ -16,8 +16,11 @@ import (
 type paramSets struct {
 	scope   cache.Scope // without parameters
 	typeURL string
-	noGlobs bool             // of each set
-	list    []*subscriptions // by their parameters; who has none comes first
+	noGlobs bool // of each set
+	// modest says whether a name is asked for by somebody whose names of the type are at
+	// most so many bytes. Nil if nobody is.
+	modest func(cache.Key, int64) bool
+	list   []*subscriptions // by their parameters; who has none comes first
 	// responses counts the responses, as each set does.
 	responses uint64
 
@@ -26,6 +29,9 @@ type paramSets struct {
 	before     uint64 // responses, before it
 	mixed      bool   // there have been several sets
 	left       leftNames
+	// reviewAt is when it is seen whether what was refused has room now, zero if nothing
+	// was.
+	reviewAt time.Time
 	// forgetAt is when what was given up is forgotten, zero if there is nothing.
 	forgetAt time.Time
 }
@@ -81,7 +87,7 @@ func (s *paramSets) opened(sotw bool) {
 
 // lost ends the stream. Sets of which nothing is wanted end with it.
 func (s *paramSets) lost() {
-	s.live = false
+	s.live, s.reviewAt = false, time.Time{}
 	for _, subs := range s.list {
 		subs.lost()
 		if s.mixed {
@@ -226,6 +232,9 @@ func (s *paramSets) gaveUp(now time.Time) { s.forgetAt = now.Add(onTheWay) }
 func (s *paramSets) nextDue() (first time.Time, ok bool) {
 	first, ok = s.earliest((*subscriptions).nextDue)
 	if at := s.forgetAt; !at.IsZero() && (!ok || at.Before(first)) {
+		first, ok = at, true
+	}
+	if at := s.reviewAt; !at.IsZero() && (!ok || at.Before(first)) {
 		first, ok = at, true
 	}
 	return first, ok

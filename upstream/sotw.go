@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -35,7 +34,7 @@ type sotwSession struct {
 	// was, no names mean the wildcard. located says that one was by a locator.
 	explicit, located bool
 	proof             bool // the version is not to be shown, see session.prove
-	tooLong           int  // bytes of a request that is longer than the limit
+	budget            budget
 }
 
 // sotwSet is what a session knows of one set.
@@ -77,21 +76,21 @@ func (s *sotwSession) set(subs *subscriptions) *sotwSet {
 }
 
 func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
-	changed, dropped := s.change(now)
+	changed, dropped := s.change(now, limit)
 	var out []proto.Message
 	for i := range s.answers {
-		out = append(out, s.request(&s.answers[i], limit))
+		out = append(out, s.request(&s.answers[i]))
 	}
 	current := answer{nonce: s.nonce, version: s.version}
 	if rest, again := s.again(); again {
 		// A name that is newly added is sent again: so it is left out first.
 		wanted := s.wanted
 		s.wanted = rest
-		out = append(out, s.request(&current, limit))
+		out = append(out, s.request(&current))
 		s.wanted = wanted
-		out = append(out, s.request(&current, limit))
+		out = append(out, s.request(&current))
 	} else if changed && len(s.answers) == 0 {
-		out = append(out, s.request(&current, limit))
+		out = append(out, s.request(&current))
 	}
 	s.answers, s.size = nil, 0
 
@@ -99,31 +98,47 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 		// xDS: "How the client specifies what resources to return". No names still
 		// mean the wildcard, until there have been some.
 		s.wanted = []sotwAsk{{s.sets.of(""), cache.Wildcard}}
-		out = append(out, s.request(&current, limit))
+		out = append(out, s.request(&current))
 		s.wanted = nil
-		out = append(out, s.request(&current, limit))
+		out = append(out, s.request(&current))
 	}
 	return out
 }
 
 // change takes over what has changed about the subscriptions. It says whether a
 // request is due because of it, and whether the wildcard was given up.
-func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
-	if !slices.ContainsFunc(s.sets.list, func(subs *subscriptions) bool { return len(subs.changed) > 0 }) {
+func (s *sotwSession) change(now time.Time, limit int) (changed, dropped bool) {
+	review := s.budget.due(now)
+	if !review && !slices.ContainsFunc(s.sets.list, func(subs *subscriptions) bool { return len(subs.changed) > 0 }) {
 		return false, false
 	}
-	adds := make([][]*subscription, len(s.sets.list))
+	s.budget.room = sotwRoomFor(s.sets.typeURL, limit)
+	adds := map[*subscriptions][]*subscription{}
+	for _, subs := range s.sets.list {
+		dropped = s.dropOf(subs, now) || dropped
+	}
+	for _, subs := range s.sets.list {
+		adds[subs] = s.addOf(subs, now)
+	}
+	if review {
+		for _, r := range s.budget.take(now) {
+			if s.budget.admit(r.subs, r.sub, s.sets.modest) {
+				adds[r.subs] = append(adds[r.subs], r.sub)
+			} else {
+				s.budget.refuse(now, r.subs, r.sub)
+			}
+		}
+	}
+	s.sets.reviewAt = s.budget.reviewAt
 	added := false
-	for i, subs := range s.sets.list {
-		add, drop := s.changeOf(subs, now)
-		adds[i] = add
-		added, dropped = added || len(add) > 0, dropped || drop
+	for _, subs := range s.sets.list {
+		added = added || len(adds[subs]) > 0
 	}
 	if !s.asked {
 		s.version = s.resume()
 	}
-	for i, subs := range s.sets.list {
-		subs.ask(adds[i], !s.asked, now)
+	for _, subs := range s.sets.list {
+		subs.ask(adds[subs], !s.asked, now)
 	}
 	wanted := s.want()
 	changed = !s.asked && added || !slices.Equal(wanted, s.wanted)
@@ -131,33 +146,55 @@ func (s *sotwSession) change(now time.Time) (changed, dropped bool) {
 	return changed, dropped
 }
 
-// changeOf takes over what has changed about one set.
-func (s *sotwSession) changeOf(subs *subscriptions, now time.Time) (add []*subscription, dropped bool) {
-	var late []*subscription
+// dropOf takes over what was given up of one set, and says whether it is the wildcard.
+func (s *sotwSession) dropOf(subs *subscriptions, now time.Time) (wildcard bool) {
 	for _, sub := range subs.changed {
-		switch {
-		case subs.get(sub.name) != sub:
-			// Given up before it was asked for.
-		case s.asked && subs.late(sub):
-			late = append(late, sub)
-		case sub.wanted && !sub.sent:
-			sub.sent = true
-			add = append(add, sub)
-		case !sub.wanted && sub.sent:
-			sub.sent = false
-			dropped = dropped || sub == subs.wildcard
-			if w := subs.wildcard; s.explicit && (w == nil || subs.late(w)) {
-				sub.left = true
-				set := s.set(subs)
-				set.leaving = append(set.leaving, leaving{sub, now})
-				s.sets.gaveUp(now)
-			} else {
-				subs.forget(sub) // no name was asked for
-			}
+		if subs.get(sub.name) != sub || sub.wanted || !sub.sent {
+			continue
+		}
+		sub.sent = false
+		s.budget.release(subs, sub)
+		wildcard = wildcard || sub == subs.wildcard
+		if w := subs.wildcard; s.explicit && (w == nil || subs.late(w)) {
+			sub.left = true
+			set := s.set(subs)
+			set.leaving = append(set.leaving, leaving{sub, now})
+			s.sets.gaveUp(now)
+		} else {
+			subs.forget(sub) // no name was asked for
 		}
 	}
+	return wildcard
+}
+
+// addOf takes over what is wanted anew of one set, and returns what there is room for:
+// first for what was not refused on an earlier stream.
+func (s *sotwSession) addOf(subs *subscriptions, now time.Time) (add []*subscription) {
+	var late, before []*subscription
+	admit := func(sub *subscription) {
+		if s.budget.admit(subs, sub, s.sets.modest) {
+			add = append(add, sub)
+		} else {
+			s.budget.refuse(now, subs, sub)
+		}
+	}
+	for _, sub := range subs.changed {
+		switch {
+		case subs.get(sub.name) != sub, !sub.wanted, sub.sent:
+			// Given up before it was asked for, or known.
+		case s.asked && subs.late(sub):
+			late = append(late, sub)
+		case sub.refused:
+			before = append(before, sub)
+		default:
+			admit(sub)
+		}
+	}
+	for _, sub := range before {
+		admit(sub)
+	}
 	subs.changed = late
-	return add, dropped
+	return add
 }
 
 // want returns what is to be in the next request.
@@ -168,7 +205,9 @@ func (s *sotwSession) want() (wanted []sotwAsk) {
 			continue
 		}
 		for _, name := range subs.sorted() {
-			wanted = append(wanted, sotwAsk{subs, name})
+			if subs.names[name].sent {
+				wanted = append(wanted, sotwAsk{subs, name})
+			}
 		}
 	}
 	if len(wanted) == 1 && wanted[0].name == cache.Wildcard && wanted[0].subs.params == nil && !s.explicit {
@@ -207,7 +246,7 @@ func (s *sotwSession) resume() string {
 	}
 	subs := s.sets.list[0]
 	for sub := range subs.all() {
-		if sub.wanted && !sub.answered {
+		if sub.wanted && !sub.answered && !sub.refused {
 			return ""
 		}
 	}
@@ -216,7 +255,7 @@ func (s *sotwSession) resume() string {
 
 // request makes a request, with all names: a later one takes the place of an
 // earlier. xDS: "When to send an update".
-func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryRequest {
+func (s *sotwSession) request(a *answer) *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
 		TypeUrl:       s.sets.typeURL,
 		VersionInfo:   a.version,
@@ -236,9 +275,6 @@ func (s *sotwSession) request(a *answer, limit int) *discoveryv3.DiscoveryReques
 	s.asked = true
 	s.explicit = s.explicit || len(s.wanted) > 0
 	s.located = s.located || len(req.GetResourceLocators()) > 0
-	if n := proto.Size(req); n > limit {
-		s.tooLong = n
-	}
 	return req
 }
 
@@ -337,11 +373,4 @@ func (s *sotwSession) begun() bool { return s.asked }
 
 func (s *sotwSession) pending() int { return s.size }
 
-func (s *sotwSession) unfit() string {
-	if s.tooLong == 0 {
-		return ""
-	}
-	n := s.tooLong
-	s.tooLong = 0
-	return fmt.Sprintf("a request of %d bytes: SotW names cannot be split", n)
-}
+func (s *sotwSession) unfit() string { return "" }

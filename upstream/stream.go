@@ -80,7 +80,9 @@ type Stream struct {
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
 	announce  *chain.Chain // what the next one is to announce, nil for what there is
-	logged    string       // the last reason that was logged since a response came
+	// refusedAt is when names were last logged that were refused.
+	refusedAt time.Time
+	logged    string // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh, Stop or Restate, or that a peer was answered.
@@ -322,7 +324,7 @@ func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
 		f = &feed{sets: newParamSets(s.scope, typeURL)}
-		f.sets.noGlobs = s.opts.NoGlobs
+		f.sets.noGlobs, f.sets.modest = s.opts.NoGlobs, s.opts.Modest
 		if s.live {
 			f.session = s.form.session(f.sets)
 		}

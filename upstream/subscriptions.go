@@ -38,6 +38,8 @@ type subscription struct {
 	// vague, in delta, says that it is held, and is to come again, as the control
 	// plane was not told which it is.
 	vague bool
+	// refused says that it is not asked for, because a request has no room for it.
+	refused bool
 	// failure is why there is no answer, if that was told.
 	failure *cache.Error
 
@@ -101,6 +103,8 @@ type subscriptions struct {
 	// inherited are the members that came before the stream and not since, see
 	// inherit.
 	inherited map[string]struct{}
+	// refusals are what is to be told of what was refused.
+	refusals cache.Update
 	// gone are the last few that were given up.
 	gone []string
 	// settling are the sets that are not known to be complete, and when what has come

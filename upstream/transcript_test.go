@@ -186,6 +186,8 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			}
 			p.send(m)
 		}
+		refusals, _ := p.sets.takeRefusals()
+		p.tell(refusals...)
 		p.sets.prune()
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)

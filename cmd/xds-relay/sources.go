@@ -43,8 +43,8 @@ type sources struct {
 	switches map[*configs.Authority]*atomic.Uint64
 	// reach is which scopes cannot be reached.
 	reach *failover.Reach
-	// held is asked for what may be offered to another server.
-	held failover.Holder
+	// held is asked for what may be offered to another server, and who asks for what.
+	held sink
 
 	mu      sync.Mutex
 	streams map[cache.Scope]serverFeed
@@ -61,6 +61,7 @@ type connection interface {
 type sink interface {
 	upstream.Sink
 	failover.Holder
+	Modest(k cache.Key, most int64) bool
 }
 
 // streams are those of one scope and server: an upstream.Stream, or upstream.Streams.
@@ -125,7 +126,7 @@ func placeOf(s configs.Server) place {
 	if p.secure {
 		p.tls = *s.TLS
 	}
-	p.TLS, p.Aggregated, p.Globs, p.Backoff = nil, false, false, configs.Backoff{}
+	p.TLS, p.Aggregated, p.Globs, p.Backoff, p.MaxRequestBytes = nil, false, false, configs.Backoff{}, 0
 	if s.Protocol != configs.ProtocolREST {
 		p.Protocol = ""
 	}
@@ -202,6 +203,7 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
+	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.Modest
 	o.NoGlobs = !server.Globs
 	o.ResourceErrors = s.errors[a]
 	o.Chain = s.chains.Of(fedBy(scope))

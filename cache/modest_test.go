@@ -1,0 +1,45 @@
+package cache
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestModestIsWhoAsksForFewBytesOfNames(t *testing.T) {
+	c := New(newFeeds(), Options{})
+	defer c.Close()
+	join := func(a *Audience, name string) *Watch {
+		w := &Watch{Audience: a}
+		c.Join(Key{TypeURL: "t", Name: name}, w)
+		return w
+	}
+	modest := func(name string) bool { return c.Modest(Key{TypeURL: "t", Name: name}, 100) }
+	crowd := func() *Audience { return &Audience{Changed: func(*Watch) Waker { return nil }} }
+	large, small := crowd(), crowd()
+	join(large, "shared")
+	long := join(large, strings.Repeat("x", 100))
+	if modest("shared") || modest("of nobody") {
+		t.Error("106 bytes of names, or none, are modest")
+	}
+	w := join(small, "shared")
+	if !modest("shared") {
+		t.Error("a name that a modest client asks for, too, is not modest")
+	}
+	c.Unwatch(w)
+	if modest("shared") {
+		t.Error("a name is modest after the modest client has left")
+	}
+	c.Unwatch(long)
+	if !modest("shared") {
+		t.Error("a client that asks for less again is not modest")
+	}
+	join(large, strings.Repeat("y", 100))
+	for range manyWatchers {
+		a := crowd()
+		join(a, strings.Repeat("z", 101))
+		join(a, "shared")
+	}
+	if !modest("shared") || modest(strings.Repeat("y", 100)) {
+		t.Error("what many ask for is modest, what one asks for is not")
+	}
+}

@@ -1,0 +1,70 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestNamesBeyondARequestCostTheirClientAlone holds that one client cannot make a request
+// that the control plane does not read, which would fail the stream of all, nor take all
+// room there is.
+func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		names, bytes int
+	}{{"long names", 1500, 4000}, {"many names", 100_000, 42}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cp := startControlPlane(t, sotw)
+			cp.set(plainEndpoints("canary", 1), plainEndpoints("late", 1))
+			r := startRelay(t, relayTo(cp.address, "sotw")+"cache: {linger: 50ms}\n")
+			canary := newClient(t, r, sotw, node("canary", ""))
+			canary.subscribe(endpointType, "canary")
+			canary.awaitHas(t, "its endpoints", plainEndpoints("canary", 1))
+
+			hog := newClient(t, r, delta, node("hog", ""))
+			names := make([]string, tt.names)
+			for i := range names {
+				names[i] = fmt.Sprintf("%0*d", tt.bytes, i)
+			}
+			const parts = 2 // a request of the hog has a limit, too
+			for i := range parts {
+				hog.subscribe(endpointType, names[i*len(names)/parts:(i+1)*len(names)/parts]...)
+			}
+			refused := func(v *view) (n int) {
+				for _, err := range v.errors {
+					if strings.Contains(err, "max_request_bytes") {
+						n++
+					}
+				}
+				return n
+			}
+			hog.await(t, "names are refused", func(v *view) bool { return refused(v) > 0 })
+			cp.set(plainEndpoints("canary", 2))
+			canary.awaitHas(t, "a change", plainEndpoints("canary", 2))
+
+			late := newClient(t, r, delta, node("late", ""))
+			late.subscribe(endpointType, "late")
+			late.awaitHas(t, "what it asks for, while another has taken what it can get", plainEndpoints("late", 1))
+
+			// What the control plane was asked for is most of what it reads, and no more.
+			asked := look(cp.recorder, func(s *seen) int { return len(s.wanted(endpointType)) })
+			if got, most := asked*tt.bytes, 4<<20; got < most/2 || got > most {
+				t.Errorf("the control plane was asked for %d names, which is %d bytes", asked, got)
+			}
+			if n := look(cp.recorder, func(s *seen) int { return s.opened }); n != 1 {
+				t.Errorf("%d streams to the control plane, want the first one", n)
+			}
+
+			hog.leave()
+			next := newClient(t, r, delta, node("next", ""))
+			more := names[len(names)-len(names)/4:] // which were refused
+			next.subscribe(endpointType, more...)
+			cp.await(t, "what was refused is asked for when there is room", func(s *seen) bool {
+				stream := s.only()
+				return stream != nil && stream.wanted[topic{endpointType, more[0]}] && stream.wanted[topic{endpointType, more[len(more)-1]}]
+			})
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package upstream
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// sotwAlone is a SotW session of EDS with a limit.
+func sotwAlone(modest func(cache.Key, int64) bool) (*paramSets, *subscriptions, *sotwSession) {
+	sets := newParamSets(testScope, typeURLs["eds"])
+	sets.modest = modest
+	s := newSotWSession(sets)
+	return sets, sets.of(""), s
+}
+
+func TestLastPartOfARequestIsForModestClients(t *testing.T) {
+	const limit = 64 << 10
+	modest := func(k cache.Key, most int64) bool {
+		if most > limit/modestShare {
+			t.Errorf("a client with %d bytes of names counts as modest, of %d in all", most, limit)
+		}
+		return strings.HasPrefix(k.Name, "modest")
+	}
+	_, subs, s := sotwAlone(modest)
+	u := subs.newUpdate()
+	for i := range 2000 {
+		subs.start(fmt.Sprintf("greedy-%06d-%040d", i, i), nil, &u)
+	}
+	s.requests(t0, limit)
+	if room := s.budget.room; s.budget.used > room*3/4 || s.budget.used < room*3/4-100 {
+		t.Errorf("a greedy client has %d bytes of %d, want three quarters", s.budget.used, room)
+	}
+	for i := range 100 {
+		subs.start(fmt.Sprint("modest-", i), nil, &u)
+		s.requests(t0, limit)
+		if sub := subs.names[fmt.Sprint("modest-", i)]; !sub.sent {
+			t.Fatalf("modest name %d is refused", i)
+		}
+	}
+	refused := 0
+	for _, sub := range subs.names {
+		if sub.refused {
+			refused++
+			if sub.sent || sub.failure.Code != codes.ResourceExhausted {
+				t.Fatalf("%s is refused and %+v", sub.name, sub)
+			}
+		}
+	}
+	if refused == 0 || len(s.budget.refused) != refused {
+		t.Errorf("%d names are refused, and %d wait", refused, len(s.budget.refused))
+	}
+}
+
+// Whatever is asked for and given up, no request is longer than its limit, and all that
+// fits is asked for in the end.
+func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sets := newParamSets(testScope, typeURLs["eds"])
+		var s session
+		if rapid.Bool().Draw(t, "delta") {
+			s = newDeltaSession(sets)
+		} else {
+			s = newSotWSession(sets)
+		}
+		limit := rapid.IntRange(80, 600).Draw(t, "limit")
+		now := t0
+		send := func() {
+			for _, m := range s.requests(now, limit) {
+				if n := proto.Size(m); n > limit {
+					t.Fatalf("a request of %d bytes, and the limit is %d: %v", n, limit, m)
+				}
+			}
+			sets.takeRefusals()
+		}
+		nonce := 0
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			subs := sets.of(rapid.SampledFrom([]string{"", "env=prod"}).Draw(t, "params"))
+			name := strings.Repeat(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "letter"), rapid.SampledFrom([]int{1, 20, 50, 150}).Draw(t, "length"))
+			u := subs.newUpdate()
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0, 1:
+				subs.start(name, nil, &u)
+			case 2:
+				subs.stop(name)
+			default:
+				if s.begun() {
+					nonce++
+					s.response(now, &response{typeURL: sets.typeURL, nonce: fmt.Sprint(nonce), version: "v"})
+				}
+			}
+			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 3 * time.Second}).Draw(t, "time"))
+			if rapid.Bool().Draw(t, "send") {
+				send()
+			}
+		}
+		send()
+		now = now.Add(longestReview)
+		send()
+		sotw, ok := s.(*sotwSession)
+		if !ok {
+			return
+		}
+		used := 0
+		for _, subs := range sets.list {
+			for sub := range subs.all() {
+				switch {
+				case sub.sent:
+					used += subs.size(sub)
+				case sub.wanted && sotw.budget.used+subs.size(sub) <= sotw.budget.room:
+					t.Errorf("%s is not asked for, though there is room", sub.name)
+				}
+			}
+		}
+		if used != sotw.budget.used {
+			t.Errorf("%d bytes are asked for, and %d counted", used, sotw.budget.used)
+		}
+	})
+}
