@@ -90,10 +90,10 @@ func (s *subscriptions) countAlternative(k cache.Key, n int) {
 // told of the name.
 func (s *subscriptions) refusal(e *excess) error {
 	// One that ends the stream is noted when it does.
-	if s.refuse != nil && (s.scopes == nil || s.scopes.excess != e) {
-		s.refuse(e)
+	if s.onRefusal != nil && (s.scopes == nil || s.scopes.excess != e) {
+		s.onRefusal.refuseName(e)
 	}
-	return &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}
+	return &RefusedError{Refusal: RefusedLimit, Client: &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}}
 }
 
 // refused says that the client was refused a name that it may be given now.

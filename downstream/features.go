@@ -35,8 +35,8 @@ type abilities struct {
 	errorsAlone bool
 	// relay: the client is another relay, which has clients of its own.
 	relay bool
-	// refuse, if not nil, is told of each name that the client is refused.
-	refuse func(*excess)
+	// onRefusal, if not nil, is told of each name that the client is refused.
+	onRefusal refusing
 	// scopes are those that the client uses, of all types; nil without a stream.
 	scopes *streamScopes
 }

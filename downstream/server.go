@@ -61,6 +61,7 @@ type Server struct {
 type stats struct {
 	requests, responses, nacks atomic.Uint64
 	unreachable                atomic.Uint64
+	refusals                   refusalCounts
 	limits                     [numLimits]atomic.Uint64
 }
 
@@ -71,6 +72,8 @@ type Stats struct {
 	NACKs     uint64 // from clients
 	// Unreachable is how many streams ended because nothing could be served on them.
 	Unreachable uint64
+	// Refusals is how often names were refused, by the Refusal's name.
+	Refusals map[string]uint64
 	// Limits is how often clients went over each limit, by its name.
 	Limits map[string]uint64
 }
@@ -194,7 +197,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Limits: limits}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Limits: limits}
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -112,10 +112,15 @@ func (s *subscriptions) subscribeWildcard(a asked) {
 	}
 	s.unsubscribeWildcard()
 	s.wild = &setSub{subs: s, asked: a, fresh: true}
-	if key, err := s.lookUp(a); err != nil {
+	key, err := s.lookUp(a)
+	if err == nil {
+		if e := s.scopes.enter(key); e != nil {
+			err = s.refusal(e)
+		}
+	}
+	if err != nil {
 		s.wild.err = asError(err)
-	} else if e := s.scopes.enter(key); e != nil {
-		s.wild.err = asError(s.refusal(e))
+		s.noteRefused(a.name, err)
 	} else {
 		s.wild.set = &members{Set: s.topics.WatchSet(key, s.wild)}
 	}

@@ -21,6 +21,7 @@ type TypeStatus struct {
 	TypeURL       string
 	Subscriptions int
 	LastRejection string // the client's words, empty if it rejected nothing yet
+	Refused       RefusedNames
 }
 
 func (st *stream) describe() ClientStatus {

@@ -265,7 +265,8 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.able.passes, st.able.unreachable, st.able.refuse = st.passes, st.unreachable, st.refuseName
+	st.able.passes, st.able.unreachable = st.passes, st.unreachable
+	st.able.onRefusal = st
 	st.scopes.stream, st.able.scopes = st, &st.scopes
 	st.able.relay = through.Relay
 	st.names = st.server.names(node, through)

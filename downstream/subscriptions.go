@@ -81,11 +81,8 @@ type subscriptions struct {
 	slab []nameSub
 	// rejection is the last NACK's words.
 	rejection string
-	// refusals counts the names that can mean nothing, and lost the names and sets of
-	// which nothing is held and whose control planes cannot be reached, lostFor the
-	// newest reason: see hopes.
-	refusals, lost int
-	lostFor        *cache.Error
+	// trouble is nil as long as nothing was ever refused or lost, as with most clients.
+	trouble *trouble
 }
 
 func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int, a abilities) subscriptions {
@@ -151,7 +148,8 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 	s.countParams(a, 1)
 	if err != nil {
 		sub.rare().err = asError(err)
-		s.refusals++
+		s.noteRefused(a.name, err)
+		s.trouble.refused++
 	} else if _, withheld := s.topics.Join(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
@@ -250,7 +248,7 @@ func (s *subscriptions) end(sub *nameSub) {
 		s.scopes.leave(sub.entry().Key())
 		s.topics.Unwatch(sub.watch())
 	} else {
-		s.refusals--
+		s.trouble.refused--
 	}
 	s.countLost(sub, false)
 	if r := sub.rare(); r != nil {
@@ -302,6 +300,9 @@ var pendingLists = sync.Pool{New: func() any { return new([]*nameSub) }}
 // describe tells an operator what the client has subscribed to.
 func (s *subscriptions) describe() TypeStatus {
 	t := TypeStatus{TypeURL: s.typeURL, Subscriptions: s.subscribed(), LastRejection: s.rejection}
+	if s.trouble != nil {
+		t.Refused = s.trouble.names
+	}
 	if s.wild != nil {
 		t.Subscriptions++
 	}

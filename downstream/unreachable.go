@@ -59,7 +59,7 @@ func (s *subscriptions) reckon(sub *nameSub) {
 	}
 	s.countLost(sub, st.Unreachable())
 	if sub.isLost() {
-		s.lostFor = st.Err
+		s.trouble.lostFor = st.Err
 	}
 }
 
@@ -68,9 +68,9 @@ func (s *subscriptions) countLost(sub *nameSub, lost bool) {
 	case lost == sub.isLost():
 		return
 	case lost:
-		s.lost++
+		s.troubled().lost++
 	default:
-		s.lost--
+		s.trouble.lost--
 	}
 	sub.setLost(lost)
 }
@@ -83,7 +83,7 @@ func (s *subscriptions) reckonSet(set *setSub) {
 	is, err := set.status()
 	s.countLostSet(set, is == cache.Failed && err.Unreachable())
 	if set.lost {
-		s.lostFor = err
+		s.trouble.lostFor = err
 	}
 }
 
@@ -92,9 +92,9 @@ func (s *subscriptions) countLostSet(set *setSub, lost bool) {
 	case lost == set.lost:
 		return
 	case lost:
-		s.lost++
+		s.troubled().lost++
 	default:
-		s.lost--
+		s.trouble.lost--
 	}
 	set.lost = lost
 }
@@ -102,7 +102,11 @@ func (s *subscriptions) countLostSet(set *setSub, lost bool) {
 // hopes says whether something that is subscribed to is held or may come, and if not,
 // why: nil if nothing is subscribed to but what was refused.
 func (s *subscriptions) hopes() (bool, *cache.Error) {
-	refused := s.refusals
+	t := s.trouble
+	if t == nil {
+		return s.named.len() > 0 || s.hasSets(), nil
+	}
+	refused := t.refused
 	if s.wild != nil && s.wild.set == nil {
 		refused++
 	}
@@ -111,12 +115,12 @@ func (s *subscriptions) hopes() (bool, *cache.Error) {
 		all++
 	}
 	switch {
-	case s.lost+refused < all:
+	case t.lost+refused < all:
 		return true, nil
-	case s.lost == 0:
+	case t.lost == 0:
 		return false, nil
 	}
-	return false, s.lostFor
+	return false, t.lostFor
 }
 
 // unservable says why nothing can be served on the stream: nil if something can, or

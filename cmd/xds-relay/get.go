@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +78,9 @@ func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeou
 	for _, failed := range answer.Failed {
 		say("%s %q: %v", word, failed.Name, failed.Err)
 	}
+	for _, help := range helps(answer) {
+		say("%s", help)
+	}
 	for _, name := range answer.Unanswered {
 		say("%s %q: no answer within %v", word, name, timeout)
 	}
@@ -93,6 +98,24 @@ func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeou
 	}
 	return wrong == 0
 }
+
+// helps says what would help with what a relay refuses, each thing once. A relay's errors
+// name what in its configuration they are about.
+func helps(answer client.Answer) (lines []string) {
+	for _, about := range []struct{ says, help string }{
+		{"no rule of old_style_names matches", "The relay has no rule for the Node of who asks. " + asWhom},
+		{"].partition cannot be evaluated", "A rule of the relay reads a field that the Node of who asks does not have. " + asWhom},
+		{"is not configured at this relay", "The relay serves only the authorities of its configuration: xds-relay check --config FILE lists them."},
+	} {
+		said := func(e client.NameError) bool { return e.Err != nil && strings.Contains(e.Err.Error(), about.says) }
+		if slices.ContainsFunc(answer.Failed, said) || slices.ContainsFunc(answer.Missing, said) {
+			lines = append(lines, about.help)
+		}
+	}
+	return lines
+}
+
+const asWhom = "Ask as one of its clients: --node FILE with the client's Node in JSON or YAML, or --node-id and --node-cluster."
 
 // doesNotExist says so, and why if the server said that.
 func doesNotExist(word string, missing client.NameError) string {

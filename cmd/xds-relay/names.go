@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -29,8 +28,9 @@ type clientNames struct {
 	// oldStyle has the scopes of old-style names, which depend on nothing but their
 	// type, and are worked out once.
 	oldStyle []oldStyleScope
-	warned   bool // the operator was told that something cannot be served
-	// lines bounds that, for all clients together.
+	// told are the reasons for which it was refused names that the operator was told of, a
+	// bit for each; lines bounds that for all clients together.
+	told  uint16
 	lines *loglines.Shared
 	// through is the relays through which it asks, and chains has them for the
 	// scopes that it uses.
@@ -66,7 +66,7 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		return k, nil
 	}
 	if !urn.IsName(name) {
-		scope, err := n.scope(typeURL)
+		scope, err := n.scope(typeURL, name)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}
 	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
@@ -75,6 +75,9 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 		}
 	}
+	if err != nil {
+		n.tell(typeURL, name, err, err)
+	}
 	return k, err
 }
 
@@ -82,14 +85,12 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
-		return cache.Key{}, &cache.Error{Code: codes.NotFound, Message: loglines.Clip(err.Error())}
+		return cache.Key{}, refused(refusalOf(err), codes.NotFound, err)
 	}
 	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
 	if !to.Under(asked) {
-		return cache.Key{}, &cache.Error{
-			Code:    codes.NotFound,
-			Message: loglines.Clip(fmt.Sprintf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked)),
-		}
+		return cache.Key{}, refused(downstream.RefusedType, codes.NotFound,
+			fmt.Errorf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked))
 	}
 	if asked != to.Key.Type {
 		// A list collection that is asked for under its members' type is the same one.
@@ -130,7 +131,8 @@ func (n *clientNames) Leave(scope cache.Scope) {
 	n.chains.Leave(scope, j.known)
 }
 
-func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
+// scope returns the scope of all old-style names of a type, of which name is the first.
+func (n *clientNames) scope(typeURL, name string) (cache.Scope, error) {
 	for i := range n.oldStyle {
 		if s := &n.oldStyle[i]; s.typeURL == typeURL {
 			return s.scope, s.err
@@ -141,20 +143,8 @@ func (n *clientNames) scope(typeURL string) (cache.Scope, error) {
 	if s.scope, s.err = p.Scope, err; s.err != nil {
 		// Whether the names exist is not known, so that is not what clients are
 		// told.
-		log, level := n.log, slog.LevelDebug
-		if !n.warned {
-			n.warned = true
-			var ok bool
-			if log, ok = n.lines.Next(log); ok {
-				level = slog.LevelWarn
-			}
-		}
-		log.Log(context.Background(), level, "client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL, "reason", s.err.Error())
-		var hidden *authority.PartitionError
-		if errors.As(s.err, &hidden) {
-			s.err = fmt.Errorf("the partition of node %q cannot be told: see the relay's log", n.node.GetId())
-		}
-		s.err = &cache.Error{Code: codes.FailedPrecondition, Message: loglines.Clip(s.err.Error())}
+		s.err = oldStyleRefused(err)
+		n.tell(typeURL, name, s.err, err)
 	} else {
 		s.joined = n.joinPartition(p)
 	}

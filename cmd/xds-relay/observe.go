@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -41,6 +42,7 @@ func (r *relay) observe() error {
 			one(func() uint64 { return r.server.Stats().NACKs })},
 		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams of clients that ended because nothing that they ask for is held and its control planes cannot be reached.",
 			one(func() uint64 { return r.server.Stats().Unreachable })},
+		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Names and wildcards that can mean nothing to the client that asked for them, by reason.", r.namesRefused},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients went over a limit, by limit.", r.limitsExceeded},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Names in the cache.",
 			one(func() int { return r.cache.Stats().Entries })},
@@ -78,6 +80,14 @@ func (r *relay) limitsExceeded() []admin.Sample {
 	var samples []admin.Sample
 	for limit, n := range r.server.Stats().Limits {
 		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("limit", limit)}})
+	}
+	return samples
+}
+
+func (r *relay) namesRefused() []admin.Sample {
+	var samples []admin.Sample
+	for reason, n := range r.server.Stats().Refusals {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
 	}
 	return samples
 }
@@ -152,6 +162,23 @@ type typeView struct {
 	Type          string `json:"type"`
 	Subscriptions int    `json:"subscriptions"`
 	LastRejection string `json:"last_rejection,omitempty"`
+	// Refused is how often it was refused a name, LastRefused the last one.
+	Refused     uint64       `json:"refused,omitempty"`
+	LastRefused *refusedView `json:"last_refused,omitempty"`
+}
+
+type refusedView struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"` // as in the metric
+	Error  string `json:"error"`
+}
+
+func viewOfType(t downstream.TypeStatus) typeView {
+	v := typeView{Type: client.TypeWord(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, Refused: t.Refused.Total}
+	if t.Refused.Total > 0 {
+		v.LastRefused = &refusedView{t.Refused.Last, t.Refused.Refusal.String(), t.Refused.Reason}
+	}
+	return v
 }
 
 // clients gives the clients one by one: there may be very many.
@@ -163,7 +190,7 @@ func (r *relay) clients() iter.Seq[clientView] {
 				Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []typeView{},
 			}
 			for _, t := range c.Types {
-				v.Types = append(v.Types, typeView{client.TypeWord(t.TypeURL), t.Subscriptions, t.LastRejection})
+				v.Types = append(v.Types, viewOfType(t))
 			}
 			if !yield(v) {
 				return

@@ -1,0 +1,67 @@
+package downstream
+
+import (
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
+)
+
+// refusingNames refuses each name for the reason that it names.
+type refusingNames struct{}
+
+func (refusingNames) Key(_, name string) (cache.Key, error) {
+	why := &RefusedError{Client: &cache.Error{Code: codes.FailedPrecondition, Message: "told to clients"}}
+	switch {
+	case strings.HasPrefix(name, "authority"):
+		why.Refusal = RefusedAuthority
+	case name == cache.Wildcard:
+		why.Refusal = RefusedPartition
+	default:
+		return cache.Key{}, why.Client
+	}
+	return cache.Key{}, why
+}
+
+func (refusingNames) Close() {}
+
+func newRefusingServer(t *testing.T) *Server {
+	t.Helper()
+	ch := newTestCache(&recordingFeeder{}, 1000)
+	t.Cleanup(ch.Close)
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	server.names = func(*corev3.Node, chain.Chain) Names { return refusingNames{} }
+	return server
+}
+
+func TestRefusedNamesAreCountedAndShown(t *testing.T) {
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		server := newRefusingServer(t)
+		c := newTestClient(server, form, &corev3.Node{})
+		defer c.close()
+		long := "authority " + strings.Repeat("x", 2*maxRefusedName)
+		names := []string{"authority a", "authority b", "*", "?", long}
+		var err error
+		if form == deltaForm.name {
+			err = c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: names})
+		} else {
+			err = c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := server.Stats().Refusals
+		if len(got) != int(numRefusals) || got["authority"] != 3 || got["partition"] != 1 || got["other"] != 1 {
+			t.Errorf("%s: counted %v", form, got)
+		}
+		refused := c.st.describe().Types[0].Refused
+		if refused.Total != 5 || len(refused.Last) > maxRefusedName+3 || refused.Reason != "told to clients" {
+			t.Errorf("%s: shown %+v", form, refused)
+		}
+	}
+}
