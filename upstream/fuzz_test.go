@@ -135,11 +135,10 @@ func playScript(t *testing.T, script []byte) {
 // keyOf is what the cache keeps a name under: of an xdstp name its one spelling.
 func keyOf(name string) string {
 	if urn.IsName(name) {
-		k, err := urn.KeyOf(name)
-		if err != nil {
-			return ""
+		if k, err := urn.KeyOf(name); err == nil && (k.Name == name || urn.HasID(name)) {
+			return k.Name
 		}
-		return k.Name
+		return name // it is asked for as it is
 	}
 	return strings.ToValidUTF8(name, "")
 }
