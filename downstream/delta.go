@@ -36,6 +36,9 @@ type deltaSession struct {
 	// unsaid waits, and quiet says in which responses: see silence.go.
 	unsaid *unsaid
 	quiet  bool
+	// handed are what the client has by a name that stands for something else now, while
+	// another name gives it, and their constraints.
+	handed map[asked]string
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
@@ -228,7 +231,7 @@ func (d *deltaSession) untold() int {
 	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
 }
 
-func (d *deltaSession) removing() bool { return len(d.gone) > 0 }
+func (d *deltaSession) removing() bool { return len(d.gone)+len(d.handed) > 0 }
 
 func (d *deltaSession) catchingUp() bool { return false }
 
@@ -382,6 +385,9 @@ func (d *deltaSession) takesNamed(sub *nameSub, g removal) bool {
 
 // tellGone adds to r the removals that it may carry.
 func (d *deltaSession) tellGone(r *response, may removalRule) {
+	if len(d.handed) > 0 {
+		defer d.tellHanded(r)
+	}
 	if len(d.gone) == 0 {
 		return
 	}

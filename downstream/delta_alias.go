@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,9 +63,8 @@ func (d *deltaSession) aliasKey(sub *nameSub, res *cache.Resource) string {
 func (d *deltaSession) tellAliased(r *response, sub *nameSub, own string, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	name, group := res.Name(), d.askedFor(sub, own, res)
-	if version, ok := d.initial[name]; ok && version == res.Version() && sub.told() == toldNothing {
-		d.knowsAll(group, name) // and by which names it asked
-	}
+	// That the client has the resource from an earlier stream does not say that it knows of
+	// which names that is the answer: so it is sent again.
 	held := sub.told() == toldResource && sub.Note == d.mark(res) && (sub.errTold() == 0 || st.Err != nil)
 	if !held || sub.beating(st) {
 		var aliases []string
@@ -151,7 +151,9 @@ func (d *deltaSession) toldUnder(r *response, sub *nameSub, name string, res *ca
 		if rare.locator && rare.constraints != res.Constraints() {
 			r.addRemovedVariant(name, rare.constraints)
 		}
-	case !d.given(rare.asked.of(was), sub):
+	case d.given(rare.asked.of(was), sub):
+		d.handDown(rare.asked.of(was), rare.constraints)
+	default:
 		d.addRemoved(r, rare.asked.of(was), rare.constraints)
 		delete(d.initial, was)
 	}
@@ -166,6 +168,44 @@ func (s *nameSub) has(name string) {
 	case r != nil:
 		r.toldAs = ""
 	}
+}
+
+// handDown notes that the client has something by a name that does not give it any more,
+// and that another does, which may come to stand for something else before that is told.
+func (d *deltaSession) handDown(a asked, constraints string) {
+	if d.handed == nil {
+		d.handed = map[asked]string{}
+	}
+	a.name = strings.Clone(a.name)
+	d.handed[a] = constraints
+}
+
+// tellHanded adds to r the removal of what was handed down and is not given any more.
+func (d *deltaSession) tellHanded(r *response) {
+	for _, a := range slices.SortedFunc(maps.Keys(d.handed), func(a, b asked) int { return strings.Compare(a.key(), b.key()) }) {
+		const overhead = 16
+		switch {
+		case d.tellsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
+			delete(d.handed, a) // that tells
+		case d.given(a, nil):
+		case r.fits(len(a.name)+overhead, d.limit):
+			d.addRemoved(r, a, d.handed[a])
+			delete(d.handed, a)
+		}
+	}
+}
+
+// tellsItself says that the client was told a resource by its own name, and will be told
+// what becomes of it.
+func (d *deltaSession) tellsItself(a asked) bool {
+	s := d.named.get(a.key())
+	return s != nil && s.told() == toldResource && (s.rare() == nil || s.rare().toldAs == "")
+}
+
+// hasAs says that the client was told what the name stands for under that name.
+func (s *nameSub) hasAs(name string) bool {
+	r := s.rare()
+	return r != nil && r.toldAs == name
 }
 
 // given says that the client asks for something in another way than by a subscription,
@@ -212,7 +252,11 @@ func (d *deltaSession) goneUnder(r *response, sub *nameSub, g *removal) string {
 			name = was.Name()
 		}
 	}
-	if name == "" || d.given(g.asked.of(name), sub) {
+	switch {
+	case name == "":
+		return g.asked.name
+	case d.given(g.asked.of(name), sub):
+		d.handDown(g.asked.of(name), g.constraints)
 		return g.asked.name
 	}
 	return name

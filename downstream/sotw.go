@@ -120,13 +120,19 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 	s.endNames(known)
 	s.expect(n - known)
+	var refused []asked
 	for a := range askedIn(req) {
-		if a.name != cache.Wildcard && s.named.get(a.key()) == nil && s.globs[a.key()] == nil {
+		switch sub := s.named.get(a.key()); {
+		case a.name == cache.Wildcard:
+		case sub != nil && sub.refused():
+			refused = append(refused, a)
+		case sub == nil && s.globs[a.key()] == nil:
 			s.begin(a)
 		}
 	}
 	s.slab = nil
 	s.endGlobs(req)
+	s.askAgain(refused)
 	switch {
 	case wild && (s.wild == nil || s.wild.asked != wildcard):
 		s.subscribeWildcard(wildcard)
@@ -144,6 +150,17 @@ func (s *sotwSession) begin(a asked) {
 		sub.set(mayHold, resumed || s.given(sub) != nil)
 	} else {
 		set.mayHold = resumed
+	}
+}
+
+// askAgain takes up what was refused and is asked for again, as far as it can be given now
+// that others have ended.
+func (s *sotwSession) askAgain(refused []asked) {
+	for _, a := range refused {
+		if key, err := s.lookUp(a); err == nil && s.alternatives.over(key) == nil {
+			s.knows(s.named.get(a.key()), toldNothing, 0)
+			s.begin(a)
+		}
 	}
 }
 
