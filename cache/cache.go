@@ -42,6 +42,8 @@ type Cache struct {
 	// still is held for writing while an update is stored, and for reading by who
 	// needs the states of several topics to be of one moment: see Hold.
 	still sync.RWMutex
+	// versions counts those that updates have brought: see OriginVersion. Guarded by still.
+	versions uint64
 
 	mu     sync.RWMutex
 	tables map[tableKey]*table

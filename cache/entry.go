@@ -77,6 +77,8 @@ type State struct {
 	Partial bool
 	// Beats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Beats uint32
+	// Origin is the version of the origin that this is of, nil if there is none.
+	Origin *OriginVersion
 }
 
 // Entry is one resource under one name, as the authority last told it.
@@ -129,10 +131,16 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 			next.Was = old.Was
 		}
 	}
+	if next.Err != nil && next.Origin == nil && next.Resource != nil && old.Resource == next.Resource {
+		next.Origin = old.Origin
+	}
 	next.Beats = old.Beats
 	if came && old.Status == Present && old.Resource.lives(next.Resource) {
 		next.Beats++
 		next.Resource = old.Resource.beaten(next.Resource)
+	}
+	if old.Origin != nil && old.Origin != next.Origin {
+		old.Origin.left++
 	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {

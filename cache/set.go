@@ -28,9 +28,12 @@ type Set struct {
 	tombs   tombstones
 	sum     uint64 // over the members that are present, see digest
 	ttlSum  uint64 // over those of them that have a TTL
-	// originVersion is the SotW version_info under which the origin gave exactly
-	// this state, empty if no single one did.
-	originVersion string
+	// origin is the version of the origin that this state is of, nil if no single one is
+	// known. stated is what that was when the set was told last, and inexact says that
+	// there have been several states of it.
+	origin  *OriginVersion
+	stated  string
+	inexact bool
 	// bodies are those of this state that somebody asked for.
 	bodies   map[Form]mem.Buffer
 	extended extended
@@ -178,6 +181,14 @@ func (s *Set) Partial() bool {
 	return s.partial
 }
 
+// Origin returns the version of the origin that the set's state is of, nil if no single one
+// is known.
+func (s *Set) Origin() *OriginVersion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.origin
+}
+
 // Len returns the number of members.
 func (s *Set) Len() int {
 	s.mu.Lock()
@@ -311,9 +322,12 @@ func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 
 // Full is the whole state of a set, for SotW.
 type Full struct {
-	// Version is the version_info: the origin's where that decides the state,
-	// otherwise a hash over the set.
+	// Version is a hash over the members, whatever their versions.
 	Version string
+	// Origin is the version of the origin that all of the state is of, nil if no single
+	// one is known. Exact says that it stands for this state alone, as far as can be seen.
+	Origin *OriginVersion
+	Exact  bool
 	// Resources is a DiscoveryResponse with nothing but the set's resources.
 	Resources mem.Buffer
 	// Len is the number of resources.
@@ -339,10 +353,14 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 		return nil
 	})
 	w.seq, w.ahead, w.between, w.noted = s.seq, s.seq, nil, s.seq
-	if except != nil || w.Spell != nil || s.keeps(w) {
-		return s.encodeIf(f, w.Spell, func(m member) bool {
+	if keeps := s.keeps(w); except != nil || w.Spell != nil || keeps {
+		full := s.encodeIf(f, w.Spell, func(m member) bool {
 			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
 		})
+		if !keeps {
+			full.Origin = s.origin
+		}
+		return full
 	}
 	if s.withTTL == 0 {
 		f &^= WithTTL | Heartbeat
@@ -359,7 +377,9 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	if f&WithTTL != 0 {
 		hash += 3 * s.ttlSum
 	}
-	return Full{Version: s.version(), Resources: body, Len: s.present, Hash: hash}
+	full := Full{Version: formatHash(s.sum), Resources: body, Len: s.present, Hash: hash}
+	full.Origin, full.Exact = s.origin, !s.inexact
+	return full
 }
 
 // Extended is Full with the removed members that the watcher knows still in it,
@@ -438,14 +458,6 @@ func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 			changed(Member{Name: m.resource.Name(), Err: errNeedsWrapping})
 		}
 	}
-}
-
-// version is the version_info of the set's state. The caller holds mu.
-func (s *Set) version() string {
-	if s.originVersion != "" {
-		return s.originVersion
-	}
-	return formatHash(s.sum)
 }
 
 // encodeIf makes a state of the members that keep wants, under a version that is

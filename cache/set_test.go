@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,7 +32,7 @@ func gone(name string) Change { return Change{Name: name} }
 func delta(c *Cache, changes ...Change) { c.Apply(setUpdate(SetUpdate{Changes: changes})) }
 
 func full(c *Cache, version string, changes ...Change) {
-	c.Apply(setUpdate(SetUpdate{Changes: changes, Full: true, Version: version}))
+	c.Apply(setUpdate(SetUpdate{Changes: changes, Full: true, Origin: NewOriginVersion(nil, version)}))
 }
 
 // since reads at most n changes, all if n is negative, printed.
@@ -259,23 +260,26 @@ func TestFullIsEverythingAndMovesPastIt(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "+d")
 }
 
+// versionOf is the version_info of a set: the origin's, or a hash.
+func versionOf(s *Set) string {
+	f := s.Full(&SetWatch{}, 0, nil, func(Member) {}, noLook)
+	return cmp.Or(f.Origin.String(), f.Version)
+}
+
 // Invariant: versions mean the same everywhere.
 func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	c, s, _ := newWatchedSet(t)
 	a, b := put("a", "1"), put("b", "1")
 	expect := func(what, want string) {
 		t.Helper()
-		if got := s.version(); got != want {
+		if got := versionOf(s); got != want {
 			t.Errorf("%s: version %s, want %s", what, got, want)
-		}
-		if got := s.Full(&SetWatch{}, 0, nil, func(Member) {}, noLook).Version; got != want {
-			t.Errorf("%s: full version %s, want %s", what, got, want)
 		}
 	}
 	hashOf := func(changes ...Change) string {
 		c, s, _ := newWatchedSet(t)
 		delta(c, changes...)
-		return s.version()
+		return versionOf(s)
 	}
 	full(c, "7", a, b)
 	expect("the origin's state", "7")
@@ -287,8 +291,10 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	expect("a part changed", hashOf(put("b", "2"), a))
 	delta(c, b)
 	expect("as before, but not as the origin gave it", hashOf(a, b))
-	c.Apply(setUpdate(SetUpdate{Version: "8.1", Changes: []Change{a}}))
-	expect("a version of a part", hashOf(a, b))
+	c.Apply(setUpdate(SetUpdate{Origin: NewOriginVersion(nil, "8.1"), Changes: []Change{a}}))
+	expect("a newer version of the same, in delta", "8.1")
+	c.Apply(setUpdate(SetUpdate{Origin: NewOriginVersion(nil, "8.2"), Changes: []Change{{Name: "a", Err: &Error{Message: "bad"}}}}))
+	expect("a version of which something could not be had", hashOf(a, b))
 	full(c, "9", a)
 	expect("the origin's state again", "9")
 	full(c, "", a, b)
@@ -336,7 +342,7 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 		})
 		slices.SortFunc(now, func(a, b Change) int { return rapid.IntRange(-1, 1).Draw(rt, "order") })
 		delta(fresh, now...)
-		if got, want := s.version(), freshSet.version(); got != want {
+		if got, want := versionOf(s), versionOf(freshSet); got != want {
 			rt.Fatalf("version %s, of a new set with the same members %s", got, want)
 		}
 	})

@@ -112,7 +112,8 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 		return s.fail(u.Err, wakers)
 	}
 	// Who waits for the whole is told of that.
-	changed, before := s.status != Present || s.partial && !u.Partial, s.sum
+	first, before := s.status != Present, s.sum
+	changed := first || s.partial && !u.Partial
 	s.status, s.err, s.partial = Present, nil, u.Partial
 	if u.Full {
 		changed = s.removeAllBut(u.Changes) || changed
@@ -126,12 +127,7 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 			changed = s.putError(c.Name, c.Err) || changed
 		}
 	}
-	switch {
-	case u.Version != "" && u.Full:
-		s.originVersion = u.Version
-	case s.sum != before:
-		s.originVersion = ""
-	}
+	s.state(&u, first, s.sum != before)
 	if len(s.graves) > s.sweepAt {
 		s.sweep()
 	}
@@ -142,6 +138,24 @@ func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
 		wakers = s.tell(wakers)
 	}
 	return wakers
+}
+
+// state notes which version of the origin the set is of, once it has taken the update: the
+// first of the set, or one that has changed its content, or not.
+func (s *Set) state(u *SetUpdate, first, changed bool) {
+	failed := slices.ContainsFunc(u.Changes, func(c Change) bool { return c.Err != nil && !c.Gone })
+	switch version := u.Origin.String(); {
+	case failed && u.Origin != nil:
+		s.origin = nil // something in it is older
+	case u.Origin != nil:
+		s.origin = u.Origin
+		// More than one state has had that version: an answer that came in parts, or an
+		// origin that does not give every state its own.
+		s.inexact = version == s.stated && (s.inexact || changed && !first)
+		s.stated = version
+	case changed:
+		s.origin = nil
+	}
 }
 
 // fail notes that the set could not be had; what is held stays.

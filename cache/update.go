@@ -19,6 +19,9 @@ type Change struct {
 	// Partial says of a Resource that is put together from others that some of them
 	// could not be had: what is missing in it may exist nevertheless.
 	Partial bool
+	// Origin is the version with which the origin said so, nil if there is none: what could
+	// not be had anew then stays what it was.
+	Origin *OriginVersion
 }
 
 // SetUpdate is what became of one set.
@@ -28,11 +31,12 @@ type SetUpdate struct {
 	Changes []Change
 	// Full says that Changes is the whole set: members not in it are gone.
 	Full bool
-	// Version is the SotW version_info of a Full update, empty in delta.
-	Version string
 	// Partial says that a part of the set could not be had: a member that is missing
 	// may exist nevertheless. It holds until the next update of the set.
 	Partial bool
+	// Origin is the version that the set has with these changes, nil if there is none: it
+	// stays what it was if its members do.
+	Origin *OriginVersion
 	// Err, if set, says that the set could not be had; the rest is ignored.
 	Err *Error
 }
@@ -45,6 +49,9 @@ type Update struct {
 	Changes []Change
 	// Sets are for the sets. Those that nobody asked for are ignored.
 	Sets []SetUpdate
+	// Origin is the version that the feeder's resources have now, or most of them: those
+	// that this update does not have, too.
+	Origin *OriginVersion
 	// Ends says, by name, when the times to live end of what has one, for who passes
 	// the update on: what is in it may have come before. The cache does not look at it.
 	Ends map[string]time.Time
@@ -61,13 +68,16 @@ func (c *Cache) Apply(u Update) {
 	list := wakerLists.Get().(*[]Waker)
 	wakers := (*list)[:0]
 	c.still.Lock()
+	c.confirm(u.Origin)
 	for i, e := range entries {
 		if e != nil {
+			c.confirm(u.Changes[i].Origin)
 			wakers = e.set(u.Changes[i].state(), wakers)
 		}
 	}
 	for i, s := range sets {
 		if s != nil {
+			c.confirm(u.Sets[i].Origin)
 			wakers = s.apply(u.Sets[i], wakers)
 		}
 	}
@@ -83,11 +93,11 @@ func (c *Cache) Apply(u Update) {
 func (c Change) state() State {
 	switch {
 	case c.Resource != nil:
-		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial}
+		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial, Origin: c.Origin}
 	case c.Err != nil && !c.Gone:
-		return State{Status: Failed, Err: c.Err}
+		return State{Status: Failed, Err: c.Err, Origin: c.Origin}
 	default:
-		return State{Status: Absent, Err: c.Err}
+		return State{Status: Absent, Err: c.Err, Origin: c.Origin}
 	}
 }
 

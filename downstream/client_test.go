@@ -178,7 +178,7 @@ type received struct {
 	form      string
 	typeURL   string
 	nonce     string
-	version   string // SotW
+	version   string // delta: system_version_info
 	resources []receivedResource
 	removed   []string
 	errors    []receivedError
@@ -217,6 +217,7 @@ func decode(t tb, form string, r *response) *received {
 			t.Fatalf("the client cannot decode a delta response: %v", err)
 		}
 		got.typeURL, got.nonce, got.removed, errs = m.GetTypeUrl(), m.GetNonce(), m.GetRemovedResources(), m.GetResourceErrors()
+		got.version = m.GetSystemVersionInfo()
 		for _, n := range m.GetRemovedResourceNames() {
 			got.removed = append(got.removed, n.GetName()+showConstraints(n))
 		}
@@ -340,7 +341,7 @@ func (r *received) check(t tb, limit int) {
 func (r *received) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s nonce=%s", shortName(r.typeURL), r.nonce)
-	if r.form == sotwForm.name {
+	if r.form == sotwForm.name || r.version != "" {
 		fmt.Fprintf(&b, " version=%s", r.version)
 	}
 	if len(r.resources)+len(r.removed)+len(r.errors) == 0 {

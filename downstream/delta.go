@@ -259,6 +259,7 @@ func (d *deltaSession) additions(may removalRule) *response {
 	if r.empty() && !answered {
 		return nil
 	}
+	r.version = r.systemVersion()
 	return r
 }
 
@@ -269,6 +270,7 @@ func (d *deltaSession) removals(may removalRule) *response {
 	if r.empty() {
 		return nil
 	}
+	r.version = r.systemVersion()
 	return r
 }
 
@@ -323,12 +325,14 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 	case !r.fits(res.Size(sub.name(), form), d.limit):
 		return false
 	case held:
+		r.from(st.Origin)
 		if !d.quiet {
 			form |= cache.Heartbeat
 		}
 		r.addDelta(sub.name(), res, form)
 		sub.setBeats(st.Beats)
 	default:
+		r.from(st.Origin)
 		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
 		d.noteNamed(sub)
@@ -417,6 +421,12 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 			return
 		}
 		d.addGone(r, sub, &g)
+		switch {
+		case sub != nil:
+			r.fromRemoved(sub.state().Origin)
+		case g.by != nil && g.by.set != nil:
+			r.fromRemoved(g.by.set.Origin())
+		}
 		// To a client that reads it, NOT_FOUND means a removal too.
 		if g.err != nil {
 			constraints := ""

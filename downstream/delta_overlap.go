@@ -137,6 +137,7 @@ func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
 				return false
 			}
 			if !same {
+				r.from(by.set.Origin())
 				r.addDelta(name, res, set.form())
 			}
 			if glob.holds(name) {

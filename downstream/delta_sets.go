@@ -21,7 +21,12 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 			return true // nothing is known of it but what could not be had
 		}
 	}
-	if !set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) }) {
+	answers, before := set.fresh, r.size
+	all := set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) })
+	if r.size > before || answers && r.empty() {
+		r.from(set.set.Origin())
+	}
+	if !all {
 		return false
 	}
 	d.tellVanished(set)

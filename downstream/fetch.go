@@ -299,15 +299,16 @@ func (f *fetchSession) tellErrors(r *response, unknown map[asked]*cache.Error) {
 	}
 }
 
-// version is that of all that the client is told: of sets alone theirs, otherwise one
-// of these names, and not of others that happen to have the same, and of errors.
+// version is that of all that the client is told: of a wildcard alone the origin's, otherwise
+// one of these sets and names, and not of others that happen to have the same, and of errors.
+// The client may ask for others than before, and gives nothing but its version.
 func (f *fetchSession) version(r *response) string {
 	if f.named.len() == 0 && len(r.private) == 0 {
-		return r.version
+		return cmp.Or(f.content, r.version)
 	}
 	sum := f.sum
 	if f.hasSets() {
-		sum += xxhash.Sum64String(r.version)
+		sum += xxhash.Sum64String(f.content)
 	}
 	var told discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(r.private, &told); err != nil {

@@ -80,6 +80,7 @@ func (s *setSub) move() {
 func (s *subscriptions) follow() {
 	moving := s.moving
 	s.moving = nil
+	s.moves += len(moving)
 	for _, f := range moving {
 		f.move()
 	}

@@ -148,7 +148,7 @@ func (o *orderlyOrigin) step(t *rapid.T) {
 	}
 	if full {
 		o.count++
-		set.Version = fmt.Sprint("state", o.count)
+		set.Origin = cache.NewOriginVersion(nil, fmt.Sprint("state", o.count))
 		set.Changes = o.everything(typeURL)
 	} else {
 		set.Changes = u.Changes

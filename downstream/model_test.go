@@ -247,7 +247,7 @@ func (o *modelOrigin) told(typeURL, name string) cache.Change {
 
 func (o *modelOrigin) everything(typeURL string) cache.SetUpdate {
 	o.counter++
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Version: "all" + strconv.Itoa(o.counter)}
+	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Origin: cache.NewOriginVersion(nil, "all"+strconv.Itoa(o.counter))}
 	for _, name := range modelNames {
 		if inWildcard(name) && o.facts[typeURL][name].exists {
 			set.Changes = append(set.Changes, o.told(typeURL, name))

@@ -38,7 +38,11 @@ const (
 type response struct {
 	typeURL string
 	nonce   string // set by the stream
-	version string // SotW
+	version string
+	// origin is the newest version of the origin of what is in it, unless severalOrigins:
+	// see from. Delta.
+	origin         *cache.OriginVersion
+	severalOrigins bool
 
 	resources mem.BufferSlice // shared
 	// plain are more of them, which go as they go to all clients; they are not in

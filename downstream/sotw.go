@@ -35,6 +35,8 @@ type sotwSession struct {
 	// sum a hash over those resources: see namedVersion.
 	held int
 	sum  uint64
+	// version is the origin's of those, where responses are not full states.
+	version namesVersion
 
 	// withheld: the client is yet to be told of removals, which have to wait for
 	// what other types have to say. xDS: "Eventual consistency considerations".
@@ -50,6 +52,8 @@ type sotwSession struct {
 	// it was of the sets alone.
 	state  uint64
 	stated bool
+	// content is a version of the sets in it which stands for them alone.
+	content string
 
 	last     sentResponse
 	answered bool // the client has answered last
@@ -147,7 +151,8 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 func (s *sotwSession) begin(a asked) {
 	resumed := s.last.nonce == "" && s.resumed != ""
 	if sub, set := s.subscribe(a); sub != nil {
-		sub.set(mayHold, resumed || s.given(sub) != nil)
+		given, _ := s.given(sub)
+		sub.set(mayHold, resumed || given != nil)
 	} else {
 		set.mayHold = resumed
 	}
@@ -304,7 +309,9 @@ func (s *sotwSession) changes(all bool) *response {
 	if r.empty() {
 		return s.heartbeats()
 	}
-	r.version = s.namedVersion("")
+	if r.version = s.ofNames(); r.version == "" {
+		r.version = s.namedVersion("")
+	}
 	return r
 }
 
@@ -402,6 +409,7 @@ func (s *sotwSession) tellError(r *response, sub *nameSub, err *cache.Error) boo
 
 // knowsResource notes that the client was told a resource.
 func (s *sotwSession) knowsResource(sub *nameSub, st *cache.State) {
+	s.noteVersion(st.Origin, s.held == 0)
 	s.knows(sub, toldResource, s.mark(st.Resource))
 	sub.toldOf(st)
 }
@@ -431,8 +439,8 @@ func removed(sub *nameSub, st cache.State) bool {
 	return !sub.is(hasEnded) && sub.told() == toldResource && st.Status == cache.Absent
 }
 
-// namedVersion is the version_info of what the client holds: of a single
-// resource that resource's, else a hash over all of them and the sets.
+// namedVersion is the version_info of what the client holds if the origin has none for all
+// of it: of a single resource that resource's, else a hash over all of them and the sets.
 func (s *sotwSession) namedVersion(sets string) string {
 	if s.held == 1 && sets == "" {
 		for sub := range s.named.all() {

@@ -28,18 +28,20 @@ func (s *sotwSession) fullState(all bool) *response {
 	r := &response{typeURL: s.typeURL}
 	r.expect(s.named.len())
 	var version string
+	var same, missing commonVersion
 	var form cache.Form
 	if onlyBeats && !s.beatsWhole {
 		form = cache.Heartbeat
 	}
 	if s.hasSets() {
 		sets := s.setStates(r, form)
-		version = sets.version
+		version, same = sets.version, sets.same
+		s.content = sets.content()
 		// xDS: "ACK/NACK and resource type instance version": the version that a
-		// client gives on a new stream is what it has.
+		// client gives on a new stream is what it has, if it says what that is.
 		has := s.stated && sets.hash == s.state // it has changed, and back
 		if sets.fresh {
-			has = s.last.nonce == "" && version == s.resumed
+			has = s.last.nonce == "" && s.content == s.resumed
 		}
 		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
 		if has && s.stated && !onlyBeats && r.empty() {
@@ -50,11 +52,16 @@ func (s *sotwSession) fullState(all bool) *response {
 		}
 	}
 	for sub := range s.named.all() {
-		s.tellInFull(r, sub, form|sub.form())
+		s.tellInFull(r, sub, form|sub.form(), &same, &missing)
 	}
-	switch {
+	if same == (commonVersion{}) {
+		same = missing // that there is nothing is all that is known
+	}
+	switch origin := same.version(); {
 	case onlyBeats:
 		version = s.last.version
+	case origin != "":
+		version = origin
 	case s.named.len() > 0 || version == "":
 		version = s.namedVersion(version)
 	}
@@ -95,16 +102,20 @@ func (s *sotwSession) due() (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// tellInFull adds to r what there is to tell of a name in a full state.
-func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
+// tellInFull adds to r what there is to tell of a name in a full state, and its version to
+// that of all names that there are, or of those that are missing.
+func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
 	st := s.inFull(sub)
 	switch {
 	case st.Status == cache.Present:
 	case s.withheld && removed(sub, st) && sub.is(isCovered):
 		return // the set's part has it as it was last
 	case s.withheld && removed(sub, st) && st.Was != nil:
-		st.Resource = st.Was
+		st.Resource, st.Origin = st.Was, nil
 	default:
+		if st.Status == cache.Absent {
+			missing.add(st.Origin)
+		}
 		sub.set(isMissed, st.Status == cache.Requested)
 		s.tellMissing(r, sub, st)
 		return
@@ -113,6 +124,7 @@ func (s *sotwSession) tellInFull(r *response, sub *nameSub, form cache.Form) {
 	if sub.told() != toldResource || sub.Note != s.mark(st.Resource) {
 		r.noteChanged(st.Resource)
 	}
+	there.add(st.Origin)
 	s.knowsResource(sub, &st)
 	s.tellError(r, sub, st.Err)
 	sub.set(mayHold, false)

@@ -14,9 +14,20 @@ import (
 // setStates is what a full state has of sets.
 type setStates struct {
 	full    []cache.Full
-	version string // of all of them
+	version string        // a hash over all of them
+	same    commonVersion // the origin's
+	exact   bool          // which says what all of it is, whoever is told
 	hash    uint64
 	fresh   bool // one of them is answered by it
+}
+
+// content is a version that only clients have which hold just what this is. The origin's is
+// one for a wildcard alone, as it means the same for all that asks for it.
+func (s *setStates) content() string {
+	if origin := s.same.version(); origin != "" && s.exact {
+		return origin
+	}
+	return s.version
 }
 
 // setKnown says whether what a set has can be told in a full state. A glob that
@@ -58,6 +69,8 @@ func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 		all.fresh = all.fresh || set.fresh
 		versions = append(versions, set.asked.key()+"="+full.Version)
 		all.version = full.Version
+		all.same.add(full.Origin)
+		all.exact = full.Exact && set.asked == byName(cache.Wildcard) && len(versions) == 1
 		set.fresh, set.moved, set.told, set.mayHold = false, false, true, false
 	}
 	// What the wildcard and a glob both have is told by the glob: a resource is in a
@@ -163,34 +176,35 @@ func (s *nameSub) memberKey() string {
 // what is known of the name itself. The two come from the control plane apart.
 func (s *sotwSession) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
-	if r := s.given(sub); r != nil {
+	if r, by := s.given(sub); r != nil {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
 		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are told anyway
+		st.Origin = by.set.Origin()
 	}
 	return st
 }
 
-// given returns the resource that a set has under a name, spelled as the client does,
-// nil if none has.
-func (s *sotwSession) given(sub *nameSub) *cache.Resource {
+// given returns the resource that a set has under a name, spelled as the client does, and
+// the set, nil if none has.
+func (s *sotwSession) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	if sub.entry() == nil || !s.hasSets() {
-		return nil
+		return nil, nil
 	}
 	set := s.globOf(sub.asks())
 	if set == nil && !urn.IsName(sub.name()) {
 		set = s.wildOf(sub.asks())
 	}
 	if set == nil {
-		return nil
+		return nil, nil
 	}
 	if status, _ := set.status(); status != cache.Present {
-		return nil
+		return nil, nil
 	}
-	r := set.set.Given(&set.SetWatch, sub.memberKey())
+	r = set.set.Given(&set.SetWatch, sub.memberKey())
 	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
-		return nil
+		return nil, nil
 	}
-	return r
+	return r, set
 }

@@ -73,6 +73,7 @@ type subscriptions struct {
 	// moving have come upon redirects. leave, if not nil, is called for a set that
 	// moves, before it does.
 	moving []follower
+	moves  int // how many have moved
 	leave  func(*setSub)
 	sotw   bool
 	// alternatives are those that it asks for.

@@ -32,10 +32,11 @@ import (
 //	  kept when nobody watches them, what clients may cost, and how many removals
 //	  each glob remembers.
 //
-//	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V]
+//	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V] [version=V [all]]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
 //	  to all (of xdstp names); or what the relay makes of what an authority says, or
-//	  has in a view.
+//	  has in a view. V is the version of the origin that it has; with all, so has
+//	  everything that had the version before.
 //	  All lines of one type are one update:
 //	    cds a v1 content [only=name | only=wildcard | only=glob]
 //	                                  new or changed; "x*300" is a content of 300
@@ -101,12 +102,13 @@ func TestTranscripts(t *testing.T) {
 }
 
 type transcript struct {
-	feeder  *recordingFeeder
-	cache   *cache.Cache
-	server  *Server
-	log     *logRecord
-	limits  Limits
-	clients map[string]*testClient
+	versions map[cache.Scope]*cache.OriginVersion // the newest of each origin
+	feeder   *recordingFeeder
+	cache    *cache.Cache
+	server   *Server
+	log      *logRecord
+	limits   Limits
+	clients  map[string]*testClient
 }
 
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
@@ -325,6 +327,7 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 		}
 	}
 	asleep := tr.asleep()
+	version := tr.originVersion(t, d, scope)
 	var updates []*cache.Update
 	for line := range strings.Lines(d.Input) {
 		words := strings.Fields(line)
@@ -347,9 +350,39 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 				u.Sets[i].Name = view
 			}
 		}
+		if version != nil {
+			u.Origin = version
+			for i := range u.Changes {
+				u.Changes[i].Origin = version
+			}
+			for i := range u.Sets {
+				u.Sets[i].Origin = version
+				for j := range u.Sets[i].Changes {
+					u.Sets[i].Changes[j].Origin = version
+				}
+			}
+		}
 		tr.cache.Apply(*u)
 	}
 	return tr.woken(asleep)
+}
+
+// originVersion returns the version that an origin directive gives, nil if it gives none.
+func (tr *transcript) originVersion(t *testing.T, d *datadriven.TestData, scope cache.Scope) *cache.OriginVersion {
+	t.Helper()
+	var version string
+	if !d.MaybeScanArgs(t, "version", &version) {
+		return nil
+	}
+	if v := tr.versions[scope]; v != nil && d.HasArg("all") {
+		v.Set(version)
+		return v
+	}
+	if tr.versions == nil {
+		tr.versions = map[cache.Scope]*cache.OriginVersion{}
+	}
+	tr.versions[scope] = cache.NewOriginVersion(scope, version)
+	return tr.versions[scope]
 }
 
 // asleep are the clients that are at rest.
@@ -418,8 +451,8 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	case name == cache.Wildcard:
 		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
 		for _, w := range words[1:] {
-			if w != "full" && w != "partial" {
-				set().Version = strings.TrimPrefix(w, "version=")
+			if version, ok := strings.CutPrefix(w, "version="); ok {
+				set().Origin = cache.NewOriginVersion(u.Scope, version)
 			}
 		}
 		return

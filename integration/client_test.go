@@ -28,6 +28,8 @@ type view struct {
 	// NOT_FOUND, or by missing in a full state after having been there.
 	gone   map[topic]bool
 	errors map[topic]string
+	// versions are those of the newest responses, by type.
+	versions map[string]string
 	// log is all that it was told, in order: names, with a - before those that
 	// were told as gone.
 	log       []topic
@@ -43,7 +45,7 @@ type held struct {
 }
 
 func newView() view {
-	return view{held: map[topic]held{}, gone: map[topic]bool{}, errors: map[topic]string{}}
+	return view{held: map[topic]held{}, gone: map[topic]bool{}, errors: map[topic]string{}, versions: map[string]string{}}
 }
 
 // String describes the view, for a failed test.
@@ -244,6 +246,7 @@ func (c *client) take() bool {
 func (v *view) take(r response, err error) {
 	v.responses++
 	v.ended = err
+	v.versions[r.typeURL] = r.version
 	for _, name := range r.order {
 		v.add(topic{r.typeURL, name}, r.resources[name])
 	}

@@ -33,7 +33,7 @@ func (s *deltaSpeaker) send(req *discoveryv3.DeltaDiscoveryRequest) error {
 func (s *deltaSpeaker) receive() (response, error) {
 	m, err := s.stream.Recv()
 	r := response{
-		typeURL: m.GetTypeUrl(), nonce: m.GetNonce(), resources: map[string]held{},
+		typeURL: m.GetTypeUrl(), nonce: m.GetNonce(), version: m.GetSystemVersionInfo(), resources: map[string]held{},
 		removed: m.GetRemovedResources(), errors: m.GetResourceErrors(),
 	}
 	slices.Sort(r.removed)

@@ -14,12 +14,11 @@ import (
 
 // From what a response says to what the cache is told.
 
-// apply takes a response's verdicts. version is the version_info of a SotW
-// response.
+// apply takes a response's verdicts. version is its version_info, or
+// system_version_info.
 func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version string) cache.Update {
 	s.responses++
 	s.hidden = v.hidden
-	u := s.newUpdate()
 	set := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	// A response of nothing but heartbeats is not the whole state: servers send
 	// those of what has a TTL. xDS: "SotW TTL".
@@ -31,6 +30,8 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	if set && !sotw {
 		s.dropNameless(v)
 	}
+	s.version(v, sotw, version)
+	u := s.newUpdate()
 	u.Changes = make([]cache.Change, 0, len(v.list))
 	r := s.newRound(v, &u, set, full)
 	listed := len(u.Changes)
@@ -55,7 +56,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		u.Changes = s.takeMissing(now, u.Changes, set, v.shared)
 	}
 	for _, p := range r.parts {
-		s.finish(now, p, v, sotw, version, &u)
+		s.finish(now, p, v, sotw, &u)
 	}
 	if !set && s.wildcard != nil && v.wildcard != nil {
 		s.fail(s.wildcard, v.wildcard, &u)
@@ -65,6 +66,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 			s.fail(g.sub, g.err, &u)
 		}
 	}
+	s.now = nil
 	return u
 }
 
@@ -82,7 +84,7 @@ func (s *subscriptions) dropNameless(v *verdicts) {
 }
 
 // finish tells what a response has made of a set.
-func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, version string, u *cache.Update) {
+func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.sub.answered
 	switch {
@@ -102,14 +104,15 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, v
 		s.settle(c, p.changes, u)
 	default:
 		c.sub.answered, c.guessed = true, c.guessed && !p.certain
+		origin := s.now
 		if v.nack != "" {
-			version = "" // the set is not what the control plane calls so
+			origin = s.notVersion() // the set is not what the control plane calls so
 		}
 		if p.full || len(p.changes) > 0 && !v.onlyBeats() {
-			c.version = version
+			c.origin = origin
 		}
 		if p.full || len(p.changes) > 0 || c.sub == s.wildcard {
-			s.tellSet(cache.SetUpdate{Name: c.sub.name, Changes: p.changes, Full: p.full, Version: version}, u)
+			s.tellSet(cache.SetUpdate{Name: c.sub.name, Changes: p.changes, Full: p.full, Origin: origin}, u)
 		}
 	}
 }
@@ -129,6 +132,7 @@ func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 	s.settling.End(c)
 	c.listed = nil
 	c.sub.answered = true
+	c.origin = s.versionOf()
 	all := c.restate()
 	held := all.Changes
 	for _, change := range news {
@@ -195,6 +199,7 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 		// cannot be had for a while.
 		c.Gone = true
 	}
+	c.Origin = s.versionIn(&c)
 	keep := c.Resource
 	if keep == nil && c.Err != nil && !c.Gone {
 		keep = last // here as in the cache
@@ -206,8 +211,11 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 	if sub == nil {
 		return c, true
 	}
+	origin := sub.answer.Origin
 	s.answer(sub, c)
-	sub.answer.Resource = keep
+	if sub.answer.Resource = keep; keep != nil && c.Origin == nil && c.Err != nil {
+		sub.answer.Origin = origin // it stays what it was
+	}
 	sub.reported = v.err != nil && !v.bad
 	return c, true
 }
@@ -216,6 +224,9 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 func (s *subscriptions) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
 	sub.doubted, sub.vague = false, false
+	if s.has(&c) && !s.has(&sub.answer) {
+		s.having++
+	}
 	sub.answer = c
 }
 
@@ -239,11 +250,18 @@ func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, he
 	}
 	held = held.WithTTL(r.ttl)
 	in.put(key, held)
-	c := cache.Change{Name: key, Resource: held}
+	c := cache.Change{Name: key, Resource: held, Origin: s.now}
 	if sub != nil {
 		sub.seen = s.responses
-		sub.answer.Resource = held
 		c = sub.answer
+		c.Resource = held
+		if s.now != nil && c.Err == nil {
+			c.Origin = s.now
+		}
+		if s.has(&c) && !s.has(&sub.answer) {
+			s.having++
+		}
+		sub.answer = c
 	}
 	return c, true
 }
@@ -262,6 +280,7 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 			return // it is a name of its own, too
 		}
 		c.Name = sub.name
+		c.Origin = s.versionIn(&c)
 		s.answer(sub, c)
 		sub.reported = v.err != nil && !v.bad
 		if c.Resource != nil {
@@ -343,7 +362,7 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 			s.doubt(sub, now)
 			continue
 		}
-		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name}, ""
+		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: s.now}, ""
 		s.expiries.End(name)
 		if sub.wanted {
 			changes = append(changes, sub.answer)

@@ -217,14 +217,15 @@ func (s *subscriptions) hold(name string) (held, bool) {
 		h.sub.answered, h.sub.left = sub.answered, sub.left
 		h.sub.answer, h.sub.via, h.sub.reported, h.sub.expired = sub.answer, sub.via, sub.reported, sub.expired
 		h.sub.failure = sub.failure
+		h.sub.answer.Origin = sub.answer.Origin.Fork() // the streams go on from it apart
 		if sub.via != "" {
 			h.key = sub.via
 		}
 		if !sub.again {
-			h.version = s.version
+			h.version = s.shown
 		}
 	} else if r := s.member(name); r != nil && !r.DoNotCache() {
-		h.sub.answered, h.sub.answer = true, cache.Change{Name: name, Resource: r}
+		h.sub.answered, h.sub.answer = true, cache.Change{Name: name, Resource: r, Origin: s.memberVersion(name).Fork()}
 	} else if err := s.refusedBy(name); err != nil {
 		h.sub.failure = err // until it is asked for by its name
 	} else {
@@ -240,9 +241,9 @@ func (s *subscriptions) hold(name string) (held, bool) {
 func (s *subscriptions) adopt(h held, begun bool) {
 	// As on a new stream, if all that is wanted goes on from one version.
 	if len(s.names) == 0 && !begun {
-		s.version = h.version
-	} else if s.version != h.version {
-		s.version = ""
+		s.shown = h.version
+	} else if s.shown != h.version {
+		s.shown = ""
 	}
 	switch {
 	case h.sub.answered && begun && s.sotw:
@@ -250,6 +251,7 @@ func (s *subscriptions) adopt(h held, begun bool) {
 	case h.sub.left:
 		h.sub.answered, h.sub.left = false, false // as on a new stream: it was not certain
 	}
+	s.adoptVersion(&h.sub.answer)
 	s.keep(h.sub)
 	if via := h.sub.via; via != "" {
 		s.alias(via, h.sub.name)

@@ -162,7 +162,7 @@ func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, str
 	v := accept(r, d.sets.hasWildcard(), d.sets.speaker())
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
-	return d.sets.apply(now, &v, false, ""), v.nack
+	return d.sets.apply(now, &v, false, r.version), v.nack
 }
 
 // conclude tells what the control plane has not answered, which says nothing

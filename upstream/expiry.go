@@ -38,7 +38,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 			in.lapsed(c)
 		}
 		u.Changes = s.takeAliases(&v, u.Changes)
-		s.version = "" // on a new stream it is to be sent again
+		s.shown = "" // on a new stream it is to be sent again
 	}
 	for _, c := range s.settling.Due(now) {
 		s.settle(c, nil, &u)

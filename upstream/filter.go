@@ -31,7 +31,7 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 	w := s.wildcard
 	switch {
 	case w.answered:
-		set := cache.SetUpdate{Name: sub.name, Full: true}
+		set := cache.SetUpdate{Name: sub.name, Full: true, Origin: w.set.origin}
 		for key, r := range s.inWildcard(sub.name).All() {
 			set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
 		}
@@ -60,9 +60,7 @@ func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
 	parts := map[string]*cache.SetUpdate{}
 	if set.Full || set.Err != nil {
 		for name := range s.globs {
-			// The origin's version is that of much more: it would change when nothing
-			// here does.
-			parts[name] = &cache.SetUpdate{Name: name, Full: set.Full, Err: set.Err}
+			parts[name] = &cache.SetUpdate{Name: name, Full: set.Full, Err: set.Err, Origin: set.Origin}
 		}
 	}
 	for _, c := range set.Changes {
@@ -72,7 +70,7 @@ func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
 		}
 		part := parts[glob.name]
 		if part == nil {
-			part = &cache.SetUpdate{Name: glob.name}
+			part = &cache.SetUpdate{Name: glob.name, Origin: set.Origin}
 			parts[glob.name] = part
 		}
 		part.Changes = append(part.Changes, c)

@@ -17,6 +17,7 @@ type paramSets struct {
 	scope   cache.Scope // without parameters
 	typeURL string
 	noGlobs bool // of each set
+	server  any  // of each set
 	// modest says whether a name is asked for by somebody whose names of the type are at
 	// most so many bytes. Nil if nobody is.
 	modest func(cache.Key, int64) bool
@@ -62,6 +63,7 @@ func (s *paramSets) of(params string) *subscriptions {
 		scope := s.scope
 		scope.Params = params
 		subs := newSubscriptions(scope, s.typeURL)
+		subs.server, subs.origin = s.server, cache.NewOriginVersion(s.server, "")
 		subs.responses, subs.noGlobs = s.responses, s.noGlobs
 		if s.live {
 			subs.opened(s.sotw)
@@ -92,7 +94,7 @@ func (s *paramSets) lost() {
 		subs.lost()
 		if s.mixed {
 			// What was held under it may have come for others.
-			subs.version = ""
+			subs.shown = ""
 		}
 	}
 	s.list = slices.DeleteFunc(s.list, func(subs *subscriptions) bool { return subs.wanted == 0 })
@@ -160,7 +162,7 @@ func (s *paramSets) adopt(subs *subscriptions, name string) {
 		seen = sub.seen
 	}
 	subs.keep(&subscription{
-		name: name, answered: true, answer: cache.Change{Name: name, Resource: found}, seen: seen,
+		name: name, answered: true, answer: cache.Change{Name: name, Resource: found, Origin: subs.versionOf()}, seen: seen,
 	})
 	if at, ok := from.expiries.At(name); ok {
 		subs.expiries.Set(name, at)

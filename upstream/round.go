@@ -181,7 +181,7 @@ func (in places) put(key string, r *cache.Resource) {
 func (r *round) tell() {
 	for _, p := range r.parts {
 		if _, forgotten := r.forgotten[p.set]; !forgotten && p.set.sub.answered && len(p.changes) > 0 {
-			p.set.version = "" // it is not what the control plane calls so
+			p.set.origin = nil // it is not what the control plane calls so
 			r.subs.tellSet(cache.SetUpdate{Name: p.set.sub.name, Changes: p.changes}, r.u)
 		}
 	}

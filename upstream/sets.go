@@ -22,9 +22,9 @@ type set struct {
 	// refused is why names that are no members could not be had, as the control plane
 	// said of the set.
 	refused map[string]*cache.Error
-	// version is the version_info under which members came, if they are exactly
-	// what came.
-	version string
+	// origin is the version of the members, nil if they are not what the control plane
+	// calls so.
+	origin *cache.OriginVersion
 	// lapsed are members that were not renewed in time. Should the control plane say
 	// that one lives, the set is asked for anew.
 	lapsed map[string]struct{}
@@ -88,7 +88,7 @@ func (c *set) put(key string, r *cache.Resource) {
 
 // restate tells a new set what is held.
 func (c *set) restate() cache.SetUpdate {
-	u := cache.SetUpdate{Name: c.sub.name, Full: true, Version: c.version, Partial: c.guessed}
+	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.guessed}
 	u.Changes = make([]cache.Change, 0, c.members.Len())
 	for key, r := range c.members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
@@ -180,7 +180,7 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 		r := c.listed[name]
 		c.members.Put(name, r)
 		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
-			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
+			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r, Origin: s.versionOf()}
 			changes = append(changes, sub.answer)
 		}
 	}

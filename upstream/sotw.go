@@ -250,7 +250,7 @@ func (s *sotwSession) resume() string {
 			return ""
 		}
 	}
-	return subs.version
+	return subs.shown
 }
 
 // request makes a request, with all names: a later one takes the place of an
@@ -296,7 +296,7 @@ func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, stri
 	s.size += a.size()
 	updates := s.sets.apply(now, &v, true, r.version)
 	for _, subs := range s.sets.list {
-		subs.version = version
+		subs.shown = version
 		s.set(subs).complete = subs.members() != nil && !v.hidden
 	}
 	return updates, v.nack

@@ -325,6 +325,7 @@ func (s *Stream) feed(typeURL string) *feed {
 	if f == nil {
 		f = &feed{sets: newParamSets(s.scope, typeURL)}
 		f.sets.noGlobs, f.sets.modest = s.opts.NoGlobs, s.opts.Modest
+		f.sets.server = server{s.scope, s.opts.peers}
 		if s.live {
 			f.session = s.form.session(f.sets)
 		}

@@ -75,9 +75,15 @@ type subscriptions struct {
 	globs    map[string]*subscription // those that are fed from the wildcard, too
 	wanted   int                      // of all three, how many are started
 
-	// version is the version_info under which what is held came, for SotW. Empty
+	// shown is the version_info under which what is held came, for SotW. Empty
 	// if the last response was not accepted, or something came without one.
-	version string
+	shown string
+	// server is the control plane, for cache.OriginVersion. origin is the present version;
+	// in SotW having is how many names have it, or have had it. now is that of the
+	// response that is being taken. See versions.go.
+	server      any
+	origin, now *cache.OriginVersion
+	having      int
 	// hidden: the last response had something bad whose name is not known.
 	hidden bool
 	// expiries are of what is held and has a TTL.
@@ -121,14 +127,15 @@ type waiting struct {
 
 func newSubscriptions(scope cache.Scope, typeURL string) *subscriptions {
 	return &subscriptions{
-		scope: scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
+		origin: cache.NewOriginVersion(nil, ""),
+		scope:  scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
 		names: map[string]*subscription{}, globs: map[string]*subscription{},
 	}
 }
 
 // newUpdate returns an update in which nothing has happened yet.
 func (s *subscriptions) newUpdate() cache.Update {
-	return cache.Update{Scope: s.scope, TypeURL: s.typeURL}
+	return cache.Update{Scope: s.scope, TypeURL: s.typeURL, Origin: s.origin}
 }
 
 func (s *subscriptions) get(name string) *subscription {
@@ -163,7 +170,7 @@ func (s *subscriptions) add(name string) *subscription {
 // already.
 func (s *subscriptions) know(sub *subscription) {
 	if r := s.member(sub.name); r != nil && !r.DoNotCache() {
-		sub.answered, sub.answer = true, cache.Change{Name: sub.name, Resource: r}
+		sub.answered, sub.answer = true, cache.Change{Name: sub.name, Resource: r, Origin: s.versionOf()}
 		return
 	}
 	if err := s.refusedBy(sub.name); err != nil {
@@ -304,7 +311,8 @@ func (s *subscriptions) sorted() []string {
 // opened begins a new stream: everything is to be asked for anew.
 func (s *subscriptions) opened(sotw bool) {
 	filtered := s.filters()
-	s.live, s.sotw, s.before, s.inherited = true, sotw, s.responses, nil
+	s.formed(sotw)
+	s.live, s.before, s.inherited = true, s.responses, nil
 	if s.filters() != filtered {
 		s.reroute()
 		s.changed = nil
@@ -348,7 +356,7 @@ func (s *subscriptions) lost() {
 			sub.set.listed = nil
 		}
 		if sub.again {
-			s.version = "" // all of it is to come
+			s.shown = "" // all of it is to come
 		}
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new

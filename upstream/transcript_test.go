@@ -56,6 +56,8 @@ import (
 //	        misfit     its value is a message, but not of its type
 //	        undecodable, unspeakable   its Any is no message, its name not UTF-8
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
+//	versions                                        what is held, name@version of the
+//	                                                control plane
 //	after DURATION                                  time passes
 //	lost                                            the stream ends
 //	unreachable REASON                              and there is no other
@@ -150,6 +152,8 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if updates, nack = p.session.response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.out, "rejected")
 		}
+	case "versions":
+		return p.versions()
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -572,6 +576,24 @@ func (p *player) tell(updates ...cache.Update) {
 	}
 }
 
+// versions prints the version of everything that is held.
+func (p *player) versions() string {
+	var out []string
+	for _, subs := range p.sets.list {
+		for sub := range subs.all() {
+			origin := sub.answer.Origin
+			if sub.set != nil {
+				origin = sub.set.origin
+			}
+			if sub.answered && (sub.set != nil || sub.answer.Resource != nil) {
+				out = append(out, sub.name+"@"+origin.Said())
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 func (p *player) tellOne(who string, u cache.Update) {
 	for _, c := range u.Changes {
 		fmt.Fprintf(&p.out, "%s %s: %s\n", who, shorten(c.Name), change(c))
@@ -583,7 +605,7 @@ func (p *player) tellOne(who string, u cache.Update) {
 		}
 		fmt.Fprintf(&p.out, "%s set %s:", who, set.Name)
 		if set.Full {
-			fmt.Fprintf(&p.out, " full, version=%s", set.Version)
+			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Said())
 		}
 		fmt.Fprintln(&p.out)
 		for _, c := range set.Changes {

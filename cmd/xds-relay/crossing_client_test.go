@@ -23,14 +23,16 @@ import (
 )
 
 type scriptedClient struct {
-	name   string
-	delta  bool
-	acks   bool
-	grpc   *grpc.ClientConn
-	conn   *stallingConn
-	stream grpc.ClientStream
-	cancel context.CancelFunc
-	ended  chan struct{}
+	name  string
+	delta bool
+	acks  bool
+	// versions says that system_version_info is shown.
+	versions bool
+	grpc     *grpc.ClientConn
+	conn     *stallingConn
+	stream   grpc.ClientStream
+	cancel   context.CancelFunc
+	ended    chan struct{}
 	// metadata is what it sends when it opens its stream.
 	metadata metadata.MD
 
@@ -113,7 +115,11 @@ func (c *scriptedClient) gotDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	for _, r := range m.GetResources() {
 		c.held[m.GetTypeUrl()+" "+r.GetName()+r.GetResourceName().GetName()] = r.GetVersion()
 	}
-	c.got = append(c.got, describeDeltaResponse(m))
+	if c.versions {
+		c.got = append(c.got, "version="+shortHash(m.GetSystemVersionInfo())+" "+describeDeltaResponse(m))
+	} else {
+		c.got = append(c.got, describeDeltaResponse(m))
+	}
 	c.mu.Unlock()
 	if c.acks {
 		c.ack(m.GetTypeUrl())

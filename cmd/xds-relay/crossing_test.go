@@ -43,10 +43,11 @@ import (
 //	control-plane ends [beside] | down | up
 //	  It ends that stream; it goes, with its connections; it is back.
 //
-//	connect CLIENT [acks] [service=CDS|EDS] [ttl]
+//	connect CLIENT [acks] [service=CDS|EDS] [ttl] [versions]
 //	  A client, whose node's id is its name, opens a stream: an aggregated one, or
 //	  that of a service. With acks it ACKs whatever it gets. With ttl it says that
-//	  it supports TTLs, and wrapped resources.
+//	  it supports TTLs, and wrapped resources. With versions the system_version_info
+//	  of delta responses is shown too.
 //
 //	request CLIENT TYPE
 //	  One request. A delta one has lines "subscribe A B", "unsubscribe A B" and
@@ -155,7 +156,7 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		client := &scriptedClient{
 			name: name, delta: c.form == "delta", acks: d.HasArg("acks"),
-			node: &corev3.Node{Id: name}, held: c.held[name],
+			node: &corev3.Node{Id: name}, held: c.held[name], versions: d.HasArg("versions"),
 		}
 		if d.HasArg("ttl") {
 			client.node.ClientFeatures = []string{"xds.config.supports-resource-ttl", "xds.config.supports-resource-in-sotw"}
