@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -87,22 +88,35 @@ func TestJSONIsLookedAtBeforeItIsDecoded(t *testing.T) {
 	}{
 		{"nothing", `{}`, ""},
 		{"no JSON", `{"node":`, ""},
+		{"a large node that does not end", `{"node":"` + strings.Repeat("n", 256<<10), "node_bytes"},
+		{"two nodes", `{"node":{"id":"` + strings.Repeat("n", 200<<10) + `"},"node":{"id":"` + strings.Repeat("n", 200<<10) + `"}}`, "node_bytes"},
+		{"a node in something else", `{"x":{"node":{"id":"` + strings.Repeat("n", 256<<10) + `"}}}`, ""},
+		{"spaces", ` { "node" : { "id" : "` + strings.Repeat("n", 256<<10) + `" } } `, "node_bytes"},
 		{"a large node", `{"node":{"id":"` + strings.Repeat("n", 256<<10) + `"}}`, "node_bytes"},
 		{"a large node of another spelling", `{"\u006eode":{"id":"` + strings.Repeat("n", 256<<10) + `"}}`, "node_bytes"},
 		{"punctuation in a text", `{"node":{"id":"` + strings.Repeat(`,\"[`, 16<<10) + `"}}`, ""},
 		{"a few values", metadata(list(16000)), ""},
 		{"many values", metadata(list(17000)), "node_values"},
-		{"deep", metadata(strings.Repeat("[", 90) + strings.Repeat("]", 90)), ""},
+		{"deep", metadata(strings.Repeat("[", 98) + strings.Repeat("]", 98)), ""},
 		{"too deep", metadata(strings.Repeat("[", 101) + strings.Repeat("]", 101)), "node_values"},
 		{"values elsewhere", `{"resourceNames":[` + strings.TrimSuffix(strings.Repeat(`"",`, 20000), ",") + `]}`, ""},
 		{"error details", `{"errorDetail":{"details":[` + strings.TrimSuffix(strings.Repeat(`{},`, 20000), ",") + `]}}`, "node_values"},
 		{"locators", `{"resource_locators":[` + strings.Repeat(`{"dynamicParameters":{}},`, 1001) + `{"dynamicParameters":{}}]}`, "subscriptions"},
 	} {
-		e := peekJSON([]byte(tt.body)).over(limits)
+		_, e, err := readJSON(iotest.OneByteReader(strings.NewReader(tt.body)), limits)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if (e == nil) != (tt.want == "") || e != nil && e.limit.String() != tt.want {
 			t.Errorf("%s: got %v, want %q", tt.name, e, tt.want)
 		}
 	}
+}
+
+func peekedJSON(body []byte) peeked {
+	var j jsonPeeker
+	j.write(body)
+	return j.peeked
 }
 
 // What is in JSON is counted as it is in protobuf, or as more.
@@ -127,7 +141,7 @@ func TestNoNodeIsLargerThanItLooks(t *testing.T) {
 		if n := sotwFields.peek(encoded(req)).values; n < messages {
 			t.Errorf("%d values are counted, there are %d messages", n, messages)
 		}
-		if n := peekJSON(body).values; n < len(node.GetMetadata().GetFields()) {
+		if n := peekedJSON(body).values; n < len(node.GetMetadata().GetFields()) {
 			t.Errorf("%d values are counted in %s", n, body)
 		}
 	})
@@ -170,7 +184,7 @@ func FuzzPeek(f *testing.F) {
 	f.Add(protowire.AppendTag(nil, 2, protowire.StartGroupType))
 	f.Add([]byte(`{"node":{"id":"\"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		peekJSON(data)
+		peekedJSON(data)
 		deltaFields.peek(data)
 		p := sotwFields.peek(data)
 		req := new(discoveryv3.DiscoveryRequest)

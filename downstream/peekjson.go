@@ -1,87 +1,133 @@
 package downstream
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"runtime"
 )
 
-// The same for a request as JSON. It is looked at with encoding/json, which copies its
-// top-level values and makes nothing of them.
+// The same for a request as JSON, while it is being read: of one that is over a limit the
+// rest is not read. What is no JSON may count as anything: who decodes it finds out why.
 
-// peekJSON counts what is in a request as JSON. It ends where that is none: who decodes
-// it finds out why.
-func peekJSON(request []byte) (p peeked) {
-	d := json.NewDecoder(bytes.NewReader(request))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return p
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return p
-		}
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return p
-		}
-		switch key {
-		case "node":
-			p.node += len(value)
-			p.values += jsonValues(value)
-		case "resourceLocators", "resource_locators":
-			p.locators += jsonObjects(value) / 2 // each has its parameters in another
-		case "errorDetail", "error_detail":
-			p.details += jsonValues(value)
-		}
-	}
-	return p
+// jsonPeeker counts what is in the bytes of a request that are written to it. The zero value
+// is ready.
+type jsonPeeker struct {
+	peeked
+	objects int // in the locators: each is one, or two with its parameters
+
+	depth             int
+	inString, escaped bool
+	key               []byte // of the newest value of the request itself, quoted
+	about             string // the same, while the value is read
 }
 
-// jsonValues counts the values in a JSON text, too many rather than too few; what is
-// nested too deeply counts as if it were too much.
-func jsonValues(text []byte) int {
-	n, depth := 1, 0
-	outsideStrings(text, func(c byte) {
+func (j *jsonPeeker) write(b []byte) {
+	for _, c := range b {
+		if j.about == "node" {
+			j.node++
+		}
+		if j.inString {
+			j.text(c)
+			continue
+		}
 		switch c {
-		case '[', '{':
-			n++
-			if depth++; depth > maxNesting {
-				n = max(n, maxNodeValues+1)
+		case '"':
+			j.inString = true
+			if j.depth == 1 && j.about == "" {
+				j.key = append(j.key[:0], c)
 			}
-		case ']', '}':
-			depth--
-		case ',', ':':
-			n++
+		case '{', '[':
+			j.depth++
+			j.value(c)
+		case '}', ']':
+			if j.depth--; j.depth == 0 {
+				j.about = ""
+			}
+		case ':':
+			if j.depth == 1 {
+				j.about = jsonText(j.key)
+			}
+			j.value(c)
+		case ',':
+			if j.depth == 1 {
+				j.about = ""
+			}
+			j.value(c)
+		default:
 		}
-	})
-	return n
+	}
+	j.locators = j.objects / 2
 }
 
-func jsonObjects(text []byte) (n int) {
-	outsideStrings(text, func(c byte) {
+// text takes a byte of a string.
+func (j *jsonPeeker) text(c byte) {
+	if j.depth == 1 && j.about == "" && len(j.key) <= maxJSONKey {
+		j.key = append(j.key, c)
+	}
+	switch {
+	case j.escaped:
+		j.escaped = false
+	case c == '\\':
+		j.escaped = true
+	case c == '"':
+		j.inString = false
+	}
+}
+
+// value counts the value that begins with c, or after it: too many rather than too few.
+// What is nested too deeply counts as if it were too much.
+func (j *jsonPeeker) value(c byte) {
+	n := 1
+	if j.depth > maxNesting+1 { // the request's own object is one
+		n = maxNodeValues + 1
+	}
+	switch j.about {
+	case "node":
+		j.values += n
+	case "errorDetail", "error_detail":
+		j.details += n
+	case "resourceLocators", "resource_locators":
 		if c == '{' {
-			n++
+			j.objects++
 		}
-	})
-	return n
+	default:
+	}
 }
 
-// outsideStrings calls f with each byte of a JSON text that is not in a string.
-func outsideStrings(text []byte, f func(byte)) {
-	inString := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			inString = !inString
-		case inString && c == '\\':
-			i++
-		case !inString:
-			f(c)
+// maxJSONKey is more than any key of a request has, in whichever spelling.
+const maxJSONKey = 128
+
+// jsonText returns what a string in JSON says. It is not empty, as no value is about
+// nothing.
+func jsonText(quoted []byte) string {
+	var text string
+	if len(quoted) > maxJSONKey || json.Unmarshal(quoted, &text) != nil || text == "" {
+		return "something else"
+	}
+	return text
+}
+
+// readJSON reads a request as JSON, as long as it is within the limits.
+func readJSON(from io.Reader, l Limits) (body []byte, over *excess, err error) {
+	var peek jsonPeeker
+	chunk := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(chunk)
+		peek.write(chunk[:n])
+		if e := peek.over(l); e != nil {
+			return nil, e, nil
+		}
+		body = append(body, chunk[:n]...)
+		switch {
+		case errors.Is(err, io.EOF):
+			return body, nil, nil
+		case err != nil:
+			return nil, nil, err
 		}
 	}
 }
 
 // decodeSlots bound how many requests are decoded from JSON at once, which takes many
-// times their length in memory.
-func decodeSlots() chan struct{} { return make(chan struct{}, runtime.GOMAXPROCS(0)) }
+// times their length in memory, and all of a processor.
+func decodeSlots() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -125,19 +124,18 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // read reads the request. If it is none, that is answered.
 func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, bool) {
 	limit := int64(h.options.MaxRequestBytes)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body, tooMuch, err := readJSON(http.MaxBytesReader(w, r.Body, limit), h.gate.limits)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		e := over(limitRequestBytes, int(max(r.ContentLength, limit+1)), int(limit), "a request of at least %d bytes")
 		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, e).Error())
 		return nil, false
+	case tooMuch != nil:
+		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, tooMuch).Error())
+		return nil, false
 	case err != nil:
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
-		return nil, false
-	}
-	if e := peekJSON(body).over(h.gate.limits); e != nil {
-		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, e).Error())
 		return nil, false
 	}
 	select {

@@ -60,7 +60,7 @@ type Server struct {
 
 type stats struct {
 	requests, responses, nacks atomic.Uint64
-	unreachable                atomic.Uint64
+	unreachable, ended         atomic.Uint64
 	refusals                   refusalCounts
 	limits                     [numLimits]atomic.Uint64
 }
@@ -74,6 +74,9 @@ type Stats struct {
 	Unreachable uint64
 	// Refusals is how often names were refused, by the Refusal's name.
 	Refusals map[string]uint64
+	// Ended is how many streams have ended, and requests were answered that are answered
+	// once.
+	Ended uint64
 	// Limits is how often clients went over each limit, by its name.
 	Limits map[string]uint64
 }
@@ -189,6 +192,7 @@ func (s *Server) forget(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, st)
+	s.stats.ended.Add(1)
 }
 
 // Stats returns totals since the start.
@@ -197,7 +201,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Limits: limits}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits}
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -124,6 +124,9 @@ func (r *relay) listen(ctx context.Context) error {
 func (r *relay) run(ctx context.Context) error {
 	failed := make(chan error, len(r.listeners)+1)
 	var wg sync.WaitGroup
+	collecting, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { r.collectGarbage(collecting) })
 	for _, l := range r.listeners {
 		r.log.Info("serving clients", "address", l.socket.Addr().String(), "protocol", string(l.protocol))
 		wg.Go(func() {
@@ -151,6 +154,7 @@ func (r *relay) run(ctx context.Context) error {
 		r.ending.fails(err)
 	}
 	r.ending.does("ending requests")
+	stop()
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	// Clients go to another replica, or come back.

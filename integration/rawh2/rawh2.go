@@ -1,0 +1,220 @@
+// Package rawh2 is an HTTP/2 client that keeps to no rules: it sends the frames that it is
+// told to. It is for tests of what a server does with clients that no library would be.
+package rawh2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// Options are how a client begins.
+type Options struct {
+	// Settings are those of its first frame.
+	Settings []http2.Setting
+	// Silent sends nothing at all, not even the preface.
+	Silent bool
+	// Deaf reads nothing, so that the server's answers fill the network's buffers.
+	Deaf bool
+}
+
+// Conn is a connection. Its methods that send may be called by one goroutine at a time.
+type Conn struct {
+	conn   net.Conn
+	framer *http2.Framer
+	fields bytes.Buffer
+	hpack  *hpack.Encoder
+	next   uint32 // the next stream
+
+	writing sync.Mutex // acknowledgements are sent by the goroutine that reads
+	reading sync.WaitGroup
+	done    chan struct{} // closed when nothing is read any more
+
+	mu   sync.Mutex
+	seen Seen
+}
+
+// Seen is what the server has sent.
+type Seen struct {
+	Headers, Data, Resets, Pings, Settings int // frames
+	GoAway                                 *http2.ErrCode
+	Ended                                  error // why reading ended; nil while it goes on
+}
+
+// patience is how long a frame may take to be sent. A server that reads slowly keeps
+// nobody longer.
+const patience = time.Minute
+
+// Dial connects, and begins as the options say.
+func Dial(address string, o Options) (*Conn, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{conn: conn, framer: http2.NewFramer(conn, conn), next: 1, done: make(chan struct{})}
+	c.framer.AllowIllegalWrites = true
+	c.hpack = hpack.NewEncoder(&c.fields)
+	if !o.Silent {
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		if err := c.framer.WriteSettings(o.Settings...); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	if o.Deaf {
+		close(c.done)
+	} else {
+		c.reading.Go(c.read)
+	}
+	return c, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() {
+	_ = c.conn.Close()
+	c.reading.Wait()
+}
+
+// Done is closed when the server has closed the connection, unless nobody reads.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Seen returns what the server has sent so far.
+func (c *Conn) Seen() Seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+func (c *Conn) read() {
+	defer close(c.done)
+	for {
+		frame, err := c.framer.ReadFrame()
+		c.mu.Lock()
+		if err != nil {
+			c.seen.Ended = err
+			c.mu.Unlock()
+			return
+		}
+		acknowledge := false
+		switch f := frame.(type) {
+		case *http2.HeadersFrame:
+			c.seen.Headers++
+		case *http2.DataFrame:
+			c.seen.Data++
+		case *http2.RSTStreamFrame:
+			c.seen.Resets++
+		case *http2.PingFrame:
+			c.seen.Pings++
+		case *http2.SettingsFrame:
+			c.seen.Settings++
+			acknowledge = !f.IsAck()
+		case *http2.GoAwayFrame:
+			code := f.ErrCode
+			c.seen.GoAway = &code
+		default:
+		}
+		c.mu.Unlock()
+		if acknowledge {
+			_ = c.send(c.framer.WriteSettingsAck) // whoever sends next sees why not
+		}
+	}
+}
+
+// send sends frames. The bytes of one frame are never between those of another.
+func (c *Conn) send(write func() error) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	return write()
+}
+
+// Field is one of a request's headers.
+type Field = hpack.HeaderField
+
+// encode returns the header block of a gRPC request.
+func (c *Conn) encode(method string, extra []Field) []byte {
+	c.fields.Reset()
+	for _, f := range append([]Field{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
+		{Name: ":authority", Value: "relay"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}, extra...) {
+		_ = c.hpack.WriteField(f) // to a buffer
+	}
+	return c.fields.Bytes()
+}
+
+// maxFrame is the most that a frame may carry.
+const maxFrame = 16 << 10
+
+// Open opens a stream, in as many frames as its headers need, and returns its number.
+func (c *Conn) Open(method string, extra ...Field) (stream uint32, err error) {
+	stream = c.next
+	c.next += 2
+	return stream, c.send(func() error {
+		block := c.encode(method, extra)
+		first := block[:min(len(block), maxFrame)]
+		block = block[len(first):]
+		err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(block) == 0})
+		for err == nil && len(block) > 0 {
+			part := block[:min(len(block), maxFrame)]
+			block = block[len(part):]
+			err = c.framer.WriteContinuation(stream, len(block) == 0, part)
+		}
+		return err
+	})
+}
+
+// Continue opens a stream whose headers never end: it sends n frames more of them.
+func (c *Conn) Continue(method string, n int) error {
+	stream := c.next
+	c.next += 2
+	return c.send(func() error {
+		if err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.encode(method, nil)}); err != nil {
+			return err
+		}
+		c.fields.Reset()
+		_ = c.hpack.WriteField(Field{Name: "x", Value: strings.Repeat("x", maxFrame/2), Sensitive: true})
+		for range n {
+			if err := c.framer.WriteContinuation(stream, false, c.fields.Bytes()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Message sends a message of gRPC, in one frame: it is to be short.
+func (c *Conn) Message(stream uint32, message []byte) error {
+	if len(message) > maxFrame-5 {
+		return fmt.Errorf("a message of %d bytes does not fit into a frame", len(message))
+	}
+	n := len(message)
+	prefix := []byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+	return c.send(func() error { return c.framer.WriteData(stream, false, append(prefix, message...)) })
+}
+
+// Reset resets a stream.
+func (c *Conn) Reset(stream uint32) error {
+	return c.send(func() error { return c.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
+}
+
+// Ping sends a ping.
+func (c *Conn) Ping() error {
+	return c.send(func() error { return c.framer.WritePing(false, [8]byte{}) })
+}
+
+// Settings sends settings anew.
+func (c *Conn) Settings(s ...http2.Setting) error {
+	return c.send(func() error { return c.framer.WriteSettings(s...) })
+}
