@@ -132,15 +132,14 @@ func playScript(t *testing.T, script []byte) {
 	}
 }
 
-// keyOf is what the cache keeps a name under: of an xdstp name its one spelling.
+// keyOf is what the cache keeps a name under: of an xdstp name its one spelling, and of one
+// that is bad, which is opaque as any other, itself.
 func keyOf(name string) string {
-	if urn.IsName(name) {
-		if k, err := urn.KeyOf(name); err == nil && (k.Name == name || urn.HasID(name)) {
-			return k.Name
-		}
-		return name // it is asked for as it is
+	name = strings.ToValidUTF8(name, "")
+	if k, err := urn.KeyOf(name); err == nil && (k.Name == name || urn.HasID(name)) {
+		return k.Name
 	}
-	return strings.ToValidUTF8(name, "")
+	return name
 }
 
 func (p *fuzzed) reopen(other bool) {
