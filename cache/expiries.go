@@ -24,13 +24,28 @@ func (e *Expiries[K]) Set(key K, at time.Time) {
 	if e.at == nil {
 		e.at = map[K]time.Time{}
 	}
+	if was, there := e.at[key]; there && was.Equal(at) {
+		return
+	}
 	e.at[key] = at
 	heap.Push(&e.queue, expiry[K]{key, at})
 	const slack = 64
 	if len(e.queue) > 2*len(e.at)+slack {
-		e.queue = slices.DeleteFunc(e.queue, func(x expiry[K]) bool { return !e.at[x.key].Equal(x.at) })
-		heap.Init(&e.queue)
+		e.compact()
 	}
+}
+
+// compact leaves of the queue one of each key.
+func (e *Expiries[K]) compact() {
+	there := make(map[K]struct{}, len(e.at))
+	e.queue = slices.DeleteFunc(e.queue, func(x expiry[K]) bool {
+		if _, twice := there[x.key]; twice || !e.at[x.key].Equal(x.at) {
+			return true
+		}
+		there[x.key] = struct{}{}
+		return false
+	})
+	heap.Init(&e.queue)
 }
 
 // End says that a key has no such time any more.

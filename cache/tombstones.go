@@ -37,6 +37,9 @@ type tombstones struct {
 	bounds Tombstones
 	byKey  map[string]*list.Element
 	order  list.List // of tombstone
+	// last is the one that was added last, nil if that is gone: what is added next is
+	// mostly near it.
+	last *list.Element
 }
 
 type tombstone struct {
@@ -54,15 +57,22 @@ func (t *tombstones) add(s tombstone) {
 		t.byKey = map[string]*list.Element{}
 	}
 	// What a watcher needed for long is no newer for that.
-	after := t.order.Back()
+	after := t.last
+	if after == nil {
+		after = t.order.Back()
+	}
 	for after != nil && after.Value.(tombstone).at.After(s.at) {
 		after = after.Prev()
 	}
-	if after == nil {
-		t.byKey[s.key] = t.order.PushFront(s)
-	} else {
-		t.byKey[s.key] = t.order.InsertAfter(s, after)
+	for after != nil && after.Next() != nil && !after.Next().Value.(tombstone).at.After(s.at) {
+		after = after.Next()
 	}
+	if after == nil {
+		t.last = t.order.PushFront(s)
+	} else {
+		t.last = t.order.InsertAfter(s, after)
+	}
+	t.byKey[s.key] = t.last
 	for t.order.Len() > t.bounds.Limit {
 		t.removeOldest()
 	}
@@ -70,14 +80,24 @@ func (t *tombstones) add(s tombstone) {
 
 func (t *tombstones) remove(key string) {
 	if e := t.byKey[key]; e != nil {
-		t.order.Remove(e)
+		t.drop(e)
 		delete(t.byKey, key)
 	}
 }
 
 func (t *tombstones) removeOldest() {
-	s, _ := t.order.Remove(t.order.Front()).(tombstone)
-	delete(t.byKey, s.key)
+	e := t.order.Front()
+	t.drop(e)
+	delete(t.byKey, e.Value.(tombstone).key)
+}
+
+func (t *tombstones) drop(e *list.Element) {
+	if t.last == e {
+		if t.last = e.Prev(); t.last == nil {
+			t.last = e.Next()
+		}
+	}
+	t.order.Remove(e)
 }
 
 // expire forgets those whose time has passed.

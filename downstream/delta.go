@@ -392,17 +392,24 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 	if len(d.handed) > 0 {
 		defer d.tellHanded(r)
 	}
-	if len(d.gone) == 0 {
-		return
+	// What may not go yet stays: then it is not among some for ever.
+	stays := func(key string, g removal) bool {
+		return may == removeUnnamed && d.takesNamed(d.named.get(key), g)
 	}
-	for _, key := range slices.Sorted(maps.Keys(d.gone)) {
+	for more := true; more && d.tellSomeGone(r, stays, &more); {
+	}
+}
+
+// tellSomeGone is tellGone for some of what is gone, if that is much, and says whether it
+// fitted.
+func (d *deltaSession) tellSomeGone(r *response, stays func(string, removal) bool, more *bool) (fits bool) {
+	var keys []string
+	keys, *more = some(d.gone, stays)
+	for _, key := range keys {
 		const overhead = 64
 		sub, g := d.named.get(key), d.gone[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
 			delete(d.gone, key) // the glob has members by now; or it has ended
-			continue
-		}
-		if may == removeUnnamed && d.takesNamed(sub, g) {
 			continue
 		}
 		name := g.asked.name
@@ -418,7 +425,7 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 			size += len(g.was.Name()) + len(g.was.Constraints())
 		}
 		if !r.fits(size, d.limit) {
-			return
+			return false
 		}
 		d.addGone(r, sub, &g)
 		switch {
@@ -443,6 +450,26 @@ func (d *deltaSession) tellGone(r *response, may removalRule) {
 			sub.has(sub.name())
 		}
 	}
+	return true
+}
+
+// some returns keys of a map, in order: all that do not stay if it is small, and of a large
+// one some. A response takes so many, and the next the next: to put all in order for each
+// would be the work of all for each. It says whether there are more.
+func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
+	const many = 1024
+	for key, v := range m {
+		if stays != nil && stays(key, v) {
+			continue
+		}
+		if len(keys) == many {
+			more = true
+			break
+		}
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys, more
 }
 
 // addGone adds a removal to r, in the form in which the client was told the

@@ -1,9 +1,6 @@
 package downstream
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -116,7 +113,16 @@ func (d *deltaSession) tellUncovered(r *response) {
 }
 
 func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
-	for _, key := range slices.Sorted(maps.Keys(set.uncovered)) {
+	for len(set.uncovered) > 0 {
+		if keys, _ := some(set.uncovered, nil); !d.tellUncoveredNames(r, set, keys) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *deltaSession) tellUncoveredNames(r *response, set *setSub, keys []string) bool {
+	for _, key := range keys {
 		u := set.uncovered[key]
 		a := set.asked.of(u.name)
 		glob, wild := d.teller(a), d.wildOf(a)

@@ -31,7 +31,8 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 	}
 	d.tellVanished(set)
 	if set.fresh {
-		set.fresh, set.named = false, nil
+		set.setFresh(false)
+		set.named = nil
 		if set.glob() {
 			d.tellMissed(set)
 		}
@@ -135,7 +136,7 @@ func (d *deltaSession) tellMissed(set *setSub) {
 		}
 	}
 	if set.set.Len() == 0 {
-		for _, name := range set.spelled {
+		for _, name := range set.spelled.all() {
 			a := set.asked.of(name)
 			d.gone[a.key()] = removal{asked: a}
 		}

@@ -346,7 +346,7 @@ func (f *fetchSession) nothing(form string) error {
 	var names []string
 	for _, set := range f.byGlob {
 		if status, err := set.status(); status != cache.Present {
-			names = append(names, set.spelled...)
+			names = append(names, set.spelled.all()...)
 			if err != nil {
 				why = err.Message
 			}

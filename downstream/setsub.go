@@ -19,8 +19,8 @@ type setSub struct {
 	// asked is how the client asks for it. The name is Wildcard, or the canonical one
 	// of a glob without directives, of which spelled are the client's spellings.
 	asked   asked
-	spelled []string
-	fresh   bool // not answered yet
+	spelled spellings
+	fresh   bool // not answered yet; see setFresh
 	errTold bool
 	queued  bool // in subscriptions.pendingSets
 	ended   bool
@@ -90,9 +90,20 @@ func (s *setSub) form() cache.Form {
 // names are what the client calls the set.
 func (s *setSub) names() []string {
 	if s.glob() {
-		return s.spelled
+		return s.spelled.all()
 	}
 	return []string{cache.Wildcard}
+}
+
+// setFresh says whether the set has not been answered yet.
+func (s *setSub) setFresh(fresh bool) {
+	switch {
+	case fresh && !s.fresh:
+		s.subs.freshSets++
+	case !fresh && s.fresh:
+		s.subs.freshSets--
+	}
+	s.fresh = fresh
 }
 
 // again has all of the set told once more.
@@ -100,7 +111,8 @@ func (s *setSub) again() {
 	if s.set != nil {
 		s.set.Restart(&s.SetWatch)
 	}
-	s.fresh, s.errTold, s.named = true, false, nil
+	s.setFresh(true)
+	s.errTold, s.named = false, nil
 	s.moveToPending()
 }
 
@@ -111,7 +123,8 @@ func (s *subscriptions) subscribeWildcard(a asked) {
 		return
 	}
 	s.unsubscribeWildcard()
-	s.wild = &setSub{subs: s, asked: a, fresh: true}
+	s.wild = &setSub{subs: s, asked: a}
+	s.wild.setFresh(true)
 	key, err := s.lookUp(a)
 	if err == nil {
 		if e := s.scopes.enter(key); e != nil {
@@ -141,7 +154,8 @@ func (s *subscriptions) unsubscribeWildcard() {
 func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 	set := s.byGlob[id.key()]
 	if set == nil {
-		set = &setSub{subs: s, asked: id, fresh: true}
+		set = &setSub{subs: s, asked: id}
+		set.setFresh(true)
 		set.set = membersOf(s.topics.WatchSet(key, set), &set.SetWatch, id.name)
 		if s.globs == nil {
 			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
@@ -153,7 +167,7 @@ func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 	} else {
 		set.again()
 	}
-	set.spelled = append(set.spelled, a.name)
+	set.spelled.add(a.name)
 	s.globs[a.key()] = set
 	s.countParams(a, 1)
 	return set
@@ -164,13 +178,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 	set := s.globs[a.key()]
 	delete(s.globs, a.key())
 	s.countParams(a, -1)
-	for i, name := range set.spelled {
-		if name == a.name {
-			set.spelled = append(set.spelled[:i:i], set.spelled[i+1:]...)
-			break
-		}
-	}
-	if len(set.spelled) > 0 {
+	if set.spelled.remove(a.name); !set.spelled.none() {
 		return nil
 	}
 	delete(s.byGlob, set.asked.key())
@@ -180,6 +188,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 
 func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
+	set.setFresh(false)
 	s.countLostSet(set, false)
 	s.views.drop(set)
 	if set.set != nil {

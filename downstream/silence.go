@@ -80,14 +80,7 @@ func (u *unsaid) addMember(name string, err *cache.Error) {
 }
 
 // hasOpenSet says that a wildcard or a glob of the client has had no answer.
-func (d *deltaSession) hasOpenSet() bool {
-	for set := range d.sets() {
-		if set.fresh {
-			return true
-		}
-	}
-	return false
-}
+func (d *deltaSession) hasOpenSet() bool { return d.freshSets > 0 }
 
 // waits says that what r has in it would be taken for an empty answer to a set.
 func (d *deltaSession) waits(r *response) bool {

@@ -193,16 +193,18 @@ func (s *sotwSession) endGlobs(req *discoveryv3.DiscoveryRequest) {
 	for a := range askedIn(req) {
 		wanted[a.key()] = struct{}{}
 	}
-	ended := false
-	for key, set := range s.globs {
-		if _, ok := wanted[key]; ok {
-			continue
-		}
-		for _, name := range slices.Clone(set.spelled) {
-			if a := set.asked.of(name); a.key() == key {
-				ended = s.unsubscribeGlob(a) != nil || ended
+	var unwanted []asked
+	for _, set := range s.byGlob {
+		for _, name := range set.spelled.all() {
+			a := set.asked.of(name)
+			if _, ok := wanted[a.key()]; !ok {
+				unwanted = append(unwanted, a)
 			}
 		}
+	}
+	ended := false
+	for _, a := range unwanted {
+		ended = s.unsubscribeGlob(a) != nil || ended
 	}
 	if ended {
 		s.dropped()

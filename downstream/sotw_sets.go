@@ -71,7 +71,8 @@ func (s *sotwSession) setStates(r *response, form cache.Form) setStates {
 		all.version = full.Version
 		all.same.add(full.Origin)
 		all.exact = full.Exact && set.asked == byName(cache.Wildcard) && len(versions) == 1
-		set.fresh, set.moved, set.told, set.mayHold = false, false, true, false
+		set.setFresh(false)
+		set.moved, set.told, set.mayHold = false, true, false
 	}
 	// What the wildcard and a glob both have is told by the glob: a resource is in a
 	// response once.

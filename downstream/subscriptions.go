@@ -66,6 +66,8 @@ type subscriptions struct {
 	globs  map[string]*setSub // by key, as the client spells them
 	byGlob map[string]*setSub // the same, by key of the canonical name
 	views  viewGlobs
+	// freshSets counts the sets that have not been answered yet.
+	freshSets int
 	// pending are the names of which there may be something to tell, pendingSets the
 	// sets.
 	pending     []*nameSub

@@ -154,8 +154,12 @@ func (s *Source) take(c *contents) {
 	s.mu.Unlock()
 	s.wake()
 
+	known := map[string]struct{}{}
+	for _, old := range errsBefore {
+		known[old.Error()] = struct{}{}
+	}
 	for _, e := range errs {
-		if !slices.ContainsFunc(errsBefore, func(old Error) bool { return old.Error() == e.Error() }) {
+		if _, there := known[e.Error()]; !there {
 			s.log.Error("bad resource file", "file", e.File, "line", e.Line, "error", e.Err)
 		}
 	}

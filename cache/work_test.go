@@ -1,0 +1,111 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xds-relay/xds-relay/costs"
+)
+
+// What clients and control planes may have any number of: with twice as many of it there
+// is twice the work, and not four times.
+
+type workWatcher struct{ SetWatch }
+
+func (*workWatcher) Changed() Waker { return nil }
+
+type nameWatcher struct{ Watch }
+
+func (*nameWatcher) Changed() Waker { return nil }
+
+func (w *workWatcher) takeAll(s *Set) { s.Since(&w.SetWatch, func(Member) bool { return true }) }
+
+// Removals that somebody still had to be told of come late, among newer ones.
+func TestWorkOfTombstones(t *testing.T) {
+	for name, room := range map[string]int{"with room": 2, "without": 1} {
+		t.Run(name, func(t *testing.T) {
+			costs.Linear(t, 1000, func(t *testing.T, n int) {
+				all := tombstones{bounds: Tombstones{TTL: time.Hour, Limit: room * n}}
+				begin := time.Unix(0, 0)
+				for i := range n {
+					all.add(tombstone{key: fmt.Sprint("new", i), at: begin.Add(time.Duration(n+i) * time.Second)})
+				}
+				for i := range n {
+					all.add(tombstone{key: fmt.Sprint("old", i), at: begin.Add(time.Duration(i) * time.Second)})
+				}
+				if got := all.order.Len(); got != room*n {
+					t.Errorf("%d are remembered, want %d", got, room*n)
+				}
+				last := begin
+				for e := all.order.Front(); e != nil; e = e.Next() {
+					at := e.Value.(tombstone).at
+					if at.Before(last) {
+						t.Fatal("they are not in order")
+					}
+					last = at
+				}
+			})
+		})
+	}
+}
+
+// Topics that linger, more than there is room for.
+func TestWorkOfIdleTopics(t *testing.T) {
+	costs.Linear(t, 1000, func(t *testing.T, n int) {
+		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: n / 2})
+		defer c.Close()
+		for range 2 {
+			for i := range n {
+				w := &nameWatcher{}
+				c.Watch(testKey(fmt.Sprint(i)), w)
+				c.Unwatch(w)
+			}
+		}
+		if got := c.Stats().Idle; got != n/2 {
+			t.Errorf("%d topics linger, want %d", got, n/2)
+		}
+	})
+}
+
+// Members of a wildcard that are told as a whole, again and again with others.
+func TestWorkOfFullStates(t *testing.T) {
+	costs.Linear(t, 8000, func(t *testing.T, n int) {
+		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
+		defer c.Close()
+		w := &workWatcher{}
+		s := c.WatchSet(testKey(Wildcard), w)
+		for round := range 4 {
+			u := SetUpdate{Full: true}
+			for i := range n {
+				name := fmt.Sprint(i + round*n/2)
+				u.Changes = append(u.Changes, Change{Name: name, Resource: res(name, fmt.Sprint(round), "x")})
+			}
+			c.Apply(setUpdate(u))
+			w.takeAll(s)
+		}
+		if got := s.Len(); got != n {
+			t.Errorf("%d members, want %d", got, n)
+		}
+	})
+}
+
+// Times to live, which are renewed again and again.
+func TestWorkOfExpiries(t *testing.T) {
+	costs.Linear(t, 1000, func(t *testing.T, n int) {
+		var e Expiries[int]
+		now := time.Unix(0, 0)
+		for round := range 8 {
+			for i := range n { // back and forth, and twice the same
+				e.Set(i, now.Add(time.Second))
+				e.Set(i, now.Add(time.Duration(1+round%2)*time.Second))
+			}
+		}
+		for i := range n {
+			e.Set(i, now.Add(time.Second))
+		}
+		if got := len(e.Due(now.Add(time.Second))); got != n {
+			t.Errorf("%d are due, want %d", got, n)
+		}
+	})
+}
