@@ -288,8 +288,9 @@ type Rule struct {
 
 // Cache is for how long resources are held that no client asks for.
 type Cache struct {
-	// Linger is how long a subscription outlives the last client's interest.
-	Linger time.Duration `mapstructure:"linger"`
+	// Linger is how long a subscription outlives the last client's interest; 0 is not
+	// at all.
+	Linger time.Duration `mapstructure:"linger" allow:"zero"`
 	// IdleEntries is how many resources that no client asks for are kept.
 	IdleEntries int `mapstructure:"idle_entries"`
 	// IdleScopes is how many authorities, partitions and sets of dynamic parameters

@@ -160,7 +160,9 @@ func (c *Config) setDefaults() {
 			setDefault(&s.Backoff.Max, defaultBackoffMax)
 		}
 	}
-	setDefault(&c.Cache.Linger, defaultLinger)
+	if !c.source.has("cache.linger") {
+		c.Cache.Linger = defaultLinger
+	}
 	setDefault(&c.Cache.IdleEntries, defaultIdleEntries)
 	setDefault(&c.Cache.IdleScopes, defaultIdleScopes)
 	setDefault(&c.Cache.Tombstones.TTL, defaultTombstoneTTL)

@@ -38,7 +38,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	// What shape finds wrong it takes out of the tree, so that the rest can be
 	// decoded and checked as well.
 	s := newShape(name)
-	if !s.walk(root, reflect.TypeFor[Config](), "", false) {
+	if !s.walk(root, reflect.TypeFor[Config](), "", "") {
 		return nil, s.errs.orNil()
 	}
 	c := &Config{}

@@ -43,8 +43,9 @@ var (
 )
 
 // walk checks n, which is at path, against t. It returns false, and has said
-// why, if n has to be taken out of the tree.
-func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool) bool {
+// why, if n has to be taken out of the tree. allow is the field's tag of that name, for
+// a value that is refused elsewhere: "empty" of texts, "zero" of durations.
+func (s *shape) walk(n *yaml.Node, t reflect.Type, path, allow string) bool {
 	if !s.has(path) {
 		s.lines[path] = n.Line
 	}
@@ -58,11 +59,11 @@ func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool)
 	case t == metadataType:
 		return s.walkMetadata(n, path)
 	case t == durationType:
-		return s.walkDuration(n, path)
+		return s.walkDuration(n, path, allow == "zero")
 	case reflect.PointerTo(t).Implements(textType):
 		return s.walkText(n, t, path)
 	case t.Kind() == reflect.Pointer:
-		return s.walk(n, t.Elem(), path, allowEmpty)
+		return s.walk(n, t.Elem(), path, allow)
 	case t.Kind() == reflect.Struct:
 		return s.walkMap(n, t, path)
 	case t.Kind() == reflect.Slice:
@@ -72,7 +73,7 @@ func (s *shape) walk(n *yaml.Node, t reflect.Type, path string, allowEmpty bool)
 	case t.Kind() == reflect.Bool:
 		return s.walkBool(n, path)
 	default:
-		return s.walkString(n, path, allowEmpty)
+		return s.walkString(n, path, allow == "empty")
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *shape) walkMap(n *yaml.Node, t reflect.Type, path string) bool {
 		default:
 			seen[key.Value] = key.Line
 			s.lines[keyPath] = key.Line
-			if !s.walk(value, field.Type, keyPath, field.Tag.Get("allow") == "empty") {
+			if !s.walk(value, field.Type, keyPath, field.Tag.Get("allow")) {
 				s.unread[keyPath] = true
 			} else if field.Type != metadataType {
 				kept = append(kept, key, value)
@@ -117,7 +118,7 @@ func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
 	}
 	for i, element := range n.Content {
 		elementPath := fmt.Sprintf("%s[%d]", path, i)
-		if !s.walk(element, t.Elem(), elementPath, false) {
+		if !s.walk(element, t.Elem(), elementPath, "") {
 			// The others keep their numbers.
 			s.unread[elementPath] = true
 			n.Content[i] = nothing(t.Elem(), element.Line)
@@ -163,18 +164,20 @@ func (s *shape) walkBool(n *yaml.Node, path string) bool {
 	return true
 }
 
-func (s *shape) walkDuration(n *yaml.Node, path string) bool {
+func (s *shape) walkDuration(n *yaml.Node, path string, allowZero bool) bool {
 	d, err := time.ParseDuration(n.Value)
 	switch {
 	case n.Kind != yaml.ScalarNode:
 		return s.wrongType(n, durationType, path)
+	case n.ShortTag() == "!!int" && strings.Trim(n.Value, "-0") == "" && !allowZero:
+		return s.fail(n, path, "%s is not a time to wait (want more than 0s)", n.Value)
 	case n.ShortTag() == "!!int":
 		return s.fail(n, path, "%s has no unit (want a duration such as %ss)", n.Value, strings.TrimPrefix(n.Value, "-"))
 	case n.ShortTag() != "!!str":
 		return s.wrongType(n, durationType, path)
 	case err != nil:
 		return s.fail(n, path, "%q is not a duration (want a number with ms, s, m or h, such as 30s)", n.Value)
-	case d <= 0:
+	case d < 0, d == 0 && !allowZero:
 		return s.fail(n, path, "%s is not a time to wait (want more than 0s)", n.Value)
 	}
 	return true
@@ -225,7 +228,7 @@ func (s *shape) value(n *yaml.Node, path string) *structpb.Value {
 		}
 		return structpb.NewListValue(list)
 	case yaml.AliasNode:
-		s.walk(n, metadataType, path, false)
+		s.walk(n, metadataType, path, "")
 		return structpb.NewNullValue()
 	}
 	switch n.ShortTag() {

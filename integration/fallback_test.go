@@ -61,7 +61,7 @@ func shopAt(t *testing.T, b *backend) []proto.Message {
 // relay, finds its way by its second one while the relay has nothing and can reach
 // nobody, and is the relay's again once that can serve it.
 func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
-	for _, linger := range []string{"5m", "1ms"} {
+	for _, linger := range []string{"5m", "0s"} {
 		t.Run("linger "+linger, func(t *testing.T) {
 			t.Parallel()
 			own, relayed := startBackend(t, "own"), startBackend(t, "relayed")

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -127,5 +128,36 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAnOutageIsOneLineEachWay holds that the operator reads once that a control plane is
+// lost and once that it answers again, however many partitions go to it and attempts fail.
+func TestAnOutageIsOneLineEachWay(t *testing.T) {
+	cp := newKillable(t)
+	cp.start(plainEndpoints("e", 1))
+	r := startRelay(t, relayTo(cp.address, "auto")+"    partition: node.id\n")
+	const partitions = 20
+	var clients []*client
+	for i := range partitions {
+		c := newClient(t, r, delta, node(fmt.Sprint("node-", i), ""))
+		c.subscribe(endpointType, "e")
+		c.awaitHas(t, "what there is", plainEndpoints("e", 1))
+		clients = append(clients, c)
+	}
+	cp.kill()
+	r.awaitLog(t, `msg="control plane lost".* server=`+cp.address+` streams=(20) `)
+	turnedAway := 0
+	cp.turnedAway.read(func(n *int) { turnedAway = *n })
+	cp.turnedAway.await(t, "more attempts fail", func(n *int) bool { return *n > turnedAway+2 })
+	cp.start(plainEndpoints("e", 2))
+	r.awaitLog(t, `level=INFO msg="control plane answers again".* server=`+cp.address+` .*away=(\S+)`)
+	for _, c := range clients {
+		c.awaitHas(t, "what there is now", plainEndpoints("e", 2))
+	}
+	for _, line := range []string{"control plane lost", "control plane answers again"} {
+		if n := strings.Count(r.stderr.String(), `msg="`+line+`"`); n != 1 {
+			t.Errorf("%q is logged %d times", line, n)
+		}
 	}
 }

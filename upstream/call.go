@@ -372,11 +372,8 @@ func (s *Stream) connected(c *call) {
 	s.setConnected(true)
 	s.opts.peers.tell(s, false)
 	s.event(Opened, "")
-	level := slog.LevelInfo
-	if s.logged != "" {
-		level = slog.LevelDebug // it was lost without an answer, and may be again
-	}
-	s.own.Log(s.ctx, level, "connected to control plane", "protocol", string(c.form.name))
+	s.opts.Presence.connected(s, c.form.name)
+	s.own.Debug("stream to control plane is open", "protocol", string(c.form.name))
 }
 
 // response takes one response. It returns why the stream cannot go on.
@@ -401,6 +398,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.outage.End()
 		s.outage = nil
 		s.opts.peers.tell(s, true)
+		s.opts.Presence.answered(s)
 		s.event(Responded, "")
 		if m.poll == nil {
 			s.answered(c)

@@ -64,6 +64,8 @@ type Options struct {
 	Watch func(Event)
 	// TellEnds has updates say when times to live end (cache.Update.Ends).
 	TellEnds bool
+	// Presence, if not nil, is that of the server, for all of its streams.
+	Presence *Presence
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
 	// Seed, if not nil, gives what is held of a topic that came from another server

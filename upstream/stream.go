@@ -82,7 +82,6 @@ type Stream struct {
 	announce  *chain.Chain // what the next one is to announce, nil for what there is
 	// refusedAt is when names were last logged that were refused.
 	refusedAt time.Time
-	logged    string // the last reason that was logged since a response came
 }
 
 // note is one call of Start, Refresh, Stop or Restate, or that a peer was answered.
@@ -109,6 +108,9 @@ func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	if o.Presence == nil {
+		o.Presence = NewPresence("", log)
+	}
 	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
 }
 
@@ -208,6 +210,7 @@ func (s *Stream) run() {
 	defer close(s.done)
 	defer s.watchChain()()
 	defer s.opts.peers.leave(s)
+	defer s.opts.Presence.leaves(s)
 	for s.await() {
 		s.ended(s.serve())
 	}
@@ -227,6 +230,8 @@ func (s *Stream) await() bool {
 				return s.ctx.Err() == nil
 			}
 			timer.Reset(min(wait, s.untilDue()))
+		} else {
+			s.opts.Presence.rests(s)
 		}
 		select {
 		case <-timer.C:
@@ -383,11 +388,11 @@ func (s *Stream) ended(c *call) {
 	}
 	if c.responded {
 		s.backoff.reset()
-		s.logged = ""
 	}
 	switch err := c.err; {
 	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
 		s.event(Ended, "")
+		s.opts.Presence.rests(s)
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.board.post(func(st *Status) { st.LastError = reason(err) })
@@ -409,14 +414,8 @@ func (s *Stream) ended(c *call) {
 // wait. The caller holds mu.
 func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	s.board.post(func(st *Status) { st.LastError = reason })
-	level := slog.LevelWarn
-	switch {
-	case s.logged == reason:
-		level = slog.LevelDebug
-	case c.responded:
-		level = slog.LevelInfo
-	}
-	s.own.Log(s.ctx, level, "control plane lost", "reason", reason, "retry_in", wait)
+	s.own.Debug("stream to control plane has ended", "reason", reason, "retry_in", wait)
+	s.opts.Presence.lost(s, reason, c.responded)
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, and nobody has to know.
@@ -424,7 +423,6 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 		return
 	}
 	s.event(Failed, reason)
-	s.logged = reason
 	if s.outage == nil {
 		s.outage = new(cache.Outage)
 	}

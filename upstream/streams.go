@@ -40,6 +40,9 @@ type Streams struct {
 func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	if o.Presence == nil {
+		o.Presence = NewPresence("", log)
+	}
 	return &Streams{
 		open: func(forms []*form) *Stream {
 			return newStream(forms, scope, conn, node, o, sink, log)

@@ -41,6 +41,8 @@ type sources struct {
 	errors map[*configs.Authority]*atomic.Uint64
 	// switches counts how often another server has taken the place of one.
 	switches map[*configs.Authority]*atomic.Uint64
+	// presences tell when a server is lost and when it answers again.
+	presences map[*configs.Server]*upstream.Presence
 	// reach is which scopes cannot be reached.
 	reach *failover.Reach
 	// held is asked for what may be offered to another server, and who asks for what.
@@ -80,6 +82,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		directories: map[*configs.Authority]*directory.Source{},
 		errors:      map[*configs.Authority]*atomic.Uint64{},
 		switches:    map[*configs.Authority]*atomic.Uint64{},
+		presences:   map[*configs.Server]*upstream.Presence{},
 		reach:       failover.NewReach(),
 		held:        sink,
 		streams:     map[cache.Scope]serverFeed{},
@@ -105,6 +108,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 					at[placeOf(*server)] = conn
 				}
 				s.conns[server] = conn
+				s.presences[server] = upstream.NewPresence(server.Address, log.With("authority", a.Name))
 			}
 			s.errors[a], s.switches[a] = new(atomic.Uint64), new(atomic.Uint64)
 		}
@@ -206,6 +210,7 @@ func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.Modest
 	o.NoGlobs = !server.Globs
 	o.ResourceErrors = s.errors[a]
+	o.Presence = s.presences[server]
 	o.Chain = s.chains.Of(fedBy(scope))
 	if server.Aggregated {
 		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)

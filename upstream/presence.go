@@ -1,0 +1,237 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Presence tells the operator when a control plane is lost and when it answers again: a
+// line each, however many streams go to it. Streams that are lost at about the same time
+// are one loss. What becomes of each stream, and of each attempt, is logged at debug.
+//
+//	lost       a stream of which something is wanted has ended: a loss begins, and is
+//	           logged a moment later, with the number of streams that it concerns
+//	cannot be  the first attempt has failed to open one of them again. (A stream that
+//	reached    ends after a response is no failure. gRFC A57)
+//	answers    one of them has had a response again, and so have those that came soon
+//	again      after
+//
+// While no stream is up, those that are lost later belong to the loss that there is. Where
+// others are up, as when a control plane refuses one Node, the next loss is another one.
+type Presence struct {
+	server string
+	log    *slog.Logger
+
+	mu      sync.Mutex // comes last in the order of locks
+	streams map[*Stream]*presentStream
+	up      int   // streams that have had a response and are open
+	current *loss // that streams join which are lost now; nil if there is none
+	// greeted: the operator was told that there is a connection, and of no loss since.
+	greeted bool
+}
+
+// presentStream is what is known of a stream. It is guarded by Presence.mu.
+type presentStream struct {
+	up   bool
+	loss *loss // nil if it is not lost
+}
+
+// loss is the loss of a control plane. Guarded by Presence.mu.
+type loss struct {
+	since   time.Time
+	first   *slog.Logger // of the first stream
+	reason  string       // of the first stream
+	quiet   bool         // the first one ended after a response
+	streams int          // that were ever part of it
+	told    bool         // that it was lost
+	failed  bool         // the operator was told that the control plane cannot be reached
+	back    time.Time    // when the first stream had a response again
+	again   int          // streams that had one
+	left    int          // streams that are still part of it
+}
+
+// together is how long streams are waited for that share a loss, or its end.
+const together = 250 * time.Millisecond
+
+// catchUp is how long after a control plane has answered attempts count that had begun
+// before.
+const catchUp = time.Second
+
+// NewPresence makes a Presence for all streams to a server, which is named in the lines.
+func NewPresence(server string, log *slog.Logger) *Presence {
+	return &Presence{server: server, log: log, streams: map[*Stream]*presentStream{}}
+}
+
+// of returns what is known of a stream. The caller holds mu.
+func (p *Presence) of(s *Stream) *presentStream {
+	st := p.streams[s]
+	if st == nil {
+		st = &presentStream{}
+		p.streams[s] = st
+	}
+	return st
+}
+
+// setUp notes whether a stream is up. The caller holds mu.
+func (p *Presence) setUp(st *presentStream, up bool) {
+	if st.up == up {
+		return
+	}
+	st.up = up
+	if up {
+		p.up++
+	} else {
+		p.up--
+	}
+}
+
+// lost notes that a stream has ended and is to be opened again; responded, that there
+// was a response on it.
+func (p *Presence) lost(s *Stream, reason string, responded bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.of(s)
+	p.setUp(st, false)
+	if l := st.loss; l != nil && (l.back.IsZero() || time.Since(l.back) < catchUp) {
+		p.failed(l, reason, responded)
+		return
+	}
+	p.drop(st)
+	l := p.current
+	if l == nil {
+		l = &loss{since: time.Now(), first: s.own, reason: reason, quiet: responded}
+		p.current = l
+		time.AfterFunc(together, func() { p.tellLost(l) })
+	}
+	st.loss = l
+	l.streams++
+	l.left++
+	p.failed(l, reason, responded)
+}
+
+// failed notes an attempt that has failed. The caller holds mu.
+func (p *Presence) failed(l *loss, reason string, responded bool) {
+	switch {
+	case responded, l.failed, !l.back.IsZero():
+	case !l.told:
+		if l.quiet {
+			l.quiet, l.reason = false, l.reason+"; then: "+reason
+		}
+		l.failed = true
+	default:
+		l.failed = true
+		p.logger(l).Warn("control plane cannot be reached", "streams", l.streams, "reason", reason)
+	}
+}
+
+// logger names the stream, if there is one only. The caller holds mu.
+func (p *Presence) logger(l *loss) *slog.Logger {
+	log := p.log
+	if l.streams == 1 {
+		log = l.first
+	}
+	if p.server != "" {
+		log = log.With("server", p.server)
+	}
+	return log
+}
+
+// tellLost tells the operator of a loss.
+func (p *Presence) tellLost(l *loss) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.left == 0 && l.again == 0 {
+		return // nothing is wanted any more
+	}
+	l.told, p.greeted = true, false
+	level := slog.LevelWarn
+	if l.quiet {
+		level = slog.LevelInfo
+	}
+	p.logger(l).Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason)
+	if (p.up > 0 || !l.back.IsZero()) && p.current == l {
+		p.current = nil // others can still be lost
+	}
+	if !l.back.IsZero() {
+		p.tellBack(l)
+	}
+}
+
+// connected notes that a stream is open.
+func (p *Presence) connected(s *Stream, protocol Protocol) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.greeted || p.of(s).loss != nil {
+		return // one that was lost without a response may be so again
+	}
+	p.greeted = true
+	p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol))
+}
+
+// answered notes the first response of a stream.
+func (p *Presence) answered(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.of(s)
+	p.setUp(st, true)
+	l := st.loss
+	if l == nil {
+		return
+	}
+	l.again++
+	p.drop(st)
+	if !l.back.IsZero() {
+		return
+	}
+	l.back = time.Now()
+	if !l.told {
+		return // tellLost tells both
+	}
+	if p.current == l {
+		p.current = nil
+	}
+	time.AfterFunc(together, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tellBack(l)
+	})
+}
+
+// tellBack tells the operator that a control plane answers again. The caller holds mu.
+func (p *Presence) tellBack(l *loss) {
+	p.greeted = true
+	p.logger(l).Info("control plane answers again", "streams", l.again, "away", l.back.Sub(l.since).Round(time.Millisecond))
+}
+
+// drop ends a stream's part in a loss. The caller holds mu.
+func (p *Presence) drop(st *presentStream) {
+	l := st.loss
+	if l == nil {
+		return
+	}
+	st.loss = nil
+	if l.left--; l.left == 0 && p.current == l {
+		p.current = nil
+	}
+}
+
+// rests notes that a stream is not open, because nothing is wanted of it or because it is
+// needed anew.
+func (p *Presence) rests(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st := p.streams[s]; st != nil {
+		p.setUp(st, false)
+		p.drop(st)
+	}
+}
+
+// leaves notes that there will be no stream any more.
+func (p *Presence) leaves(s *Stream) {
+	p.rests(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.streams, s)
+}
