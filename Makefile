@@ -23,11 +23,13 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 build: ## build bin/xds-relay
 	$(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
 
-# What allocates with the race detector is counted without it. Work is counted by the
-# counters of coverage (costs/), in the packages whose tests do that.
+# What allocates with the race detector is counted without it, and what it slows down is
+# measured without it. Work is counted by the counters of coverage (costs/), in the
+# packages whose tests do that.
 test: ## run all tests with the race detector
 	$(GO) test -race ./...
 	$(GO) test -run '^TestCost' ./downstream
+	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 
 chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)

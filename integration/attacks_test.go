@@ -54,8 +54,14 @@ var attacks = []attack{
 	{"bad requests without end", badRequests, ""},
 }
 
-// attackedFor is how long each attack goes on.
-const attackedFor = 2 * time.Second
+// attackedFor is how long each attack goes on. With the race detector, which slows down
+// parsers tenfold, it is short, and no times are measured: it is for races then.
+func attackedFor() time.Duration {
+	if raceDetector() {
+		return 500 * time.Millisecond
+	}
+	return 2 * time.Second
+}
 
 // mostSlower is how much later the canary may be served. Twice what it takes on a relay that
 // is left alone is on top of that, which is a few milliseconds, and more on a machine that has
@@ -87,14 +93,14 @@ func TestNoClientHarmsAnother(t *testing.T) {
 			refused := at.exceeded(t, a.refused)
 			for tries := 1; ; tries++ {
 				attacked, alone := at.attack(t, a, watch)
-				if most := 2*alone + mostSlower; attacked <= most {
+				if most := 2*alone + mostSlower; attacked <= most || raceDetector() {
 					break
 				} else if tries == mostTries {
 					t.Errorf("the canary is served in %v, and in %v without the attack: want %v at most", attacked, alone, most)
 					break
 				}
 			}
-			if a.refused != "" && at.exceeded(t, a.refused) == refused {
+			if !raceDetector() && a.refused != "" && at.exceeded(t, a.refused) == refused {
 				t.Errorf("nothing was refused for %s: this is no attack", a.refused)
 			}
 		})
@@ -104,6 +110,9 @@ func TestNoClientHarmsAnother(t *testing.T) {
 		t.Errorf("the relay has logged %d KiB", logs>>10)
 	}
 
+	if raceDetector() {
+		return
+	}
 	// Tables that have grown keep their room: it is a few MB, and the heap was tiny.
 	most := before + before/5 + 24<<20
 	eventually(t, fmt.Sprintf("the live heap is %d KiB again", before>>10), func() error {
@@ -117,7 +126,7 @@ func TestNoClientHarmsAnother(t *testing.T) {
 // attack runs an attack once, and returns the 99th percentiles of the canary's times.
 func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), attackedFor)
+	ctx, cancel := context.WithTimeout(t.Context(), attackedFor())
 	defer cancel()
 	var attacking sync.WaitGroup
 	attacking.Go(func() { a.act(ctx, t, at) })
