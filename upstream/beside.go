@@ -101,6 +101,7 @@ type sideways struct {
 	s       *Stream
 	locked  bool
 	updates map[*subscriptions]*cache.Update // of the second
+	feeds   map[*feed]struct{}               // of the second, to which something has happened
 }
 
 // take says whether a note was for the second stream.
@@ -131,9 +132,9 @@ func (w *sideways) take(n note) bool {
 	return true
 }
 
-// move moves the names that are with a set now. Nobody hears of it.
-func (w *sideways) move() {
-	for typeURL, first := range w.s.feeds {
+// move moves the names of types that are with a set now. Nobody hears of it.
+func (w *sideways) move(feeds map[*feed]struct{}) {
+	for first := range feeds {
 		if !first.sets.hasWildcard() {
 			continue
 		}
@@ -143,10 +144,10 @@ func (w *sideways) move() {
 				if first.sets.mixed {
 					h.version = "" // it may have come for others
 				}
-				f, to := w.feed(typeURL, from.scope.Params)
+				f, to := w.feed(first.sets.typeURL, from.scope.Params)
 				from.stop(name)
 				to.move(h, f.begun(), w.s.beside.stream.down, w.updates[to])
-				w.s.beside.add(cache.Key{Scope: from.scope, TypeURL: typeURL, Name: name})
+				w.s.beside.add(cache.Key{Scope: from.scope, TypeURL: first.sets.typeURL, Name: name})
 			}
 		}
 	}
@@ -161,6 +162,10 @@ func (w *sideways) feed(typeURL, params string) (*feed, *subscriptions) {
 	}
 	w.lock()
 	f := s.beside.stream.feed(typeURL)
+	if w.feeds == nil {
+		w.feeds = map[*feed]struct{}{}
+	}
+	w.feeds[f] = struct{}{}
 	subs := f.sets.of(params)
 	if w.updates[subs] == nil {
 		if w.updates == nil {
@@ -179,11 +184,11 @@ func (w *sideways) lock() {
 	}
 }
 
-// done moves what is to move, and tells the cache what it is to know from the second
-// stream, with restate once more all that is held. What the first has to tell from
-// before was told.
-func (w *sideways) done(restate bool) {
-	w.move()
+// done moves what is to move of the types that have notes, and tells the cache what it
+// is to know from the second stream, with restate once more all that is held. What the
+// first has to tell from before was told.
+func (w *sideways) done(noted map[*feed]struct{}, restate bool) {
+	w.move(noted)
 	if b := w.s.beside.stream; restate && b != nil {
 		b.Restate()
 	}
@@ -193,6 +198,9 @@ func (w *sideways) done(restate bool) {
 	b := w.s.beside.stream
 	for _, u := range w.updates {
 		b.apply(*u)
+	}
+	for f := range w.feeds {
+		b.concern(f)
 	}
 	b.count()
 	b.mu.Unlock()

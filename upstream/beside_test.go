@@ -147,16 +147,16 @@ func spoken(t *testing.T, d *datadriven.TestData) *form {
 
 func (p *besidePlayer) lose(s *Stream) {
 	s.live = false
-	for typeURL, f := range s.feeds {
+	for _, f := range s.feeds {
 		f.session = nil
 		if f.sets.lost(); f.sets.wanted() == 0 {
-			delete(s.feeds, typeURL)
+			s.remove(f)
 		}
 	}
 }
 
 func (p *besidePlayer) open(s *Stream) {
-	s.live, s.down = true, nil
+	s.live, s.down, s.reopened = true, nil, true
 	for _, f := range s.feeds {
 		f.session = s.form.session(f.sets)
 	}

@@ -183,28 +183,30 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	} else {
 		next = min(next, wait)
 	}
-	for _, f := range s.sorted() {
+	what, counts := c.silence()
+	for _, f := range s.concerned(now) {
 		if f.session == nil {
 			continue // the stream has ended
 		}
 		s.apply(f.sets.expire(now)...)
-		what, counts := c.silence()
 		if counts {
 			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what)...)
 		}
-		out = append(out, f.session.requests(now, s.limit)...)
+		requests := f.session.requests(now, s.limit)
+		out = append(out, requests...)
 		s.refused(f, now)
 		f.sets.prune()
 		if what := f.session.unfit(); what != "" {
 			s.log.Warn("request is too long", "type_url", f.sets.typeURL,
 				"limit", s.opts.MaxRequestBytes, "reason", what)
 		}
-		if since, ok := f.sets.oldest(); ok && counts {
-			next = min(next, since.Add(s.opts.ResponseTimeout).Sub(now))
+		s.schedule(f, counts)
+		if s.recount(f); len(requests) > 0 {
+			s.agenda.add(f) // there may be more
 		}
-		if at, ok := f.sets.nextDue(); ok {
-			next = min(next, at.Sub(now))
-		}
+	}
+	if at, ok := s.agenda.due.Next(); ok {
+		next = min(next, at.Sub(now))
 	}
 	return out, next, nil
 }
@@ -223,12 +225,10 @@ func (s *Stream) refused(f *feed, now time.Time) {
 // renew says that a new stream is needed for what clients wish, or in what time it will
 // be. What is asked for on this one goes on meanwhile. The caller holds mu.
 func (s *Stream) renew(now time.Time) (need bool, wait time.Duration) {
-	idle := s.idleFeeds()
-	need = idle > maxIdleFeeds
-	for _, f := range s.feeds {
-		need = need || f.session != nil && f.sets.needStream(f.session.begun())
-	}
-	if !need {
+	// The sessions of idle types last as long as the stream, for the control plane may
+	// still speak of them.
+	idle := s.agenda.sum.idle
+	if idle <= maxIdleFeeds && s.agenda.sum.late == 0 {
 		return false, never
 	}
 	if wait := s.renewals.wait(now); wait > 0 && idle <= mostIdleFeeds {
@@ -236,18 +236,6 @@ func (s *Stream) renew(now time.Time) (need bool, wait time.Duration) {
 	}
 	s.renewals.took(now)
 	return true, 0
-}
-
-// idleFeeds counts the types of which nothing is wanted any more. Their sessions
-// last as long as the stream, for the control plane may still speak of them. The
-// caller holds mu.
-func (s *Stream) idleFeeds() (n int) {
-	for _, f := range s.feeds {
-		if f.sets.wanted() == 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // send sends one request. One that the control plane does not read ends the
@@ -361,6 +349,8 @@ func (s *Stream) begin(c *call) {
 			prove = false // one answer is enough
 		}
 	}
+	s.reopened = true
+	s.concernAll()
 	if c.form.name != REST {
 		s.connected(c)
 	}
@@ -389,6 +379,7 @@ func (s *Stream) response(c *call, m *frame) error {
 	}
 	if m.poll != nil {
 		c.heard = m.poll.question
+		s.concernAll() // it is one type, and whether its silence counts may have changed
 		if !c.responded {
 			s.connected(c)
 		}
@@ -440,11 +431,7 @@ func (s *Stream) response(c *call, m *frame) error {
 			"type_url", f.sets.typeURL, "version", r.version, "nonce", r.nonce, "reason", nack)
 	}
 	f.lastNack = nack
-	unsent := 0
-	for _, f := range s.feeds {
-		unsent += f.session.pending()
-	}
-	if unsent > maxUnsent {
+	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
 		return errUnsent
 	}
 	return nil
@@ -459,6 +446,7 @@ func (s *Stream) answered(c *call) {
 	for _, f := range s.feeds {
 		f.sets.waitAnew(now)
 	}
+	s.concernAll()
 }
 
 // stray takes note of a response of a type that was not asked for. It is not

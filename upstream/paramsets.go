@@ -118,6 +118,16 @@ func (s *paramSets) wanted() (n int) {
 	return n
 }
 
+// wantedParams returns the dynamic parameters with which something is wanted.
+func (s *paramSets) wantedParams() (params []string) {
+	for _, subs := range s.list {
+		if subs.wanted > 0 && subs.params != nil {
+			params = append(params, subs.scope.Params)
+		}
+	}
+	return params
+}
+
 // hasWildcard says whether a wildcard is subscribed to.
 func (s *paramSets) hasWildcard() bool {
 	return slices.ContainsFunc(s.list, func(subs *subscriptions) bool { return subs.wildcard != nil })

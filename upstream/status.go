@@ -70,20 +70,8 @@ func (s *Stream) Statuses() []Status {
 
 // count posts how much is subscribed to. The caller holds mu.
 func (s *Stream) count() {
-	wanted := 0
-	var params map[string]struct{} // few streams have any
-	for _, f := range s.feeds {
-		wanted += f.sets.wanted()
-		for _, subs := range f.sets.list {
-			if subs.wanted > 0 && subs.params != nil {
-				if params == nil {
-					params = map[string]struct{}{}
-				}
-				params[subs.scope.Params] = struct{}{}
-			}
-		}
-	}
-	s.board.post(func(st *Status) { st.Subscriptions, st.Parameters = wanted, len(params) })
+	wanted, params := s.agenda.sum.wanted, len(s.agenda.params)
+	s.board.post(func(st *Status) { st.Subscriptions, st.Parameters = wanted, params })
 }
 
 // speak has the stream speak another form. The caller holds mu.

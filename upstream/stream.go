@@ -63,6 +63,10 @@ type Stream struct {
 	form  *form
 	feeds map[string]*feed // by type URL
 	live  bool             // a gRPC stream is open, and feeds have sessions
+	// agenda has each feed to which something has happened or will.
+	agenda agenda
+	// reopened says that a stream was opened since notes were last taken.
+	reopened bool
 	// down is why nothing can be had, from a failure until a stream is open again.
 	down *cache.Error
 	// outage lasts from a failure until the control plane has answered; nil if there is
@@ -97,6 +101,7 @@ type feed struct {
 	sets     *paramSets
 	session  session // nil without a stream
 	lastNack string  // that was logged
+	entry    entry
 }
 
 // begun says whether the control plane has had a request on the present stream.
@@ -254,6 +259,13 @@ func (s *Stream) takeNotes() (wanted bool) {
 	s.forgive()
 	updates := map[*subscriptions]*cache.Update{}
 	restate, aside := false, sideways{s: s}
+	noted := map[*feed]struct{}{}
+	if s.reopened {
+		s.reopened = false
+		for _, f := range s.feeds {
+			noted[f] = struct{}{} // with another protocol, what is wanted may be another
+		}
+	}
 	for _, n := range notes {
 		if n.restate {
 			restate = true
@@ -267,6 +279,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 			continue
 		}
 		f := s.feed(n.key.TypeURL)
+		noted[f] = struct{}{}
 		subs := f.sets.of(n.key.Scope.Params)
 		if n.stop {
 			subs.stop(n.key.Name)
@@ -289,17 +302,30 @@ func (s *Stream) takeNotes() (wanted bool) {
 	if restate {
 		s.restateAll()
 	}
-	aside.done(restate)
+	aside.done(noted, restate)
+	for f := range noted {
+		s.concern(f)
+	}
 	if !s.live {
-		for _, f := range s.sorted() {
-			s.apply(f.sets.expire(time.Now())...)
-			f.sets.prune()
-		}
+		s.attendOffline(time.Now())
 	}
 	if len(notes) > 0 {
 		s.count()
 	}
 	return s.wanted()
+}
+
+// attendOffline does what there is to be done without a stream. The caller holds mu.
+func (s *Stream) attendOffline(now time.Time) {
+	for _, f := range s.concerned(now) {
+		s.apply(f.sets.expire(now)...)
+		f.sets.prune()
+		if f.sets.wanted() == 0 {
+			s.remove(f)
+			continue
+		}
+		s.schedule(f, false)
+	}
 }
 
 // forgive forgets why nothing could be had, if that was long ago. The caller holds
@@ -315,13 +341,10 @@ func (s *Stream) forgive() {
 func (s *Stream) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := never
-	for _, f := range s.feeds {
-		if at, ok := f.sets.nextDue(); ok {
-			next = min(next, time.Until(at))
-		}
+	if at, ok := s.agenda.due.Next(); ok {
+		return min(never, time.Until(at))
 	}
-	return next
+	return never
 }
 
 // feed returns that of a type, new if there is none. The caller holds mu.
@@ -350,14 +373,7 @@ func (s *Stream) sorted() []*feed {
 }
 
 // wanted says whether there is anything to subscribe to. The caller holds mu.
-func (s *Stream) wanted() bool {
-	for _, f := range s.feeds {
-		if f.sets.wanted() > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (s *Stream) wanted() bool { return s.agenda.sum.wanted > 0 }
 
 // apply tells the cache. The caller holds mu.
 func (s *Stream) apply(updates ...cache.Update) {
@@ -380,10 +396,12 @@ func (s *Stream) ended(c *call) {
 	default:
 	}
 	s.setConnected(false)
-	for typeURL, f := range s.feeds {
+	for _, f := range s.feeds {
 		f.session = nil
 		if f.sets.lost(); f.sets.wanted() == 0 {
-			delete(s.feeds, typeURL)
+			s.remove(f)
+		} else {
+			s.concern(f)
 		}
 	}
 	if c.responded {

@@ -1,0 +1,240 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/costs"
+)
+
+// madeUp is a topic of a type that nobody has heard of.
+func madeUp(i int, name string) cache.Key {
+	return cache.Key{Scope: testScope, TypeURL: fmt.Sprintf("type.googleapis.com/made.Up%04d", i), Name: name}
+}
+
+// madeUpResponse has a resource of such a type, which lives for so long.
+func madeUpResponse(form Protocol, k cache.Key, ttl time.Duration) proto.Message {
+	r := &discoveryv3.Resource{
+		Name: "a", Version: "1", Ttl: durationpb.New(ttl),
+		Resource: &anypb.Any{TypeUrl: k.TypeURL, Value: appendText(nil, 1, "a")},
+	}
+	if form == Delta {
+		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: k.TypeURL, Nonce: "n", Resources: []*discoveryv3.Resource{r}}
+	}
+	wrapped := &anypb.Any{}
+	if err := anypb.MarshalFrom(wrapped, r, proto.MarshalOptions{}); err != nil {
+		panic(err)
+	}
+	return &discoveryv3.DiscoveryResponse{TypeUrl: k.TypeURL, Nonce: "n", VersionInfo: "1", Resources: []*anypb.Any{wrapped}}
+}
+
+// What happens to one type costs no work for the others: that it is started, answered and
+// given up, that time passes for it, and that it is asked for anew.
+func TestWorkOfEventsOfOneType(t *testing.T) {
+	for _, form := range []Protocol{Delta, SotW} {
+		t.Run(string(form), func(t *testing.T) {
+			costs.Linear(t, 60, func(t *testing.T, n int) {
+				run(t, Options{Protocol: form}, func(b *bench) {
+					b.stream.Start(madeUp(0, "a"))
+					st := b.next()
+					requests := 1 // of the first type
+					go func() {
+						for {
+							if _, err := st.recv(); err != nil {
+								return
+							}
+							requests++
+						}
+					}()
+					each := func(event func(i int, k cache.Key)) {
+						for i := 1; i <= n; i++ {
+							event(i, madeUp(i, "a"))
+							pass(time.Millisecond)
+						}
+					}
+					each(func(_ int, k cache.Key) { b.stream.Start(k) })
+					each(func(i int, k cache.Key) {
+						b.respond(st, madeUpResponse(form, k, time.Minute+time.Duration(i)*time.Second))
+					})
+					pass(2*time.Minute + time.Duration(n)*time.Second) // they lapse one by one
+					each(func(_ int, k cache.Key) { b.stream.Refresh(k) })
+					each(func(_ int, k cache.Key) { b.stream.Stop(k) })
+					if got := b.stream.Status().Subscriptions; got != 1 {
+						t.Errorf("%d are subscribed to, want 1", got)
+					}
+					if requests < 4*n {
+						t.Errorf("%d requests for %d types, want at least 4 of each", requests, n)
+					}
+				})
+			})
+		})
+	}
+}
+
+// So it is while the control plane cannot be reached.
+func TestWorkOfEventsOfOneTypeWithoutAStream(t *testing.T) {
+	costs.Linear(t, 200, func(t *testing.T, n int) {
+		run(t, Options{Protocol: Delta, BackoffBase: time.Hour, BackoffMax: time.Hour}, func(b *bench) {
+			b.refuse(errors.New("refused"))
+			b.stream.Start(madeUp(0, "a"))
+			synctest.Wait()
+			for i := range n {
+				b.stream.Start(madeUp(i+1, "a"))
+				synctest.Wait()
+			}
+			for i := range n {
+				b.stream.Stop(madeUp(i+1, "a"))
+				synctest.Wait()
+			}
+			if n := len(b.stream.feeds); n != 1 {
+				t.Errorf("%d types are remembered, want 1", n)
+			}
+		})
+	})
+}
+
+// And where each type has a wildcard, and a name beside it on the second stream.
+func TestWorkOfEventsOfOneTypeWithAWildcard(t *testing.T) {
+	costs.Linear(t, 60, func(t *testing.T, n int) {
+		run(t, Options{Protocol: Delta}, func(b *bench) {
+			events := []cache.Key{}
+			for i := range n {
+				events = append(events, madeUp(i, cache.Wildcard), madeUp(i, "a"))
+			}
+			for _, k := range events {
+				b.stream.Start(k)
+				synctest.Wait()
+			}
+			for range 2 {
+				st := b.next()
+				go func() {
+					for {
+						if _, err := st.recv(); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			pass(time.Minute)
+			if got := b.stream.Statuses(); len(got) != 2 || got[0].Subscriptions != n || got[1].Subscriptions != n {
+				t.Fatalf("the streams are %+v, want %d subscriptions on each of two", got, n)
+			}
+			for _, k := range events[2:] {
+				b.stream.Stop(k)
+				synctest.Wait()
+			}
+		})
+	})
+}
+
+// The types that have something to send in one burst are in one order, whichever came first.
+func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		b.watch("rds", "r")
+		st := b.next()
+		st.delta(t)
+		for _, typ := range []string{"rds", "lds", "cds", "eds"} {
+			b.stream.Start(key(typ, "burst"))
+		}
+		synctest.Wait()
+		var got []string
+		for range 4 {
+			got = append(got, st.delta(t).GetTypeUrl())
+		}
+		if !slices.IsSorted(got) {
+			t.Errorf("asked in the order %q", got)
+		}
+	})
+}
+
+// What is kept of all types together is what they come to, whatever has happened.
+func TestWhatAllTypesComeToIsKept(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		check := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			s := b.stream
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			want, params := tally{}, map[string]int{}
+			for _, f := range s.feeds {
+				want.wanted += f.sets.wanted()
+				if f.sets.wanted() == 0 {
+					want.idle++
+				}
+				if f.session != nil {
+					want.unsent += f.session.pending()
+					if f.sets.needStream(f.session.begun()) {
+						want.late++
+					}
+				}
+				for _, p := range f.sets.wantedParams() {
+					params[p]++
+				}
+			}
+			if got := s.agenda.sum; got != want || !maps.Equal(s.agenda.params, params) {
+				t.Errorf("%s: kept are %+v and %v, want %+v and %v", when, got, s.agenda.params, want, params)
+			}
+		}
+		with := func(typ, name, params string) cache.Key {
+			k := key(typ, name)
+			k.Scope.Params = params
+			return k
+		}
+		check("at first")
+		b.stream.Start(key("cds", "a"))
+		st := b.next()
+		st.delta(t)
+		check("with a name")
+		b.stream.Start(with("eds", "a", "env=prod"))
+		b.stream.Start(with("eds", "a", "env=test"))
+		b.stream.Start(with("rds", "a", "env=test"))
+		check("with parameters")
+		if got := b.stream.Status().Parameters; got != 2 {
+			t.Errorf("there are %d choices of parameters, want 2", got)
+		}
+		b.respond(st, deltaResponse(t, "cds", "1", "a"))
+		check("with an answer")
+		b.stream.Stop(with("eds", "a", "env=test"))
+		check("with less")
+		b.stream.Start(key("cds", cache.Wildcard))
+		check("with a wildcard, for which there is a new stream")
+		b.next().delta(t)
+		b.stream.Start(key("lds", "l"))
+		synctest.Wait()
+		b.stream.Start(key("lds", cache.Wildcard))
+		check("with a wildcard that waits")
+		if b.stream.agenda.sum.late != 1 {
+			t.Error("no wildcard waits")
+		}
+		pass(time.Minute)
+		check("once it was asked for")
+		st.end <- errors.New("lost")
+		check("without a stream")
+		pass(time.Minute)
+		check("with the next")
+		for _, k := range []cache.Key{
+			key("cds", "a"), key("cds", cache.Wildcard), key("lds", "l"), key("lds", cache.Wildcard),
+			with("eds", "a", "env=prod"), with("rds", "a", "env=test"),
+		} {
+			b.stream.Stop(k)
+			check("without " + k.Name)
+		}
+		pass(time.Minute)
+		check("at last")
+		if got := b.stream.agenda.sum; got != (tally{}) {
+			t.Errorf("kept is %+v, want nothing", got)
+		}
+	})
+}
