@@ -24,12 +24,17 @@ import (
 //     subscribed to;
 //   - it is not sent what it has, unless it asked anew, or the form demands a full
 //     state;
-//   - it is not told that something is gone that it neither has nor asked for.
+//   - it is not told that something is gone that it neither has nor asked for;
+//   - a version stands for one content of what it asked for: one of the origin's for the
+//     origin's state.
 func TestClientsConverge(t *testing.T) {
+	shown := 0
+	defer func() { requireShown(t, shown) }()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{DefaultMaxResponseBytes, 500, 300}).Draw(t, "limit")
 		o := newModelOrigin(rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "idle topics"))
 		defer o.cache.Close()
+		defer func() { shown += o.shown }()
 		server, _ := newTestServer(o.cache, limit)
 		var clients []*modelClient
 		for i, form := range []string{deltaForm.name, sotwForm.name, deltaForm.name, sotwForm.name} {
@@ -81,6 +86,9 @@ type modelOrigin struct {
 	// rest is the half of a change that was not told yet: names and sets may come
 	// over different streams.
 	rest []cache.Update
+	// versions are its versions, and shown counts how often a client saw one of them.
+	versions *originVersions
+	shown    int
 }
 
 // fact is what is so of one name.
@@ -92,7 +100,7 @@ type fact struct {
 }
 
 func newModelOrigin(idleTopics int) *modelOrigin {
-	o := &modelOrigin{facts: map[string]map[string]*fact{}, answered: map[cache.Key]bool{}}
+	o := &modelOrigin{facts: map[string]map[string]*fact{}, answered: map[cache.Key]bool{}, versions: newOriginVersions()}
 	for _, short := range modelTypes {
 		facts := map[string]*fact{}
 		for _, name := range modelNames {
@@ -219,6 +227,7 @@ func (o *modelOrigin) answerAll(t *rapid.T) (any bool) {
 }
 
 func (o *modelOrigin) apply(t *rapid.T, u cache.Update) {
+	o.stamp(t, &u)
 	show := func(changes []cache.Change) (s string) {
 		for _, c := range changes {
 			if c.Resource == nil {
@@ -297,6 +306,7 @@ type modelType struct {
 	failed    map[string]bool // what it was told that it cannot be had
 	asked     map[string]int  // what it may be sent unchanged, by the newest nonce when it asked
 	resumed   map[string]bool // what it holds from an earlier stream
+	byState   map[string]bool // what it holds by a full state, SotW
 	nonce     string          // of what it received last
 	version   string          // SotW
 	pruned    bool            // it has dropped some of what it was sent with that version
@@ -570,6 +580,9 @@ func (c *modelClient) receive(t *rapid.T) bool {
 	} else {
 		c.takeChanges(t, m, r)
 	}
+	if c.form == sotwForm.name {
+		c.checkVersion(t, m, r)
+	}
 	rejects := rapid.IntRange(0, 5).Draw(t, "rejects") == 0
 	if c.form == sotwForm.name {
 		m.version, m.pruned = r.version, r.full && len(m.held) != len(r.resources)
@@ -605,6 +618,7 @@ func (c *modelClient) takeChanges(t *rapid.T, m *modelType, r *sentToModel) {
 			}
 		}
 		delete(m.resumed, res.name)
+		delete(m.byState, res.name)
 		delete(m.gone, res.name)
 		delete(m.failed, res.name)
 		m.held[res.name] = heldByModel{res.content, res.version, r.at[res.name]}
@@ -662,7 +676,10 @@ func (c *modelClient) takeFull(t *rapid.T, m *modelType, r *sentToModel) {
 		}
 		t.Fatalf("%s has all of that and did not ask for it again:\n%s", c.id, r)
 	}
-	m.held = held
+	m.held, m.byState = held, map[string]bool{}
+	for name := range held {
+		m.byState[name] = true
+	}
 	for _, e := range r.errors {
 		m.failed[e.name] = true
 	}

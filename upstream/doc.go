@@ -80,6 +80,9 @@
 //   - SotW: a name that is not answered for 15 s is silent, which is not absent: only
 //     who never had it may take it for that. The 15 s begin with the first response on
 //     the stream. Before that no answer is an error, as it is in delta.
+//   - SotW: a resource has the version of the last response that it was in. Silence
+//     about a name does not say that it is the same in that version: an answer may come
+//     in parts. In delta it does.
 //   - SotW: names cannot be split over requests. What would make a request longer than
 //     the limit is not asked for, and fails with RESOURCE_EXHAUSTED. See budget.go.
 //   - What another server has said is offered to this one only where their versions
