@@ -44,9 +44,9 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				c.mustLive(t)
 			}
 			// What nobody has asked for before cannot be had, which is said, and is not
-			// the same as that it does not exist.
+			// the same as that it does not exist. The stream is kept for what it is served.
 			late := newClient(t, r, delta, node("late", ""))
-			late.subscribe(endpointType, "at-late")
+			late.subscribe(endpointType, "at-late", "at-stays")
 			late.await(t, "the client is told that what it asks for cannot be had", func(v *view) bool {
 				return v.errors[topic{endpointType, "at-late"}] != ""
 			})

@@ -85,6 +85,8 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	r := twoAuthorities(t, some.port, other.port, "")
 	a, b := openTP1Client(t, r.address), openTP1Client(t, r.address)
 	for c, name := range map[*tp1Client]string{a: aListeners, b: bListeners} {
+		// Other clients are not told: an error alone would be an empty answer to them.
+		c.node.ClientFeatures = []string{"xds-relay.errors-alone"}
 		c.subscribe(listenersType, name)
 		c.await(t, "the client is told that its glob cannot be had", func(v *tp1View) bool { return len(v.errors) > 0 })
 		c.update(func(v *tp1View) { v.errors = nil })
