@@ -130,7 +130,7 @@ func TestACircleThroughRedirectsComesToRest(t *testing.T) {
 				if got := told(c, 14*time.Second); got != "" {
 					t.Errorf("the client is told %q before its time", got)
 				}
-				const enough = 20
+				const enough, few = 20, 2
 				if got := told(c, time.Minute); !strings.HasSuffix(got, tt.want) {
 					t.Errorf("the client is told %q, want %q", got, tt.want)
 				}
@@ -146,7 +146,8 @@ func TestACircleThroughRedirectsComesToRest(t *testing.T) {
 				if got := n.responses(); got != before {
 					t.Errorf("%d responses while nothing happened", got-before)
 				}
-				if got := runtime.NumGoroutine(); got != goroutines {
+				// The runtime's own, as those of finalizers, come and go.
+				if got := runtime.NumGoroutine(); got > goroutines+few {
 					t.Errorf("%d goroutines, of %d", got, goroutines)
 				}
 				last := tt.authorities[len(tt.authorities)-1]
