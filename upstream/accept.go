@@ -47,6 +47,7 @@ type verdicts struct {
 	hidden bool
 	large  bool // see largeResponse
 	shared bool // with other sets, for whom there may be something in it
+	beats  bool // what is shared is nothing but heartbeats
 	slow   bool // there may be more to come, but for no longer than settleTime
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error

@@ -11,11 +11,15 @@ import (
 // Which of the sets on a stream a part of a response is about, where that is not
 // for dynamic parameter constraints to say.
 
-// aim is what of a response does not concern everybody.
+// aim is what of a response concerns whom.
 type aim struct {
 	v *verdicts
-	// others are, for each set, the indexes in v.list of what is about other sets.
-	others [][]int
+	// of are, for each set, the indexes in v.list of what is about it.
+	of [][]int
+	// spared is, for each set, how much of it is not about it though it has to do with
+	// the names; changes is how much of it all is no heartbeat.
+	spared  []int
+	changes int
 	// wildcard says, for each set, that what is said of the wildcard is about it.
 	wildcard []bool
 	// slow says, for each set, that there may be more to come of its wildcard.
@@ -26,10 +30,11 @@ type aim struct {
 
 // aim finds out what a response is about.
 func (s *paramSets) aim(now time.Time, v *verdicts) aim {
+	n := len(s.list)
 	a := aim{
-		v: v, others: make([][]int, len(s.list)),
-		wildcard: make([]bool, len(s.list)), slow: make([]bool, len(s.list)),
-		globs: make([][]verdict, len(s.list)),
+		v: v, of: make([][]int, n), spared: make([]int, n),
+		wildcard: make([]bool, n), slow: make([]bool, n),
+		globs: make([][]verdict, n),
 	}
 	for i := range v.globs {
 		for _, of := range s.concerned(v.globs[i].key) {
@@ -38,12 +43,24 @@ func (s *paramSets) aim(now time.Time, v *verdicts) aim {
 	}
 	var come map[string][]*verdict // the variants in the response, once it matters
 	for i := range v.list {
-		if p := &v.list[i]; p.constraints == "" && p.resource == nil {
+		p := &v.list[i]
+		if !p.heartbeat {
+			a.changes++
+		}
+		interested := s.interested(p.key, p.aliases...)
+		var spared []int
+		if p.constraints == "" && p.resource == nil {
 			if come == nil {
 				come = v.variants()
 			}
-			for _, of := range s.spared(now, p, come[p.key]) {
-				a.others[of] = append(a.others[of], i)
+			spared = s.spared(now, p, come[p.key], interested)
+			slices.Sort(spared)
+		}
+		for _, of := range interested {
+			if _, is := slices.BinarySearch(spared, of); is {
+				a.spared[of]++
+			} else {
+				a.of[of] = append(a.of[of], i)
 			}
 		}
 	}
@@ -64,8 +81,8 @@ func (s *paramSets) aim(now time.Time, v *verdicts) aim {
 // for an answer to it, and if there is none all that have it.
 func (s *paramSets) concerned(glob string) []int {
 	var have, wait []int
-	for i, subs := range s.list {
-		switch sub := subs.globs[glob]; {
+	for _, i := range s.interested(glob) {
+		switch sub := s.list[i].globs[glob]; {
 		case sub == nil || !sub.sent:
 		case sub.set.members == nil:
 			wait = append(wait, i)
@@ -79,18 +96,19 @@ func (s *paramSets) concerned(glob string) []int {
 	return have
 }
 
-// spared returns the sets that something said of a name does not concern, or not
-// yet, when it is said without constraints and there is no resource.
+// spared returns those of the sets that have to do with a name that something said of it
+// does not concern, or not yet, when it is said without constraints and there is no
+// resource.
 //
 // A variant that has constraints is removed under those, or changes with them. So
 // it is about who has been given what has none, and else it is the answer to who
 // has asked in vain; if there are several of those, it may be about one of them, and
 // whoever gets nothing within the time of an answer was meant too. Who has a variant
 // from an earlier stream and nothing yet from this one may be one of them.
-func (s *paramSets) spared(now time.Time, v *verdict, come []*verdict) (spared []int) {
+func (s *paramSets) spared(now time.Time, v *verdict, come []*verdict, interested []int) (spared []int) {
 	var of [toAll][]int
-	for i, subs := range s.list {
-		role := subs.role(v.key, come)
+	for _, i := range interested {
+		role := s.list[i].role(v.key, come)
 		of[role] = append(of[role], i)
 	}
 	waiting, candidates := of[toWaiting], len(of[toWaiting])+len(of[toAgain])
@@ -224,17 +242,18 @@ func (s *subscriptions) dropDoubted(sub *subscription, u *cache.Update) {
 // verdicts returns those that concern the set with that index.
 func (a *aim) verdicts(i int) verdicts {
 	v := *a.v
-	if others := a.others[i]; len(others) > 0 {
-		v.list = make([]verdict, 0, len(a.v.list)-len(others))
-		for at := range a.v.list {
-			if _, found := slices.BinarySearch(others, at); !found {
-				v.list = append(v.list, a.v.list[at])
-			}
+	v.list = nil
+	if n := len(a.of[i]); n > 0 {
+		v.list = make([]verdict, 0, n)
+		for _, at := range a.of[i] {
+			v.list = append(v.list, a.v.list[at])
 		}
 	}
 	if !a.wildcard[i] {
 		v.wildcard = nil
 	}
+	// What spares a set is no heartbeat.
+	v.beats = len(a.v.list) > a.spared[i] && a.changes == a.spared[i]
 	v.slow, v.shared, v.globs = a.slow[i], true, a.globs[i]
 	return v
 }
@@ -247,7 +266,7 @@ func (s *paramSets) differs(subs *subscriptions, r *cache.Resource) bool {
 		return false
 	}
 	key := canonical(r.Name())
-	for _, o := range s.list {
+	for o := range s.among(key) {
 		if o == subs {
 			continue
 		}

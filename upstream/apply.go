@@ -70,6 +70,14 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	return u
 }
 
+// passed takes a response of delta that has nothing for the set.
+func (s *subscriptions) passed(v *verdicts, version string) {
+	s.responses++
+	s.hidden = v.hidden
+	s.version(v, false, version)
+	s.now = nil
+}
+
 // dropNameless has a resource without a name gone that the first answer of a stream
 // does not have. In initial_resource_versions it cannot be listed, so that it would
 // have come again.
@@ -153,6 +161,9 @@ func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 
 // onlyBeats says that there is nothing but heartbeats.
 func (v *verdicts) onlyBeats() bool {
+	if v.shared {
+		return v.beats // of which this is a part
+	}
 	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
 }
 
@@ -273,6 +284,7 @@ func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.
 	if len(v.aliases)+len(before) == 0 {
 		return changes
 	}
+	defer s.note(v.key)
 	fed := map[string]struct{}{}
 	tell := func(name string, c cache.Change) {
 		sub := s.names[name]

@@ -114,6 +114,7 @@ func (s *subscriptions) inWildcard(glob string) *cache.Resources {
 func (s *subscriptions) keep(sub *subscription) {
 	s.names[sub.name] = sub
 	s.near.add(sub)
+	s.note(sub.name)
 }
 
 // alias notes that a name is answered by the resource under another.
@@ -125,6 +126,7 @@ func (s *subscriptions) alias(via, name string) {
 		s.aliased[via] = map[string]struct{}{}
 	}
 	s.aliased[via][name] = struct{}{}
+	s.note(via)
 }
 
 // unalias forgets by which resource a name is answered.
@@ -132,7 +134,12 @@ func (s *subscriptions) unalias(sub *subscription) {
 	if sub.via == "" {
 		return
 	}
-	if delete(s.aliased[sub.via], sub.name); len(s.aliased[sub.via]) == 0 {
-		delete(s.aliased, sub.via)
+	if delete(s.aliased[sub.via], sub.name); len(s.aliased[sub.via]) > 0 {
+		return
 	}
+	delete(s.aliased, sub.via)
+	if s.held(sub.via) == nil {
+		s.drop(sub.via)
+	}
+	s.note(sub.via)
 }

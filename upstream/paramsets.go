@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type paramSets struct {
 	// most so many bytes. Nil if nobody is.
 	modest func(cache.Key, int64) bool
 	list   []*subscriptions // by their parameters; who has none comes first
+	// interests are those of each set, nil if there has been only one on the stream.
+	interests interests
 	// responses counts the responses, as each set does.
 	responses uint64
 
@@ -71,6 +74,9 @@ func (s *paramSets) of(params string) *subscriptions {
 		}
 		s.list = slices.Insert(s.list, i, subs)
 		s.mixed = s.mixed || len(s.list) > 1
+		if subs.interests = s.interests; subs.interests == nil {
+			s.share()
+		}
 	}
 	return s.list[i]
 }
@@ -98,6 +104,8 @@ func (s *paramSets) lost() {
 		}
 	}
 	s.list = slices.DeleteFunc(s.list, func(subs *subscriptions) bool { return subs.wanted == 0 })
+	s.unshare()
+	s.share()
 }
 
 // prune drops the sets of which nothing is left. Clients choose parameters as they
@@ -152,12 +160,12 @@ func (s *paramSets) start(subs *subscriptions, name string, down *cache.Error, u
 func (s *paramSets) adopt(subs *subscriptions, name string) {
 	var from *subscriptions
 	var found *cache.Resource
-	for _, o := range s.list {
+	for o := range s.among(name) {
 		if sub := o.names[name]; o == subs || sub != nil && (sub.via != "" || sub.doubted) || s.live && o.isInherited(name) {
 			continue
 		}
 		r := o.held(name)
-		if r == nil || r.DoNotCache() || found != nil && found.Constraints() <= r.Constraints() {
+		if r == nil || r.DoNotCache() || found != nil && cmp.Or(cmp.Compare(found.Constraints(), r.Constraints()), cmp.Compare(from.scope.Params, o.scope.Params)) <= 0 {
 			continue // of several that match, it is always the same one
 		}
 		if c, err := parseConstraints(r.Constraints()); err == nil && c.match(subs.params) {
@@ -186,14 +194,20 @@ func (s *paramSets) apply(now time.Time, v *verdicts, sotw bool, version string)
 	if !s.mixed && len(s.list) == 1 {
 		return append(updates, s.list[0].apply(now, v, sotw, version))
 	}
+	for i, subs := range s.list {
+		subs.place = i
+	}
 	aim := s.aim(now, v)
 	for i, subs := range s.list {
 		of := aim.verdicts(i)
-		if len(v.list) == 0 && v.wildcard != of.wildcard {
-			subs.responses++
-			continue // nothing but an error of others
+		switch {
+		case len(v.list) == 0 && v.wildcard != of.wildcard:
+			subs.responses++ // nothing but an error of others
+		case !sotw && len(of.list)+len(of.globs) == 0 && subs.wildcard == nil:
+			subs.passed(&of, version)
+		default:
+			updates = append(updates, subs.apply(now, &of, sotw, version))
 		}
-		updates = append(updates, subs.apply(now, &of, sotw, version))
 	}
 	return updates
 }

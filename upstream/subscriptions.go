@@ -69,11 +69,15 @@ type subscriptions struct {
 	// noGlobs says that the control plane is not to be asked for globs.
 	noGlobs bool
 
-	names    map[string]*subscription
-	near     directories
-	wildcard *subscription            // nil if there is none
-	globs    map[string]*subscription // those that are fed from the wildcard, too
-	wanted   int                      // of all three, how many are started
+	names map[string]*subscription
+	near  directories
+	// interests are those of all sets on the stream, nil if there are no others; place is
+	// the one in their list, while a response is taken.
+	interests interests
+	place     int
+	wildcard  *subscription            // nil if there is none
+	globs     map[string]*subscription // those that are fed from the wildcard, too
+	wanted    int                      // of all three, how many are started
 
 	// shown is the version_info under which what is held came, for SotW. Empty
 	// if the last response was not accepted, or something came without one.
@@ -162,6 +166,7 @@ func (s *subscriptions) add(name string) *subscription {
 		s.keep(sub)
 		s.know(sub)
 	}
+	s.note(name)
 	return sub
 }
 
@@ -271,6 +276,7 @@ func (s *subscriptions) touch(sub *subscription) {
 
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
+	defer s.note(sub.name)
 	s.noteGone(sub.name)
 	if sub.set != nil {
 		if sub == s.wildcard {

@@ -16,17 +16,18 @@ import (
 type worker struct {
 	t    *testing.T
 	sets *paramSets
+	new  func(*paramSets) session
 	session
 	now time.Time
 }
 
 func newWorker(t *testing.T, sotw bool) *worker {
 	w := &worker{t: t, sets: newParamSets(cache.Scope{Authority: "a"}, typeURLs["eds"]), now: t0}
+	w.new = func(s *paramSets) session { return newDeltaSession(s) }
 	if sotw {
-		w.session = newSotWSession(w.sets)
-	} else {
-		w.session = newDeltaSession(w.sets)
+		w.new = func(s *paramSets) session { return newSotWSession(s) }
 	}
+	w.session = w.new(w.sets)
 	return w
 }
 
@@ -208,7 +209,57 @@ func TestWorkOfResuming(t *testing.T) {
 		w.start("", append(workNames("dir/%d/*", n), names...)...)
 		w.say(&response{nonce: "n", resources: workResources(names, "1")})
 		w.sets.lost()
-		w.session = newDeltaSession(w.sets)
+		w.session = w.new(w.sets)
 		w.round()
 	})
+}
+
+// workParams are dynamic parameters of which there are any number.
+func workParams(i int) string { return cache.Params{"p": fmt.Sprint(i)}.String() }
+
+// Sets with different dynamic parameters on one stream, of which each has names of its own and
+// those of its neighbour. (What concerns all of them is work for all of them.)
+func TestWorkOfSetsAndParameters(t *testing.T) {
+	for form, sotw := range map[string]bool{"delta": false, "sotw": true} {
+		t.Run(form, func(t *testing.T) {
+			costs.Linear(t, 200, func(t *testing.T, n int) {
+				const each = 4 // names
+				w := newWorker(t, sotw)
+				var own []string
+				for i := range n {
+					subs := w.sets.of(workParams(i))
+					u := subs.newUpdate()
+					names := workNames(fmt.Sprint("own/", i, "/%d"), each)
+					own = append(own, names...)
+					if i > 0 {
+						names = append(names, workNames(fmt.Sprint("own/", i-1, "/%d"), each)...)
+					}
+					for _, name := range names {
+						w.sets.start(subs, name, nil, &u)
+					}
+				}
+				w.round()
+				w.say(&response{nonce: "n", version: "1", resources: workResources(own, "1")})
+				w.say(&response{nonce: "n", version: "2", resources: workResources(own, "2")})
+				for i, subs := range w.sets.list {
+					for name := range subs.names {
+						if r := subs.holds(name); r == nil || r.Version() != "2" && !sotw {
+							t.Fatalf("set %d holds %v of %s", i, r, name)
+						}
+					}
+				}
+				if !sotw {
+					gone := &response{nonce: "n", version: "3"}
+					for _, n := range own {
+						gone.removed = append(gone.removed, name{name: n})
+					}
+					w.say(gone)
+				}
+				w.say(&response{nonce: "n", version: "4", resources: workResources(own, "4")})
+				w.sets.lost()
+				w.session = w.new(w.sets)
+				w.round()
+			})
+		})
+	}
 }
