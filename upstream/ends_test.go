@@ -54,6 +54,7 @@ func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
 				stream.Start(cache.Key{Scope: testScope, TypeURL: typeURLs["cds"], Name: name})
 			}
 			st := b.next()
+			synctest.Wait() // until it has been asked
 			m := deltaResponse(t, "cds", "1", "a", "b", "c")
 			m.Resources[0].Ttl = durationpb.New(time.Minute)
 			m.Resources[2].Ttl = durationpb.New(2 * time.Minute)
