@@ -27,7 +27,7 @@ build: ## build bin/xds-relay
 # measured without it. Work is counted by the counters of coverage (costs/), in the
 # packages whose tests do that.
 test: ## run all tests with the race detector
-	$(GO) test -race ./...
+	GO=$(GO) tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
