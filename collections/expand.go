@@ -129,12 +129,7 @@ func (l *listSource) close() {
 }
 
 // bad tells of an entry that is none. It takes no others with it.
-func (l *listSource) bad(err *cache.Error) {
-	l.sets.failures.Add(1)
-	if log, ok := l.lines.entries.Next(l.log); ok {
-		log.Warn("bad entry in a list collection", "collection", l.url.String(), "error", err.Error())
-	}
-}
+func (l *listSource) bad(err *cache.Error) { l.badEntry(l.url.String(), err) }
 
 // expanded is an entry of the list as a source of members.
 type expanded struct {
@@ -145,14 +140,15 @@ type expanded struct {
 	err   *cache.Error
 }
 
-func (l *listSource) entry(i int, e *listEntry) expanded {
-	switch {
+// entry is an entry of a list.
+func (l *listSource) entry(of *list, i int) expanded {
+	switch e := &of.entries[i]; {
 	case e.err != nil:
 		return expanded{err: e.err}
 	case !e.inline:
 		return l.located(e.locator)
 	}
-	return l.inline(i, e)
+	return l.inline(of, i)
 }
 
 // located is a locator: of a member, or of another collection.
@@ -182,8 +178,8 @@ func (l *listSource) located(u urn.URL) expanded {
 // inline is an inline entry. It is called by the name inside its resource: that is how
 // clients know it. Without one it is called by its own name in the collection, and an
 // anonymous one by its index.
-func (l *listSource) inline(i int, e *listEntry) expanded {
-	collection := l.url.Key().Name
+func (l *listSource) inline(of *list, i int) expanded {
+	e, collection := &of.entries[i], l.url.Key().Name
 	name := fmt.Sprintf("%s#%d", collection, i)
 	if e.name != "" {
 		name = entryName(collection, e.name)
@@ -203,8 +199,13 @@ func (l *listSource) inline(i int, e *listEntry) expanded {
 	origin := name
 	if !redirect {
 		r = e.resource(name)
-		if inner := r.Inner(); inner != "" {
+		inner := r.Inner()
+		if inner != "" {
 			name = inner
+		}
+		if err := l.foreign(of.authority, inner); err != nil {
+			x.err = &cache.Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("entry %d of the list collection: %v", i, err)}
+			return x
 		}
 	} else if l.passes {
 		r = e.redirect(name)

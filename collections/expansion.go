@@ -88,7 +88,7 @@ const arriving = leaving - 1
 
 // meet makes an entry a member.
 func (l *listSource) meet(x *expansion, i int) {
-	e := l.entry(i, &l.list.entries[i])
+	e := l.entry(l.list, i)
 	if e.err != nil {
 		l.bad(e.err)
 		l.stay(x, i)
@@ -191,7 +191,7 @@ func (l *listSource) stay(x *expansion, i int) {
 	id, ok := x.stayed[name]
 	if !ok && name != "" && x.last != nil {
 		if was := x.last.entry(name); was != nil && was.err == nil {
-			id = l.inline(x.last.named[name], was).id
+			id = l.inline(x.last, x.last.named[name]).id
 		}
 	}
 	p := x.before[id]

@@ -73,7 +73,7 @@ func (r *result) list() *list {
 		before = &list{}
 	}
 	l.resolver.aside(len(r.Resource.Value()), func() { l.listed = parseListAfter(r.Resource, before) })
-	l.listOf = r.Resource
+	l.listed.authority, l.listOf = l.key.Scope.Authority, r.Resource
 	return l.listed
 }
 

@@ -22,7 +22,9 @@ import (
 
 // list is a list collection's content.
 type list struct {
-	entries []listEntry
+	// authority is whose control plane has said it.
+	authority string
+	entries   []listEntry
 	// named has the indexes of the inline entries that have a name.
 	named map[string]int
 	// err says that the rest cannot be read: the entries are those before.

@@ -56,10 +56,19 @@ func (m *followed) take(is *result) {
 		return
 	}
 	next, beat := offer{}, false
+	inner := ""
+	if m.byInner && is.Status == cache.Present {
+		var err error
+		if inner, err = m.innerName(is); err != nil {
+			rejected := failure(codes.InvalidArgument, "%s: %v", m.entry(), err)
+			m.badEntry(m.follow.start.url.String(), rejected.Err)
+			is = &rejected
+		}
+	}
 	switch is.Status {
 	case cache.Present:
 		if m.byInner {
-			m.call(cmp.Or(is.innerName(), m.own))
+			m.call(cmp.Or(inner, m.own))
 			m.own = ""
 		}
 		next = offer{m.last.resource, is.Err}
@@ -85,17 +94,19 @@ func (m *followed) take(is *result) {
 }
 
 // innerName is the name that an inline entry that was found has inside where it was
-// written, empty if none was, or it has none.
-func (r *result) innerName() string {
-	_, name, ok := strings.Cut(r.origin, entryName("", ""))
-	if !ok || r.leaf == nil {
-		return ""
+// written, empty if none was, or it has none. It may be one that is not to be believed.
+func (m *followed) innerName(is *result) (string, error) {
+	_, name, ok := strings.Cut(is.origin, entryName("", ""))
+	if !ok || is.leaf == nil {
+		return "", nil
 	}
-	e := r.leaf.listed.entry(name)
+	of := is.leaf.listed
+	e := of.entry(name)
 	if e == nil {
-		return ""
+		return "", nil
 	}
-	return e.resource(r.origin).Inner()
+	inner := e.resource(is.origin).Inner()
+	return inner, m.foreign(of.authority, inner)
 }
 
 // call gives it another name, unless that is empty.

@@ -227,8 +227,11 @@ func (p *plain) listed(name string, rename func(string) string, passed []string,
 		to := e.locator.String()
 		switch {
 		case e.inline:
+			// The last that was passed is the name of the list that has it.
 			inner, content := contentOf(e.resource("it"))
-			all.add(rename(inner), content)
+			if !foreignTo(of.passed[len(of.passed)-1], inner) {
+				all.add(rename(inner), content)
+			}
 		case isCollection(e.locator):
 			// By another way it is another: what was known of the one says nothing of it.
 			one := p.collection(e.locator, rename, of.passed, way+" "+to+of.passed[len(of.passed)-1])

@@ -38,7 +38,10 @@ type Options struct {
 	Depth int
 	// Views are what views are made of, by Scope.Derived.
 	Views map[string]View
-	Log   *slog.Logger
+	// Speaks, if not nil, says whether what an authority says of another one's names is
+	// believed.
+	Speaks func(authority, other string) bool
+	Log    *slog.Logger
 }
 
 const defaultDepth = 10
@@ -48,6 +51,7 @@ type Resolver struct {
 	topics Topics
 	names  Names
 	depth  int
+	speaks func(authority, other string) bool
 	log    *slog.Logger
 	wake   chan struct{}
 	stop   chan struct{}
@@ -117,7 +121,7 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 		o.Depth = defaultDepth
 	}
 	return &Resolver{
-		topics: topics, names: names, depth: o.Depth, log: o.Log,
+		topics: topics, names: names, depth: o.Depth, speaks: o.Speaks, log: o.Log,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		nodes:    map[cache.Key]node{},
 		leaves:   map[cache.Key]*leaf{},

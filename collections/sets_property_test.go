@@ -382,6 +382,7 @@ func (w *setWorld) evalCollection(name string, passed []string, rename func(stri
 	passed = append(slices.Clone(passed), name)
 	for _, e := range list {
 		switch {
+		case e.inner != "" && foreignTo(long(name), longOr(e.inner)):
 		case e.inner != "":
 			is.add(evaluated{members: map[string]string{rename(longOr(e.inner)): e.content}})
 		case slices.Contains(worldNames, e.to):
@@ -418,6 +419,11 @@ func longOr(name string) string {
 		return name
 	}
 	return long(name)
+}
+
+// foreignTo says that what a list has inline is another authority's.
+func foreignTo(list, inner string) bool {
+	return urn.IsName(inner) && keyOf(inner).Scope.Authority != keyOf(list).Scope.Authority
 }
 
 func anyOfCluster(t testing.TB, name, content string) *anypb.Any {

@@ -19,6 +19,7 @@ import (
 // TestSetTranscripts plays testdata/sets/*.txt: views, and globs with redirects in
 // them. A step has the lines of TestTranscripts, and
 //
+//	speaks A B                      before all else: authority A is believed in the names of B
 //	view NAME [rename] = URL, ...   before all else: NAME is what clients ask for: *,
 //	                                a glob or a list collection
 //	set GLOB = MEMBER; ...          all that an authority says of a glob, each as in
@@ -51,6 +52,8 @@ type setPlayer struct {
 	keys  map[string]cache.Key // of the topics of views, by what clients ask for
 	subs  []*setSub
 	logs  strings.Builder
+	// speaks are the pairs of which the first authority is believed in the second's names.
+	speaks []string
 }
 
 // globs are what authorities say of sets.
@@ -104,6 +107,10 @@ func (p *setPlayer) do(line string) error {
 		p.views[k.Scope.Derived], p.keys[name] = v, k
 		return nil
 	}
+	if cmd == "speaks" {
+		p.speaks = append(p.speaks, rest)
+		return nil
+	}
 	if p.origins == nil {
 		p.start()
 	}
@@ -154,7 +161,9 @@ func (p *setPlayer) start() {
 		a.Value = slog.StringValue(shortAll(a.Value.String()))
 		return a
 	}}))
-	o := newStepped(p.t, Options{Views: p.views, Log: log})
+	o := newStepped(p.t, Options{Views: p.views, Speaks: func(authority, other string) bool {
+		return slices.Contains(p.speaks, authority+" "+other)
+	}, Log: log})
 	p.player = player{origins: o, wants: map[string]*wanted{}}
 	p.globs = &globs{of: o, says: map[string]cache.SetUpdate{}}
 }

@@ -1,6 +1,7 @@
 package collections
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -96,6 +97,25 @@ type setting struct {
 // collections can have any number of entries in them that are none or cannot be had, and
 // clients can make up globs with alternatives.
 type setLines struct{ entries, collections loglines.Lines }
+
+// badEntry tells of an entry of a list that is none.
+func (s *setting) badEntry(collection string, err *cache.Error) {
+	s.sets.failures.Add(1)
+	if log, ok := s.lines.entries.Next(s.log); ok {
+		log.Warn("bad entry in a list collection", "collection", collection, "error", err.Error())
+	}
+}
+
+// foreign says why a resource in what an authority gives cannot have that name, nil if it
+// can: what it says of other authorities is not believed, unless these are served from the
+// same place.
+func (r *Resolver) foreign(authority, name string) error {
+	of, ok := urn.AuthorityOf(name)
+	if !ok || of == authority || r.speaks != nil && r.speaks(authority, of) {
+		return nil
+	}
+	return fmt.Errorf("its resource is %q, of authority %q: what authority %q says of that is not believed", loglines.Clip(name), loglines.Clip(of), authority)
+}
 
 // question is that for a collection, until it is answered; or for all members of an
 // alternative, until they are. It ends too when it is not asked any more.

@@ -191,7 +191,10 @@ func (p *player) entry(e string) []byte {
 	}
 	inside := name
 	if len(f) > 5 && f[4] == "as" {
-		inside = long(f[5])
+		inside = f[5]
+		if strings.ContainsAny(inside, "/:") { // and no old-style name
+			inside = long(inside)
+		}
 	}
 	value := &anypb.Any{TypeUrl: clusterType, Value: clusterNamed(p, inside, strings.Trim(f[3], `"`))}
 	switch f[3] {

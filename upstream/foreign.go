@@ -2,37 +2,40 @@ package upstream
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
 // Names of other authorities. What a control plane says of those is not believed,
-// whichever way it says it: it speaks for the authority that it was asked as, and for
-// old-style names. Among xdstp names only those are looked at that were asked for, which
+// whichever way it says it: it speaks for the authority that it was asked as, for
+// old-style names, and for the authorities that are served from the same place: a relay
+// has several, and its views have members of all of them. Among xdstp names only those are looked at that were asked for, which
 // are the authority's own, and the members of its globs: so it could give another's only
 // by an alias of its own. A redirect may lead anywhere: it says where something is, not
 // what.
 
 // speaker is as whom a control plane is asked.
 type speaker struct {
-	authority string // as in cache.Scope; *.suffix speaks for all that a pattern covers
+	authority string // as in cache.Scope
 	oldStyle  bool
+	speaks    func(authority string) bool // see Options.Speaks
 }
 
-func (s *paramSets) speaker() speaker { return speaker{s.scope.Authority, s.scope.OldStyle} }
+func (s *paramSets) speaker() speaker {
+	return speaker{s.scope.Authority, s.scope.OldStyle, s.speaks}
+}
 
-// foreign returns the authority of which a name is, if that is not the speaker's own.
+// foreign returns the authority of which a name is, if the speaker does not speak for that.
 func (s speaker) foreign(name string) (authority string, foreign bool) {
 	if !urn.IsName(name) {
 		return "", false
 	}
 	authority, ok := urn.AuthorityOf(name)
-	if suffix, pattern := strings.CutPrefix(s.authority, "*"); pattern && strings.HasSuffix(authority, suffix) {
+	if !ok || authority == s.authority || s.speaks != nil && s.speaks(authority) {
 		return "", false
 	}
-	return authority, ok && authority != s.authority
+	return authority, true
 }
 
 // foreignAlias is foreign of the first alias that is.

@@ -50,6 +50,9 @@ type Options struct {
 	// or in SotW all of one type, come once more. Otherwise one that has nothing new to
 	// say cannot be told from one that does not answer.
 	Prove bool
+	// Speaks, if not nil, says whether the control plane is believed in what it says of
+	// another authority, because that is served from the same place.
+	Speaks func(authority string) bool
 	// NoGlobs says that the control plane does not know glob collections: they are fed
 	// from the wildcard of their type. In SotW they always are.
 	NoGlobs bool

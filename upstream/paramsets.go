@@ -22,7 +22,8 @@ type paramSets struct {
 	// modest says whether a name is asked for by somebody whose names of the type are at
 	// most so many bytes. Nil if nobody is.
 	modest func(cache.Key, int64) bool
-	list   []*subscriptions // by their parameters; who has none comes first
+	speaks func(authority string) bool // see Options.Speaks
+	list   []*subscriptions            // by their parameters; who has none comes first
 	// interests are those of each set, nil if there has been only one on the stream.
 	interests interests
 	// responses counts the responses, as each set does.

@@ -352,7 +352,7 @@ func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
 		f = &feed{sets: newParamSets(s.scope, typeURL)}
-		f.sets.noGlobs, f.sets.modest = s.opts.NoGlobs, s.opts.Modest
+		f.sets.noGlobs, f.sets.modest, f.sets.speaks = s.opts.NoGlobs, s.opts.Modest, s.opts.Speaks
 		f.sets.server = server{s.scope, s.opts.peers}
 		if s.live {
 			f.session = s.form.session(f.sets)

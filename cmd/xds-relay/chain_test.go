@@ -96,12 +96,21 @@ func (n *relayNet) client(relay, form, name string, md ...string) *scriptedClien
 // ask has a client ask for routes of these names.
 func (n *relayNet) ask(c *scriptedClient, names ...string) {
 	n.t.Helper()
+	n.askFor(c, "rds", names...)
+}
+
+// askFor has a client ask for these names of a type, or for its wildcard.
+func (n *relayNet) askFor(c *scriptedClient, typ string, names ...string) {
+	n.t.Helper()
 	line := "names "
 	if c.delta {
 		line = "subscribe "
 	}
+	if len(names) == 0 {
+		names = []string{"*"}
+	}
 	c.request(n.t, &datadriven.TestData{
-		CmdArgs: []datadriven.CmdArg{{Key: c.name}, {Key: "rds"}}, Input: line + strings.Join(names, " "),
+		CmdArgs: []datadriven.CmdArg{{Key: c.name}, {Key: typ}}, Input: line + strings.Join(names, " "),
 	})
 	synctest.Wait()
 }

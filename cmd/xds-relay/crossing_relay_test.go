@@ -37,7 +37,7 @@ authorities:
     context_parameters: {drop: [xds.node.id], require: [shard]}
   - name: open.example.com
     servers:
-      - {address: "control-plane:18000", protocol: PROTOCOL}
+      - {address: "open:18000", protocol: PROTOCOL}
 old_style_names:
   - authority: control-plane
 cache: {linger: 1m}
@@ -82,14 +82,16 @@ func startInMemory(t *testing.T, config string, dial func(authority string) dial
 			}
 		}
 	}
-	s := &servedRelay{
-		relay: r,
-		lis:   bufconn.Listen(connBuffer),
-		grpc:  grpc.NewServer(downstream.ServerOptions(downstream.ListenerOptions{})...),
-	}
-	r.server.Register(s.grpc, downstream.ListenerOptions{})
-	go func() { _ = s.grpc.Serve(s.lis) }()
+	s := &servedRelay{relay: r}
+	s.open(downstream.ListenerOptions{PassRedirects: cfg.Listeners[0].Redirects == configs.RedirectsPass})
 	return s
+}
+
+// open opens its listener.
+func (s *servedRelay) open(o downstream.ListenerOptions) {
+	s.lis, s.grpc = bufconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
+	s.relay.server.Register(s.grpc, o)
+	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(s.grpc, s.lis)
 }
 
 func (s *servedRelay) close() {

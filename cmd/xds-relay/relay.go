@@ -71,18 +71,19 @@ func newRelay(cfg *configs.Config, builtIn fs.FS, log *slog.Logger) (*relay, err
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
-	r.derived = collections.NewResolver(r.cache, leafNames{router, r.sources.reach}, collections.Options{Views: viewsOf(cfg), Log: log})
+	names := leafNames{router, r.sources.reach}
+	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), Speaks: names.Speaks, Log: log})
 	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.feeders.derived = r.derived
 	var unservable loglines.Shared
-	names := func(node *corev3.Node, through chain.Chain) downstream.Names {
+	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
 			router: router, feeders: r.feeders, node: node, log: log,
 			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
 			lines: &unservable,
 		}
 	}
-	r.server = downstream.NewServer(r.cache, names, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
+	r.server = downstream.NewServer(r.cache, namesFor, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
 	if err := r.observe(); err != nil {
 		r.close()
 		return nil, err

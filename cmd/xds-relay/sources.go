@@ -209,6 +209,7 @@ func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.Modest
 	o.NoGlobs = !server.Globs
+	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]
 	o.Presence = s.presences[server]
 	o.Chain = s.chains.Of(fedBy(scope))
