@@ -215,7 +215,10 @@ func TestWhatAllTypesComeToIsKept(t *testing.T) {
 		synctest.Wait()
 		b.stream.Start(key("lds", cache.Wildcard))
 		check("with a wildcard that waits")
-		if b.stream.agenda.sum.late != 1 {
+		b.stream.mu.Lock()
+		late := b.stream.agenda.sum.late
+		b.stream.mu.Unlock()
+		if late != 1 {
 			t.Error("no wildcard waits")
 		}
 		pass(time.Minute)
