@@ -1,5 +1,7 @@
 package collections
 
+import "github.com/xds-relay/xds-relay/loglines"
+
 // Clashes: two different members of one name, of which only the first is seen. They
 // are looked for when a round is over, since in its course sources are read one after
 // the other.
@@ -13,12 +15,8 @@ type doubt struct {
 	key   string
 }
 
-// maxClashes is how many clashes are told one by one in a round.
-const maxClashes = 10
-
 // tellClashes tells of the clashes that are new, each once.
 func (r *Resolver) tellClashes() {
-	told := 0
 	for d := range r.sets.doubtful {
 		is, found := d.union.clash(d.key)
 		switch {
@@ -30,14 +28,11 @@ func (r *Resolver) tellClashes() {
 		}
 		d.union.clashes[d.key] = is
 		r.sets.clashes.Add(1)
-		if told++; told <= maxClashes {
-			d.union.log.Warn("two members of one name: the first collection's counts", "member", d.key, "first", is.winner.label, "other", is.loser.label)
+		if log, ok := d.union.lines.clashes.Next(d.union.log); ok {
+			log.Warn("two members of one name: the first collection's counts", "member", loglines.Clip(d.key), "first", is.winner.label, "other", is.loser.label)
 		}
 	}
 	clear(r.sets.doubtful)
-	if told > maxClashes {
-		r.log.Warn("more members of one name: the first collections' count", "members", told-maxClashes)
-	}
 }
 
 // clash returns the clash of a key, if there is one. Those that are about to go do not

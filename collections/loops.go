@@ -5,10 +5,13 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Loops: found by whoever comes upon one, told to clients as an error of the name
-// that they asked for, and to the operator once, however many names lead into it.
+// that they asked for, and to the operator once, however many names lead into it. Authorities can make any number of
+// them, so the lines of log are bounded.
 
 // loop is the result of coming back to the first of these names.
 func (e *evaluation) loop(names []string) result {
@@ -30,7 +33,9 @@ func (r *Resolver) noteLoops(before, now []string) {
 	for _, l := range now {
 		if r.loops[l]++; r.loops[l] == 1 {
 			r.stats.loops.Add(1)
-			r.log.Warn("redirects in a loop", "names", l)
+			if log, ok := r.loopLines.Next(r.log); ok {
+				log.Warn("redirects in a loop", "names", loglines.Clip(l))
+			}
 		}
 	}
 	for _, l := range before {

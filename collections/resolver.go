@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Topics is where leaf topics are watched and derived ones are written: a
@@ -73,11 +74,12 @@ type Resolver struct {
 	changed map[node]struct{}    // those that have something to write
 	// choosing are the follows that have chosen, or may, between alternatives; due
 	// those that are to be evaluated again at some time.
-	choosing map[*follow]struct{}
-	due      due
-	loops    map[string]int // how many follows have come upon each, see noteLoops
-	sets     *sets
-	turn     turn
+	choosing  map[*follow]struct{}
+	due       due
+	loops     map[string]int // how many follows have come upon each, see noteLoops
+	loopLines loglines.Lines
+	sets      *sets
+	turn      turn
 	// lines are those in which something is waiting; entryLines those of them that are not
 	// of a set, by authority.
 	lines      []*line

@@ -96,7 +96,7 @@ type setting struct {
 // setLines bound what is logged of a view, or of all sets that are none: who writes list
 // collections can have any number of entries in them that are none or cannot be had, and
 // clients can make up globs with alternatives.
-type setLines struct{ entries, collections loglines.Lines }
+type setLines struct{ entries, collections, clashes loglines.Lines }
 
 // badEntry tells of an entry of a list that is none.
 func (s *setting) badEntry(collection string, err *cache.Error) {

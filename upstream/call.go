@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"runtime"
 	"time"
 
@@ -197,8 +196,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		s.refused(f, now)
 		f.sets.prune()
 		if what := f.session.unfit(); what != "" {
-			s.log.Warn("request is too long", "type_url", f.sets.typeURL,
-				"limit", s.opts.MaxRequestBytes, "reason", what)
+			s.logUnfit(f, what)
 		}
 		s.schedule(f, counts)
 		if s.recount(f); len(requests) > 0 {
@@ -415,20 +413,10 @@ func (s *Stream) response(c *call, m *frame) error {
 	}
 	updates, nack := f.session.response(time.Now(), r)
 	s.apply(updates...)
-	for _, subs := range f.sets.list {
-		for _, name := range subs.takeWarnings() {
-			s.log.Warn("several variants of a resource match the same dynamic parameters",
-				"type_url", subs.typeURL, "name", name, "parameters", subs.scope.Params)
-		}
-	}
+	s.logVariants(f)
 	if nack != "" {
 		s.board.post(func(st *Status) { st.Nacks++ })
-		level := slog.LevelWarn
-		if nack == f.lastNack {
-			level = slog.LevelDebug
-		}
-		s.log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-			"type_url", f.sets.typeURL, "version", r.version, "nonce", r.nonce, "reason", nack)
+		s.logNack(f, r, nack)
 	}
 	f.lastNack = nack
 	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
@@ -447,17 +435,4 @@ func (s *Stream) answered(c *call) {
 		f.sets.waitAnew(now)
 	}
 	s.concernAll()
-}
-
-// stray takes note of a response of a type that was not asked for. It is not
-// answered: an answer would be the first request of its type, and having no
-// names it would subscribe to everything. The caller holds mu.
-func (s *Stream) stray(c *call, r *response) {
-	level := slog.LevelWarn
-	if c.strays > 0 {
-		level = slog.LevelDebug
-	}
-	c.strays++
-	s.log.Log(s.ctx, level, "response ignored: its type was not asked for",
-		"type_url", r.typeURL, "nonce", r.nonce)
 }

@@ -73,6 +73,7 @@ type Stream struct {
 	// none.
 	outage *cache.Outage
 	beside beside
+	lines  lines
 	// board comes last in the order of locks.
 	board board
 
@@ -416,7 +417,8 @@ func (s *Stream) ended(c *call) {
 		s.board.post(func(st *Status) { st.LastError = reason(err) })
 		if c.form == s.forms[0] {
 			s.speak(s.forms[1])
-			s.own.Info("control plane does not implement this form, using the other", "protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
+			log, level := bounded(&s.lines.forms, s.own, slog.LevelInfo)
+			log.Log(s.ctx, level, "control plane does not implement this form, using the other", "protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
 			return
 		}
 		s.speak(s.forms[0]) // neither: perhaps it is something on the way that answers

@@ -1,0 +1,185 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// A hostile control plane says ever new things that are wrong, and ends the stream now and
+// then. However it does that, it has ten lines of each kind logged, and one a minute after
+// that, which says how many were left out.
+
+const (
+	hostileStreams   = 12
+	hostileResponses = 20 // on each stream
+)
+
+// hostile has a control plane send responses, over several streams, and one more a minute
+// later. wantSkipped is how many of the lines that are about what are left out.
+func hostile(t *testing.T, what string, wantSkipped int, begin func(*bench), response func(i int) *discoveryv3.DeltaDiscoveryResponse) {
+	t.Helper()
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		begin(b)
+		sent := 0
+		var st *scripted
+		send := func() {
+			b.respond(st, response(sent))
+			sent++
+		}
+		open := func() {
+			st = b.next()
+			go func(st *scripted) {
+				for {
+					if _, err := st.recv(); err != nil {
+						return
+					}
+				}
+			}(st)
+			pass(time.Millisecond) // what is asked for is
+		}
+		for i := range hostileStreams {
+			if i > 0 {
+				st.end <- errors.New("hostile")
+			}
+			open()
+			for range hostileResponses {
+				send()
+			}
+		}
+		if n := b.logs.count(what); n != loglines.AtOnce {
+			t.Errorf("%d responses are %d lines about %q, want %d", sent, n, what, loglines.AtOnce)
+		}
+		pass(loglines.Every)
+		st.end <- errors.New("hostile")
+		open()
+		send()
+		if n := b.logs.count(what); n != loglines.AtOnce+1 {
+			t.Errorf("after a minute there are %d lines about %q, want %d", n, what, loglines.AtOnce+1)
+		}
+		if want := fmt.Sprintf("skipped=%d", wantSkipped); b.logs.count(want) != 1 {
+			t.Errorf("the line after a minute does not say %s:\n%s", want, tail(b.logs))
+		}
+		b.logs.mu.Lock()
+		defer b.logs.mu.Unlock()
+		for line := range strings.Lines(b.logs.b.String()) {
+			if len(line) > 6<<10 {
+				t.Errorf("a line has %d bytes: %.200s", len(line), line)
+			}
+		}
+	})
+}
+
+func tail(l *logBuffer) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.b.String()
+	return s[max(0, len(s)-2000):]
+}
+
+func TestLinesAboutResponsesThatCannotBeStoredAreFew(t *testing.T) {
+	const all = hostileStreams * hostileResponses
+	hostile(t, "NACK", all-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+		m := deltaResponse(t, "eds", strings.Repeat("n", 10<<10), "a", fmt.Sprint(i, strings.Repeat("x", 10<<10)))
+		m.Resources[1].Resource.Value = []byte{0xff}
+		return m
+	})
+}
+
+// A control plane that rejects nothing but two things in turn is as hostile.
+func TestLinesAboutResponsesThatAreRejectedInTurnAreFew(t *testing.T) {
+	const all = hostileStreams * hostileResponses
+	hostile(t, "NACK", all-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+		m := deltaResponse(t, "eds", "n", []string{"a", "b"}[i%2])
+		m.Resources[0].Resource.Value = []byte{0xff}
+		return m
+	})
+}
+
+// Of what was not asked for there is one line for each gRPC stream, as there was before,
+// and few for all of them.
+func TestLinesAboutResponsesThatWereNotAskedForAreFew(t *testing.T) {
+	hostile(t, "not asked for", hostileStreams-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: fmt.Sprint(strings.Repeat("t", 10<<10), i), Nonce: strings.Repeat("n", 10<<10)}
+	})
+}
+
+func TestLinesAboutVariantsAreFew(t *testing.T) {
+	const all = hostileStreams * hostileResponses
+	name := func(i int) string { return fmt.Sprint(i, strings.Repeat("x", 10<<10)) }
+	hostile(t, "several variants", all-loglines.AtOnce, func(b *bench) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i := range all + 1 {
+			b.cache.Watch(paramsKey("eds", name(i), "env=prod&team=x"), &watcher{})
+		}
+	}, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs["eds"], Nonce: "n"}
+		for _, match := range []string{"env:prod", "team:x"} {
+			m.Resources = append(m.Resources, &discoveryv3.Resource{
+				ResourceName: variantName(name(i), match), Version: "1",
+				Resource: &anypb.Any{TypeUrl: typeURLs["eds"], Value: value(t, "eds", name(i), match)},
+			})
+		}
+		return m
+	})
+}
+
+// resource_errors are told to the clients that they are about, and counted. They are no
+// line of log.
+func TestResourceErrorsAreNotLogged(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		e := b.watch("eds", "a")["a"]
+		st := b.next()
+		st.delta(t)
+		before := len(tail(b.logs))
+		for i := range 100 {
+			b.respond(st, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs["eds"], Nonce: "n", ResourceErrors: []*discoveryv3.ResourceError{{
+				ResourceName: &discoveryv3.ResourceName{Name: "a"},
+				ErrorDetail:  &status.Status{Code: int32(codes.Internal), Message: fmt.Sprint(i, strings.Repeat("x", 1<<20))},
+			}}})
+			st.delta(t)
+		}
+		if err := e.State().Err; err == nil || len(err.Message) > loglines.MaxText+3 {
+			t.Errorf("the client is told %.100v", err)
+		}
+		if n := b.stream.Status().ResourceErrors; n != 100 {
+			t.Errorf("%d are counted, want 100", n)
+		}
+		if more := tail(b.logs)[before:]; strings.Contains(more, "xxx") {
+			t.Errorf("logged: %.1000s", more)
+		}
+	})
+}
+
+// What versions do not fit into the first request of a stream is said of each stream.
+func TestLinesAboutRequestsThatAreTooLongAreFew(t *testing.T) {
+	run(t, Options{Protocol: Delta, MaxRequestBytes: 1 << 10}, func(b *bench) {
+		b.cache.WatchSet(key("eds", cache.Wildcard), &setWatcher{})
+		st := b.next()
+		st.delta(t)
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprint("name-", i))
+		}
+		b.respond(st, deltaResponse(t, "eds", "1", names...))
+		for range 30 {
+			st.end <- errors.New("hostile")
+			st = b.next()
+			b.respond(st, deltaResponse(t, "eds", "2", names[0])) // so that the next stream comes soon
+		}
+		if n := b.logs.count("request is too long"); n != loglines.AtOnce {
+			t.Errorf("30 streams are %d lines, want %d", n, loglines.AtOnce)
+		}
+	})
+}
