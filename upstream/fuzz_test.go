@@ -183,6 +183,10 @@ func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 	}
 	members := map[string]*cache.Resource{}
 	for key, r := range p.subs.members().All() {
+		// A bad name is in no directory.
+		if k, err := urn.KeyOf(key); err != nil || k.Name != key {
+			continue
+		}
 		if glob, _ := urn.GlobOf(key); glob == name {
 			members[key] = r
 		}
