@@ -328,7 +328,7 @@ func (m *model) name(key urn.Key, typ string, path []string) []outcome {
 	case key.Type != typ:
 		return fails(codes.InvalidArgument)
 	case !slices.Contains(known, key.Authority):
-		return []outcome{{status: cache.Absent, code: codes.NotFound, down: true}}
+		return []outcome{{status: cache.Failed, code: codes.Unavailable, down: true}}
 	case slices.Contains(path, key.Name):
 		return fails(codes.FailedPrecondition)
 	}

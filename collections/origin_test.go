@@ -251,7 +251,7 @@ func (o *origins) Stop(k cache.Key) {
 func (o *origins) Key(typeURL, name string) (cache.Key, error) {
 	k := keyOf(name)
 	if !slices.Contains(known, k.Scope.Authority) {
-		return k, fmt.Errorf("authority %q is not configured", k.Scope.Authority)
+		return k, &cache.Error{Code: codes.Unavailable, Message: fmt.Sprintf("authority %q is not configured", k.Scope.Authority)}
 	}
 	k.TypeURL = typeURL
 	return k, nil

@@ -286,8 +286,14 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		}
 		return d.tellResource(r, sub, &st)
 	case cache.Absent:
-		_, waiting := d.gone[sub.key()]
-		if waiting || sub.told() == toldAbsent {
+		if waiting, ok := d.gone[sub.key()]; ok {
+			if waiting.by == nil {
+				waiting.err = st.Err
+				d.gone[sub.key()] = waiting
+			}
+			return true
+		}
+		if sub.knowsAbsent(st.Err) {
 			return true
 		}
 		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
@@ -446,7 +452,7 @@ func (d *deltaSession) tellSomeGone(r *response, stays func(string, removal) boo
 		delete(d.initial, name)
 		if sub != nil {
 			sub.setTold(toldAbsent)
-			sub.setErrTold(0)
+			sub.setErrTold(markError(g.err))
 			sub.has(sub.name())
 		}
 	}

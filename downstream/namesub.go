@@ -197,6 +197,12 @@ func (s *nameSub) setErrTold(hash uint32) {
 	}
 }
 
+// knowsAbsent says that the client was told that the resource does not exist, and why.
+// That it could not be looked up again is no other reason.
+func (s *nameSub) knowsAbsent(why *cache.Error) bool {
+	return s.told() == toldAbsent && (s.errTold() == markError(why) || why != nil && why.Transient())
+}
+
 // toldOf notes that the client was told a resource, without an error.
 func (s *nameSub) toldOf(st *cache.State) {
 	s.setTold(toldResource)

@@ -382,10 +382,10 @@ func (s *sotwSession) tellMissing(r *response, sub *nameSub, st cache.State) boo
 		now = toldFailed
 	case cache.Absent:
 	}
-	if sub.told() == now && (now == toldAbsent || sub.errTold() == markError(st.Err)) {
+	if now == toldAbsent && sub.knowsAbsent(st.Err) || sub.told() == now && sub.errTold() == markError(st.Err) {
 		return true
 	}
-	if sub.told() != now {
+	if sub.told() != now || st.Err == nil {
 		sub.setErrTold(0)
 	}
 	if !s.tellError(r, sub, st.Err) {

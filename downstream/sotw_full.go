@@ -142,7 +142,7 @@ func (s *sotwSession) differs(sub *nameSub, st *cache.State) bool {
 		if sub.is(isMissed) && st.Err == nil {
 			s.knows(sub, toldAbsent, 0) // in that state it was missing
 		}
-		return sub.told() != toldAbsent
+		return !sub.knowsAbsent(st.Err)
 	case cache.Failed:
 		return sub.told() != toldFailed || sub.errTold() != markError(st.Err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
@@ -27,6 +29,11 @@ type leafNames struct {
 // Key implements collections.Names.
 func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 	k, err := xdstpKey(n.router.Leaf, typeURL, name)
+	var why *downstream.RefusedError
+	if errors.As(err, &why) && (why.Refusal == downstream.RefusedAuthority || why.Refusal == downstream.RefusedParameter) {
+		// It may well exist: who has what it was before keeps it.
+		return cache.Key{}, &cache.Error{Code: codes.Unavailable, Message: why.Client.Message}
+	}
 	if err == nil && k.TypeURL != typeURL {
 		// What clients may say of a list collection is nothing that takes the place of
 		// one of its members.
