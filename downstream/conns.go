@@ -46,11 +46,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		if e := over(limitConnections, int(l.open.Add(1)), l.limits.Connections, "%d connections to this listener"); e != nil {
 			l.open.Add(-1)
-			_ = c.Close() // nothing was sent
 			l.server.stats.limits[e.limit].Add(1)
 			if log, ok := l.refused.Next(l.log(c)); ok {
 				logExcess(log, e)
 			}
+			_ = c.Close() // nothing was sent
 			continue
 		}
 		return newLimitedConn(l, c), nil
