@@ -47,6 +47,9 @@ type Cache struct {
 
 	mu     sync.RWMutex
 	tables map[tableKey]*table
+	room   Room // of tables
+	// givenUp counts the topics that have ended.
+	givenUp uint64
 }
 
 type tableKey struct {
@@ -58,6 +61,8 @@ type tableKey struct {
 type table struct {
 	entries map[string]*Entry
 	sets    map[string]*Set
+
+	entriesRoom, setsRoom Room
 }
 
 // New makes an empty cache. Close ends its timer.
@@ -141,6 +146,8 @@ type SetWatcher interface {
 type Stats struct {
 	Entries, Sets int
 	Idle          int // of both: those that nobody watches
+	// GivenUp is how many have ended since the start.
+	GivenUp uint64
 }
 
 // Stats returns what the cache holds.
@@ -148,6 +155,7 @@ func (c *Cache) Stats() Stats {
 	s := Stats{Idle: c.idle.len()}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	s.GivenUp = c.givenUp
 	for _, t := range c.tables {
 		s.Entries += len(t.entries)
 		s.Sets += len(t.sets)
@@ -195,8 +203,23 @@ func (c *Cache) Unwatch(w Watching) {
 	place := w.watch()
 	tp, now := place.topic, time.Now()
 	if tp.remove(place, now) {
-		c.idle.add(tp, now)
+		c.idle.add(tp, now, c.isHollow(tp))
 	}
+}
+
+// isHollow says that there is nothing in a topic.
+func (c *Cache) isHollow(tp *topic) bool {
+	if tp.entry != nil {
+		return tp.entry.isHollow()
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t := c.tables[tableKey{tp.key.Scope, tp.key.TypeURL}]
+	if t == nil {
+		return true // it was given up meanwhile
+	}
+	s := t.sets[tp.key.Name]
+	return s == nil || s.isHollow()
 }
 
 // giveUp ends a topic that has been idle since then, unless somebody has
@@ -217,15 +240,16 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	}
 	switch {
 	case t.entries[tp.key.Name] != nil && &t.entries[tp.key.Name].topic == tp:
-		delete(t.entries, tp.key.Name)
+		t.entries = Without(t.entries, &t.entriesRoom, tp.key.Name)
 	case t.sets[tp.key.Name] != nil && &t.sets[tp.key.Name].topic == tp:
-		delete(t.sets, tp.key.Name)
+		t.sets = Without(t.sets, &t.setsRoom, tp.key.Name)
 	default:
 		return
 	}
 	if len(t.entries)+len(t.sets) == 0 {
-		delete(c.tables, tk)
+		c.tables = Without(c.tables, &c.room, tk)
 	}
+	c.givenUp++
 	c.idle.gone(tp)
 	c.feeder.Stop(tp.key)
 }

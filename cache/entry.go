@@ -102,6 +102,9 @@ func (e *Entry) Key() Key { return e.key }
 // Name returns what the entry is called: Key's Name.
 func (e *Entry) Name() string { return e.key.Name }
 
+// isHollow says that there is no resource.
+func (e *Entry) isHollow() bool { return e.state.Load().Resource == nil }
+
 // Redirected says that the authority says of the name that it is a redirect, which
 // is to be followed: the state is not of a derived topic. TP1: "Server redirects".
 func (e *Entry) Redirected() bool {

@@ -9,7 +9,8 @@ import (
 // Expiries are the times at which what is held under a key is gone, unless it is renewed
 // before. xDS: "TTL". The zero value is ready. They are not safe for concurrent use.
 type Expiries[K comparable] struct {
-	at map[K]time.Time
+	at  map[K]time.Time
+	had Room
 	// queue has the times in order, and some that do not hold any more.
 	queue expiryQueue[K]
 }
@@ -29,14 +30,15 @@ func (e *Expiries[K]) Set(key K, at time.Time) {
 	}
 	e.at[key] = at
 	heap.Push(&e.queue, expiry[K]{key, at})
-	const slack = 64
-	if len(e.queue) > 2*len(e.at)+slack {
-		e.compact()
-	}
+	e.compact()
 }
 
-// compact leaves of the queue one of each key.
+// compact leaves of the queue one of each key, if it has many more.
 func (e *Expiries[K]) compact() {
+	const slack = 64
+	if len(e.queue) <= 2*len(e.at)+slack {
+		return
+	}
 	there := make(map[K]struct{}, len(e.at))
 	e.queue = slices.DeleteFunc(e.queue, func(x expiry[K]) bool {
 		if _, twice := there[x.key]; twice || !e.at[x.key].Equal(x.at) {
@@ -45,11 +47,17 @@ func (e *Expiries[K]) compact() {
 		there[x.key] = struct{}{}
 		return false
 	})
+	e.queue = fitted(e.queue)
 	heap.Init(&e.queue)
 }
 
 // End says that a key has no such time any more.
-func (e *Expiries[K]) End(key K) { delete(e.at, key) }
+func (e *Expiries[K]) End(key K) {
+	if _, there := e.at[key]; there {
+		e.at = Without(e.at, &e.had, key)
+		e.compact()
+	}
+}
 
 // At returns the time of a key, if it has one.
 func (e *Expiries[K]) At(key K) (at time.Time, ok bool) {
@@ -98,6 +106,7 @@ func (q *expiryQueue[K]) Push(x any) { *q = append(*q, x.(expiry[K])) }
 func (q *expiryQueue[K]) Pop() any {
 	last := len(*q) - 1
 	x := (*q)[last]
-	*q = (*q)[:last]
+	(*q)[last] = expiry[K]{}
+	*q = fitted((*q)[:last])
 	return x
 }

@@ -3,8 +3,6 @@ package cache
 import (
 	"sync"
 	"time"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // idle keeps the topics that nobody watches in the order in which they fell
@@ -16,10 +14,12 @@ type idle struct {
 	giveUp func(*topic, time.Time) // called without a lock
 
 	mu     sync.Mutex
-	topics *simplelru.LRU[*topic, time.Time]
+	topics lru[*topic, time.Time]
 	limit  int
 	// copies are those of the topics that are copies of sets, see Key.copies.
-	copies *simplelru.LRU[*topic, time.Time]
+	copies lru[*topic, time.Time]
+	// hollow are those of the topics in which there was nothing when they fell idle.
+	hollow lru[*topic, time.Time]
 	// groups are all topics, by what goes at once.
 	groups idleGroups
 	timer  *time.Timer // runs while there are topics
@@ -30,38 +30,36 @@ type idle struct {
 // can have any number of them made, and to make one anew asks nobody for anything.
 const maxIdleCopies = 100
 
+// maxIdleHollow bounds the topics in which there is nothing: clients can make up any number of
+// them, and to ask for one anew costs little.
+const maxIdleHollow = 256
+
 func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
 	limit := max(o.IdleEntries, 1)
-	// One more than the limit, so that the LRU never drops one by itself.
 	return &idle{
-		linger: o.Linger, giveUp: giveUp, topics: newLRU(limit + 1), copies: newLRU(maxIdleCopies + 1), limit: limit,
+		linger: o.Linger, giveUp: giveUp, topics: newLRU[*topic, time.Time](), copies: newLRU[*topic, time.Time](), hollow: newLRU[*topic, time.Time](), limit: limit,
 		groups: newIdleGroups(o.IdleScopes),
 	}
 }
 
-func newLRU(size int) *simplelru.LRU[*topic, time.Time] {
-	lru, err := simplelru.NewLRU[*topic, time.Time](size, nil)
-	if err != nil {
-		panic(err) // only of a size below 1
-	}
-	return lru
-}
-
-// add notes that tp has been idle since then.
-func (i *idle) add(tp *topic, since time.Time) {
+// add notes that tp has been idle since then. hollow says that there is nothing in it.
+func (i *idle) add(tp *topic, since time.Time, hollow bool) {
 	i.mu.Lock()
 	if i.closed || tp.group == nil { // it was given up meanwhile
 		i.mu.Unlock()
 		return
 	}
-	if later, ok := i.topics.Peek(tp); ok && later.After(since) {
+	if later, ok := i.topics.peek(tp); ok && later.After(since) {
 		// Somebody has come and left since, and was quicker to get here.
 		i.mu.Unlock()
 		return
 	}
-	i.topics.Add(tp, since)
+	i.topics.add(tp, since)
 	if tp.key.copies() {
-		i.copies.Add(tp, since)
+		i.copies.add(tp, since)
+	}
+	if hollow {
+		i.hollow.add(tp, since)
 	}
 	i.groups.lingers(tp)
 	if i.timer == nil {
@@ -79,23 +77,38 @@ func (i *idle) add(tp *topic, since time.Time) {
 func (i *idle) tooMany() (old *topic, since time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	switch {
-	case i.topics.Len() > i.limit:
-		old, since, _ = i.topics.RemoveOldest()
-		i.copies.Remove(old)
-	case i.copies.Len() > maxIdleCopies:
-		old, since, _ = i.copies.RemoveOldest()
-		i.topics.Remove(old)
+	for i.hollow.len() > maxIdleHollow {
+		tp, at, _ := i.hollow.removeOldest()
+		if tp.entry != nil && !tp.entry.isHollow() {
+			continue // something has come since
+		}
+		i.forget(tp)
+		return tp, at
 	}
+	switch {
+	case i.topics.len() > i.limit:
+		old, since, _ = i.topics.oldest()
+	case i.copies.len() > maxIdleCopies:
+		old, since, _ = i.copies.oldest()
+	default:
+		return nil, time.Time{}
+	}
+	i.forget(old)
 	return old, since
+}
+
+// forget takes a topic out. The caller holds mu.
+func (i *idle) forget(tp *topic) {
+	i.topics.remove(tp)
+	i.copies.remove(tp)
+	i.hollow.remove(tp)
 }
 
 // remove notes that tp is watched again.
 func (i *idle) remove(tp *topic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.topics.Remove(tp)
-	i.copies.Remove(tp)
+	i.forget(tp)
 	i.groups.busy(tp)
 }
 
@@ -104,7 +117,7 @@ func (i *idle) expire() {
 	now := time.Now()
 	for {
 		i.mu.Lock()
-		tp, since, ok := i.topics.GetOldest()
+		tp, since, ok := i.topics.oldest()
 		if !ok || i.closed {
 			i.timer = nil
 			i.mu.Unlock()
@@ -115,8 +128,7 @@ func (i *idle) expire() {
 			i.mu.Unlock()
 			return
 		}
-		i.topics.Remove(tp)
-		i.copies.Remove(tp)
+		i.forget(tp)
 		i.mu.Unlock()
 		i.giveUp(tp, since)
 	}
@@ -125,7 +137,7 @@ func (i *idle) expire() {
 func (i *idle) len() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.topics.Len()
+	return i.topics.len()
 }
 
 func (i *idle) close() {

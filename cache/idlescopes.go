@@ -4,8 +4,6 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Scopes that nobody uses any more. Each costs a stream upstream, however few topics it
@@ -33,12 +31,14 @@ type groupTopics struct {
 	group  idleGroup
 	topics int                 // all there are
 	idle   map[*topic]struct{} // those that linger
+	room   Room                // of idle
 }
 
 // idleGroups are the groups, and in order those of which all topics linger. Guarded by idle.mu.
 type idleGroups struct {
 	all   map[idleGroup]*groupTopics
-	idle  *simplelru.LRU[*groupTopics, struct{}]
+	room  Room // of all
+	idle  lru[*groupTopics, struct{}]
 	limit int
 	// steps counts the work that was done, so that a test can say how it grows.
 	steps int
@@ -46,13 +46,9 @@ type idleGroups struct {
 
 func newIdleGroups(limit int) idleGroups {
 	if limit <= 0 {
-		limit = math.MaxInt - 1
+		limit = math.MaxInt
 	}
-	lru, err := simplelru.NewLRU[*groupTopics, struct{}](limit+1, nil)
-	if err != nil {
-		panic(err) // only of a size below 1
-	}
-	return idleGroups{all: map[idleGroup]*groupTopics{}, idle: lru, limit: limit}
+	return idleGroups{all: map[idleGroup]*groupTopics{}, idle: newLRU[*groupTopics, struct{}](), limit: limit}
 }
 
 // created notes that there is a new topic, which somebody is about to watch.
@@ -67,7 +63,7 @@ func (i *idle) created(tp *topic) {
 	}
 	g.topics++
 	tp.group = g
-	i.groups.idle.Remove(g)
+	i.groups.idle.remove(g)
 	i.groups.steps++
 }
 
@@ -77,12 +73,11 @@ func (i *idle) gone(tp *topic) {
 	defer i.mu.Unlock()
 	g := tp.group
 	tp.group = nil
-	i.topics.Remove(tp)
-	i.copies.Remove(tp)
-	delete(g.idle, tp)
+	i.forget(tp)
+	g.idle = Without(g.idle, &g.room, tp)
 	if g.topics--; g.topics == 0 {
-		i.groups.idle.Remove(g)
-		delete(i.groups.all, g.group)
+		i.groups.idle.remove(g)
+		i.groups.all = Without(i.groups.all, &i.groups.room, g.group)
 	} else {
 		i.groups.check(g)
 	}
@@ -92,7 +87,7 @@ func (i *idle) gone(tp *topic) {
 // check notes a group of which all topics linger now. The caller holds mu.
 func (g *idleGroups) check(of *groupTopics) {
 	if len(of.idle) == of.topics {
-		g.idle.Add(of, struct{}{})
+		g.idle.add(of, struct{}{})
 	}
 }
 
@@ -110,8 +105,8 @@ func (g *idleGroups) lingers(tp *topic) {
 
 func (g *idleGroups) busy(tp *topic) {
 	if of := tp.group; of != nil {
-		delete(of.idle, tp)
-		g.idle.Remove(of)
+		of.idle = Without(of.idle, &of.room, tp)
+		g.idle.remove(of)
 	}
 	g.steps++
 }
@@ -121,12 +116,12 @@ func (g *idleGroups) busy(tp *topic) {
 func (i *idle) tooManyGroups() map[*topic]struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.groups.idle.Len() <= i.groups.limit {
+	if i.groups.idle.len() <= i.groups.limit {
 		return nil
 	}
-	g, _, _ := i.groups.idle.RemoveOldest()
+	g, _, _ := i.groups.idle.removeOldest()
 	topics := g.idle
-	g.idle = nil
+	g.idle, g.room = nil, 0
 	i.groups.steps++
 	return topics
 }

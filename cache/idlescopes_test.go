@@ -110,7 +110,7 @@ func TestScopesThatComeAndGoCostWhatTheyAre(t *testing.T) {
 		for _, leave := range all {
 			leave()
 		}
-		if n := c.idle.groups.idle.Len(); n != 100 {
+		if n := c.idle.groups.idle.len(); n != 100 {
 			t.Errorf("of %d scopes %d linger, want 100", scopes, n)
 		}
 		return c.idle.groups.steps
@@ -140,8 +140,8 @@ func TestScopesAreCountedRightUnderConcurrency(t *testing.T) {
 	for tk, table := range c.tables {
 		there[idleGroup{Scope: tk.scope}] += len(table.entries)
 	}
-	if len(there) > limit || len(there) != len(c.idle.groups.all) || len(there) != c.idle.groups.idle.Len() {
-		t.Errorf("%d scopes have topics, %d are known, %d linger, at most %d may", len(there), len(c.idle.groups.all), c.idle.groups.idle.Len(), limit)
+	if len(there) > limit || len(there) != len(c.idle.groups.all) || len(there) != c.idle.groups.idle.len() {
+		t.Errorf("%d scopes have topics, %d are known, %d linger, at most %d may", len(there), len(c.idle.groups.all), c.idle.groups.idle.len(), limit)
 	}
 	for key, n := range there {
 		if g := c.idle.groups.all[key]; g.topics != n || len(g.idle) != n {

@@ -192,7 +192,7 @@ func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 		<-time.After(1)
 		c.Watch(k, quick)
 		c.Unwatch(quick)
-		c.idle.add(tp, left)
+		c.idle.add(tp, left, true)
 		<-time.After(3 * testLinger)
 		f.expect(t, "after the linger time", k, 1, 1)
 	})
@@ -292,7 +292,7 @@ func TestFewCopiesOfSetsLinger(t *testing.T) {
 		<-time.After(testLinger)
 		f.expect(t, "after the linger time", glob(many-1), 1, 1)
 		f.expect(t, "still watched", glob(many-maxIdleCopies), 1, 0)
-		if n := c.idle.copies.Len(); n != 0 {
+		if n := c.idle.copies.len(); n != 0 {
 			t.Errorf("%d copies are still counted", n)
 		}
 		c.Unwatch(w)

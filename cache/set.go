@@ -130,6 +130,13 @@ func (w *SetWatch) knew(m member) bool {
 // needs them.
 const minSweep = 128
 
+// isHollow says that there are no members.
+func (s *Set) isHollow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.present == 0
+}
+
 func newSet(k Key, t Tombstones) *Set {
 	s := &Set{topic: topic{key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {

@@ -129,7 +129,7 @@ func without[W Watching](list []W, index uint32) []W {
 	if end == 0 {
 		return nil
 	}
-	return list[:end]
+	return fitted(list[:end])
 }
 
 // tell marks every watcher and appends to wakers those to be woken. The caller

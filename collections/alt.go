@@ -126,7 +126,8 @@ func (f *follow) endChoices(but map[string]bool) {
 	}
 	f.choices = nil
 	if !f.reaches {
-		delete(f.resolver.choosing, f)
+		r := f.resolver
+		r.choosing = cache.Without(r.choosing, &r.rooms.choosing, f)
 	}
 }
 

@@ -74,7 +74,8 @@ func (r *Resolver) follow(start target, of *setting, changed func()) *follow {
 
 func (f *follow) close() {
 	f.resolver.clean(f)
-	delete(f.resolver.choosing, f)
+	r := f.resolver
+	r.choosing = cache.Without(r.choosing, &r.rooms.choosing, f)
 	f.resolver.due.set(f, time.Time{})
 	f.resolver.noteLoops(f.loops, nil)
 	for _, l := range f.leaves {

@@ -33,7 +33,8 @@ func (r *Resolver) leaf(k cache.Key) (_ *leaf, isNew bool) {
 func (l *leaf) leave(f *follow) {
 	if delete(l.users, f); len(l.users) == 0 {
 		l.resolver.topics.Unwatch(l)
-		delete(l.resolver.leaves, l.key)
+		r := l.resolver
+		r.leaves = cache.Without(r.leaves, &r.rooms.leaves, l.key)
 	}
 }
 

@@ -84,6 +84,8 @@ type Resolver struct {
 	// of a set, by authority.
 	lines      []*line
 	entryLines map[string]*line
+	// rooms are of those of the maps that clients fill.
+	rooms struct{ nodes, leaves, follows, changed, choosing, entryLines cache.Room }
 }
 
 // note is one call of Start, Refresh or Stop.
@@ -242,7 +244,7 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 	r.work(now, reach)
 	updates := map[updateKey]*cache.Update{}
 	for n := range r.changed {
-		delete(r.changed, n)
+		r.changed = cache.Without(r.changed, &r.rooms.changed, n)
 		r.write(n, updates)
 	}
 	r.tellClashes()
@@ -270,9 +272,9 @@ func (r *Resolver) take(n note) {
 	old := r.nodes[n.key]
 	switch {
 	case n.stop && old != nil:
-		delete(r.nodes, n.key)
+		r.nodes = cache.Without(r.nodes, &r.rooms.nodes, n.key)
 		old.close()
-		delete(r.changed, old) // which closing may add to
+		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // which closing may add to
 	case n.stop:
 	case n.again && old != nil:
 		old.refresh()

@@ -1,6 +1,10 @@
 package collections
 
-import "time"
+import (
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // How much is done at a time. What there is to do is for control planes to decide: how
 // many entries a list has, and how many names lead to one. All of it is done by one
@@ -55,7 +59,7 @@ func (r *Resolver) work(now time.Time, reach bool) {
 		l.waiting = false
 		l.steps, l.follows = nil, nil
 		if r.entryLines[l.of] == l {
-			delete(r.entryLines, l.of)
+			r.entryLines = cache.Without(r.entryLines, &r.rooms.entryLines, l.of)
 		}
 	}
 }
@@ -132,7 +136,7 @@ func (r *Resolver) clean(f *follow) {
 	if _, there := r.follows[f]; !there {
 		return
 	}
-	delete(r.follows, f)
+	r.follows = cache.Without(r.follows, &r.rooms.follows, f)
 	if f.of != nil {
 		f.of.done()
 	}

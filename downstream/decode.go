@@ -3,7 +3,9 @@ package downstream
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
+	"weak"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,10 +16,34 @@ import (
 // once, so that a name is looked up among those that were asked for before, and not
 // made anew.
 
-// knownNames are names that clients have asked for. The zero value is ready.
+// knownNames are names that clients have asked for. The zero value is ready. They are there
+// for as long as a request is read with them, and then until the garbage collector comes: what
+// one client has made up does not stay when nobody asks.
 type knownNames struct {
+	table atomic.Pointer[weak.Pointer[nameTexts]]
+}
+
+// nameTexts are names, each by itself.
+type nameTexts struct {
 	mu    sync.RWMutex
 	names map[string]string
+}
+
+// texts returns what is known, for as long as a request is read.
+func (k *knownNames) texts() *nameTexts {
+	for {
+		was := k.table.Load()
+		if was != nil {
+			if texts := was.Value(); texts != nil {
+				return texts
+			}
+		}
+		texts := &nameTexts{names: map[string]string{}}
+		is := weak.Make(texts)
+		if k.table.CompareAndSwap(was, &is) {
+			return texts
+		}
+	}
 }
 
 // What is remembered: so many names, and none longer, in bytes. When there are more,
@@ -28,7 +54,7 @@ const (
 )
 
 // text returns a name as a string.
-func (k *knownNames) text(name []byte) string {
+func (k *nameTexts) text(name []byte) string {
 	k.mu.RLock()
 	text, known := k.names[string(name)]
 	k.mu.RUnlock()
@@ -42,13 +68,13 @@ func (k *knownNames) text(name []byte) string {
 }
 
 // learn remembers a name, and returns what it is remembered as.
-func (k *knownNames) learn(name string) string {
+func (k *nameTexts) learn(name string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if text, known := k.names[name]; known {
 		return text
 	}
-	if k.names == nil || len(k.names) == maxKnownNames {
+	if len(k.names) == maxKnownNames {
 		k.names = map[string]string{}
 	}
 	k.names[name] = name
@@ -66,6 +92,7 @@ const mostNames = 1 << 12
 // decode is proto.Unmarshal of an encoded request. It keeps nothing of the bytes.
 // recycle has to be called when the request is not needed any more.
 func (f *requestFields) decode(request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
+	texts := known.texts()
 	list := nameLists.Get().(*[]string)
 	recycle = func() {
 		if clear(*list); cap(*list) <= mostNames {
@@ -82,9 +109,9 @@ func (f *requestFields) decode(request []byte, into proto.Message, known *knownN
 				return recycle, errNotUTF8
 			}
 			if num == f.subscribe {
-				subscribe = append(subscribe, known.text(value))
+				subscribe = append(subscribe, texts.text(value))
 			} else {
-				unsubscribe = append(unsubscribe, known.text(value))
+				unsubscribe = append(unsubscribe, texts.text(value))
 			}
 		case n > 0 && num == f.errorDetail:
 			rest = protowire.AppendTag(rest, num, protowire.BytesType)

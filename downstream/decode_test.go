@@ -2,8 +2,10 @@ package downstream
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -68,7 +70,8 @@ func TestDecode(t *testing.T) {
 // Names that many clients ask for are one string, and what is remembered of them is
 // bounded.
 func TestKnownNames(t *testing.T) {
-	var k knownNames
+	var known knownNames
+	k := known.texts()
 	for i := range 3 * maxKnownNames {
 		name := fmt.Sprint("n", i)
 		if got := k.text([]byte(name)); got != name {
@@ -86,5 +89,24 @@ func TestKnownNames(t *testing.T) {
 	k.text(name)
 	if n := testing.AllocsPerRun(10, func() { k.text(name) }); n > 0 {
 		t.Errorf("%v allocations for a name that is known", n)
+	}
+}
+
+// What nobody asks for any more is not remembered for ever, and what is read with it is.
+func TestKnownNamesGoWithTheGarbage(t *testing.T) {
+	var known knownNames
+	reading := known.texts()
+	name := reading.text([]byte("one"))
+	runtime.GC()
+	if got := known.texts(); got != reading {
+		t.Error("while a request is read, another one has other names")
+	}
+	if got := reading.text([]byte("one")); unsafe.StringData(got) != unsafe.StringData(name) {
+		t.Error("a name is made anew while a request is read")
+	}
+	runtime.KeepAlive(reading)
+	runtime.GC()
+	if texts := known.texts(); len(texts.names) > 0 {
+		t.Errorf("%d names are remembered after a collection of garbage", len(texts.names))
 	}
 }

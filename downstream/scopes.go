@@ -246,6 +246,7 @@ type connections struct {
 	// open has each by its peer's address: not by what that says, but by the value, of
 	// which gRPC makes one for a connection and gives to all of its streams.
 	open map[net.Addr]*connScopes
+	room cache.Room // of open
 }
 
 // join returns what the streams of a connection have in common, for one more of them.
@@ -273,6 +274,6 @@ func (c *connections) leave(conn *connScopes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn.streams--; conn.streams == 0 {
-		delete(c.open, conn.addr)
+		c.open = cache.Without(c.open, &c.room, conn.addr)
 	}
 }

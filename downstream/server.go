@@ -16,6 +16,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 )
 
@@ -56,6 +57,7 @@ type Server struct {
 	mu      sync.Mutex
 	lastID  uint64
 	streams map[*stream]struct{}
+	room    cache.Room // of streams
 }
 
 type stats struct {
@@ -191,7 +193,7 @@ func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
 func (s *Server) forget(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, st)
+	s.streams = cache.Without(s.streams, &s.room, st)
 	s.stats.ended.Add(1)
 }
 

@@ -12,6 +12,7 @@ import (
 type Reach struct {
 	mu    sync.Mutex
 	down  map[cache.Scope]time.Time
+	room  cache.Room // of down
 	watch []func(cache.Scope)
 }
 
@@ -54,7 +55,7 @@ func (r *Reach) set(scope cache.Scope, since time.Time, down bool) {
 	if down {
 		r.down[scope] = since
 	} else {
-		delete(r.down, scope)
+		r.down = cache.Without(r.down, &r.room, scope)
 	}
 	r.mu.Unlock()
 	if was != down {

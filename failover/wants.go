@@ -18,6 +18,7 @@ type table struct {
 // topics are those of one type.
 type topics struct {
 	answered map[string]bool // by Key.Name
+	room     cache.Room      // of answered
 	missing  int             // that are not
 }
 
@@ -41,7 +42,7 @@ func (w wants) stop(k cache.Key) {
 	if answered, there := t.answered[k.Name]; there && !answered {
 		t.missing--
 	}
-	delete(t.answered, k.Name)
+	t.answered = cache.Without(t.answered, &t.room, k.Name)
 	if len(t.answered) == 0 {
 		delete(w, table{k.Scope, k.TypeURL})
 	}

@@ -91,7 +91,7 @@ func (s *Stream) schedule(f *feed, silence bool) {
 func (s *Stream) remove(f *feed) {
 	s.agenda.count(f, tally{}, nil)
 	s.agenda.due.End(f)
-	delete(s.feeds, f.sets.typeURL)
+	s.feeds = cache.Without(s.feeds, &s.room, f.sets.typeURL)
 }
 
 // recount brings what all types come to in line with one of them. The caller holds mu.

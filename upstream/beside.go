@@ -24,7 +24,14 @@ import (
 type beside struct {
 	stream *Stream // nil until it was needed
 	// names are those that are asked for there.
-	names map[besideType]map[string]struct{}
+	names map[besideType]*besideNames
+	room  cache.Room // of names
+}
+
+// besideNames are those of one type.
+type besideNames struct {
+	all  map[string]struct{}
+	room cache.Room // of all
 }
 
 type besideType struct {
@@ -34,38 +41,46 @@ type besideType struct {
 
 // has says whether a name is asked for there.
 func (b *beside) has(k cache.Key) bool {
-	_, ok := b.names[besideType{k.Scope, k.TypeURL}][k.Name]
+	of := b.names[besideType{k.Scope, k.TypeURL}]
+	if of == nil {
+		return false
+	}
+	_, ok := of.all[k.Name]
 	return ok
 }
 
 func (b *beside) add(k cache.Key) {
 	t := besideType{k.Scope, k.TypeURL}
 	if b.names == nil {
-		b.names = map[besideType]map[string]struct{}{}
+		b.names = map[besideType]*besideNames{}
 	}
 	if b.names[t] == nil {
-		b.names[t] = map[string]struct{}{}
+		b.names[t] = &besideNames{all: map[string]struct{}{}}
 	}
-	b.names[t][k.Name] = struct{}{}
+	b.names[t].all[k.Name] = struct{}{}
 }
 
 func (b *beside) remove(k cache.Key) {
 	t := besideType{k.Scope, k.TypeURL}
-	if delete(b.names[t], k.Name); len(b.names[t]) == 0 {
-		delete(b.names, t)
+	of := b.names[t]
+	if of == nil {
+		return
+	}
+	if of.all = cache.Without(of.all, &of.room, k.Name); len(of.all) == 0 {
+		b.names = cache.Without(b.names, &b.room, t)
 	}
 }
 
 // others leaves out of an update of the first stream what is fed by the second.
 func (b *beside) others(u cache.Update) cache.Update {
 	names := b.names[besideType{u.Scope, u.TypeURL}]
-	if len(names) == 0 || len(u.Changes) == 0 {
+	if names == nil || len(u.Changes) == 0 {
 		return u
 	}
 	// Its changes may be the set's, too.
 	changes := make([]cache.Change, 0, len(u.Changes))
 	for _, c := range u.Changes {
-		if _, there := names[c.Name]; !there {
+		if _, there := names.all[c.Name]; !there {
 			changes = append(changes, c)
 		}
 	}

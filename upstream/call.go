@@ -55,8 +55,8 @@ const parting = time.Second
 // more. With more, it is ended and opened again: when that may be, and with
 // mostIdleFeeds at once.
 const (
-	maxIdleFeeds  = 256
-	mostIdleFeeds = 16 * maxIdleFeeds
+	maxIdleFeeds  = 64
+	mostIdleFeeds = 64 * maxIdleFeeds
 )
 
 // never is when a timer runs out that nobody waits for.

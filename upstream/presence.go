@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Presence tells the operator when a control plane is lost and when it answers again: a
@@ -26,8 +28,9 @@ type Presence struct {
 
 	mu      sync.Mutex // comes last in the order of locks
 	streams map[*Stream]*presentStream
-	up      int   // streams that have had a response and are open
-	current *loss // that streams join which are lost now; nil if there is none
+	room    cache.Room // of streams
+	up      int        // streams that have had a response and are open
+	current *loss      // that streams join which are lost now; nil if there is none
 	// greeted: the operator was told that there is a connection, and of no loss since.
 	greeted bool
 }
@@ -233,5 +236,5 @@ func (p *Presence) leaves(s *Stream) {
 	p.rests(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.streams, s)
+	p.streams = cache.Without(p.streams, &p.room, s)
 }

@@ -21,6 +21,7 @@ type refusal struct {
 	mu sync.Mutex
 	// types are those that were asked for.
 	types map[string]*refused
+	room  cache.Room // of types
 	// untold are the topics that are yet to be told, in order.
 	untold []cache.Key
 	// telling says that there is a goroutine that tells them: whoever starts a
@@ -37,6 +38,7 @@ type refused struct {
 	err    *cache.Error
 	since  time.Time
 	topics map[cache.Key]struct{}
+	room   cache.Room // of topics
 }
 
 func newRefusal(sink Sink, log *slog.Logger) *refusal {
@@ -93,8 +95,8 @@ func (r *refusal) stop(k cache.Key) {
 	if t == nil {
 		return
 	}
-	if delete(t.topics, k); len(t.topics) == 0 {
-		delete(r.types, k.TypeURL)
+	if t.topics = cache.Without(t.topics, &t.room, k); len(t.topics) == 0 {
+		r.types = cache.Without(r.types, &r.room, k.TypeURL)
 	}
 }
 

@@ -62,6 +62,7 @@ type Stream struct {
 	mu    sync.Mutex
 	form  *form
 	feeds map[string]*feed // by type URL
+	room  cache.Room       // of feeds
 	live  bool             // a gRPC stream is open, and feeds have sessions
 	// agenda has each feed to which something has happened or will.
 	agenda agenda

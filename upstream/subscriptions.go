@@ -70,6 +70,7 @@ type subscriptions struct {
 	noGlobs bool
 
 	names map[string]*subscription
+	room  cache.Room // of names
 	near  directories
 	// interests are those of all sets on the stream, nil if there are no others; place is
 	// the one in their list, while a response is taken.
@@ -77,6 +78,7 @@ type subscriptions struct {
 	place     int
 	wildcard  *subscription            // nil if there is none
 	globs     map[string]*subscription // those that are fed from the wildcard, too
+	globRoom  cache.Room               // of globs
 	wanted    int                      // of all three, how many are started
 
 	// shown is the version_info under which what is held came, for SotW. Empty
@@ -282,7 +284,10 @@ func (s *subscriptions) forget(sub *subscription) {
 		if sub == s.wildcard {
 			s.wildcard = nil
 		} else {
-			delete(s.globs, sub.name)
+			s.globs = cache.Without(s.globs, &s.globRoom, sub.name)
+			if len(s.globs) == 0 {
+				s.near = directories{} // until the next one
+			}
 		}
 		s.settling.End(sub.set)
 		for key, r := range sub.set.members.All() {
@@ -291,7 +296,7 @@ func (s *subscriptions) forget(sub *subscription) {
 		s.release(sub.set)
 		return
 	}
-	delete(s.names, sub.name)
+	s.names = cache.Without(s.names, &s.room, sub.name)
 	s.near.remove(sub)
 	s.unalias(sub)
 	if r := sub.answer.Resource; r != nil {

@@ -31,6 +31,8 @@ type feeders struct {
 	mu    sync.Mutex
 	feeds map[cache.Scope]*scopeFeed
 	nodes map[cache.Scope]*scopeNode
+	// feedRoom and nodeRoom are of those maps.
+	feedRoom, nodeRoom cache.Room
 	// warned are the rules of which the log has said that their clients' Nodes differ.
 	warned map[int]bool
 	// closing counts the feeds that are being closed.
@@ -115,7 +117,7 @@ func (f *feeders) leaveLocked(scope cache.Scope) {
 // forgetNode drops the Node of a scope that nobody uses and nothing is asked for.
 func (f *feeders) forgetNode(scope cache.Scope) {
 	if n := f.nodes[scope]; n != nil && n.clients == 0 && f.feeds[scope] == nil {
-		delete(f.nodes, scope)
+		f.nodes = cache.Without(f.nodes, &f.nodeRoom, scope)
 	}
 }
 
@@ -196,7 +198,7 @@ func (f *feeders) retire(scope cache.Scope, fd *scopeFeed, idle int) {
 		f.mu.Unlock()
 		return
 	}
-	delete(f.feeds, scope)
+	f.feeds = cache.Without(f.feeds, &f.feedRoom, scope)
 	f.forgetNode(scope)
 	f.mu.Unlock()
 	fd.Close()

@@ -50,6 +50,7 @@ type sources struct {
 
 	mu      sync.Mutex
 	streams map[cache.Scope]serverFeed
+	room    cache.Room // of streams
 }
 
 // connection is what all scopes share that go to the same place: gRPC's, or that for
@@ -232,7 +233,7 @@ func (f *streamFeed) Close() {
 	f.sources.mu.Lock()
 	defer f.sources.mu.Unlock()
 	if f.sources.streams[f.scope] == f.serverFeed { // and not its successor
-		delete(f.sources.streams, f.scope)
+		f.sources.streams = cache.Without(f.sources.streams, &f.sources.room, f.scope)
 	}
 }
 

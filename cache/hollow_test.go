@@ -1,0 +1,53 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Clients can make up any number of names and globs. Of those in which there is nothing a few
+// linger, the newest, and they take no room from those in which there is something.
+func TestFewTopicsLingerInWhichThereIsNothing(t *testing.T) {
+	const many = 1000
+	c := New(nothingFed{}, Options{Linger: time.Hour, IdleEntries: 10 * many})
+	defer c.Close()
+	visit := func(kind string, i int) {
+		k := Key{Scope: Scope{Authority: "a"}, TypeURL: "t", Name: fmt.Sprintf("xdstp://a/t/%s/%d", kind, i)}
+		switch kind {
+		case "set":
+			k.Name += "/*"
+			w := &setCounter{}
+			c.WatchSet(k, w)
+			c.Unwatch(w)
+		default:
+			w := &counter{}
+			c.Watch(k, w)
+			if kind == "there" {
+				r := NewResource(Spec{Name: k.Name, TypeURL: k.TypeURL, Version: "1"})
+				c.Apply(Update{Scope: k.Scope, TypeURL: k.TypeURL, Changes: []Change{{Name: k.Name, Resource: r}}})
+			}
+			c.Unwatch(w)
+		}
+	}
+	for i := range many {
+		for _, kind := range []string{"there", "made-up", "set"} {
+			visit(kind, i)
+		}
+	}
+	s := c.Stats()
+	if s.Idle != many+maxIdleHollow || s.Entries != many+maxIdleHollow/2 || s.Sets != maxIdleHollow/2 {
+		t.Errorf("%+v linger, want %d entries with a resource and %d topics without", s, many, maxIdleHollow)
+	}
+
+	// One that has come to have a resource since lingers as any other.
+	scope := Scope{Authority: "a"}
+	name := fmt.Sprintf("xdstp://a/t/made-up/%d", many-1)
+	c.Apply(Update{Scope: scope, TypeURL: "t", Changes: []Change{{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: "t", Version: "1"})}}})
+	for i := range many {
+		visit("set", i)
+	}
+	if s := c.Stats(); s.Idle != many+1+maxIdleHollow || s.Entries != many+1 {
+		t.Errorf("%+v linger, want %d entries with a resource and %d sets", s, many+1, maxIdleHollow)
+	}
+}

@@ -1,0 +1,52 @@
+package cache
+
+import (
+	"math"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// lru has things in the order in which they were added last. It is its owner who keeps it
+// from growing.
+type lru[K comparable, V any] struct {
+	of  *simplelru.LRU[K, V]
+	had Room
+}
+
+func newLRU[K comparable, V any]() lru[K, V] {
+	l, err := simplelru.NewLRU[K, V](math.MaxInt, nil)
+	if err != nil {
+		panic(err) // only of a size below 1
+	}
+	return lru[K, V]{of: l}
+}
+
+func (l *lru[K, V]) add(k K, v V) { l.of.Add(k, v) }
+
+func (l *lru[K, V]) len() int { return l.of.Len() }
+
+func (l *lru[K, V]) peek(k K) (V, bool) { return l.of.Peek(k) }
+
+func (l *lru[K, V]) oldest() (K, V, bool) { return l.of.GetOldest() }
+
+func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
+	if k, v, ok = l.oldest(); ok {
+		l.remove(k)
+	}
+	return k, v, ok
+}
+
+func (l *lru[K, V]) remove(k K) {
+	l.had = max(l.had, Room(l.len()))
+	l.of.Remove(k)
+	if !l.had.sparse(l.len()) {
+		return
+	}
+	small := newLRU[K, V]()
+	for _, k := range l.of.Keys() { // the oldest first
+		v, _ := l.peek(k)
+		small.add(k, v)
+	}
+	small.had = Room(l.len())
+	*l = small
+}
