@@ -32,6 +32,27 @@ func TestDerivedEntriesAreWhatTheRulesSay(t *testing.T) {
 	})
 }
 
+// While a collection has not answered, its alternative is used if it was used before.
+// The recursion knows of no past: it allows that the entry of the alternative is
+// followed, and that it is not.
+func TestModelAllowsBothCollectionsUntilTheFirstAnswers(t *testing.T) {
+	for _, past := range [][]string{nil, {"down c", "up c"}} {
+		synctest.Test(t, func(t *testing.T) {
+			wrong := playModel(t, append([]string{
+				"policy c unreachable",
+				"leaf b:l = redirect 1 c:l#alt=a:l",
+				"leaf c:l = redirect 1 d:l",
+				"leaf a:l = list 1 inline e 1 redirect b/1",
+				"want a:l#entry=f",
+				"want b:l#entry=e",
+			}, past...))
+			if len(wrong) > 0 {
+				t.Error(strings.Join(wrong, "\n"))
+			}
+		})
+	}
+}
+
 // step is what happens, in the words of transcripts.
 func drawStep(t *rapid.T) string {
 	cluster := rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1", "c/2"})
@@ -295,7 +316,13 @@ func (m *model) one(u urn.URL, typ string, path []string) (all []outcome) {
 	case slices.Contains(path, name):
 		return fails(codes.FailedPrecondition)
 	}
-	for _, in := range m.name(u.Key(), typ+"Collection", path) {
+	lists := m.name(u.Key(), typ+"Collection", path)
+	if len(lists) > 1 {
+		// Which of them it is decides which entry's redirect is followed.
+		m.optional++
+		defer func() { m.optional-- }()
+	}
+	for _, in := range lists {
 		if in.status != cache.Present {
 			all = append(all, in)
 			continue
