@@ -3,7 +3,6 @@ package cache
 import (
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -79,21 +78,6 @@ func (r *Resource) wraps(name string, f Form) bool {
 	}
 	return f&Wrapped != 0 && (r.Inner() != name || r.extraLen > 0)
 }
-
-// NeedsWrapping says that the resource cannot go to a SotW client in that form: it
-// is a redirect, which has no name inside.
-func (r *Resource) NeedsWrapping(name string, f Form) bool {
-	return r.redirect != "" && !r.wraps(name, f)
-}
-
-// errNeedsWrapping is what such a client is told instead.
-var errNeedsWrapping = &Error{
-	Code:    codes.FailedPrecondition,
-	Message: "a redirect, of which a SotW client can only be told wrapped in a Resource: it has to announce xds.config.supports-resource-in-sotw",
-}
-
-// ErrNeedsWrapping is what a SotW client is told of a resource that NeedsWrapping.
-func ErrNeedsWrapping() *Error { return errNeedsWrapping }
 
 // fields returns the fields of a Resource: a private head, and what comes after
 // it, most of which is shared.

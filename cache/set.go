@@ -352,7 +352,7 @@ type Full struct {
 func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes(w, f, changed)
+	s.changes(w, changed)
 	look(func(key string) *Resource {
 		if m := s.members.get(key); m.present() && !s.kept(w, m) {
 			return m.resource
@@ -395,7 +395,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes(w, f, changed)
+	s.changes(w, changed)
 	look(func(key string) *Resource {
 		if m := s.members.get(key); m.resource != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
 			return m.resource
@@ -445,7 +445,7 @@ func (s *Set) between(w *SetWatch) []uint64 {
 
 // changes calls changed for each member that is new or changed to the watcher, and
 // for all that have an error.
-func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
+func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := range s.members.after(w.seq) {
 		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
 			changed(Member{Name: m.resource.Name(), News: Changed, Resource: m.resource})
@@ -455,14 +455,6 @@ func (s *Set) changes(w *SetWatch, f Form, changed func(Member)) {
 	for n := range s.notes.after(0) {
 		if n.err != nil {
 			changed(Member{Name: n.key, Err: n.err})
-		}
-	}
-	if s.redirects == 0 {
-		return
-	}
-	for m := range s.members.all() {
-		if !m.removed && m.resource.NeedsWrapping(m.resource.Name(), f) {
-			changed(Member{Name: m.resource.Name(), Err: errNeedsWrapping})
 		}
 	}
 }
@@ -476,7 +468,7 @@ func (s *Set) encodeIf(f Form, spell func(string) string, keep func(member) bool
 	add := func(b []byte) { parts, size = append(parts, b), size+len(b) }
 	var ttlSum uint64
 	for m := range s.members.all() {
-		if keep(m) && !m.resource.NeedsWrapping(m.resource.Name(), f) {
+		if keep(m) {
 			name := m.resource.Name()
 			if spell != nil {
 				name = spell(name)

@@ -120,12 +120,28 @@ func (l *listSource) meet(x *expansion, i int) {
 	l.entries++
 	p = l.union.add(e.label, arriving, e.open)
 	l.put(x, e.id, p, i)
-	if m, ok := p.source.(*locatedSource); ok && m.byInner {
+	m, ok := p.source.(*locatedSource)
+	switch {
+	case !ok:
+	case m.byInner:
 		if x.called == nil {
 			x.called = entriesOf(l.union.parts)
 		}
 		if was := x.called[m.entry()]; was != nil {
-			m.follows(was)
+			m.follows(was.key, was.spelled, was.home)
+		}
+	default:
+		was := x.before[l.before(x, l.list.entries[i].name)]
+		if was == nil {
+			break
+		}
+		switch was := was.source.(type) {
+		case *givenSource:
+			if was.resource != nil {
+				m.follows(was.key, was.resource.Name(), "")
+			}
+		case *locatedSource: // which may be called as what it took the place of
+			m.follows(was.key, was.spelled, was.home)
 		}
 	}
 }
@@ -185,15 +201,22 @@ func entriesOf(parts []*part) map[string]*followed {
 	return all
 }
 
-// stay has a bad entry be what it was before, as far as its name says what that is.
-func (l *listSource) stay(x *expansion, i int) {
-	name := l.list.entries[i].name
+// before is the id of the inline entry of that name in the list before, empty if there
+// was none.
+func (l *listSource) before(x *expansion, name string) (id string) {
 	id, ok := x.stayed[name]
 	if !ok && name != "" && x.last != nil {
 		if was := x.last.entry(name); was != nil && was.err == nil {
 			id = l.inline(x.last, x.last.named[name]).id
 		}
 	}
+	return id
+}
+
+// stay has a bad entry be what it was before, as far as its name says what that is.
+func (l *listSource) stay(x *expansion, i int) {
+	name := l.list.entries[i].name
+	id := l.before(x, name)
 	p := x.before[id]
 	if p == nil {
 		return

@@ -67,10 +67,8 @@ func (m *followed) take(is *result) {
 	}
 	switch is.Status {
 	case cache.Present:
-		if m.byInner {
-			m.call(cmp.Or(inner, m.own))
-			m.own = ""
-		}
+		m.call(cmp.Or(inner, m.own))
+		m.own = ""
 		next = offer{m.last.resource, is.Err}
 		beat = is.Beats != m.from.Beats
 		if is.Resource != m.from.Resource || is.origin != m.from.origin || next.resource == nil {
@@ -122,14 +120,14 @@ func (m *followed) call(name string) {
 	m.key, m.spelled, m.home = key, spelled, ""
 }
 
-// follows has it called as another until it is known what it is called itself.
-func (m *followed) follows(before *followed) {
-	if before.key != m.key {
+// follows has it called as what it takes the place of, until it is found.
+func (m *followed) follows(key, spelled, home string) {
+	if key != m.key {
 		m.own = m.spelled
 		m.to.withdraw(m.key)
-		m.to.offer(before.key, claim, false)
+		m.to.offer(key, claim, false)
 	}
-	m.key, m.spelled, m.home = before.key, before.spelled, before.home
+	m.key, m.spelled, m.home = key, spelled, home
 }
 
 // entry is the name of the entry that it is to be found in.

@@ -286,13 +286,8 @@ func (s *nameSub) stated() cache.State {
 		return cache.State{Status: cache.Failed, Err: rare.err}
 	}
 	st := entry.State()
-	if r := st.Resource; r != nil && r.Redirect() != "" {
-		switch {
-		case s.redirected():
-			return cache.State{Status: cache.Requested} // until it has moved
-		case s.of().sotw && r.NeedsWrapping(s.name(), s.form()):
-			return cache.State{Status: cache.Failed, Err: cache.ErrNeedsWrapping()}
-		}
+	if r := st.Resource; r != nil && r.Redirect() != "" && s.redirected() {
+		return cache.State{Status: cache.Requested} // until it has moved
 	}
 	if rare == nil || rare.withheld == nil {
 		return st

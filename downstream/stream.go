@@ -265,7 +265,10 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.able = node, abilitiesOf(node)
-	st.able.passes, st.able.unreachable = st.passes, st.unreachable
+	st.able.unreachable = st.unreachable
+	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
+	// who does not take that.
+	st.able.passes = st.passes && (st.form == deltaForm.name || st.able.form&cache.Wrapped != 0)
 	st.able.onRefusal = st
 	st.scopes.stream, st.able.scopes = st, &st.scopes
 	st.able.relay = through.Relay

@@ -97,3 +97,58 @@ func TestAViewOfARelayHasMembersOfSeveralAuthorities(t *testing.T) {
 		}
 	})
 }
+
+// A redirect is followed by one of the relays, whichever it is: the client is given what
+// it leads to, as that changes, and keeps that while it cannot be had.
+func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
+	const from, to = "xdstp://a/envoy.config.route.v3.RouteConfiguration/from", "xdstp://b/envoy.config.route.v3.RouteConfiguration/to"
+	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {
+		c := n.client("outer", form, "client")
+		n.askFor(c, "rds", from)
+		say := func(plane, line, want string) {
+			t.Helper()
+			planes[plane].respond(t, "rds", "", "", planes[plane].newest(), line)
+			if got := newsOf(c); want == "" && got != "" || !strings.Contains(got, want) {
+				t.Errorf("after %q the client is told %q, want %q", line, got, want)
+			}
+		}
+		gone := map[string]string{"delta": "removed=[" + from + "]", "sotw": "errors=[" + from + ": NotFound"}[form]
+		say("a", from+"@1=plain", from+"=plain")
+		say("a", from+"@2 to="+to, "")
+		say("b", to+"@1=one", from+"=one")
+		say("b", to+"@2=two", from+"=two")
+		say("b", "error "+to+" UNAVAILABLE busy", "Unavailable")
+		late := n.client("outer", form, "late")
+		n.askFor(late, "rds", from)
+		if got := newsOf(late); !strings.Contains(got, from+"=two") {
+			t.Errorf("a client that comes later is told %q", got)
+		}
+		say("b", to+"@3=three", from+"=three")
+		say("b", "removed "+to, gone)
+		say("a", from+"@3=back", from+"=back")
+	})
+}
+
+// A member of a view that becomes a redirect to another authority stays until it is known
+// where that leads.
+func TestARedirectInAViewIsFollowedThroughTwoRelays(t *testing.T) {
+	const member, other, to = "xdstp://a/envoy.config.cluster.v3.Cluster/g/x", "xdstp://a/envoy.config.cluster.v3.Cluster/g/y", "xdstp://b/envoy.config.cluster.v3.Cluster/to"
+	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {
+		c := n.client("outer", form, "client")
+		n.askFor(c, "cds")
+		planes["a"].respond(t, "cds", "", "", planes["a"].newest(), member+"@1=one\n"+other+"@1=other")
+		planes["b"].respond(t, "cds", "", "", planes["b"].newest(), "removed xdstp://b/envoy.config.cluster.v3.Cluster/g/*")
+		if got := newsOf(c); !strings.Contains(got, member+"=one") || !strings.Contains(got, other+"=other") {
+			t.Errorf("the client is told %q", got)
+		}
+		planes["a"].respond(t, "cds", "", "", planes["a"].newest(), member+"@2 to="+to+"\n"+other+"@2=changed")
+		got := newsOf(c)
+		if form == "sotw" && !strings.Contains(got, member+"=one") || strings.Contains(got, "removed") || !strings.Contains(got, other+"=changed") {
+			t.Errorf("before it is known where the redirect leads, the client is told %q", got)
+		}
+		planes["b"].respond(t, "cds", "", "", planes["b"].newest(), to+"@1=two")
+		if got := newsOf(c); !strings.Contains(got, member+"=two") || strings.Contains(got, "removed") {
+			t.Errorf("the client is told %q", got)
+		}
+	})
+}
