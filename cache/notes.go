@@ -20,6 +20,7 @@ type note struct {
 	seq   uint64 // of the newest of it
 	beat  uint64 // of the last heartbeat
 	whole uint64 // of the last coming to have a TTL, or to have none
+	came  uint64 // of the last coming unchanged, for those from whom the member is kept
 	// err is why the newest state could not be had, and failed its seq. It may be of
 	// a name that is no member.
 	err    *Error

@@ -48,7 +48,7 @@ func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all b
 	defer s.mu.Unlock()
 	told := w.ahead
 	if !w.within {
-		w.begin, w.within = w.seq, true
+		w.begin, w.passed, w.within = w.seq, s.seq, true
 	}
 	most := s.mostOf(w, runs)
 	for c, i := s.members.start(w.seq); c != nil; c, i = c.next, 0 {
@@ -71,7 +71,7 @@ func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all b
 				news = Removed
 			}
 			switch {
-			case news == Changed && s.kept(w, m):
+			case news == Changed && s.keptUntil(w, m, w.passed):
 			case news == Removed && (m.born > told || m.seq <= told):
 				// One that came and went since was never known.
 			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource, Was: s.formerly(m).resource}):
@@ -88,6 +88,9 @@ func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all b
 		w.noted = n.seq
 	}
 	w.noted, w.within = s.seq, false
+	if w.joined > 0 && !s.keeps(w) {
+		w.joined = 0
+	}
 	return true
 }
 

@@ -78,8 +78,9 @@ type SetWatch struct {
 	// the watch, before it reads anything.
 	Spell func(name string) string
 	// joined is the newest change when the watch began: what is not for newcomers
-	// is theirs only if it has come since.
-	joined uint64
+	// is theirs only if it has come since. It is 0 once nothing is kept from the watcher.
+	// passed is the newest change at the first of the calls that begin is of.
+	joined, passed uint64
 }
 
 // News is what is new about a member.
@@ -254,6 +255,8 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	}
 	t.Name, t.Resource = m.resource.Name(), m.resource
 	switch {
+	case m.seq <= w.joined && n.came > max(w.joined, w.noted) && (m.seq <= begin || n.came > w.passed):
+		t.News = Changed // which was kept from it
 	case m.seq > begin || s.kept(w, m):
 		// It was told as a whole, or is not.
 	case n.whole > w.noted:
@@ -273,7 +276,7 @@ func (s *Set) keeps(w *SetWatch) bool {
 		if m.seq > w.joined {
 			break
 		}
-		if !m.removed && m.resource.doNotCache {
+		if !m.removed && s.kept(w, m) {
 			return true
 		}
 	}
@@ -289,8 +292,15 @@ func (s *Set) Keeps(w *SetWatch) bool {
 }
 
 // kept says that a member is kept from w's watcher, who came after it.
-func (s *Set) kept(w *SetWatch, m member) bool {
-	return m.resource.doNotCache && m.seq <= w.joined
+func (s *Set) kept(w *SetWatch, m member) bool { return s.keptUntil(w, m, s.seq) }
+
+// keptUntil is kept as it was when that was the newest change.
+func (s *Set) keptUntil(w *SetWatch, m member, seq uint64) bool {
+	if !m.resource.doNotCache || m.seq > w.joined {
+		return false
+	}
+	n := s.notes.byKey[s.members.key(m)]
+	return n == nil || n.came <= w.joined || n.came > seq
 }
 
 // Restart has w's watcher told of every member again, and of every error. Of what
@@ -319,12 +329,23 @@ func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 	}
 	for n := range s.notes.after(w.noted) {
 		changes = changes || n.err != nil && n.failed > w.noted || f&WithTTL != 0 && n.whole > w.noted
+		changes = changes || s.given(w, n)
 		beats = beats || f&WithTTL != 0 && n.beat > w.noted
 	}
 	if !changes && !beats {
 		w.noted = s.seq
 	}
 	return changes, removals, beats
+}
+
+// given says that a member which was kept from w's watcher has come anew since that was
+// told last.
+func (s *Set) given(w *SetWatch, n *note) bool {
+	if n.came <= max(w.joined, w.noted) {
+		return false
+	}
+	m := s.members.get(n.key)
+	return m.present() && m.seq <= w.joined
 }
 
 // Full is the whole state of a set, for SotW.
@@ -360,7 +381,11 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 		return nil
 	})
 	w.seq, w.ahead, w.between, w.noted = s.seq, s.seq, nil, s.seq
-	if keeps := s.keeps(w); except != nil || w.Spell != nil || keeps {
+	keeps := s.keeps(w)
+	if !keeps {
+		w.joined = 0
+	}
+	if except != nil || w.Spell != nil || keeps {
 		full := s.encodeIf(f, w.Spell, func(m member) bool {
 			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
 		})
@@ -453,6 +478,10 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	}
 	// A resource that is told again without its error would end that.
 	for n := range s.notes.after(0) {
+		if s.given(w, n) {
+			r := s.members.get(n.key).resource
+			changed(Member{Name: r.Name(), News: Changed, Resource: r})
+		}
 		if n.err != nil {
 			changed(Member{Name: n.key, Err: n.err})
 		}

@@ -56,7 +56,7 @@ func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
 	defer s.mu.Unlock()
 	for m := range s.members.all() {
 		switch {
-		case m.born > w.ahead || m.removed && m.seq <= w.ahead || !m.removed && s.kept(w, m):
+		case m.born > w.ahead || m.removed && m.seq <= w.ahead || !m.removed && s.keptUntil(w, m, w.noted):
 			// It never heard of it, or has heard of its end.
 		case m.seq <= w.seq:
 			yield(m.resource.Name(), m.resource.Version())

@@ -22,8 +22,11 @@ func (s *Set) put(key string, r *Resource) bool {
 		return n != nil && n.err != nil
 	case m.resource == nil:
 		s.tombs.remove(key)
-	case m.removed || r == nil || m.resource.hash != r.hash || r.doNotCache || n != nil && n.err != nil:
+	case m.removed || r == nil || m.resource.hash != r.hash || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
+	case m.resource.doNotCache || r.doNotCache:
+		s.again(m, r)
+		return true
 	case m.resource.ttl > 0 || r.ttl > 0:
 		s.beat(m, r)
 		return true
@@ -82,6 +85,25 @@ func (s *Set) beat(m member, r *Resource) {
 	n.whole = s.seq
 	m.resource = r
 	s.count(m, 1)
+}
+
+// again takes a member that comes unchanged for those from whom it was kept. Others have
+// it.
+func (s *Set) again(m member, r *Resource) {
+	s.seq++
+	n := s.notes.renew(s.members.key(m), s.seq)
+	n.came = s.seq
+	switch was := m.resource; {
+	case was.ttl > 0 && r.ttl > 0:
+		n.beat = s.seq
+	case was.ttl > 0 || r.ttl > 0:
+		n.whole = s.seq
+	}
+	s.count(m, -1)
+	s.members.set(m, r)
+	m.resource = r
+	s.count(m, 1)
+	s.bodies, s.extended = nil, extended{}
 }
 
 // count adds a member to what is counted of those that are present, or takes it
