@@ -49,6 +49,7 @@ type Server struct {
 	known   knownNames
 	joins   joins
 	conns   connections
+	senders *senders
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
@@ -92,7 +93,7 @@ func NewServer(topics Topics, names func(*corev3.Node, chain.Chain) Names, o Opt
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}, ending: make(chan struct{})}
+	s := &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}, ending: make(chan struct{}), senders: newSenders()}
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
 	return s
 }

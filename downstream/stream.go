@@ -135,6 +135,9 @@ type stream struct {
 	// unreachable: whether the stream ends when nothing can be served on it.
 	unreachable WhenUnreachable
 	inbox       inbox
+	// slowness is how often the stream has to have been sent all that there was, until
+	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
+	slowness int
 
 	// Of the goroutine that receives.
 	requests *rate.Limiter // nil before the first
@@ -346,27 +349,18 @@ func (st *stream) rejected(n *nack) {
 		"name", n.names.first, "resources", n.names.total, "code", n.code.String(), "reason", n.reason)
 }
 
-// Wake implements cache.Waker: it starts the sending. Whoever calls it has made
+// Wake implements cache.Waker: it has the stream sent to. Whoever calls it has made
 // the inbox awake.
-func (st *stream) Wake() {
-	go st.send()
-}
+func (st *stream) Wake() { st.server.senders.add(st) }
 
-// send sends until there is nothing more to tell.
-func (st *stream) send() {
-	for {
-		r := st.next()
-		if r == nil {
-			if st.inbox.sleep() {
-				return
-			}
-			continue
-		}
-		if err := st.grpc.SendMsg(r); err != nil {
-			return // the client has gone, which ends the receiving too
-		}
-		st.server.stats.responses.Add(1)
+// transmit sends a response. It waits for a client that does not read. An error says
+// that the client has gone, which ends the receiving too.
+func (st *stream) transmit(r *response) error {
+	if err := st.grpc.SendMsg(r); err != nil {
+		return err
 	}
+	st.server.stats.responses.Add(1)
+	return nil
 }
 
 // next puts the next response together from the newest state.

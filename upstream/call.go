@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -323,7 +322,6 @@ func (s *Stream) receive(c *call) {
 				c.cancel(c.err) // the sender may be waiting for the control plane
 			}
 			f.free()
-			runtime.Gosched() // to the clients that have been woken: then it is answered
 			s.poke()
 		}
 	}
