@@ -54,7 +54,10 @@ type answer struct {
 	At, Median, Last int64 `json:",omitempty"`
 	// Slow is a latency above which one in a hundred is, and Median that in the middle,
 	// in nanoseconds, when it is latencies that were asked for.
-	Slow     int64    `json:"slow,omitempty"`
+	Slow int64 `json:"slow,omitempty"`
+	// Most is the longest latency, and Stamps how many resources came.
+	Most     int64    `json:"most,omitempty"`
+	Stamps   int64    `json:"stamps,omitempty"`
 	Messages int64    `json:"messages,omitempty"`
 	Bytes    int64    `json:"bytes,omitempty"`
 	Counts   *counted `json:"counts,omitempty"`

@@ -108,6 +108,24 @@ func scenarios() []scenario {
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),
 		of("f", "200 updates/s for 20 s, with one client that never reads", ours, (*bench).storm),
 		glob, perMember,
+		of("k1", "overload: 200 updates/s, 1,000 clients, delta", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Delta: true, Resources: 100, PerClient: 100}, 1000, 200)
+		}),
+		of("k2", "overload: 200 updates/s, 1,000 clients, SotW", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Resources: 100, PerClient: 100}, 1000, 200)
+		}),
+		of("k3", "overload: 200 updates/s, 1,000 clients of a glob, delta", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Delta: true, Glob: true, Resources: 100, PerClient: 100}, 1000, 200)
+		}),
+		of("k4", "overload: 100 full states of 10 KB a second, 1,000 clients, SotW", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Full: true, Resources: 10, PerClient: 10}, 1000, 100)
+		}),
+		of("k5", "overload: 1,000 updates/s, 1,000 clients, delta", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Delta: true, Resources: 100, PerClient: 100}, 1000, 1000)
+		}),
+		of("k6", "overload: 40 updates/s, 5,000 clients, delta", ours, func(b *bench, system string) ([]metric, error) {
+			return b.overload(system, &Spec{Delta: true, Resources: 100, PerClient: 100}, 5000, 40)
+		}),
 		of("h1", "growth: one update as clients unrelated to it grow", ours, (*bench).growClients),
 		of("h2", "growth: one update as the collection grows", ours, (*bench).growMembers),
 		hop, upstream,

@@ -228,7 +228,7 @@ func (l *latencies) take() (a answer) {
 	defer l.mu.Unlock()
 	slices.Sort(l.all)
 	if n := len(l.all); n > 0 {
-		a.Median, a.Slow = l.all[n/2], l.all[n*99/100]
+		a.Median, a.Slow, a.Most, a.Stamps = l.all[n/2], l.all[n*99/100], l.all[n-1], int64(n)
 	}
 	l.all = nil
 	return a
