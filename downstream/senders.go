@@ -27,8 +27,9 @@ type senders struct {
 // takes its place.
 const lendAfter = time.Millisecond
 
-// maxSlowness bounds stream.slowness.
-const maxSlowness = 255
+// slowFor is how often a client that held up a sender has to have been sent all that there
+// was until a sender takes it again; maxSlowness is the most that it can come to.
+const slowFor, maxSlowness = 8, 255
 
 func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }
 
@@ -104,7 +105,7 @@ func (q *senders) send() {
 		err := st.transmit(r)
 		lent := !s.end()
 		if lent {
-			st.slowness = min(2*st.slowness+1, maxSlowness)
+			st.slowness = min(2*st.slowness+slowFor, maxSlowness)
 		}
 		if err == nil {
 			q.add(st)

@@ -1,0 +1,123 @@
+package downstream
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowStream counts the messages that it takes, and how many of all streams are taking
+// one. It takes each for as long as it is told.
+type slowStream struct {
+	notGRPC
+	takes    time.Duration
+	messages atomic.Int64
+	busy     *busy
+}
+
+type busy struct{ now, most atomic.Int64 }
+
+// SendMsg implements grpc.ServerStream.
+func (s *slowStream) SendMsg(any) error {
+	n := s.busy.now.Add(1)
+	for most := s.busy.most.Load(); n > most && !s.busy.most.CompareAndSwap(most, n); most = s.busy.most.Load() {
+	}
+	time.Sleep(s.takes)
+	s.busy.now.Add(-1)
+	s.messages.Add(1)
+	return nil
+}
+
+// paced are clients whose streams take so long for each message, and wait for one resource.
+func paced(t *testing.T, limit, clients int, takes time.Duration) (*crowd, []*slowStream, *busy) {
+	t.Helper()
+	c, all := newCrowd(t), &busy{}
+	c.server.senders.limit = limit
+	var streams []*slowStream
+	for range clients {
+		st := c.join(deltaForm.name, endpointType, benchNames(1)...)
+		p := &slowStream{takes: takes, busy: all}
+		st.grpc = p
+		streams = append(streams, p)
+	}
+	return c, streams, all
+}
+
+func (c *crowd) changes(content int) {
+	c.cache.Apply(puts(endpointType, fmt.Sprint("v", content), values(1, 10, content)...))
+}
+
+func TestAsManySendersAsThereAreProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, clients = 3, 100
+		c, streams, busy := paced(t, limit, clients, lendAfter/2)
+		c.changes(1)
+		time.Sleep(time.Minute)
+		for i, s := range streams {
+			if n := s.messages.Load(); n != 1 {
+				t.Errorf("client %d was sent %d messages, want 1", i, n)
+			}
+		}
+		if most := busy.most.Load(); most != limit {
+			t.Errorf("%d were sent to at once, want %d", most, limit)
+		}
+	})
+}
+
+// Who has to wait for its turn is sent the newest state, once.
+func TestUnderLoadClientsAreSentFewerResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, updates = 100, 200
+		c, streams, _ := paced(t, 1, clients, lendAfter/2)
+		for k := range updates {
+			c.changes(k)
+			time.Sleep(lendAfter)
+		}
+		time.Sleep(time.Minute)
+		for i, s := range streams {
+			// In the time that it takes to send to all, there are so many updates.
+			const merged = clients / 2
+			if n := s.messages.Load(); n < updates/merged || n > updates/merged+2 {
+				t.Errorf("client %d was sent %d messages, want %d", i, n, updates/merged)
+			}
+		}
+	})
+}
+
+func TestAClientThatDoesNotReadHoldsUpNoSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 20
+		c, streams, busy := paced(t, 1, clients, 0)
+		for _, s := range streams[:clients/2] {
+			s.takes = time.Hour
+		}
+		c.changes(1)
+		time.Sleep(clients * lendAfter)
+		synctest.Wait()
+		for i, s := range streams[clients/2:] {
+			if n := s.messages.Load(); n != 1 {
+				t.Errorf("client %d, which reads, was sent %d messages, want 1", clients/2+i, n)
+			}
+		}
+		// The next time they have nobody's place to take.
+		time.Sleep(2 * time.Hour)
+		c.changes(2)
+		synctest.Wait()
+		for i, s := range streams[clients/2:] {
+			if n := s.messages.Load(); n != 2 {
+				t.Errorf("client %d was sent %d messages at once, want 2", clients/2+i, n)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		for i, s := range streams {
+			if n := s.messages.Load(); n != 2 {
+				t.Errorf("client %d was sent %d messages in the end, want 2", i, n)
+			}
+		}
+		if n := c.server.senders.active; n != 0 || busy.now.Load() != 0 {
+			t.Errorf("%d senders are left", n)
+		}
+	})
+}
