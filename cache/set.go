@@ -77,6 +77,9 @@ type SetWatch struct {
 	// origin gave it: full states for it have these names. It is set by who begins
 	// the watch, before it reads anything.
 	Spell func(name string) string
+	// Each says that a member which is not for newcomers is news to the watcher each time
+	// that it comes, because it has watchers of its own. It is set as Spell is.
+	Each bool
 	// joined is the newest change when the watch began: what is not for newcomers
 	// is theirs only if it has come since. It is 0 once nothing is kept from the watcher.
 	// passed is the newest change at the first of the calls that begin is of.
@@ -255,8 +258,8 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	}
 	t.Name, t.Resource = m.resource.Name(), m.resource
 	switch {
-	case m.seq <= w.joined && n.came > max(w.joined, w.noted) && (m.seq <= begin || n.came > w.passed):
-		t.News = Changed // which was kept from it
+	case n.came > w.noted && s.anew(w, m, n, begin):
+		t.News = Changed
 	case m.seq > begin || s.kept(w, m):
 		// It was told as a whole, or is not.
 	case n.whole > w.noted:
@@ -265,6 +268,15 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 		t.News = Alive
 	}
 	return t, t.News != Nothing || t.Err != nil
+}
+
+// anew says that the coming of an unchanged member is news to w's watcher: the member was
+// kept from it, or it has others to tell.
+func (s *Set) anew(w *SetWatch, m member, n *note, begin uint64) bool {
+	if m.seq <= begin && w.Each {
+		return true
+	}
+	return m.seq <= w.joined && n.came > w.joined && (m.seq <= begin || n.came > w.passed)
 }
 
 // keeps says that some member is kept from w's watcher.

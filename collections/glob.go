@@ -31,6 +31,7 @@ type globSource struct {
 
 func newGlobSource(s *setting, to *part, leaf cache.Key) *globSource {
 	g := &globSource{setting: s, to: to, leaf: leaf, question: s.ask(), redirects: map[string]*redirect{}}
+	g.Each = true
 	g.set = s.topics.WatchSet(leaf, g)
 	s.collections++
 	s.begin(g)
