@@ -156,9 +156,6 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	}
 	t := all[c.rand.IntN(len(all))]
 	c.update(func(h *chaosHeld) {
-		if t.name == wildcard {
-			maps.DeleteFunc(h.newest, func(other topic, _ int) bool { return other.typeURL == t.typeURL })
-		}
 		if !h.wanted[t] {
 			h.wanted[t] = true
 			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
@@ -278,7 +275,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 			continue
 		}
 		before := h.newest[t]
-		if h.wanted[topic{t.typeURL, wildcard}] {
+		if t.typeURL == clusterType {
 			before = absent // names and a wildcard come on two streams, in no order
 		}
 		truth.sawResource(c.id, t, before, revision)
