@@ -1,6 +1,9 @@
 package downstream
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -113,12 +116,8 @@ func (d *deltaSession) tellUncovered(r *response) {
 }
 
 func (d *deltaSession) tellUncoveredOf(r *response, set *setSub) bool {
-	for len(set.uncovered) > 0 {
-		if keys, _ := some(set.uncovered, nil); !d.tellUncoveredNames(r, set, keys) {
-			return false
-		}
-	}
-	return true
+	// Some names come back: those of which the set does not know yet.
+	return d.tellUncoveredNames(r, set, slices.Sorted(maps.Keys(set.uncovered)))
 }
 
 func (d *deltaSession) tellUncoveredNames(r *response, set *setSub, keys []string) bool {
