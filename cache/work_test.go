@@ -58,7 +58,9 @@ func TestWorkOfIdleTopics(t *testing.T) {
 		for range 2 {
 			for i := range n {
 				w := &nameWatcher{}
-				c.Watch(testKey(fmt.Sprint(i)), w)
+				name := fmt.Sprint(i)
+				c.Watch(testKey(name), w)
+				c.Apply(Update{Scope: testScope, TypeURL: testType, Changes: []Change{{Name: name, Resource: res(name, "1", "x")}}})
 				c.Unwatch(w)
 			}
 		}

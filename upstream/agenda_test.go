@@ -40,11 +40,12 @@ func madeUpResponse(form Protocol, k cache.Key, ttl time.Duration) proto.Message
 }
 
 // What happens to one type costs no work for the others: that it is started, answered and
-// given up, that time passes for it, and that it is asked for anew.
+// given up, that time passes for it, and that it is asked for anew. They are no more types
+// than stay on a stream, which would be renewed.
 func TestWorkOfEventsOfOneType(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
 		t.Run(string(form), func(t *testing.T) {
-			costs.Linear(t, 60, func(t *testing.T, n int) {
+			costs.Linear(t, maxIdleFeeds/2, func(t *testing.T, n int) {
 				run(t, Options{Protocol: form}, func(b *bench) {
 					b.stream.Start(madeUp(0, "a"))
 					st := b.next()
@@ -106,7 +107,7 @@ func TestWorkOfEventsOfOneTypeWithoutAStream(t *testing.T) {
 
 // And where each type has a wildcard, and a name beside it on the second stream.
 func TestWorkOfEventsOfOneTypeWithAWildcard(t *testing.T) {
-	costs.Linear(t, 60, func(t *testing.T, n int) {
+	costs.Linear(t, maxIdleFeeds/2, func(t *testing.T, n int) {
 		run(t, Options{Protocol: Delta}, func(b *bench) {
 			events := []cache.Key{}
 			for i := range n {
