@@ -12,10 +12,10 @@ SEED     ?= 0
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test chaos interop lint fmt bench bench-quick fuzz clean
+.PHONY: help run build test chaos interop lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for your own)
 	bin/xds-relay serve $(ARGS)
@@ -57,6 +57,12 @@ bench: ## measure the relay against a bare gRPC server and others (bench/; 17 mi
 bench-quick: ## the same with small numbers, and Go's benchmarks of the hot pieces
 	$(GO) run ./bench -quick $(ARGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./authority ./cache ./downstream
+
+# A few scenarios take minutes, all of them an hour. BASE is a commit; changes in this
+# checkout need not be committed.
+bench-compare: ## this checkout's relay against that of commit BASE, in turns (ARGS='-only b1,e')
+	@test -n "$(BASE)" || { echo "make bench-compare BASE=<commit> [ARGS='-only b1,e -rounds 8']: BASE is missing"; exit 2; }
+	$(GO) run ./bench -base '$(BASE)' $(ARGS)
 
 # `go test -fuzz` takes one target of one package at a time.
 fuzz: ## run every fuzz target for FUZZTIME (60s) each

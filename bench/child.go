@@ -108,6 +108,8 @@ type child struct {
 	// operator is where a relay has its metrics.
 	operator string
 	files    []string // to be removed
+	// ended is closed when a process has ended that something waits for already.
+	ended <-chan struct{}
 }
 
 // startRole starts a role of this program.
@@ -162,7 +164,11 @@ func (c *child) stop() {
 		_ = c.in.Close()
 	}
 	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait()
+	if c.ended != nil {
+		<-c.ended
+	} else {
+		_ = c.cmd.Wait()
+	}
 	for _, f := range c.files {
 		_ = os.RemoveAll(f)
 	}

@@ -6,6 +6,8 @@
 //	go run ./bench            all scenarios, about 17 minutes on two cores
 //	go run ./bench -quick     about a minute, without the peers
 //	go run ./bench -only b,c  some of them
+//	go run ./bench -base main -only b1
+//	                          the relay of commit main against this checkout's
 //
 // Each system is a process of its own (a role of this same program, or the relay's
 // binary), and so are the clients (the swarm) and the relay's control plane (the

@@ -5,30 +5,42 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 func main() {
-	quick := flag.Bool("quick", false, "small numbers, one round, no peers: about a minute")
-	only := flag.String("only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
-	rounds := flag.Int("rounds", 0, "how often each system is measured in each scenario (3, or 1 if quick)")
-	out := flag.String("out", "bench/out", "folder for results.md, results.json and the plots")
-	relay := flag.String("relay", "", "the relay's binary (built if not given)")
-	role := flag.String("role", "", "internal: what this process is to be")
-	spec := flag.String("spec", "", "internal: what it is to serve, as JSON")
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "small numbers, one round, no peers: about two minutes")
+	flag.StringVar(&o.only, "only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
+	flag.IntVar(&o.rounds, "rounds", 0, "how often each system is measured in each scenario (3, 1 if quick, 6 with -base)")
+	flag.StringVar(&o.out, "out", "bench/out", "folder for results.md, results.json and the plots, or for compare.md and compare.json")
+	flag.StringVar(&o.relay, "relay", "", "the relay's binary (built if not given)")
+	flag.StringVar(&o.base, "base", "", "a commit whose relay this checkout's is compared with, instead of all systems")
+	role := flag.String("role", "", "internal: the role of this process")
+	spec := flag.String("spec", "", "internal: what it serves, as JSON")
 	flag.Parse()
 	var err error
 	if *role != "" {
 		err = play(*role, *spec)
 	} else {
-		err = measure(*quick, *only, *rounds, *out, *relay)
+		err = measure(&o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// options are those of a run.
+type options struct {
+	quick            bool
+	only             string
+	rounds           int
+	out, relay, base string
 }
 
 // play is one of the processes of a run.
@@ -48,53 +60,136 @@ func play(role, arg string) error {
 	return run(&spec)
 }
 
-// measure runs the scenarios. In each round every system has its turn, so that what
-// else the machine does is shared by all.
-func measure(quick bool, only string, rounds int, out, relay string) error {
-	if rounds == 0 {
-		rounds = 3
-		if quick {
-			rounds = 1
-		}
+// measure runs the scenarios, and prints what came of them.
+func measure(o *options) error {
+	todo, err := chosen(o.only)
+	if err != nil {
+		return err
 	}
-	if relay == "" {
-		dir, err := os.MkdirTemp("", "xds-relay-bench")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		if relay, err = buildRelay(dir); err != nil {
+	cleanUp, err := ownFolder()
+	if err != nil {
+		return err
+	}
+	defer cleanUp()
+	if o.relay == "" {
+		if o.relay, err = buildRelay(os.TempDir()); err != nil {
 			return fmt.Errorf("cannot build the relay: %w", err)
 		}
 	}
-	todo := slices.DeleteFunc(scenarios(), func(sc scenario) bool { return only != "" && !sc.among(strings.Split(only, ",")) })
-	b := &bench{relay: relay, quick: quick}
+	if o.base != "" {
+		return compare(o, todo)
+	}
+	b := &bench{relay: o.relay, quick: o.quick}
+	turns := func(sc *scenario, _ int) (all []turn) {
+		for _, system := range sc.systems {
+			if peer := system == systemLinear || system == systemSnapshot; !peer || !b.quick {
+				all = append(all, turn{system, system, b})
+			}
+		}
+		return all
+	}
+	rounds := func(sc *scenario) int {
+		n := o.rounds
+		if n == 0 {
+			n = 3
+			if o.quick {
+				n = 1
+			}
+		}
+		if sc.rounds > 0 {
+			n = min(n, sc.rounds)
+		}
+		return n
+	}
+	if err := runAll(todo, rounds, turns, func(results []result) error { return write(o.out, o.quick, results) }); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(o.out + "/results.md")
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text)
+	return err
+}
+
+// chosen are the scenarios of -only, or all.
+func chosen(only string) ([]scenario, error) {
+	all := scenarios()
+	if only == "" {
+		return all, nil
+	}
+	var ids []string
+	for _, sc := range all {
+		for _, t := range sc.tables {
+			ids = append(ids, t.id)
+		}
+	}
+	for prefix := range strings.SplitSeq(only, ",") {
+		if !slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(id, prefix) }) {
+			slices.Sort(ids)
+			return nil, fmt.Errorf("-only: no scenario's id begins with %q (there are %s)", prefix, strings.Join(ids, " "))
+		}
+	}
+	return slices.DeleteFunc(all, func(sc scenario) bool { return !sc.among(strings.Split(only, ",")) }), nil
+}
+
+// ownFolder makes a folder for all temporary files of this process and its children. It
+// is removed when cleanUp is called, or when the process is interrupted.
+func ownFolder() (cleanUp func(), err error) {
+	dir, err := os.MkdirTemp("", "xds-relay-bench")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return nil, err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		_ = os.RemoveAll(dir)
+		fmt.Fprintln(os.Stderr, "\nbench: interrupted")
+		os.Exit(130)
+	}()
+	return func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// turn is one system's in a round of a scenario.
+type turn struct {
+	label  string // in the results
+	system string // for which the scenario runs
+	bench  *bench
+}
+
+// runAll runs scenarios. In each round every system has its turn, so that all of them
+// share what else the machine does. After each scenario, save gets the results so far.
+func runAll(todo []scenario, rounds func(*scenario) int, turns func(sc *scenario, round int) []turn, save func([]result) error) error {
 	began := time.Now()
 	var results []result
-	for i, sc := range todo {
+	for i := range todo {
+		sc := &todo[i]
 		start := time.Now()
 		of := make([]result, len(sc.tables))
 		for k, t := range sc.tables {
 			of[k] = result{ID: t.id, Title: t.title}
 		}
-		rounds := rounds
-		if sc.rounds > 0 {
-			rounds = min(rounds, sc.rounds)
-		}
-		for round := range rounds {
-			for _, system := range sc.systems {
-				if peer := system == systemLinear || system == systemSnapshot; peer && b.quick {
+		failed := map[string]bool{}
+		n := rounds(sc)
+		for round := range n {
+			for _, t := range turns(sc, round) {
+				if failed[t.label] {
 					continue
 				}
-				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), of[0].ID, round+1, rounds, system)
-				metrics, err := sc.run(b, system)
+				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), of[0].ID, round+1, n, t.label)
+				metrics, err := sc.run(t.bench, t.system)
 				if err != nil {
-					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", of[0].ID, system, err)
-					of[0].Failed = append(of[0].Failed, fmt.Sprintf("%s: %v", system, err))
+					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", of[0].ID, t.label, err)
+					of[0].Failed = append(of[0].Failed, fmt.Sprintf("%s: %v", t.label, err))
+					failed[t.label] = true
 					continue
 				}
 				for k := range of {
-					of[k].add(system, round, metrics[k])
+					of[k].add(t.label, round, metrics[k])
 				}
 			}
 			if sc.compare != nil {
@@ -103,15 +198,10 @@ func measure(quick bool, only string, rounds int, out, relay string) error {
 		}
 		of[0].Seconds = time.Since(start).Round(time.Second).Seconds()
 		results = append(results, of...)
-		if err := write(out, quick, results); err != nil { // what there is, should the rest fail
+		if err := save(results); err != nil { // also if the rest fails
 			return err
 		}
 	}
 	fmt.Fprintln(os.Stderr)
-	text, err := os.ReadFile(out + "/results.md")
-	if err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(text)
-	return err
+	return nil
 }

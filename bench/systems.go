@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -95,20 +96,41 @@ func startRelay(binary, origin string, env ...string) (*child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
-			return c, nil
-		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(filepath.Join(dir, "log"))
-			c.stop()
-			return nil, fmt.Errorf("the relay does not serve: %w\n%s", err, text)
-		}
-		pause(10 * time.Millisecond)
+	ended := make(chan struct{})
+	c.ended = ended
+	go func() {
+		_ = c.cmd.Wait() // its log says why
+		close(ended)
+	}()
+	if err := c.serves(10 * time.Second); err != nil {
+		text, _ := os.ReadFile(filepath.Join(dir, "log"))
+		c.stop()
+		return nil, fmt.Errorf("%w; its last words:\n%s", err, lastLines(string(text), 8))
 	}
+	return c, nil
+}
+
+// serves waits until a relay takes connections.
+func (c *child) serves(patience time.Duration) error {
+	deadline := time.After(patience)
+	for {
+		conn, err := net.Dial("tcp", c.address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-c.ended:
+			return fmt.Errorf("the relay ends as it starts (%s)", strings.Join(c.cmd.Args[1:], " "))
+		case <-deadline:
+			return fmt.Errorf("the relay does not serve: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // freeAddress is one on which nobody listened a moment ago.
