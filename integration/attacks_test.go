@@ -52,6 +52,12 @@ var attacks = []attack{
 	{"100,000 names", manyNames, ""},
 	{"requests without end", endlessRequests, "requests_per_second"},
 	{"bad requests without end", badRequests, ""},
+	{"names, and globs of their directories", namesAndGlobs, ""},
+	{"a list of equal locators in a view", equalLocators, ""},
+	{"made-up authorities", madeUpAuthorities, "scopes"},
+	{"made-up partitions", madeUpPartitions, ""},
+	{"more names than a SotW request has room for", longNamesInSotW, ""},
+	{"a name and then the wildcard of made-up types", nameThenWildcard, ""},
 }
 
 // attackedFor is how long each attack goes on. With the race detector, which slows down
@@ -60,7 +66,7 @@ func attackedFor() time.Duration {
 	if raceDetector() {
 		return 500 * time.Millisecond
 	}
-	return 2 * time.Second
+	return time.Second
 }
 
 // mostSlower is how much later the canary may be served. Twice what it takes on a relay that
@@ -73,17 +79,13 @@ const mostSlower = 50 * time.Millisecond
 const mostTries = 3
 
 // TestNoClientHarmsAnother holds that a well-behaved client, the canary, sees all updates in
-// time whatever another client does, and that when that one has left, the relay holds no more
-// than before. As machines that run tests are busy, the canary's times are measured against
+// time whatever another client does, and that a minute after that one has left, the relay holds
+// no more than before: after none of the attacks, as it does not after all of them. As machines that run tests are busy, the canary's times are measured against
 // those of the same updates at a relay that is not attacked.
 func TestNoClientHarmsAnother(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
-	config := strings.Replace(relayTo(cp.address, "delta"), "  - address: 127.0.0.1:0\n", `  - address: 127.0.0.1:0
-    limits: {streams: 1000, connections: 200, streams_per_second: 100, requests_per_second: 200, request_burst: 400}
-  - address: 127.0.0.1:0
-    protocol: rest
-`, 1) + "cache: {linger: 1s}\n"
+	config := attackedConfig(cp.address, startQuietPlane(t))
 	at := attackedRelay(t, config)
 	watch := startCanary(t, cp, at.relay, startRelay(t, config))
 	watch.updates(t, 10)
@@ -113,14 +115,7 @@ func TestNoClientHarmsAnother(t *testing.T) {
 	if raceDetector() {
 		return
 	}
-	// Tables that have grown keep their room: it is a few MB, and the heap was tiny.
-	most := before + before/5 + 24<<20
-	eventually(t, fmt.Sprintf("the live heap is %d KiB again", before>>10), func() error {
-		if now := at.live(t); now > most {
-			return fmt.Errorf("it is %d KiB", now>>10)
-		}
-		return nil
-	})
+	at.awaitLive(t, before, before+before/5+keptByGo)
 }
 
 // attack runs an attack once, and returns the 99th percentiles of the canary's times.
@@ -229,10 +224,9 @@ func manyTypes(ctx context.Context, t *testing.T, at *target) {
 	for i := range 32 {
 		var reqs []*discoveryv3.DeltaDiscoveryRequest
 		for j := range 64 {
-			typeURL := fmt.Sprintf("%d/%d/%s", i, j, strings.Repeat("t", 1000))
-			reqs = append(reqs, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: []string{"x"}})
+			reqs = append(reqs, ask(fmt.Sprintf("%d/%d/%s", i, j, strings.Repeat("t", 1000)), "x"))
 		}
-		at.send(ctx, t, conn, reqs...)
+		at.in(ctx, t, conn, "made-up", "quiet", reqs...) // the canary's control plane ends streams with such types
 	}
 	at.look(ctx, t)
 }
