@@ -3,31 +3,131 @@ package integration
 // What an attack leaves behind.
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// keptByGo is what Go keeps of what a process has had, half a KiB for each goroutine that
-// there was at once, and what libraries make when they are used first: about 1 MiB. (A relay
-// that has nothing to do holds 4 MiB.)
-const keptByGo = 2 << 20
+// Go never frees a goroutine's descriptor, and libraries keep what they make when they are
+// first used. So the live heap before the attacks is that of a relay that has served a crowd.
+const (
+	crowdConns   = 150
+	crowdStreams = 6 // of each connection
+)
 
-// awaitLive waits until the live heap is small again, a minute at most.
-func (at *target) awaitLive(t *testing.T, before, most int) {
+// serveCrowd has the relay serve well-behaved clients of all kinds, nearly as many as its
+// limits allow, which then leave.
+func (at *target) serveCrowd(t *testing.T) {
 	t.Helper()
-	began := time.Now()
-	pace := time.NewTicker(time.Second) // to look at it is work, and garbage
-	defer pace.Stop()
-	for {
-		now := at.live(t)
-		if now <= most {
-			t.Logf("the live heap was %d KiB, and is %d KiB after %v", before>>10, now>>10, time.Since(began).Round(time.Second))
-			return
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var crowd sync.WaitGroup
+	served := make(chan struct{}, crowdConns*crowdStreams)
+	for range crowdConns {
+		conn := at.dial(ctx, t)
+		for range crowdStreams {
+			crowd.Go(func() {
+				s := at.send(ctx, t, conn, ask(endpointType, canaryName))
+				if s == nil {
+					t.Error("a well-behaved client gets no stream")
+				} else if _, err := s.Recv(); err != nil {
+					t.Errorf("a well-behaved client is sent %v", err)
+				}
+				served <- struct{}{}
+				<-ctx.Done()
+			})
 		}
-		if time.Since(began) > time.Minute {
-			t.Errorf("the live heap was %d KiB, and is %d KiB after a minute, want %d at most", before>>10, now>>10, most>>10)
-			return
-		}
-		<-pace.C
 	}
+	for range cap(served) {
+		<-served
+	}
+	conn := at.dial(ctx, t)
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+	if s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
+		t.Error(err)
+	} else if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: []string{canaryName}}); err != nil {
+		t.Error(err)
+	} else if _, err := s.Recv(); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.Post("http://"+at.rest+"/v3/discovery:endpoints", "application/json", strings.NewReader(`{"resource_names": ["`+canaryName+`"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	fetch(t, "http://"+at.relay.admin+"/clients")
+	leave()
+	crowd.Wait()
+}
+
+const (
+	liveHeap   = "go_gc_heap_live_bytes"
+	liveWithin = time.Minute
+)
+
+// settledLive returns the live heap when nothing of those who have left is in it any more: it
+// is the least of several collections.
+func (at *target) settledLive(t *testing.T) int {
+	t.Helper()
+	least := at.metric(t, liveHeap)
+	for began := time.Now(); time.Since(began) < 4*time.Second; {
+		least = min(least, at.metric(t, liveHeap))
+	}
+	return least
+}
+
+// awaitLive waits until the live heap, as the relay's metrics say it, is within 20 % of before.
+// To look at the metrics makes garbage, so that Go collects it while this waits.
+func (at *target) awaitLive(t *testing.T, before int) {
+	t.Helper()
+	most := before + before/5
+	for began := time.Now(); ; {
+		now := at.metric(t, liveHeap)
+		if now <= most {
+			t.Logf("the live heap is %d KiB after %v, and was %d KiB", now>>10, time.Since(began).Round(time.Millisecond), before>>10)
+			return
+		}
+		if time.Since(began) > liveWithin {
+			t.Errorf("the live heap is %d KiB after %v, and was %d KiB: want 20 %% more at most", now>>10, liveWithin, before>>10)
+			return
+		}
+	}
+}
+
+// metric returns the value of one of the relay's metrics.
+func (at *target) metric(t *testing.T, name string) int {
+	t.Helper()
+	resp, err := at.metrics.Get("http://" + at.relay.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(body), "\n"+name+" ")
+	var value float64
+	if _, err := fmt.Sscan(rest, &value); !ok || err != nil {
+		t.Fatalf("the relay has no metric %s", name)
+	}
+	return int(value)
+}
+
+// metricsClient asks for texts that are not compressed, as a compressor is a part of the heap.
+func metricsClient(t *testing.T) *http.Client {
+	transport := &http.Transport{DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
 }

@@ -111,7 +111,7 @@ old_style_names:
 views:
   - match: {glob: "` + equalView + `"}
     collections: ["` + equalList + `"]
-cache: {linger: 1s}
+cache: {linger: 200ms}
 `
 }
 
