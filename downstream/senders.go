@@ -94,7 +94,12 @@ const (
 func (q *senders) send() {
 	s := &sender{}
 	for st := q.next(); st != nil; st = q.next() {
-		r := st.next()
+		if !st.mu.TryLock() {
+			// A request with very many names can take long, and the end of its stream.
+			go q.alone(st)
+			continue
+		}
+		r := st.nextLocked()
 		if r == nil {
 			if !st.inbox.sleep() {
 				q.add(st)
@@ -150,13 +155,13 @@ func (q *senders) lend(s *sender) {
 	}
 }
 
-// alone sends to a stream whose client is slow, which holds up nobody else, until there
-// is nothing more.
+// alone sends to a stream whose client is slow, or that has a request to take first, until
+// there is nothing more. It holds up nobody else.
 func (q *senders) alone(st *stream) {
 	for {
 		r := st.next()
 		if r == nil {
-			st.slowness--
+			st.slowness = max(0, st.slowness-1)
 			if !st.inbox.sleep() {
 				q.add(st)
 			}

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -118,6 +119,40 @@ func TestAClientThatDoesNotReadHoldsUpNoSender(t *testing.T) {
 		}
 		if n := c.server.senders.active; n != 0 || busy.now.Load() != 0 {
 			t.Errorf("%d senders are left", n)
+		}
+	})
+}
+
+// A request for very many names is taken under the stream's lock, and so are they given up.
+func TestAStreamThatTakesARequestHoldsUpNoSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, clients = 2, 5
+		c, sent, _ := paced(t, limit, clients, 0)
+		taking := c.streams[:limit+1]
+		for _, st := range taking {
+			st.mu.Lock()
+		}
+		c.changes(1)
+		for i := range clients - len(taking) {
+			s := sent[len(taking)+i]
+			// Who waits for a mutex does not count as blocked for synctest.Wait.
+			for tries := 0; s.messages.Load() == 0 && tries < 1_000_000; tries++ {
+				runtime.Gosched()
+			}
+		}
+		for i, s := range sent {
+			if n, want := s.messages.Load(), int64(min(1, i/len(taking))); n != want {
+				t.Errorf("client %d was sent %d messages, want %d", i, n, want)
+			}
+		}
+		for _, st := range taking {
+			st.mu.Unlock()
+		}
+		synctest.Wait()
+		for i, s := range sent {
+			if n := s.messages.Load(); n != 1 {
+				t.Errorf("client %d was sent %d messages in the end, want 1", i, n)
+			}
 		}
 	})
 }

@@ -186,7 +186,7 @@ func TestSlowClientDelaysNobodyAndCostsNoMore(t *testing.T) {
 		for receive(t, fast)["a"] != want {
 		}
 	}
-	if n := runtime.NumGoroutine(); n > goroutines+1 { // the fast one's sender may be there or not
+	if n := runtime.NumGoroutine(); n > goroutines+4 { // the fast one's sender may be there or not, and who takes its place
 		t.Errorf("%d goroutines became %d", goroutines, n)
 	}
 	runtime.GC()

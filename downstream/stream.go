@@ -368,6 +368,11 @@ func (st *stream) transmit(r *response) error {
 // order of the types, removals after them in reverse.
 func (st *stream) next() *response {
 	st.mu.Lock()
+	return st.nextLocked()
+}
+
+// nextLocked is next for a caller that holds mu, and releases it.
+func (st *stream) nextLocked() *response {
 	defer st.mu.Unlock()
 	for {
 		if r, ok := st.compose(); ok {

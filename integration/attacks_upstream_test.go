@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -79,7 +80,7 @@ func (*quietPlane) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 }
 
 func ended(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
