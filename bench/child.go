@@ -36,7 +36,9 @@ type command struct {
 	// First is the number of the first client.
 	First int `json:"first,omitempty"`
 	// Count is after how many sightings an await ends; 0 for one by each client.
-	Count   int           `json:"count,omitempty"`
+	Count int `json:"count,omitempty"`
+	// Each counts the resources of the version, and not the clients that have it.
+	Each    bool          `json:"each,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Spec    *Spec         `json:"spec,omitempty"`
 	// Rate and For are of updates in a row.
@@ -176,25 +178,17 @@ func (c *child) stop() {
 
 // cpu is what the process has used, by the operating system's account.
 func (c *child) cpu() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	d, err := cpuOf(c.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s: cannot read its CPU time: %w", c.name, err)
 	}
-	// After the command's name, which is in parentheses and may be anything.
-	rest := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	const user, system, tick = 11, 12, 10 * time.Millisecond // USER_HZ is 100 everywhere
-	if len(rest) <= system {
-		return 0, fmt.Errorf("%s: cannot read its CPU time", c.name)
-	}
-	var ticks int64
-	for _, field := range rest[user : system+1] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * tick, nil
+	return d, nil
+}
+
+// forgetPeak has the most memory count from now on.
+func (c *child) forgetPeak() error {
+	const peak = "5"
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.cmd.Process.Pid), []byte(peak), 0)
 }
 
 // rss returns the resident memory of the process, and the most that it ever was, in

@@ -63,7 +63,7 @@ func compare(o *options, todo []scenario) error {
 
 // starts says whether a relay serves with the configuration that most scenarios use.
 func starts(binary string) error {
-	c, err := startRelay(binary, "127.0.0.1:1")
+	c, err := startRelay(binary, &Spec{}, "127.0.0.1:1")
 	if err != nil {
 		return err
 	}

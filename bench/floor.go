@@ -167,6 +167,18 @@ func (f *floor) update(index, v int) (answer, error) {
 		f.whole = messages
 	}
 	f.mu.Unlock()
+	f.broadcast(to, messages)
+	return answer{At: at.UnixNano()}, nil
+}
+
+// everybody is all who have a stream.
+func (f *floor) everybody() []*floorStream {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.streams))
+}
+
+func (f *floor) broadcast(to []*floorStream, messages []*message) {
 	workers := max(1, min(len(to), maxWorkers))
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -179,7 +191,6 @@ func (f *floor) update(index, v int) (answer, error) {
 		})
 	}
 	wg.Wait()
-	return answer{At: at.UnixNano()}, nil
 }
 
 // maxWorkers is more than there are cores: one may wait for a client.
@@ -207,6 +218,8 @@ func runFloor(spec *Spec) error {
 			return f.update(c.Index, c.Version)
 		case "storm":
 			return storm(c, f.update)
+		case "beat":
+			return beat(c, f.beat)
 		}
 		return answer{Messages: f.sent.Load(), Bytes: f.bytes.Load()}, nil
 	})

@@ -20,7 +20,7 @@ func (b *bench) hop(name string) ([]metric, error) {
 		behind.Upstream = origin.address
 		server, err = startRole(name, "hop", &behind)
 	case systemRelay:
-		server, err = startRelay(b.relay, origin.address)
+		server, err = startRelay(b.relay, spec, origin.address)
 	}
 	if err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func (b *bench) hop(name string) ([]metric, error) {
 // addedLatency is the latency less that without a hop. Its ratio is to what the bare
 // hop adds.
 func addedLatency(of *result, round int) {
-	direct, ok := of.value(systemDirect, latency, round)
+	direct, ok := of.latency(systemDirect, round)
 	for _, system := range []string{systemHop, systemRelay} {
-		if v, there := of.value(system, latency, round); ok && there {
+		if v, there := of.latency(system, round); ok && there {
 			of.add(system, round, []metric{{"added latency", "µs", v - direct}})
 		}
 	}

@@ -50,7 +50,7 @@ func play(role, arg string) error {
 		return err
 	}
 	roles := map[string]func(*Spec) error{
-		"floor": runFloor, "origin": runOrigin, "linear": runLinear, "snapshot": runSnapshot, "hop": runHop,
+		"floor": runFloor, "origin": runOrigin, "linear": runLinear, "snapshot": runSnapshot, "hop": runHop, "poll floor": runPollFloor,
 		"swarm": func(*Spec) error { return runSwarm() },
 	}
 	run := roles[role]

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -9,7 +8,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The origin: a control plane that is never what one waits for. It speaks delta and
@@ -17,11 +15,11 @@ import (
 
 type origin struct {
 	spec *Spec
+	has  *supply
 
 	mu      sync.Mutex
-	version []int
+	version []int // of resources
 	newest  int
-	index   map[string]int // of names
 	streams map[*originStream]struct{}
 	opened  int
 
@@ -36,7 +34,7 @@ type originStream struct {
 
 	// Guarded by origin.mu.
 	names map[string]bool
-	all   bool // the wildcard, or the glob
+	all   string // the wildcard, or the glob, if the stream is for that
 }
 
 func (o *origin) handle(delta bool) func(any, grpc.ServerStream) error {
@@ -88,10 +86,10 @@ func (o *origin) answer(st *originStream, r *request, first bool) []int {
 	wanted := map[string]bool{}
 	for _, name := range r.names {
 		wanted[name] = true
-		if name == "*" || name == globName {
-			st.all = true
-			out = o.everything()
-		} else if i, ok := o.index[name]; ok && !st.names[name] {
+		if members := o.has.globs[name]; members != nil {
+			st.all = name
+			out = members
+		} else if i, ok := o.has.index[name]; ok && !st.names[name] {
 			out = append(out, i)
 		}
 	}
@@ -104,21 +102,13 @@ func (o *origin) answer(st *originStream, r *request, first bool) []int {
 		}
 	}
 	if first && len(r.names) == 0 {
-		st.all = true
-		return o.everything()
+		st.all = "*"
+		return o.has.globs[st.all]
 	}
-	if st.all && !st.delta && len(out) > 0 {
-		return o.everything()
+	if st.all != "" && !st.delta && len(out) > 0 {
+		return o.has.globs[st.all]
 	}
 	return out
-}
-
-func (o *origin) everything() []int {
-	all := make([]int, len(o.version))
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // respond sends resources, in several responses if they are many.
@@ -130,23 +120,30 @@ func (o *origin) respond(st *originStream, indexes []int) error {
 		o.mu.Lock()
 		newest := o.newest
 		for n < len(indexes) && (!st.delta || len(b) < most) {
-			b = append(b, o.spec.encodeResource(indexes[n], o.version[indexes[n]], st.delta)...)
+			v := 1
+			if i := indexes[n]; i < len(o.version) {
+				v = o.version[i]
+			}
+			b = append(b, o.has.encode(indexes[n], v, st.delta)...)
 			n++
 		}
 		o.mu.Unlock()
 		indexes = indexes[n:]
-		b = append(b, o.spec.tail(newest, st.delta)...)
-		b = protowire.AppendTag(b, respNonce, protowire.BytesType)
-		b = protowire.AppendString(b, strconv.FormatUint(o.nonce.Add(1), 10))
-		o.responseBytes.Add(int64(len(b)))
-		st.send.Lock()
-		err := st.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
-		st.send.Unlock()
-		if err != nil {
+		if err := o.sendTo(st, b, newest); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sendTo sends a response with the fields in b.
+func (o *origin) sendTo(st *originStream, b []byte, newest int) error {
+	b = append(b, o.spec.tail(newest, st.delta)...)
+	b = appendString(b, respNonce, strconv.FormatUint(o.nonce.Add(1), 10))
+	o.responseBytes.Add(int64(len(b)))
+	st.send.Lock()
+	defer st.send.Unlock()
+	return st.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
 func (o *origin) update(index, v int) (answer, error) {
@@ -155,7 +152,7 @@ func (o *origin) update(index, v int) (answer, error) {
 	o.newest = v
 	indexes := []int{index}
 	if index < 0 {
-		indexes = o.everything()
+		indexes = o.has.globs["*"]
 	}
 	for _, i := range indexes {
 		o.version[i] = v
@@ -163,13 +160,11 @@ func (o *origin) update(index, v int) (answer, error) {
 	to := map[*originStream][]int{}
 	for st := range o.streams {
 		switch {
-		case st.all && !st.delta:
-			to[st] = o.everything()
-		case st.all:
-			to[st] = indexes
+		case st.all != "" && !st.delta:
+			to[st] = o.has.globs[st.all]
 		default:
 			for _, i := range indexes {
-				if st.names[o.spec.name(i)] {
+				if st.all != "" && o.has.has(st.all, i) || st.names[o.has.name(i)] {
 					to[st] = append(to[st], i)
 				}
 			}
@@ -177,7 +172,7 @@ func (o *origin) update(index, v int) (answer, error) {
 	}
 	o.mu.Unlock()
 	for st, list := range to {
-		_ = o.respond(st, slices.Clone(list)) // its stream has ended
+		_ = o.respond(st, list) // its stream has ended
 	}
 	return answer{At: at.UnixNano()}, nil
 }
@@ -188,7 +183,7 @@ func (o *origin) counts() *counted {
 	c := &counted{Streams: o.opened, Requests: o.requests.Load(), RequestBytes: o.requestBytes.Load(), ResponseBytes: o.responseBytes.Load()}
 	for st := range o.streams {
 		c.Subscriptions += len(st.names)
-		if st.all && len(st.names) == 0 {
+		if st.all != "" && len(st.names) == 0 {
 			c.Subscriptions++
 		}
 	}
@@ -196,10 +191,9 @@ func (o *origin) counts() *counted {
 }
 
 func runOrigin(spec *Spec) error {
-	o := &origin{spec: spec, version: make([]int, spec.Resources), newest: 1, index: map[string]int{}, streams: map[*originStream]struct{}{}}
+	o := &origin{spec: spec, version: make([]int, spec.Resources), newest: 1, has: newSupply(spec), streams: map[*originStream]struct{}{}}
 	for i := range o.version {
 		o.version[i] = 1
-		o.index[spec.name(i)] = i
 	}
 	s := grpc.NewServer(append(serverOptions(), grpc.MaxRecvMsgSize(64<<20))...)
 	s.RegisterService(&grpc.ServiceDesc{
@@ -220,6 +214,8 @@ func runOrigin(spec *Spec) error {
 			return o.update(c.Index, c.Version)
 		case "storm":
 			return storm(c, o.update)
+		case "beat":
+			return beat(c, o.beat)
 		}
 		return answer{Counts: o.counts()}, nil
 	})

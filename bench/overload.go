@@ -7,6 +7,9 @@ import "time"
 
 func (b *bench) overload(system string, spec *Spec, clients, rate int) ([]metric, error) {
 	spec.Size, spec.Stamped = 1<<10, true
+	if b.tiny {
+		clients = 10
+	}
 	of, deaf := time.Duration(b.scale(20, 5))*time.Second, 1
 	if system == systemFloor {
 		deaf = 0 // it would wait for that client

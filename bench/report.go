@@ -44,10 +44,10 @@ func (r *result) add(system string, round int, metrics []metric) {
 	}
 }
 
-// value is that of a metric in a round, and whether there is one.
-func (r *result) value(system, metric string, round int) (v float64, ok bool) {
+// latency is that of a system in a round, and whether there is one.
+func (r *result) latency(system string, round int) (v float64, ok bool) {
 	for _, l := range r.Lines {
-		if l.System == system && l.Metric == metric {
+		if l.System == system && l.Metric == latency {
 			v, ok = l.Values[round]
 		}
 	}

@@ -49,11 +49,16 @@ func of(id, title string, systems []string, run func(*bench, string) ([]metric, 
 type bench struct {
 	relay string // the binary
 	quick bool
+	// tiny has numbers from which nothing can be told but that a scenario runs.
+	tiny bool
 }
 
 // scale makes numbers smaller in a quick run.
 func (b *bench) scale(n, quick int) int {
-	if b.quick {
+	switch {
+	case b.tiny:
+		return max(1, quick/50)
+	case b.quick:
 		return quick
 	}
 	return n
@@ -103,6 +108,7 @@ func scenarios() []scenario {
 	glob.rounds = 2
 	perMember := of("g2", "what the relay holds of a glob of 100,000 members, for each", []string{systemRelay}, (*bench).perMember)
 	perMember.rounds = 1
+	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers())
 	return append(all,
 		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),
@@ -249,7 +255,10 @@ func (b *bench) growMembers(system string) (out []metric, err error) {
 
 // steps are the sizes at which growth is looked at.
 func (b *bench) steps(sizes ...int) []int {
-	if b.quick {
+	switch {
+	case b.tiny:
+		return sizes[:1]
+	case b.quick:
 		return sizes[:len(sizes)-1]
 	}
 	return sizes

@@ -128,13 +128,15 @@ func (s *session) connect(clients, perConn, deaf int) error {
 	return err
 }
 
-// settled waits until the server does nothing any more, and returns its CPU time.
-func (s *session) settled() (time.Duration, error) {
-	last, err := s.server.cpu()
+// settled waits until the server does hardly anything any more, and returns its CPU time.
+func (s *session) settled() (time.Duration, error) { return settled(s.server) }
+
+func settled(server *child) (time.Duration, error) {
+	last, err := server.cpu()
 	for still := 0; err == nil && still < 3; {
 		pause(100 * time.Millisecond)
 		var now time.Duration
-		if now, err = s.server.cpu(); now-last <= 10*time.Millisecond {
+		if now, err = server.cpu(); now-last <= 5*time.Millisecond {
 			still++
 		} else {
 			still = 0

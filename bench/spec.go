@@ -37,6 +37,16 @@ type Spec struct {
 	Distinct  bool `json:"distinct"`
 	// Stamped has resources say when they were sent.
 	Stamped bool `json:"stamped,omitempty"`
+	// Shape is the way from what clients ask for to what the origin has.
+	Shape shape `json:"shape,omitempty"`
+	// Second is the address of another server of the authority.
+	Second string `json:"second,omitempty"`
+	// Tiers is how many relays stand behind each other, if more than one.
+	Tiers int `json:"tiers,omitempty"`
+	// Polls has clients ask over REST-JSON, in long polls.
+	Polls bool `json:"polls,omitempty"`
+	// TTL is that of resources, in whole seconds.
+	TTL time.Duration `json:"ttl,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.
 	Upstream string `json:"upstream,omitempty"`
 }
@@ -48,27 +58,17 @@ func (s *Spec) typeURL() string {
 	return endpointType
 }
 
-// name is that of the i-th resource.
-func (s *Spec) name(i int) string {
-	if s.Glob {
-		return fmt.Sprintf("xdstp://bench/envoy.config.endpoint.v3.ClusterLoadAssignment/all/r%06d", i)
-	}
-	return fmt.Sprintf("resource-%06d", i)
-}
-
-const globName = "xdstp://bench/envoy.config.endpoint.v3.ClusterLoadAssignment/all/*"
-
 // names are what client i asks for; none for the wildcard.
 func (s *Spec) names(client int) []string {
 	switch {
 	case s.Full:
 		return nil
 	case s.Glob:
-		return []string{globName}
+		return []string{s.collection()}
 	}
 	names := make([]string, s.PerClient)
 	for k, i := range s.indexes(client) {
-		names[k] = s.name(i)
+		names[k] = s.asked(i)
 	}
 	return names
 }
@@ -115,8 +115,9 @@ func stamps(message []byte, f func(time.Time)) {
 func version(v int) string { return fmt.Sprintf("v%d", v) }
 
 // resource is the i-th resource at a version.
-func (s *Spec) resource(i, v int) proto.Message {
-	name := s.name(i)
+func (s *Spec) resource(i, v int) proto.Message { return s.resourceNamed(s.name(i), v) }
+
+func (s *Spec) resourceNamed(name string, v int) proto.Message {
 	const around = 48 // of names and headers
 	padding := marker(v)
 	if s.Stamped {

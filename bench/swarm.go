@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,7 +37,9 @@ type swarm struct {
 type group struct {
 	cancel context.CancelFunc
 	conns  []*grpc.ClientConn
-	size   int // those that read
+	// transport is that of clients that poll.
+	transport *http.Transport
+	size      int // those that read
 	// watch is what they are waiting for.
 	watch atomic.Pointer[watch]
 }
@@ -45,23 +48,36 @@ type group struct {
 type watch struct {
 	marker []byte
 	count  int
-	once   bool // by each client once
+	each   bool // each resource counts, otherwise each client once
 
 	mu   sync.Mutex
 	seen []int64 // when, in nanoseconds since 1970
 	done chan struct{}
 }
 
-func (w *watch) saw() {
+// look notes what a message has of the version, and says whether it has any.
+func (w *watch) look(message []byte) bool {
+	n := 0
+	if w.each {
+		n = bytes.Count(message, w.marker)
+	} else if bytes.Contains(message, w.marker) {
+		n = 1
+	}
+	if n == 0 {
+		return false
+	}
 	now := time.Now().UnixNano()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.seen) == w.count {
-		return
+	for range n {
+		if len(w.seen) == w.count {
+			break
+		}
+		if w.seen = append(w.seen, now); len(w.seen) == w.count {
+			close(w.done)
+		}
 	}
-	if w.seen = append(w.seen, now); len(w.seen) == w.count {
-		close(w.done)
-	}
+	return true
 }
 
 func (s *swarm) connect(c *command) error {
@@ -70,7 +86,15 @@ func (s *swarm) connect(c *command) error {
 	s.mu.Lock()
 	s.groups[c.Group] = g
 	s.mu.Unlock()
-	g.watch.Store(newWatch(1, g.size)) // the first state
+	first := newWatch(1, g.size) // the first state
+	if c.Each {
+		first.each, first.count = true, c.Count
+	}
+	g.watch.Store(first)
+	if c.Spec.Polls {
+		s.poll(ctx, g, c)
+		return nil
+	}
 	perConn := max(1, c.PerConn)
 	var conn *grpc.ClientConn
 	var wg sync.WaitGroup
@@ -149,6 +173,9 @@ func (c *swarmClient) request(nonce, version string, first bool) error {
 	var b []byte
 	node := appendString(nil, 1, "bench")
 	node = appendString(node, 2, "bench")
+	if c.spec.TTL > 0 && c.spec.Delta {
+		node = appendString(node, nodeFeatures, "xds.config.supports-resource-ttl")
+	}
 	if c.spec.Delta {
 		if first {
 			b = appendBytes(b, deltaNode, node)
@@ -190,9 +217,8 @@ func (c *swarmClient) read() error {
 		if c.spec.Stamped {
 			c.swarm.latencies.note(in.data)
 		}
-		if w := c.group.watch.Load(); w != nil && (!w.once || c.saw != w) && bytes.Contains(in.data, w.marker) {
+		if w := c.group.watch.Load(); w != nil && (w.each || c.saw != w) && w.look(in.data) {
 			c.saw = w
-			w.saw()
 		}
 		nonce, version, err := answerTo(in.data)
 		if err != nil {
@@ -251,7 +277,7 @@ func answerTo(b []byte) (nonce, version string, err error) {
 }
 
 func newWatch(v, count int) *watch {
-	return &watch{marker: []byte(marker(v)), count: count, once: true, done: make(chan struct{})}
+	return &watch{marker: []byte(marker(v)), count: count, done: make(chan struct{})}
 }
 
 // await waits until a version has come to all clients, or to as many as are to have
@@ -321,6 +347,9 @@ func runSwarm() error {
 				g.cancel()
 				for _, conn := range g.conns {
 					_ = conn.Close()
+				}
+				if g.transport != nil {
+					g.transport.CloseIdleConnections()
 				}
 				delete(s.groups, c.Group)
 			}

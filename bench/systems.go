@@ -26,11 +26,16 @@ type system struct {
 	name   string
 	server *child // of which the cost is measured
 	source *child // that is told of updates: the server, or the origin behind it
+	// between are relays between the server and the source.
+	between []*child
 }
 
 func (s *system) stop() {
 	if s.source != s.server {
 		s.source.stop()
+	}
+	for _, c := range s.between {
+		c.stop()
 	}
 	s.server.stop()
 }
@@ -39,6 +44,9 @@ func (s *system) stop() {
 // environment.
 func start(name string, spec *Spec, relay string, env ...string) (*system, error) {
 	roles := map[string]string{systemFloor: "floor", systemLinear: "linear", systemSnapshot: "snapshot"}
+	if spec.Polls {
+		roles[systemFloor] = "poll floor"
+	}
 	if role, ok := roles[name]; ok {
 		c, err := startRole(name, role, spec)
 		if err != nil {
@@ -50,25 +58,34 @@ func start(name string, spec *Spec, relay string, env ...string) (*system, error
 	if err != nil {
 		return nil, err
 	}
-	c, err := startRelay(relay, origin.address, env...)
-	if err != nil {
-		origin.stop()
-		return nil, err
+	sys := &system{name: name, server: origin, source: origin}
+	for range max(1, spec.Tiers) {
+		c, err := startRelay(relay, spec, sys.server.address, env...)
+		if err != nil {
+			sys.stop()
+			return nil, err
+		}
+		if sys.server != origin {
+			sys.between = append(sys.between, sys.server)
+		}
+		sys.server = c
 	}
-	return &system{name: name, server: c, source: origin}, nil
+	return sys, nil
 }
 
 const relayConfig = `
-listeners: [{address: "%s"}]
+listeners: [{address: "%s", protocol: %s}]
 admin: {address: "%s"}
-node: {id: bench}
-authorities:
-  - {name: bench, servers: [{address: "%s"}]}
+node: {id: "bench %s"}
 old_style_names: [{authority: bench}]
-`
+%s`
 
 // startRelay starts the relay in front of an origin.
-func startRelay(binary, origin string, env ...string) (*child, error) {
+func startRelay(binary string, spec *Spec, origin string, env ...string) (*child, error) {
+	authorities, err := spec.authorities(origin)
+	if err != nil {
+		return nil, err
+	}
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -82,7 +99,7 @@ func startRelay(binary, origin string, env ...string) (*child, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, operator, origin), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol(), operator, address, authorities), 0o600); err != nil {
 		return nil, err
 	}
 	c := &child{name: systemRelay, address: address, operator: operator, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -63,6 +64,8 @@ const (
 	deltaNode  = 1
 	deltaType  = 2
 	deltaNonce = 6
+
+	nodeFeatures = 10
 )
 
 func appendString(b []byte, num protowire.Number, s string) []byte {
@@ -75,17 +78,42 @@ func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
 
 // encodeResource is the i-th resource as a field of a response.
 func (s *Spec) encodeResource(i, v int, delta bool) []byte {
-	value, err := goproto.Marshal(s.resource(i, v))
+	return s.encodeNamed(s.name(i), i, v, delta)
+}
+
+// encodeNamed is encodeResource under another name.
+func (s *Spec) encodeNamed(name string, i, v int, delta bool) []byte {
+	value, err := goproto.Marshal(s.resourceNamed(name, v))
 	if err != nil {
 		panic(err) // of a message that is made here
 	}
-	any := appendBytes(appendString(nil, 1, s.typeURL()), 2, value)
+	content := anyOf(s.typeURL(), value)
 	if !delta {
-		return appendBytes(nil, respResources, any)
+		return appendBytes(nil, respResources, content)
 	}
-	r := appendString(nil, 3, s.name(i))
+	return resourceField(name, s.alias(i), v, s.TTL, content)
+}
+
+func anyOf(typeURL string, value []byte) []byte {
+	return appendBytes(appendString(nil, 1, typeURL), 2, value)
+}
+
+// resourceField is a resource as a field of a delta response; without content, its
+// heartbeat.
+func resourceField(name, alias string, v int, ttl time.Duration, content []byte) []byte {
+	r := appendString(nil, 3, name)
+	if alias != "" {
+		r = appendString(r, 4, alias)
+	}
 	r = appendString(r, 1, version(v))
-	return appendBytes(nil, respResources, appendBytes(r, 2, any))
+	if ttl > 0 {
+		seconds := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(ttl/time.Second))
+		r = appendBytes(r, 6, seconds)
+	}
+	if content != nil {
+		r = appendBytes(r, 2, content)
+	}
+	return appendBytes(nil, respResources, r)
 }
 
 // tail is what of a response is not its resources and its nonce.

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"time"
+
+	"google.golang.org/grpc/mem"
+)
+
+// n: resources with a time to live, each of which the origin renews every second by a
+// heartbeat. Clients that know TTLs are sent the heartbeats too.
+
+const beatTTL = 5 * time.Second
+
+func heartbeats() []scenario {
+	n := of("n", "10,000 resources with TTLs, heartbeats every second", ours, (*bench).beats)
+	n.rounds = 2
+	return []scenario{n}
+}
+
+func (b *bench) beats(system string) (out []metric, err error) {
+	of := time.Duration(b.scale(10, 3)) * time.Second
+	for _, c := range []struct {
+		name    string
+		clients int
+		delta   bool
+	}{{"1 client", 1, true}, {"50 clients", 50, true}, {"50 SotW clients that know no TTLs", 50, false}} {
+		if system == systemFloor && !c.delta {
+			continue // it has nothing to do
+		}
+		n := b.scale(10_000, 1000)
+		spec := &Spec{Delta: c.delta, Resources: n, Size: 200, PerClient: n, TTL: beatTTL}
+		metrics, err := b.beatsTo(system, spec, c.name, c.clients, of)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, metrics...)
+	}
+	return out, nil
+}
+
+func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of time.Duration) ([]metric, error) {
+	sys, err := start(system, spec, b.relay)
+	if err != nil {
+		return nil, err
+	}
+	defer sys.stop()
+	s, err := newSession(sys, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer s.swarm.stop()
+	connect := command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, Spec: spec, Each: true, Count: clients * spec.Resources}
+	if _, err := s.swarm.do(connect); err != nil {
+		return nil, err
+	}
+	if _, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience}); err != nil {
+		return nil, err
+	}
+	// No settling: resources live no longer than a few seconds without heartbeats.
+	before, err := s.server.cpu()
+	if err != nil {
+		return nil, err
+	}
+	had, err := s.swarm.do(command{Do: "count"})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.source.do(command{Do: "beat", For: of}); err != nil {
+		return nil, err
+	}
+	pause(time.Second / 2) // the last ones are on their way
+	after, err := s.server.cpu()
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.swarm.do(command{Do: "count"})
+	seconds := of.Seconds()
+	metrics := []metric{{name + ": CPU of a second", "ms", millis(after-before) / seconds}}
+	if spec.Delta {
+		metrics = append(metrics,
+			metric{name + ": CPU per heartbeat sent", "µs", micros(after-before, spec.Resources*clients) / seconds},
+			metric{name + ": sent to each in a second", "KiB", float64(have.Bytes-had.Bytes) / kib / float64(clients) / seconds})
+	}
+	return append(metrics, metric{name + ": messages to each in a second", "", float64(have.Messages-had.Messages) / float64(clients) / seconds}), err
+}
+
+// beat calls f every second, at first at once.
+func beat(c *command, f func()) (answer, error) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range int(c.For.Seconds()) {
+		f()
+		<-tick.C
+	}
+	return answer{}, nil
+}
+
+// beat sends heartbeats of all that streams have.
+func (o *origin) beat() {
+	o.mu.Lock()
+	to := map[*originStream][]int{}
+	for st := range o.streams {
+		for name := range st.names {
+			if i, ok := o.has.index[name]; ok {
+				to[st] = append(to[st], i)
+			}
+		}
+	}
+	o.mu.Unlock()
+	for st, indexes := range to {
+		var b []byte
+		for _, i := range indexes {
+			b = append(b, o.spec.heartbeat(i)...)
+		}
+		_ = o.sendTo(st, b, 1) // its stream has ended
+	}
+}
+
+// beat broadcasts the heartbeats of all resources.
+func (f *floor) beat() {
+	var b []byte
+	for i := range f.ready {
+		b = append(b, f.spec.heartbeat(i)...)
+	}
+	b = append(b, f.spec.tail(1, true)...)
+	f.broadcast(f.everybody(), []*message{{body: mem.BufferSlice{mem.SliceBuffer(b)}}})
+}
+
+func (s *Spec) heartbeat(i int) []byte { return resourceField(s.name(i), "", 1, s.TTL, nil) }
