@@ -29,6 +29,31 @@ type chaosClient struct {
 	rand  *rand.Rand
 	// rejects: it NACKs some of what it is sent.
 	rejects func() bool
+	// past is what the client has sent and received last, for a failed test.
+	past chaosPast
+}
+
+// chaosPast is the last of what happened, in order.
+type chaosPast struct {
+	mu   sync.Mutex
+	last []string
+}
+
+func (p *chaosPast) add(format string, args ...any) {
+	const most = 40
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.last) == most {
+		p.last = p.last[1:]
+	}
+	p.last = append(p.last, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// String returns it, a line for each event.
+func (p *chaosPast) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.last, "\n")
 }
 
 // chaosHeld is what a client holds and asks for.
@@ -67,7 +92,7 @@ func (c *chaosClient) live(ctx context.Context, quiet <-chan struct{}) {
 func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
 	conn, err := grpc.NewClient(c.relay(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		c.plane.truth.report("%s cannot connect: %v", c.id, err)
+		c.plane.truth.report(c, "cannot connect: %v", err)
 		return
 	}
 	defer func() { _ = conn.Close() }()
@@ -78,6 +103,7 @@ func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
 		return
 	}
 	if c.rand.IntN(4) == 0 {
+		c.past.add("forgets all")
 		c.forget()
 	}
 	var reading sync.WaitGroup
@@ -137,6 +163,7 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
+		c.past.add("begins a stream: %v", h)
 		for _, typeURL := range []string{clusterType, endpointType} {
 			if names := h.names(typeURL); len(names) > 0 {
 				ok = ok && s.request(h, typeURL, names, nil) == nil
@@ -158,6 +185,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	c.update(func(h *chaosHeld) {
 		if !h.wanted[t] {
 			h.wanted[t] = true
+			c.past.add("wants %v", t)
 			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
 			return
 		}
@@ -166,6 +194,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 			return
 		}
 		delete(h.wanted, t)
+		c.past.add("wants no longer %v", t)
 		for other := range maps.Clone(h.held) {
 			if !h.wants(other) {
 				h.drop(other)
@@ -223,11 +252,13 @@ func (c *chaosClient) read(ctx context.Context, s chaosStream, r *rand.Rand, qui
 
 // take checks a response, and takes or rejects it.
 func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
+	c.past.add("receives %s", summary(r))
 	c.check(h, r)
 	h.nonces[r.typeURL] = r.nonce
 	// What is gone is not rejected: it is not said again.
 	loses := len(h.losses(r)) > 0
 	if !loses && c.rejects() {
+		c.past.add("rejects that")
 		return s.answer(h, r, &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: "no"})
 	}
 	for name, res := range r.resources {
@@ -242,6 +273,17 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	}
 	h.infos[r.typeURL] = r.version
 	return s.answer(h, r, nil)
+}
+
+// summary says what a response has.
+func summary(r *response) string {
+	var all []string
+	for name, res := range r.resources {
+		_, revision, _ := revisionOf(r.typeURL, []byte(res.value))
+		all = append(all, fmt.Sprint(name, "@", revision))
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%s nonce %s version %s: %v, without %v, errors %v", r.typeURL, r.nonce, r.version, all, r.removed, r.errors)
 }
 
 // losses are what the client is told does not exist.
@@ -271,17 +313,17 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		t := topic{r.typeURL, name}
 		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
 		if err != nil || inner != name {
-			truth.report("%s received %v with a content that is none of it: %q (%v)", c.id, t, res.value, err)
+			truth.report(c, "received %v with a content that is none of it: %q (%v)", t, res.value, err)
 			continue
 		}
 		before := h.newest[t]
 		if t.typeURL == clusterType {
 			before = absent // names and a wildcard come on two streams, in no order
 		}
-		truth.sawResource(c.id, t, before, revision)
+		truth.sawResource(c, t, before, revision)
 	}
 	for _, t := range h.losses(r) {
-		truth.sawAbsence(c.id, t, h.held[t])
+		truth.sawAbsence(c, t, h.held[t])
 	}
 	// Envoy takes a response without anything in it for a set without members.
 	if len(r.resources) > 0 || len(r.removed) > 0 {
@@ -289,7 +331,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	}
 	for _, t := range []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}} {
 		if t.typeURL == r.typeURL && h.wanted[t] && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
-			truth.report("%s wants %v, and before any answer to that is sent a response of nothing: %v", c.id, t, r)
+			truth.report(c, "wants %v, and before any answer to that is sent a response of nothing: %v", t, r)
 		}
 	}
 }

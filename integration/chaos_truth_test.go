@@ -105,21 +105,21 @@ func (w *chaosTruth) all(typeURL string) map[string]int {
 
 // sawResource checks a resource that a client received, which it had last at the
 // revision before, absent if it never had it.
-func (w *chaosTruth) sawResource(client string, t topic, before, revision int) {
+func (w *chaosTruth) sawResource(client *chaosClient, t topic, before, revision int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case !slices.Contains(w.history[t], revision) || revision == absent:
-		w.violation("%s received %v at revision %d, which no control plane ever had; it had %v", client, t, revision, w.history[t])
+		w.violation(client, "received %v at revision %d, which no control plane ever had; it had %v", t, revision, w.history[t])
 	case revision < before:
-		w.violation("%s received %v at revision %d after %d: content went back", client, t, revision, before)
+		w.violation(client, "received %v at revision %d after %d: content went back", t, revision, before)
 	}
 }
 
 // sawAbsence checks that a client was told that a resource does not exist, which it
 // held at that revision, or not at all: the control plane must have been without it
 // since then.
-func (w *chaosTruth) sawAbsence(client string, t topic, held int) {
+func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.history[t]
@@ -130,23 +130,24 @@ func (w *chaosTruth) sawAbsence(client string, t topic, held int) {
 		return // it did not exist before its first revision
 	}
 	if !slices.Contains(all[since:], absent) {
-		w.violation("%s was told that %v, which it held at revision %d, is gone, and it never was; it had %v", client, t, held, all)
+		w.violation(client, "was told that %v, which it held at revision %d, is gone, and it never was: since then it had %v", t, held, all[since:])
 	}
 }
 
-// violation notes what cannot be. The caller holds mu.
-func (w *chaosTruth) violation(format string, args ...any) {
+// violation notes what a client saw that cannot be, and what happened to the client until
+// then. The caller holds mu.
+func (w *chaosTruth) violation(client *chaosClient, format string, args ...any) {
 	const most = 20
 	if len(w.wrong) < most {
-		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+		w.wrong = append(w.wrong, fmt.Sprintf("%s %s\n%v", client.id, fmt.Sprintf(format, args...), &client.past))
 	}
 }
 
 // report notes what a client saw that cannot be.
-func (w *chaosTruth) report(format string, args ...any) {
+func (w *chaosTruth) report(client *chaosClient, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.violation(format, args...)
+	w.violation(client, format, args...)
 }
 
 // violations returns what was noted.
