@@ -39,6 +39,8 @@ type deltaSession struct {
 	// handed are what the client has by a name that stands for something else now, while
 	// another name gives it, and their constraints.
 	handed map[asked]string
+	// lent are the names that are absent, and of which the client has what a set gives.
+	lent map[*nameSub]struct{}
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
@@ -187,11 +189,12 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		if d.unsubscribeGlob(a) != nil {
 			d.unsaid.forget("", set, false)
 			d.handOver(set, held)
+			d.reviewLent()
 		}
 		return
 	}
-	name := a.name
-	if sub := d.named.get(key); sub != nil && sub.rare() != nil {
+	name, sub := a.name, d.named.get(key)
+	if sub != nil && sub.rare() != nil {
 		name = cmp.Or(sub.rare().toldAs, name)
 	}
 	if !d.unsubscribe(key) {
@@ -199,6 +202,7 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 	}
 	delete(d.gone, key)
 	delete(d.initial, a.name)
+	delete(d.lent, sub)
 	d.unsaid.forget(key, nil, false)
 	d.uncover(a.of(name), true)
 }
@@ -212,6 +216,7 @@ func (d *deltaSession) endWildcard() {
 	d.unsubscribeWildcard()
 	d.unsaid.forget("", ended, false)
 	d.handOver(ended, held)
+	d.reviewLent()
 	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
@@ -276,7 +281,7 @@ func (d *deltaSession) removals(may removalRule) *response {
 
 // tell adds to r what there is to tell of a name, and says whether it fitted.
 func (d *deltaSession) tell(r *response, sub *nameSub) bool {
-	st := sub.state()
+	st := d.stateOf(sub)
 	switch st.Status {
 	case cache.Requested:
 		return true

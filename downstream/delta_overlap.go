@@ -12,6 +12,58 @@ import (
 // that it is in, and the wildcard. The first of them that has the resource tells it,
 // and it is gone when the last of them has not.
 
+// stateOf is what the client is sent of a name. The control plane says what a name is and
+// what a set has on two streams, of which either may be behind: a resource that one of the
+// client's sets has is not removed because the name's stream says that it is absent.
+func (d *deltaSession) stateOf(sub *nameSub) cache.State {
+	st := sub.state()
+	if !d.hasSets() && len(d.lent) == 0 || sub.entry() == nil {
+		return st
+	}
+	if st.Status == cache.Absent {
+		set := d.globOf(sub.asks())
+		if !urn.IsName(sub.name()) {
+			set = d.wildOf(sub.asks())
+		}
+		res, _, waits := first(sub.memberKey(), set)
+		_, lent := d.lent[sub]
+		switch {
+		case res != nil && (!set.glob() || set.set.nameOf(res) == sub.name()):
+			if d.lent == nil {
+				d.lent = map[*nameSub]struct{}{}
+			}
+			d.lent[sub] = struct{}{}
+			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Beats: sub.beats()}
+		case waits != nil && lent:
+			return cache.State{Status: cache.Requested}
+		}
+	}
+	delete(d.lent, sub)
+	return st
+}
+
+// tellsItself says that a name's own state is what the client is sent of it, and not that of
+// a set which has it too. The wildcard belongs to the client's Node: what it has under an
+// xdstp name is another thing than the authority's.
+func (s *nameSub) tellsItself(set *setSub) bool {
+	switch s.state().Status {
+	case cache.Present:
+		return true
+	case cache.Absent:
+		return !set.glob() && urn.IsName(s.name())
+	case cache.Requested, cache.Failed:
+	}
+	return false
+}
+
+// reviewLent has the names looked at again of which the client has what a set gave: a set
+// has ended, or has been answered.
+func (d *deltaSession) reviewLent() {
+	for sub := range d.lent {
+		sub.moveToPending()
+	}
+}
+
 // uncovered is a name of which one of the subscriptions that gave it has ended, or
 // has lost it, or has changed while another may have it.
 type uncovered struct {

@@ -36,6 +36,7 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 		if set.glob() {
 			d.tellMissed(set)
 		}
+		d.reviewLent()
 	}
 	if len(set.uncovered) > 0 {
 		d.loose = append(d.loose, set) // once all sets have said what they have
@@ -153,7 +154,7 @@ func (d *deltaSession) tellMember(r *response, set *setSub, m cache.Member) bool
 	}
 	form, size := set.form(), 0
 	switch {
-	case sub != nil && sub.known():
+	case sub != nil && sub.tellsItself(set):
 		return d.tellNamedMember(r, set, sub, m) // its own entry tells
 	case d.contested(set, a, m):
 		return true

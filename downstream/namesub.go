@@ -301,13 +301,3 @@ func (s *nameSub) stated() cache.State {
 	}
 	return cache.State{Status: cache.Requested}
 }
-
-// known says whether the authority has said what the name is.
-func (s *nameSub) known() bool {
-	switch s.state().Status {
-	case cache.Present, cache.Absent:
-		return true
-	case cache.Requested, cache.Failed:
-	}
-	return false
-}

@@ -40,7 +40,7 @@ type chaosPast struct {
 }
 
 func (p *chaosPast) add(format string, args ...any) {
-	const most = 40
+	const most = 400
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.last) == most {
@@ -65,6 +65,9 @@ type chaosHeld struct {
 	nonces   map[string]string // of this stream
 	answered map[string]bool   // types of which a resource or removal came on this stream
 	newest   map[topic]int     // the newest that it ever had
+	// asked are what was wanted when each SotW request of this stream was sent, by type. A
+	// response may answer any of them.
+	asked map[string][]map[topic]bool
 }
 
 // String describes what the client holds, for a failed test.
@@ -159,7 +162,7 @@ func (c *chaosClient) forget() {
 func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	ok = true
 	c.update(func(h *chaosHeld) {
-		h.nonces, h.answered = map[string]string{}, map[string]bool{}
+		h.nonces, h.answered, h.asked = map[string]string{}, map[string]bool{}, map[string][]map[topic]bool{}
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
@@ -217,9 +220,17 @@ func (h *chaosHeld) names(typeURL string) (names []string) {
 }
 
 // wants says whether a resource is wanted, by name or in a set.
-func (h *chaosHeld) wants(t topic) bool {
+func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
+
+// among says whether a resource is among what is wanted, by name or in a set.
+func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
-	return h.wanted[t] || h.wanted[topic{t.typeURL, directory + wildcard}]
+	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}]
+}
+
+// always says whether a resource was wanted in every SotW request of this stream.
+func (h *chaosHeld) always(t topic) bool {
+	return !slices.ContainsFunc(h.asked[t.typeURL], func(wanted map[topic]bool) bool { return !among(wanted, t) })
 }
 
 func (h *chaosHeld) drop(t topic) {
@@ -323,6 +334,9 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		truth.sawResource(c, t, before, revision)
 	}
 	for _, t := range h.losses(r) {
+		if r.full && !h.always(t) {
+			continue // it may answer a request that did not ask for that
+		}
 		truth.sawAbsence(c, t, h.held[t])
 	}
 	// Envoy takes a response without anything in it for a set without members.
@@ -420,6 +434,7 @@ func (s *chaosSotW) say(h *chaosHeld, typeURL string, nack *rpcstatus.Status) er
 		ResponseNonce: h.nonces[typeURL], ErrorDetail: nack,
 	}
 	req.Node, s.node = s.node, nil
+	h.asked[typeURL] = append(h.asked[typeURL], maps.Clone(h.wanted))
 	return s.stream.Send(req)
 }
 

@@ -29,6 +29,8 @@ type chaosPlane struct {
 	server *grpc.Server
 	muted  chan struct{} // closed when it speaks again; nil while it does
 	broken int           // streams that are to break at their next response
+	// past is what was said on its streams last, for a failed test.
+	past chaosPast
 }
 
 // anchor exists always.
@@ -194,5 +196,13 @@ func (s *sufferingStream) SendMsg(m any) error {
 			return s.Context().Err()
 		}
 	}
+	s.plane.past.add("%p says %v", s, m)
 	return s.ServerStream.SendMsg(m)
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *sufferingStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	s.plane.past.add("%p hears %v (%v)", s, m, err)
+	return err
 }

@@ -139,7 +139,7 @@ func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
 func (w *chaosTruth) violation(client *chaosClient, format string, args ...any) {
 	const most = 20
 	if len(w.wrong) < most {
-		w.wrong = append(w.wrong, fmt.Sprintf("%s %s\n%v", client.id, fmt.Sprintf(format, args...), &client.past))
+		w.wrong = append(w.wrong, fmt.Sprintf("%s %s\n%v\nits control plane:\n%v", client.id, fmt.Sprintf(format, args...), &client.past, &client.plane.past))
 	}
 }
 
