@@ -20,26 +20,45 @@ func (d *deltaSession) stateOf(sub *nameSub) cache.State {
 	if !d.hasSets() && len(d.lent) == 0 || sub.entry() == nil {
 		return st
 	}
+	_, lent := d.lent[sub]
 	if st.Status == cache.Absent {
 		set := d.globOf(sub.asks())
 		if !urn.IsName(sub.name()) {
 			set = d.wildOf(sub.asks())
 		}
 		res, _, waits := first(sub.memberKey(), set)
-		_, lent := d.lent[sub]
 		switch {
 		case res != nil && (!set.glob() || set.set.nameOf(res) == sub.name()):
-			if d.lent == nil {
-				d.lent = map[*nameSub]struct{}{}
+			if !lent {
+				d.lend(sub, res)
 			}
-			d.lent[sub] = struct{}{}
 			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Beats: sub.beats()}
 		case waits != nil && lent:
 			return cache.State{Status: cache.Requested}
 		}
 	}
-	delete(d.lent, sub)
+	if lent {
+		delete(d.lent, sub)
+		d.renewTTL(sub, st.Resource)
+	}
 	return st
+}
+
+// lend notes that the client has what a set gives of a name.
+func (d *deltaSession) lend(sub *nameSub, res *cache.Resource) {
+	if d.lent == nil {
+		d.lent = map[*nameSub]struct{}{}
+	}
+	d.lent[sub] = struct{}{}
+	d.renewTTL(sub, res)
+}
+
+// renewTTL has the client sent a resource with a TTL although it has that content: in the
+// client runs the TTL that the resource had on the other stream.
+func (d *deltaSession) renewTTL(sub *nameSub, res *cache.Resource) {
+	if d.form&cache.WithTTL != 0 && res.TTL() > 0 {
+		sub.Note = ofNoContent
+	}
 }
 
 // tellsItself says that a name's own state is what the client is sent of it, and not that of

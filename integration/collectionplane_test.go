@@ -4,6 +4,7 @@ package integration
 // says: names, wildcards and, in delta, globs.
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,6 +90,8 @@ func serveAsked[R any](p *collectionPlane, done <-chan struct{}, receive func() 
 		case <-changed:
 		case err := <-failed:
 			return err
+		case <-done: // a request was on its way
+			return context.Canceled
 		}
 	}
 }
