@@ -1,13 +1,16 @@
 package cache
 
 import (
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Feeder begins and ends the feeding of topics. Its methods are called in the
-// order of the topics' lives, with the cache locked: they must not block and
-// must not call the cache, only note what is to be done.
+// order of the topics' lives in their scope, with the topics of the scope locked: they must
+// not block and must not call the cache, only note what is to be done.
 type Feeder interface {
 	// Start is called on the first interest in a topic.
 	Start(Key)
@@ -34,30 +37,60 @@ type Options struct {
 
 // Cache is the shared cache of all authorities. All its methods may be called
 // concurrently.
+//
+// What one authority says costs the clients of another nothing: what updates and readers
+// exclude each other with is of one [Scope] (scopeTopics), and Cache.mu is held for no more
+// than finding a scope.
+//
+// # Holds
+//
+// Who sends to a client, or derives topics from others, reads several topics: those of many
+// names, of several types, of several scopes. While it holds the scopes that it watches
+// topics in (see [Reader], and [Holds]), no update of these is stored. So
+//
+//   - it sees an [Update] as a whole or not at all: all that came in one response, entries
+//     and sets alike, with one version of the origin;
+//   - it sees nothing without what was stored before it, of whichever type and scope: what
+//     refers to a resource is never sent before that ("make before break");
+//   - everything that changed before the hold has been marked by the watchers
+//     (Watcher.Changed), and nothing is marked while it lasts.
+//
+// For that all of the reader's scopes have to be held at the same time, and it does not
+// matter in which order they come to be: of what was stored before something that it sees,
+// nothing can have been stored after the hold of its scope began. What is in scopes that the
+// reader watches nothing in does not concern it. What is read without a hold is of no
+// particular moment: one entry's state, or one set's, in which a part of an update may be.
+//
+// Nobody waits for a scope while it holds another. So a long update of one scope holds up
+// no update of another by way of somebody who reads both.
 type Cache struct {
 	feeder     Feeder
 	idle       *idle
 	tombstones Tombstones
 
-	// still is held for writing while an update is stored, and for reading by who
-	// needs the states of several topics to be of one moment: see Hold.
-	still sync.RWMutex
-	// versions counts those that updates have brought: see OriginVersion. Guarded by still.
-	versions uint64
+	// versions counts those that updates have brought: see OriginVersion.
+	versions atomic.Uint64
+	// givenUp counts the topics that have ended.
+	givenUp atomic.Uint64
 
 	mu     sync.RWMutex
-	tables map[tableKey]*table
-	room   Room // of tables
-	// givenUp counts the topics that have ended.
-	givenUp uint64
+	scopes map[Scope]*scopeTopics
+	room   Room // of scopes
 }
 
-type tableKey struct {
-	scope   Scope
-	typeURL string
+// scopeTopics are the topics of one scope.
+type scopeTopics struct {
+	scope Scope
+	gate  gate
+
+	mu     sync.RWMutex
+	tables map[string]*table // by type URL
+	room   Room              // of tables
+	// ended: the last topic was given up, and this is not in Cache.scopes any more.
+	ended bool
 }
 
-// table holds the topics of one type in one scope. Guarded by Cache.mu.
+// table holds the topics of one type in one scope. Guarded by scopeTopics.mu.
 type table struct {
 	entries map[string]*Entry
 	sets    map[string]*Set
@@ -67,7 +100,7 @@ type table struct {
 
 // New makes an empty cache. Close ends its timer.
 func New(feeder Feeder, o Options) *Cache {
-	c := &Cache{feeder: feeder, tombstones: o.Tombstones, tables: map[tableKey]*table{}}
+	c := &Cache{feeder: feeder, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
 	c.idle = newIdle(o, c.giveUp)
 	return c
 }
@@ -99,8 +132,8 @@ func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *
 			c.feeder.Refresh(k)
 		}
 		return &e.topic
-	}, func(t *table) *topic {
-		e = newEntry(k)
+	}, func(of *scopeTopics, t *table) *topic {
+		e = newEntry(of, k)
 		t.entries[k.Name] = e
 		return &e.topic
 	})
@@ -119,21 +152,13 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 			c.feeder.Refresh(k)
 		}
 		return &s.topic
-	}, func(t *table) *topic {
-		s = newSet(k, c.tombstones)
+	}, func(of *scopeTopics, t *table) *topic {
+		s = newSet(of, k, c.tombstones)
 		t.sets[k.Name] = s
 		return &s.topic
 	})
 	return s
 }
-
-// Hold keeps updates from being stored until Release: all states that are read in
-// between are of one moment, and everything that changed before it has been told to
-// its watchers. That must be short; Apply and Hold must not be called in it.
-func (c *Cache) Hold() { c.still.RLock() }
-
-// Release ends a Hold.
-func (c *Cache) Release() { c.still.RUnlock() }
 
 // SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
 type SetWatcher interface {
@@ -152,43 +177,87 @@ type Stats struct {
 
 // Stats returns what the cache holds.
 func (c *Cache) Stats() Stats {
-	s := Stats{Idle: c.idle.len()}
+	s := Stats{Idle: c.idle.len(), GivenUp: c.givenUp.Load()}
 	c.mu.RLock()
-	defer c.mu.RUnlock()
-	s.GivenUp = c.givenUp
-	for _, t := range c.tables {
-		s.Entries += len(t.entries)
-		s.Sets += len(t.sets)
+	scopes := slices.Collect(maps.Values(c.scopes))
+	c.mu.RUnlock()
+	for _, of := range scopes {
+		of.mu.RLock()
+		for _, t := range of.tables {
+			s.Entries += len(t.entries)
+			s.Sets += len(t.sets)
+		}
+		of.mu.RUnlock()
 	}
 	return s
 }
 
-// watch finds the topic, or makes it and starts its feeding.
-func watch(c *Cache, k Key, place *Watch, w Watcher, find, create func(*table) *topic) {
-	tk := tableKey{k.Scope, k.TypeURL}
+// topics are those of a scope, nil if there are none.
+func (c *Cache) topics(scope Scope) *scopeTopics {
 	c.mu.RLock()
-	if t := c.tables[tk]; t != nil {
-		if tp := find(t); tp != nil {
-			wasIdle := tp.add(place, w)
-			c.mu.RUnlock()
-			if wasIdle {
-				c.idle.remove(tp)
-			}
-			return
-		}
-	}
-	c.mu.RUnlock()
+	defer c.mu.RUnlock()
+	return c.scopes[scope]
+}
 
+// makeTopics is topics, of a scope that may be new.
+func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.tables[tk]
+	of := c.scopes[scope]
+	if of == nil {
+		of = &scopeTopics{scope: scope, tables: map[string]*table{}}
+		c.scopes[scope] = of
+	}
+	return of
+}
+
+// read calls f with the table of a key, if there is one, while no topic begins or ends in
+// its scope.
+func (c *Cache) read(k Key, f func(*table)) {
+	of := c.topics(k.Scope)
+	if of == nil {
+		return
+	}
+	of.mu.RLock()
+	defer of.mu.RUnlock()
+	if t := of.tables[k.TypeURL]; t != nil {
+		f(t)
+	}
+}
+
+// watch finds the topic, or makes it and starts its feeding.
+func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*scopeTopics, *table) *topic) {
+	if of := c.topics(k.Scope); of != nil {
+		of.mu.RLock()
+		if t := of.tables[k.TypeURL]; t != nil {
+			if tp := find(t); tp != nil {
+				wasIdle := tp.add(place, w)
+				of.mu.RUnlock()
+				if wasIdle {
+					c.idle.remove(tp)
+				}
+				return
+			}
+		}
+		of.mu.RUnlock()
+	}
+
+	of := c.makeTopics(k.Scope)
+	of.mu.Lock()
+	for of.ended {
+		of.mu.Unlock()
+		of = c.makeTopics(k.Scope)
+		of.mu.Lock()
+	}
+	defer of.mu.Unlock()
+	t := of.tables[k.TypeURL]
 	if t == nil {
 		t = &table{entries: map[string]*Entry{}, sets: map[string]*Set{}}
-		c.tables[tk] = t
+		of.tables[k.TypeURL] = t
 	}
 	tp := find(t)
 	if tp == nil {
-		tp = create(t)
+		tp = create(of, t)
 		c.idle.created(tp)
 		c.feeder.Start(k)
 	}
@@ -212,29 +281,27 @@ func (c *Cache) isHollow(tp *topic) bool {
 	if tp.entry != nil {
 		return tp.entry.isHollow()
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	t := c.tables[tableKey{tp.key.Scope, tp.key.TypeURL}]
-	if t == nil {
-		return true // it was given up meanwhile
-	}
-	s := t.sets[tp.key.Name]
-	return s == nil || s.isHollow()
+	hollow := true // if it was given up meanwhile
+	c.read(tp.key, func(t *table) {
+		s := t.sets[tp.key.Name]
+		hollow = s == nil || s.isHollow()
+	})
+	return hollow
 }
 
 // giveUp ends a topic that has been idle since then, unless somebody has
 // watched it since.
 func (c *Cache) giveUp(tp *topic, since time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	of := tp.scope
+	of.mu.Lock()
+	defer of.mu.Unlock()
 	tp.mu.Lock()
 	stillIdle := tp.idleSince.Equal(since)
 	tp.mu.Unlock()
 	if !stillIdle {
 		return
 	}
-	tk := tableKey{tp.key.Scope, tp.key.TypeURL}
-	t := c.tables[tk]
+	t := of.tables[tp.key.TypeURL]
 	if t == nil {
 		return
 	}
@@ -247,9 +314,15 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 		return
 	}
 	if len(t.entries)+len(t.sets) == 0 {
-		c.tables = Without(c.tables, &c.room, tk)
+		of.tables = Without(of.tables, &of.room, tp.key.TypeURL)
 	}
-	c.givenUp++
+	if len(of.tables) == 0 {
+		of.ended = true
+		c.mu.Lock()
+		c.scopes = Without(c.scopes, &c.room, of.scope)
+		c.mu.Unlock()
+	}
+	c.givenUp.Add(1)
 	c.idle.gone(tp)
 	c.feeder.Stop(tp.key)
 }

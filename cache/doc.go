@@ -13,9 +13,13 @@
 //
 // # Locks
 //
-//	Cache.mu   the maps of topics, and the beginning and end of each topic's life
-//	topic.mu   the watchers of one topic, and what a Set holds
-//	idle.mu    the order in which topics fell idle
+//	gate.storing     the updates of one scope, one after another
+//	gate.topics      what topics of one scope hold, against an update: see Cache
+//	scopeTopics.mu   the maps of one scope's topics, and the beginning and end of each topic
+//	topic.mu         the watchers of one topic, and what a Set holds
+//	idle.mu          the order in which topics fell idle
+//	Cache.mu         which scopes there are; it comes last, as gate.mu does
 //
-// They are taken in this order. An Entry's state is read without any lock.
+// They are taken in this order, and nobody takes those of two scopes but readers, who do not
+// wait for the second. An Entry's state is read without any lock.
 package cache

@@ -89,8 +89,8 @@ type Entry struct {
 
 var requested = &State{Status: Requested}
 
-func newEntry(k Key) *Entry {
-	e := &Entry{topic: topic{key: k}}
+func newEntry(of *scopeTopics, k Key) *Entry {
+	e := &Entry{topic: topic{scope: of, key: k}}
 	e.entry = e
 	e.state.Store(requested)
 	return e
@@ -143,7 +143,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Resource = old.Resource.beaten(next.Resource)
 	}
 	if old.Origin != nil && old.Origin != next.Origin {
-		old.Origin.left++
+		old.Origin.left.Add(1)
 	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {

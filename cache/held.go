@@ -4,30 +4,26 @@ package cache
 // entry, or the members of a set, each with the name that it is kept under. yield is
 // called with the set locked: it must be short, and must not call the cache.
 func (c *Cache) Held(k Key, yield func(key string, r *Resource)) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	t := c.tables[tableKey{k.Scope, k.TypeURL}]
-	if t == nil {
-		return
-	}
-	if e := t.entries[k.Name]; e != nil {
-		if r := e.State().Resource; r != nil {
-			yield(k.Name, r)
+	c.read(k, func(t *table) {
+		if e := t.entries[k.Name]; e != nil {
+			if r := e.State().Resource; r != nil {
+				yield(k.Name, r)
+			}
+			return
 		}
-		return
-	}
-	s := t.sets[k.Name]
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.status != Present {
-		return
-	}
-	for m := range s.members.all() {
-		if !m.removed {
-			yield(s.members.key(m), m.resource)
+		s := t.sets[k.Name]
+		if s == nil {
+			return
 		}
-	}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.status != Present {
+			return
+		}
+		for m := range s.members.all() {
+			if !m.removed {
+				yield(s.members.key(m), m.resource)
+			}
+		}
+	})
 }

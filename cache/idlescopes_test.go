@@ -137,8 +137,10 @@ func TestScopesAreCountedRightUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	there := map[idleGroup]int{}
-	for tk, table := range c.tables {
-		there[idleGroup{Scope: tk.scope}] += len(table.entries)
+	for scope, topics := range c.scopes {
+		for _, table := range topics.tables {
+			there[idleGroup{Scope: scope}] += len(table.entries)
+		}
 	}
 	if len(there) > limit || len(there) != len(c.idle.groups.all) || len(there) != c.idle.groups.idle.len() {
 		t.Errorf("%d scopes have topics, %d are known, %d linger, at most %d may", len(there), len(c.idle.groups.all), c.idle.groups.idle.len(), limit)

@@ -58,8 +58,8 @@ func TestTopicIsFedOnceHoweverManyWatch(t *testing.T) {
 		<-time.After(1)
 		f.expect(t, "after the linger time", k, 1, 1)
 		f.expect(t, "after the linger time, the set", ks, 1, 1)
-		if len(c.tables) > 0 {
-			t.Errorf("%d tables are left", len(c.tables))
+		if len(c.scopes) > 0 {
+			t.Errorf("%d scopes are left", len(c.scopes))
 		}
 	})
 }

@@ -7,20 +7,22 @@ const manyWatchers = 16
 // Modest says whether the entry under k is watched for a client that asks for little of
 // its type: entries whose names are at most so many bytes together. Where there is not
 // room for everything, a client that asks for much must not keep it from others.
-func (c *Cache) Modest(k Key, most int64) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	t := c.tables[tableKey{k.Scope, k.TypeURL}]
-	if t == nil || t.entries[k.Name] == nil {
-		return false
-	}
-	tp := &t.entries[k.Name].topic
-	tp.mu.Lock()
-	defer tp.mu.Unlock()
-	if len(tp.crowd) >= manyWatchers {
+func (c *Cache) Modest(k Key, most int64) (modest bool) {
+	c.read(k, func(t *table) {
+		if e := t.entries[k.Name]; e != nil {
+			modest = e.modest(most)
+		}
+	})
+	return modest
+}
+
+func (t *topic) modest(most int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.crowd) >= manyWatchers {
 		return true
 	}
-	for _, w := range tp.crowd {
+	for _, w := range t.crowd {
 		if w.Audience.nameBytes.Load() <= most {
 			return true
 		}

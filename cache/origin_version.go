@@ -1,5 +1,7 @@
 package cache
 
+import "sync/atomic"
+
 // OriginVersion is the version that a control plane has given to what it says of one type:
 // version_info, and system_version_info in delta. Everything that has one version shares one
 // OriginVersion, so that a newer version over the same content is a change in one place, and
@@ -11,10 +13,14 @@ type OriginVersion struct {
 	server any
 	said   string // guarded by who feeds
 
-	// Guarded by Cache.still.
+	// known is what clients see, nil before the first update with it. An update replaces it.
+	known atomic.Pointer[knownVersion]
+	left  atomic.Uint32
+}
+
+type knownVersion struct {
 	version string
-	order   uint64 // of the update that brought the version; 0 before the first
-	left    uint32
+	order   uint64 // of the update that brought the version
 }
 
 // NewOriginVersion returns a version of a server, which is any comparable value: equal
@@ -43,34 +49,47 @@ func (v *OriginVersion) Fork() *OriginVersion {
 	return NewOriginVersion(v.server, v.said)
 }
 
-// String returns the version, empty for none. As for all that follows, no update may be
-// stored meanwhile: see Cache.Hold.
+// String returns the version, empty for none. As with all that follows, that is what belongs
+// to what a reader sees while it holds the scope: see Cache.
 func (v *OriginVersion) String() string {
 	if v == nil {
 		return ""
 	}
-	return v.version
+	if known := v.known.Load(); known != nil {
+		return known.version
+	}
+	return ""
 }
 
 // Same says that both are the same version of one server.
 func (v *OriginVersion) Same(o *OriginVersion) bool {
-	return v.String() != "" && (v == o || o != nil && v.server == o.server && v.version == o.version)
+	version := v.String()
+	return version != "" && (v == o || o != nil && v.server == o.server && version == o.String())
 }
 
 // SameServer says that both are versions of one server.
 func (v *OriginVersion) SameServer(o *OriginVersion) bool { return v.server == o.server }
 
 // NewerThan says that an update has brought v after o.
-func (v *OriginVersion) NewerThan(o *OriginVersion) bool { return v.order > o.order }
+func (v *OriginVersion) NewerThan(o *OriginVersion) bool { return v.order() > o.order() }
+
+func (v *OriginVersion) order() uint64 {
+	if known := v.known.Load(); known != nil {
+		return known.order
+	}
+	return 0
+}
 
 // Left counts the updates of entries that took them from this version to another one. As
 // long as it stays, what had the version has it.
-func (v *OriginVersion) Left() uint32 { return v.left }
+func (v *OriginVersion) Left() uint32 { return v.left.Load() }
 
-// confirm makes what the feeder has set known. The caller holds still, for writing.
+// confirm makes what the feeder has set known. It is for the feeder, in an update.
 func (c *Cache) confirm(v *OriginVersion) {
-	if v != nil && (v.order == 0 || v.version != v.said) {
-		c.versions++
-		v.version, v.order = v.said, c.versions
+	if v == nil {
+		return
+	}
+	if known := v.known.Load(); known == nil || known.version != v.said {
+		v.known.Store(&knownVersion{version: v.said, order: c.versions.Add(1)})
 	}
 }

@@ -1,10 +1,6 @@
 package cache
 
-import (
-	"slices"
-
-	"google.golang.org/grpc/mem"
-)
+import "slices"
 
 // Set is a topic of many resources: all that a wildcard gives, or a glob
 // collection.
@@ -35,13 +31,17 @@ type Set struct {
 	stated  string
 	inexact bool
 	// bodies are those of this state that somebody asked for.
-	bodies   map[Form]mem.Buffer
+	bodies   map[Form]*Body
 	extended extended
 	// withTTL, withheld and redirects count the members that have a TTL, those that
 	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
 	withTTL, withheld, redirects int
 	// was has, by their keys, what members that are redirects were before.
 	was map[string]former
+
+	// planned: the update that is being stored has a plan for the set. It belongs to who
+	// stores that.
+	planned bool
 }
 
 // extended is the newest state that Extended built, and for which watchers: those
@@ -141,8 +141,8 @@ func (s *Set) isHollow() bool {
 	return s.present == 0
 }
 
-func newSet(k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{key: k}, sweepAt: minSweep}
+func newSet(of *scopeTopics, k Key, t Tombstones) *Set {
+	s := &Set{topic: topic{scope: of, key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombs.bounds = t
 	}
@@ -369,7 +369,7 @@ type Full struct {
 	Origin *OriginVersion
 	Exact  bool
 	// Resources is a DiscoveryResponse with nothing but the set's resources.
-	Resources mem.Buffer
+	Resources *Body
 	// Len is the number of resources.
 	Len int
 	// Hash is the same for the same names and contents, whatever the version.
@@ -413,7 +413,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	if body == nil {
 		body = s.encodeIf(f, nil, func(m member) bool { return !m.removed }).Resources
 		if s.bodies == nil {
-			s.bodies = map[Form]mem.Buffer{}
+			s.bodies = map[Form]*Body{}
 		}
 		s.bodies[f] = body
 	}
@@ -503,36 +503,20 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 // encodeIf makes a state of the members that keep wants, under a version that is
 // a hash over them. spell is as in SetWatch.
 func (s *Set) encodeIf(f Form, spell func(string) string, keep func(member) bool) Full {
-	parts := make([][]byte, 0, s.members.len())
 	var full Full
-	size := 0
-	add := func(b []byte) { parts, size = append(parts, b), size+len(b) }
+	resources := make([]*Resource, 0, s.members.len())
 	var ttlSum uint64
 	for m := range s.members.all() {
 		if keep(m) {
-			name := m.resource.Name()
-			if spell != nil {
-				name = spell(name)
-			}
-			if b := m.resource.sharedSotW(name, f); b != nil {
-				add(b)
-			} else {
-				for _, b := range m.resource.AppendSotW(nil, name, f) {
-					add(b.ReadOnlyData())
-				}
-			}
-			full.Len++
+			resources = append(resources, m.resource)
 			full.Hash += digest(m.resource)
 			if f&WithTTL != 0 && m.resource.ttl > 0 {
 				ttlSum += digest(m.resource)
 			}
 		}
 	}
-	body := make([]byte, 0, size)
-	for _, b := range parts {
-		body = append(body, b...)
-	}
-	full.Version, full.Resources = formatHash(full.Hash), mem.SliceBuffer(body)
+	full.Len, full.Version = len(resources), formatHash(full.Hash)
+	full.Resources = &Body{form: f, spell: spell, resources: resources}
 	full.Hash += 3 * ttlSum
 	return full
 }

@@ -126,30 +126,93 @@ func (s *Set) count(m member, n int) {
 	}
 }
 
+// plan is what a full update ends, and what is to be known for that.
+type plan struct {
+	gone []string // the keys of members that are not in it
+	over []*note  // those of names that are not in it
+	// late: the set is in the update twice, so the plan is to be made in between.
+	late bool
+}
+
+// plan is called before apply, while no other update is stored: only updates change what it
+// looks at, so that readers need not be kept out meanwhile.
+func (s *Set) plan(u *SetUpdate) (p plan) {
+	if s.planned {
+		return plan{late: true}
+	}
+	s.planned = true
+	if !u.Full || u.Err != nil || s.members.len() == 0 && len(s.notes.byKey) == 0 {
+		return p
+	}
+	keep := make(map[string]struct{}, len(u.Changes))
+	for i := range u.Changes {
+		// What could not be had anew is not gone.
+		if c := &u.Changes[i]; c.Resource != nil || c.Err != nil && !c.Gone {
+			keep[c.Name] = struct{}{}
+		}
+	}
+	for m := range s.members.all() {
+		key := s.members.key(m)
+		if _, ok := keep[key]; !ok && !m.removed {
+			p.gone = append(p.gone, key)
+		}
+	}
+	for key, n := range s.notes.byKey {
+		if _, ok := keep[key]; !ok {
+			p.over = append(p.over, n)
+		}
+	}
+	return p
+}
+
 // apply takes an update, and tells the watchers if clients would notice.
-func (s *Set) apply(u SetUpdate, wakers []Waker) []Waker {
+func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.planned = false
+	if p.late {
+		*p = s.plan(u)
+		s.planned = false
+	}
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
 	// Who waits for the whole is told of that.
 	first, before := s.status != Present, s.sum
 	changed := first || s.partial && !u.Partial
-	s.status, s.err, s.partial = Present, nil, u.Partial
+	stored := 0
+	// Whoever comes or goes meanwhile is not to wait for all of a large update.
+	pause := func() {
+		if stored++; stored%atOnce == 0 {
+			s.mu.Unlock()
+			s.mu.Lock()
+		}
+	}
+	for _, key := range p.gone {
+		changed = s.put(key, nil) || changed
+		pause()
+	}
+	for _, n := range p.over {
+		if s.notes.byKey[n.key] == n { // it did not go with a member
+			changed = changed || n.err != nil
+			s.notes.remove(n)
+		}
+	}
 	if u.Full {
-		changed = s.removeAllBut(u.Changes) || changed
 		s.members.reserve(len(u.Changes))
 	}
-	for _, c := range u.Changes {
+	for i := range u.Changes {
+		c := &u.Changes[i]
 		if c.Err == nil || c.Resource != nil || c.Gone {
 			changed = s.put(c.Name, c.Resource) || changed
 		}
 		if c.Err != nil && !c.Gone {
 			changed = s.putError(c.Name, c.Err) || changed
 		}
+		pause()
 	}
-	s.state(&u, first, s.sum != before)
+	s.status, s.err, s.partial = Present, nil, u.Partial
+	s.state(u, first, s.sum != before)
 	if len(s.graves) > s.sweepAt {
 		s.sweep()
 	}
@@ -191,34 +254,6 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 		return wakers
 	}
 	return s.tell(wakers)
-}
-
-func (s *Set) removeAllBut(changes []Change) bool {
-	keep := make(map[string]struct{}, len(changes))
-	for _, c := range changes {
-		// What could not be had anew is not gone.
-		if c.Resource != nil || c.Err != nil && !c.Gone {
-			keep[c.Name] = struct{}{}
-		}
-	}
-	var gone []string
-	for m := range s.members.all() {
-		key := s.members.key(m)
-		if _, ok := keep[key]; !ok && !m.removed {
-			gone = append(gone, key)
-		}
-	}
-	for _, key := range gone {
-		s.put(key, nil)
-	}
-	over := false
-	for key, n := range s.notes.byKey {
-		if _, ok := keep[key]; !ok {
-			over = over || n.err != nil
-			s.notes.remove(n)
-		}
-	}
-	return over || len(gone) > 0
 }
 
 // sweep forgets the removed members that nobody needs to be told of any more:

@@ -68,6 +68,7 @@ func (w *Watch) Entry() *Entry {
 // topic is what entries and sets have in common: who watches, and since when
 // nobody does.
 type topic struct {
+	scope *scopeTopics // that it is one of
 	key   Key
 	entry *Entry // whose topic it is; nil if it is a set's
 	// group is what it goes with when too much lingers; nil once it was given up. Guarded
@@ -83,8 +84,8 @@ type topic struct {
 	idleSince time.Time
 }
 
-// add begins a watch, that of w unless it has an Audience. Callers hold Cache.mu, so
-// that the topic cannot end.
+// add begins a watch, that of w unless it has an Audience. Callers hold scopeTopics.mu,
+// so that the topic cannot end.
 func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -64,10 +64,21 @@ var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
 // are woken after the last of it has been stored. The cost is that of the
 // changes and of the watchers of what changed.
 func (c *Cache) Apply(u Update) {
-	entries, sets := c.find(u)
+	of := c.topics(u.Scope)
+	if of == nil {
+		return
+	}
+	of.gate.storing.Lock()
+	entries, sets := of.find(&u)
+	plans := make([]plan, len(sets))
+	for i, s := range sets {
+		if s != nil {
+			plans[i] = s.plan(&u.Sets[i])
+		}
+	}
 	list := wakerLists.Get().(*[]Waker)
 	wakers := (*list)[:0]
-	c.still.Lock()
+	of.gate.close()
 	c.confirm(u.Origin)
 	for i, e := range entries {
 		if e != nil {
@@ -78,10 +89,11 @@ func (c *Cache) Apply(u Update) {
 	for i, s := range sets {
 		if s != nil {
 			c.confirm(u.Sets[i].Origin)
-			wakers = s.apply(u.Sets[i], wakers)
+			wakers = s.apply(&u.Sets[i], &plans[i], wakers)
 		}
 	}
-	c.still.Unlock()
+	of.gate.open()
+	of.gate.storing.Unlock()
 	for i, w := range wakers {
 		w.Wake()
 		wakers[i] = nil
@@ -101,21 +113,34 @@ func (c Change) state() State {
 	}
 }
 
+// atOnce is how many changes are looked up, or stored in a set, without letting others have
+// the lock.
+const atOnce = 1024
+
 // find returns the topics that an update is about, nil for those that are not
 // kept.
-func (c *Cache) find(u Update) ([]*Entry, []*Set) {
+func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
 	entries, sets := make([]*Entry, len(u.Changes)), make([]*Set, len(u.Sets))
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	t := c.tables[tableKey{u.Scope, u.TypeURL}]
-	if t == nil {
-		return nil, nil
-	}
-	for i := range u.Changes {
-		entries[i] = t.entries[u.Changes[i].Name]
-	}
-	for i := range u.Sets {
-		sets[i] = t.sets[u.Sets[i].Name]
+	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {
+		of.mu.RLock()
+		t := of.tables[u.TypeURL]
+		if t == nil {
+			of.mu.RUnlock()
+			return entries, sets
+		}
+		if i == 0 {
+			for i := range u.Sets {
+				sets[i] = t.sets[u.Sets[i].Name]
+			}
+		}
+		if len(t.entries) == 0 {
+			of.mu.RUnlock()
+			return nil, sets
+		}
+		for k := i; k < min(i+atOnce, len(u.Changes)); k++ {
+			entries[k] = t.entries[u.Changes[k].Name]
+		}
+		of.mu.RUnlock()
 	}
 	return entries, sets
 }

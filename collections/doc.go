@@ -29,6 +29,7 @@
 //
 // All of it belongs to one goroutine, the Resolver's. Watchers and the cache's calls
 // of Start, Refresh and Stop leave notes for it. It evaluates what has changed while
-// no update is stored (Topics.Hold), and writes the results after that. How much there
+// no update is stored in the scopes that it reads (cache.Holds), and writes the results after
+// that. How much there
 // is to do is for control planes to decide, so that it is done in turns (line).
 package collections

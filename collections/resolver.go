@@ -16,8 +16,6 @@ type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watching)
-	Hold()
-	Release()
 	Apply(cache.Update)
 }
 
@@ -65,6 +63,7 @@ type Resolver struct {
 		notes []note
 		dirty []dirtier // leaves that have changed
 		reach bool      // reachability has changed
+		freed bool      // an update has been stored that something waits for
 	}
 
 	// Of the goroutine.
@@ -80,6 +79,8 @@ type Resolver struct {
 	loopLines loglines.Lines
 	sets      *sets
 	turn      turn
+	holds     cache.Holds
+	parked    parked
 	// lines are those in which something is waiting; entryLines those of them that are not
 	// of a set, by authority.
 	lines      []*line
@@ -220,13 +221,16 @@ func (r *Resolver) closeNodes() {
 // be looked at again, if there is.
 func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 	r.inbox.Lock()
-	notes, dirty, reach := r.inbox.notes, r.inbox.dirty, r.inbox.reach
-	r.inbox.notes, r.inbox.dirty, r.inbox.reach = nil, nil, false
+	notes, dirty, reach, freed := r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed
+	r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed = nil, nil, false, false
 	for _, d := range dirty {
 		*d.queue() = false
 	}
 	r.inbox.Unlock()
 
+	if freed {
+		r.unpark()
+	}
 	for _, n := range notes {
 		r.take(n)
 	}

@@ -10,16 +10,17 @@ import (
 // many entries a list has, and how many names lead to one. All of it is done by one
 // goroutine, so it waits in lines, one for each set and one for the names of each
 // authority, and these take turns: each gets on, whatever another comes to, and the relay
-// can end. And what is read of the cache meanwhile keeps everybody else from it, so that is
-// given back now and then.
+// can end. And what is read of the cache meanwhile keeps updates from it, so that is
+// given back now and then. It never waits for the cache: what is to be read of a scope to
+// which an update is being stored has its turn after that, and all else goes on (park.go).
 
 const (
 	// perRound is how many follows, members and entries are looked at before what has
 	// come of it is written, and perTurn how many of one line.
 	perRound = 4000
 	perTurn  = 500
-	// perHold is how many without letting updates be stored. What is evaluated after that
-	// is of another moment.
+	// perHold is how many without letting updates be stored in the scopes that they read.
+	// What is evaluated after that is of another moment.
 	perHold = 1000
 	// largeList is the size of a list collection that is not taken apart meanwhile.
 	largeList = 64 << 10
@@ -36,15 +37,13 @@ type line struct {
 // turn is how much is left to be done in the round, and by the line whose turn it is.
 type turn struct {
 	round, line int
-	spent       int // since the topics were held
-	holding     bool
+	spent       int // since the last release
 }
 
 // work does what there is to be done in a round.
 func (r *Resolver) work(now time.Time, reach bool) {
 	r.turn = turn{round: perRound}
-	r.hold()
-	defer r.release()
+	defer r.holds.Release()
 	r.look(now, reach)
 	for r.turn.round > 0 && len(r.lines) > 0 {
 		l := r.lines[0]
@@ -72,13 +71,22 @@ func (r *Resolver) advance(l *line, now time.Time) {
 			s := l.steps[0]
 			l.steps[0] = nil
 			l.steps = l.steps[1:]
-			r.takeStep(s, now)
+			if r.readable(s) {
+				r.takeStep(s, now)
+			} else {
+				r.parked.steps = append(r.parked.steps, s)
+			}
 		case len(l.follows) > 0:
 			f := l.follows[0]
 			l.follows[0] = nil
 			l.follows = l.follows[1:]
+			_, dirty := r.follows[f]
+			if dirty && !f.readable() {
+				r.parked.follows = append(r.parked.follows, f)
+				break
+			}
 			f.waits = false
-			if _, dirty := r.follows[f]; dirty {
+			if dirty {
 				r.clean(f)
 				f.evaluate(now)
 			}
@@ -193,33 +201,20 @@ func (r *Resolver) spend() {
 	if r.turn.spent++; r.turn.spent < perHold {
 		return
 	}
-	r.aside(largeList, func() {
-		select {
-		case <-r.stop:
-			r.turn.round = 0
-		default:
-		}
-	})
+	r.holds.Release()
+	r.turn.spent = 0
+	select {
+	case <-r.stop:
+		r.turn.round = 0
+	default:
+	}
 }
 
 // aside does something of that size that needs no topics to be held.
 func (r *Resolver) aside(size int, do func()) {
-	if size < largeList || !r.turn.holding {
-		do()
-		return
+	if size >= largeList {
+		r.holds.Release()
+		r.turn.spent = 0
 	}
-	r.release()
 	do()
-	r.hold()
-}
-
-// hold has all leaf topics stay as they are at one moment, but for a great many.
-func (r *Resolver) hold() {
-	r.topics.Hold()
-	r.turn.spent, r.turn.holding = 0, true
-}
-
-func (r *Resolver) release() {
-	r.turn.holding = false
-	r.topics.Release()
 }

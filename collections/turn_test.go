@@ -90,27 +90,13 @@ func TestAMoveBetweenLongListsIsWithoutAGap(t *testing.T) {
 	}
 }
 
-// closingTopics have the resolver closed when it has held them so many times.
-type closingTopics struct {
-	Topics
-	resolver *Resolver
-	left     int
-}
-
-func (c *closingTopics) Hold() {
-	if c.left--; c.left == 0 {
-		close(c.resolver.stop)
-	}
-	c.Topics.Hold()
-}
-
 // A resolver that is closed does not do first all that there is to do.
 func TestClosingEndsWhatIsBeingDone(t *testing.T) {
 	w := newWorkWorld(t, "a:l")
 	w.says[long("a:l")] = w.listOf("a:l", 0, 10*perRound)
 	w.watch()
 	w.moment()
-	w.resolver.topics = &closingTopics{w.cache, w.resolver, 2}
+	close(w.resolver.stop)
 	w.resolver.round(time.Now())
 	if n := len(w.resolver.follows); n == 0 || n > 2*perHold {
 		t.Errorf("%d entries of the list are being followed, want some and not many more than %d", n, perHold)

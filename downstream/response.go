@@ -45,13 +45,15 @@ type response struct {
 	severalOrigins bool
 
 	resources mem.BufferSlice // shared
+	// full are states of sets, which are not in resources yet.
+	full []*cache.Body
 	// plain are more of them, which go as they go to all clients; they are not in
 	// resources yet. joins, if not nil, is who may have them in one piece.
 	plain     []*cache.Resource
 	plainSize int
 	delta     bool
 	joins     *joins
-	size      int // of resources and private
+	size      int // of resources, plain and private
 	count     int // of resources
 	// substantial: there is a resource that is no heartbeat in it, or a removal.
 	substantial bool
@@ -115,8 +117,15 @@ func (r *response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 }
 
 // gather puts all resources into r.resources, those that are plain in one piece if
-// other clients have them so.
+// other clients have them so. It may have much to do, and needs no lock.
 func (r *response) gather() {
+	if len(r.full) > 0 {
+		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain)+1)
+		for _, body := range r.full {
+			all = append(all, body.Buffer())
+		}
+		r.resources, r.full = append(all, r.resources...), nil
+	}
 	if len(r.plain) >= leastJoined && r.joins != nil {
 		if b := r.joins.join(r.plain, r.delta, r.plainSize); b != nil {
 			r.resources = append(slices.Grow(r.resources, 2), b)
@@ -225,8 +234,7 @@ func (r *response) room() mem.BufferSlice {
 
 // addFull adds the whole of a set.
 func (r *response) addFull(f cache.Full) {
-	r.resources = append(r.resources, f.Resources)
-	r.size += f.Resources.Len()
+	r.full = append(r.full, f.Resources)
 	r.count += f.Len
 	r.names.total += f.Len
 }

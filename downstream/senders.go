@@ -16,15 +16,17 @@ import (
 type senders struct {
 	limit int
 
-	mu    sync.Mutex
-	queue []*stream // those that wait are from first on
-	first int
-	// active counts the senders that are neither idle nor held up by their client.
-	active int
+	mu sync.Mutex
+	// parked are those whose turn had come while an update was stored: they go first.
+	parked, queue streamQueue
+	// active counts the senders that are neither idle nor held up, and composing those that
+	// were held up by a response before it was sent, and still are.
+	active, composing int
 }
 
-// lendAfter is how long a client may hold up a sender, by not reading, until another
-// takes its place.
+// lendAfter is how long a client may hold up a sender, until another takes its place: up to
+// twice as long. A client does so by not reading, and by what there is to be done for it,
+// as to find out what is new in a very large set.
 const lendAfter = time.Millisecond
 
 // slowFor is how often a client that held up a sender has to have been sent all that there
@@ -41,7 +43,22 @@ func (q *senders) add(st *stream) {
 		return
 	}
 	q.mu.Lock()
-	q.queue = append(q.queue, st)
+	q.queue.add(st)
+	start := q.start()
+	q.mu.Unlock()
+	if start {
+		go q.send()
+	}
+}
+
+// parkedStream is a stream that waits for an update to be stored.
+type parkedStream stream
+
+// Wake implements cache.Waker.
+func (st *parkedStream) Wake() {
+	q := st.server.senders
+	q.mu.Lock()
+	q.parked.add((*stream)(st))
 	start := q.start()
 	q.mu.Unlock()
 	if start {
@@ -51,7 +68,7 @@ func (q *senders) add(st *stream) {
 
 // start says whether another sender is to begin, and counts it. The caller holds mu.
 func (q *senders) start() bool {
-	if q.active >= q.limit || q.first == len(q.queue) {
+	if q.active >= q.limit || q.queue.empty() && q.parked.empty() {
 		return false
 	}
 	q.active++
@@ -62,88 +79,138 @@ func (q *senders) start() bool {
 func (q *senders) next() *stream {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.first == len(q.queue) {
-		q.queue, q.first = q.queue[:0], 0
+	if st := q.parked.next(); st != nil {
+		return st
+	}
+	st := q.queue.next()
+	if st == nil {
 		q.active--
+	}
+	return st
+}
+
+// streamQueue is first in, first out.
+type streamQueue struct {
+	streams []*stream // those that wait are from first on
+	first   int
+}
+
+func (q *streamQueue) empty() bool { return q.first == len(q.streams) }
+
+func (q *streamQueue) add(st *stream) { q.streams = append(q.streams, st) }
+
+// next takes the first one out, nil if there is none.
+func (q *streamQueue) next() *stream {
+	if q.empty() {
+		q.streams, q.first = q.streams[:0], 0
 		return nil
 	}
-	st := q.queue[q.first]
-	q.queue[q.first] = nil
+	st := q.streams[q.first]
+	q.streams[q.first] = nil
 	q.first++
-	if q.first > len(q.queue)/2 && q.first > 1024 {
-		n := copy(q.queue, q.queue[q.first:])
-		clear(q.queue[n:])
-		q.queue, q.first = q.queue[:n], 0
+	if q.first > len(q.streams)/2 && q.first > 1024 {
+		n := copy(q.streams, q.streams[q.first:])
+		clear(q.streams[n:])
+		q.streams, q.first = q.streams[:n], 0
 	}
 	return st
 }
 
 // sender is one of the senders.
 type sender struct {
-	state atomic.Int32
-	timer *time.Timer // calls lend
+	// state is a phase, and the number of the stream that it is at times phases.
+	state atomic.Uint64
+	timer *time.Timer // calls watch
+	seen  uint64      // the number as of when that was called last
 }
 
+// A sender's phases.
 const (
-	senderComposes int32 = iota
+	senderRests    uint64 = iota
+	senderComposes        // the next response of its stream
 	senderSends
 	senderLent // another has taken its place
+	phases
 )
+
+const senderEnded = ^uint64(0)
 
 // send sends to one stream after another, until there is none.
 func (q *senders) send() {
 	s := &sender{}
-	for st := q.next(); st != nil; st = q.next() {
-		if !st.mu.TryLock() {
-			// A request with very many names can take long, and the end of its stream.
-			go q.alone(st)
-			continue
+	s.timer = time.AfterFunc(time.Hour, func() { q.watch(s) })
+	s.timer.Reset(lendAfter)
+	defer s.end()
+	for at := uint64(0); ; at += phases {
+		st := q.next()
+		if st == nil {
+			return
 		}
-		r := st.nextLocked()
-		if r == nil {
-			if !st.inbox.sleep() {
+		s.state.Store(at + senderComposes)
+		r, keeps := q.compose(st)
+		lent := !s.state.CompareAndSwap(at+senderComposes, at+senderSends)
+		if lent {
+			q.composed()
+		}
+		if r != nil {
+			err := st.transmit(r)
+			if !lent && !s.state.CompareAndSwap(at+senderSends, at+senderRests) {
+				lent, st.slowness = true, min(2*st.slowness+slowFor, maxSlowness)
+			}
+			if err == nil {
 				q.add(st)
 			}
-			continue
-		}
-		s.begin(q)
-		err := st.transmit(r)
-		lent := !s.end()
-		if lent {
-			st.slowness = min(2*st.slowness+slowFor, maxSlowness)
-		}
-		if err == nil {
+		} else if keeps && !st.inbox.sleep() {
 			q.add(st)
 		}
 		if lent {
 			return
 		}
-		// First those that were waiting: who reads from the control plane, and gRPC's
-		// writers, which have what was sent.
-		runtime.Gosched()
+		s.state.Store(at + senderRests)
+		if r != nil {
+			// First those that were waiting: who reads from the control plane, and
+			// gRPC's writers, which have what was sent.
+			runtime.Gosched()
+		}
 	}
 }
 
-// begin notes that the sender may be held up from now on.
-func (s *sender) begin(q *senders) {
-	s.state.Store(senderSends)
-	if s.timer == nil {
-		s.timer = time.AfterFunc(lendAfter, func() { q.lend(s) })
-	} else {
-		s.timer.Reset(lendAfter)
+// compose returns what is to be sent to a stream next. It waits for nothing; keeps says
+// whether the stream is not left to others for that.
+func (q *senders) compose(st *stream) (r *response, keeps bool) {
+	for _, how := range [...]holding{holdNow, holdOrPark} {
+		if !st.mu.TryLock() {
+			// A request with very many names can take long, and the end of its stream.
+			go q.alone(st)
+			return nil, false
+		}
+		r, failed := st.compose(how)
+		if !failed {
+			return r, true
+		}
+		if how == holdNow {
+			runtime.Gosched() // most updates are short
+		}
 	}
+	return nil, false
 }
 
-// end notes that the sender is not held up any more, and says whether it still has its
-// place.
-func (s *sender) end() bool {
+// end ends a sender.
+func (s *sender) end() {
+	s.state.Store(senderEnded)
 	s.timer.Stop()
-	return s.state.CompareAndSwap(senderSends, senderComposes)
 }
 
-// lend gives the place of a sender to another.
-func (q *senders) lend(s *sender) {
-	if !s.state.CompareAndSwap(senderSends, senderLent) {
+// watch gives the place of a sender to another, if it has been at one stream for so long.
+func (q *senders) watch(s *sender) {
+	now := s.state.Load()
+	if now == senderEnded {
+		return
+	}
+	was := s.seen
+	s.seen = now / phases
+	if now%phases == senderRests || s.seen != was || !q.lend(s, now) {
+		s.timer.Reset(lendAfter)
 		return
 	}
 	q.mu.Lock()
@@ -153,6 +220,29 @@ func (q *senders) lend(s *sender) {
 	if start {
 		q.send()
 	}
+}
+
+// lend marks a sender as one that has no place any more, unless its state is another by now.
+// Of those that compose there may be as many as have a place: each is at work.
+func (q *senders) lend(s *sender, now uint64) bool {
+	lent := now - now%phases + senderLent
+	if now%phases == senderSends {
+		return s.state.CompareAndSwap(now, lent)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.composing >= q.limit || !s.state.CompareAndSwap(now, lent) {
+		return false
+	}
+	q.composing++
+	return true
+}
+
+// composed notes that a sender that was lent composes no more.
+func (q *senders) composed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.composing--
 }
 
 // alone sends to a stream whose client is slow, or that has a request to take first, until

@@ -42,7 +42,7 @@ type Options struct {
 // Server serves xDS to clients from the cache. Its methods may be called
 // concurrently.
 type Server struct {
-	topics  Topics
+	topics  *cache.Cache
 	names   func(*corev3.Node, chain.Chain) Names
 	options Options
 	stats   stats
@@ -86,7 +86,7 @@ type Stats struct {
 
 // NewServer makes a server of what is in topics. names is called once for each
 // stream, with the client's Node and the relays through which it asks.
-func NewServer(topics Topics, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
+func NewServer(topics *cache.Cache, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
 	}
@@ -181,7 +181,7 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 }
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now()}
+	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()

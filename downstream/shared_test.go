@@ -43,6 +43,9 @@ func TestClientsShareOneEncoding(t *testing.T) {
 				seen := map[*byte]bool{}
 				for _, c := range all {
 					r := c.st.next()
+					if r != nil {
+						r.gather()
+					}
 					if r == nil || len(r.resources) != 1 {
 						t.Fatalf("round %d: the response is %+v, want one of one piece", round, r)
 					}

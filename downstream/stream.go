@@ -148,6 +148,7 @@ type stream struct {
 	sameNode uint64 // of a request whose Node was that, as in glance
 	names    Names  // from the first request on
 	able     abilities
+	topics   cache.Reader
 	sessions []session // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
@@ -238,7 +239,7 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, st.names, st.server.topics, &st.inbox, st.maxResponse, st.able))
+		sess = f.newSession(newSubscriptions(typeURL, st.names, &st.topics, &st.inbox, st.maxResponse, st.able))
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -363,20 +364,45 @@ func (st *stream) transmit(r *response) error {
 	return nil
 }
 
-// next puts the next response together from the newest state.
-// xDS: "Eventual consistency considerations": additions and changes go in the
-// order of the types, removals after them in reverse.
+// next puts the next response together from the newest state, nil if there is nothing to
+// be sent. It waits for updates that are being stored.
 func (st *stream) next() *response {
 	st.mu.Lock()
-	return st.nextLocked()
+	r, _ := st.compose(holdAndWait)
+	return r
 }
 
-// nextLocked is next for a caller that holds mu, and releases it.
-func (st *stream) nextLocked() *response {
+// holding is what is to be done while an update is stored to something that a stream watches.
+type holding int
+
+const (
+	holdAndWait holding = iota
+	holdNow             // or not at all
+	holdOrPark          // the stream is woken then
+)
+
+func (st *stream) hold(how holding) bool {
+	switch how {
+	case holdNow:
+		return st.topics.TryHold(nil)
+	case holdOrPark:
+		return st.topics.TryHold((*parkedStream)(st))
+	case holdAndWait:
+	}
+	st.topics.Hold()
+	return true
+}
+
+// compose is next for a caller that holds mu, and releases it; unless the topics cannot be held
+// in that way: then it says so.
+func (st *stream) compose(how holding) (r *response, failed bool) {
 	defer st.mu.Unlock()
 	for {
-		if r, ok := st.compose(); ok {
-			return r
+		if !st.hold(how) {
+			return nil, true
+		}
+		if r, ok := st.composeHeld(); ok {
+			return r, false
 		}
 		for _, s := range st.sessions {
 			s.follow()
@@ -384,11 +410,12 @@ func (st *stream) nextLocked() *response {
 	}
 }
 
-// compose is next, unless something else has to be watched before: it says whether
-// that is not so.
-func (st *stream) compose() (r *response, ok bool) {
-	st.server.topics.Hold()
-	defer st.server.topics.Release()
+// composeHeld is compose while the topics are held, which it ends; unless something else has
+// to be watched before: it says whether that is not so.
+// xDS: "Eventual consistency considerations": additions and changes go in the
+// order of the types, removals after them in reverse.
+func (st *stream) composeHeld() (r *response, ok bool) {
+	defer st.topics.Release()
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil, true

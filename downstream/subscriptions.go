@@ -31,23 +31,12 @@ type ScopeUser interface {
 	Leave(cache.Scope)
 }
 
-// Topics is what the client's subscriptions watch: a *cache.Cache.
-type Topics interface {
-	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
-	Join(cache.Key, *cache.Watch) (e *cache.Entry, withheld *cache.Resource)
-	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
-	Unwatch(cache.Watching)
-	// Nothing changes between Hold and Release.
-	Hold()
-	Release()
-}
-
 // subscriptions are what one client has subscribed to of one type: what both
 // forms have in common.
 type subscriptions struct {
 	typeURL string
 	names   Names
-	topics  Topics
+	topics  *cache.Reader
 	inbox   *inbox
 	limit   int // of a response, bytes
 	abilities
@@ -88,7 +77,7 @@ type subscriptions struct {
 	trouble *trouble
 }
 
-func newSubscriptions(typeURL string, names Names, topics Topics, in *inbox, limit int, a abilities) subscriptions {
+func newSubscriptions(typeURL string, names Names, topics *cache.Reader, in *inbox, limit int, a abilities) subscriptions {
 	return subscriptions{
 		typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, abilities: a,
 	}

@@ -1,0 +1,54 @@
+package cache
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/mem"
+)
+
+// Body is many resources as a part of a SotW response. It is put together when it is needed
+// first, by who sends it and holds nothing: what has 100 MB of resources is a list of them
+// until then.
+type Body struct {
+	form  Form
+	spell func(string) string // as in SetWatch
+
+	once      sync.Once
+	resources []*Resource // until it is put together
+	bytes     mem.SliceBuffer
+}
+
+// Buffer returns the encoded resources, the same for everybody.
+func (b *Body) Buffer() mem.Buffer {
+	b.once.Do(b.encode)
+	return &b.bytes
+}
+
+// ReadOnlyData returns the encoded resources.
+func (b *Body) ReadOnlyData() []byte { return b.Buffer().ReadOnlyData() }
+
+// Len returns how many bytes they have.
+func (b *Body) Len() int { return b.Buffer().Len() }
+
+func (b *Body) encode() {
+	parts := make([][]byte, 0, len(b.resources))
+	size := 0
+	for _, r := range b.resources {
+		name := r.Name()
+		if b.spell != nil {
+			name = b.spell(name)
+		}
+		if shared := r.sharedSotW(name, b.form); shared != nil {
+			parts, size = append(parts, shared), size+len(shared)
+			continue
+		}
+		for _, part := range r.AppendSotW(nil, name, b.form) {
+			parts, size = append(parts, part.ReadOnlyData()), size+part.Len()
+		}
+	}
+	b.bytes = make([]byte, 0, size)
+	for _, part := range parts {
+		b.bytes = append(b.bytes, part...)
+	}
+	b.resources, b.spell = nil, nil
+}
