@@ -74,8 +74,8 @@ type Listener struct {
 }
 
 // Limits are what the clients of a listener may cost. A stream that goes over
-// one of them ends, except for RequestsPerSecond and StreamsPerSecond, above which
-// it is read more slowly.
+// one of them ends, except for RequestsPerSecond, StreamsPerSecond and
+// ConnectionsPerSecond, above which it is read more slowly.
 type Limits struct {
 	// Subscriptions is how many names one stream may be subscribed to, of all
 	// types together.
@@ -102,6 +102,9 @@ type Limits struct {
 	StreamsPerSecond int `mapstructure:"streams_per_second"`
 	// Connections is how many connections the listener may have.
 	Connections int `mapstructure:"connections"`
+	// ConnectionsPerSecond is how many connections of one address may end within 5
+	// seconds of their beginning, in the long run: further ones are read later.
+	ConnectionsPerSecond int `mapstructure:"connections_per_second"`
 }
 
 // Admin is the operator's listener.

@@ -31,6 +31,8 @@ const (
 	defaultConnections = 100_000
 	// A client has a few streams, a relay or a proxy thousands when it comes back.
 	defaultStreamsPerSecond = 500
+	// Pollers and health checks may make a connection each time; herds come back once.
+	defaultConnectionsPerSecond = 200
 
 	// Just below the 4 MiB that gRPC servers read unless told otherwise.
 	defaultServerMaxRequestBytes = 4<<20 - 64<<10
@@ -113,8 +115,8 @@ func (c *Config) setDefaults() {
 		setDefault(&l.Limits.Streams, defaultStreams)
 		setDefault(&l.Limits.Scopes, defaultScopes)
 		setDefault(&l.Limits.Connections, defaultConnections)
+		setDefault(&l.Limits.ConnectionsPerSecond, defaultConnectionsPerSecond)
 		setDefault(&l.Keepalive.Time, defaultListenerKeepaliveTime)
-		setDefault(&l.Limits.Connections, defaultConnections)
 		setDefault(&l.Keepalive.Timeout, defaultKeepaliveTimeout)
 		if l.Protocol == ListenerGRPC {
 			setDefault(&l.Limits.ScopesPerConnection, defaultScopesPerConnection)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,15 +16,18 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// What one connection may cost before there is a request on it: that it is there, and
-// streams that come and go.
+// What one connection may cost before there is a request on it: that it is there, that it comes
+// and goes, and streams that come and go.
 
 // Listen holds the connections that come through a socket to the limits of a listener.
 // One that is too many is closed at once. One whose client opens streams too fast is read
 // more slowly: it is what gRPC has made of them by then that costs, and a client that
 // resets each stream at once is under every limit on those that are open.
 func (s *Server) Listen(socket net.Listener, o ListenerOptions) net.Listener {
-	return &limitedListener{Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout}
+	return &limitedListener{
+		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout,
+		churning: rate.Sometimes{Interval: turnedAwayEvery},
+	}
 }
 
 type limitedListener struct {
@@ -33,8 +37,11 @@ type limitedListener struct {
 	// userTimeout is how long what was sent may stay unacknowledged.
 	userTimeout time.Duration
 	open        atomic.Int64
+	churn       churn
 	refused     loglines.Shared // lines about connections that were closed
-	pacing      loglines.Shared // and about those that are read slowly
+	pacing      loglines.Shared // about those that are read slowly
+	churning    rate.Sometimes  // about those that come too fast
+	flooded     loglines.Shared // and about those with too many control frames
 }
 
 // Accept implements net.Listener.
@@ -53,8 +60,26 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			_ = c.Close() // nothing was sent
 			continue
 		}
-		return newLimitedConn(l, c), nil
+		conn := newLimitedConn(l, c)
+		l.delay(conn)
+		return conn, nil
 	}
+}
+
+// delay has a new connection wait if too many of its address have ended soon.
+func (l *limitedListener) delay(c *limitedConn) {
+	most := l.limits.ConnectionsPerSecond
+	if most == 0 {
+		return
+	}
+	delay := l.churn.delay(c.group, most, c.began)
+	if delay == 0 {
+		return
+	}
+	c.readAfter(c.began.Add(delay), limitConnectionsPerSecond)
+	l.churning.Do(func() {
+		l.log(c).Warn("client opens and closes connections faster than they are read", "limit", limitConnectionsPerSecond.String(), "max", most)
+	})
 }
 
 func (l *limitedListener) log(c net.Conn) *slog.Logger {
@@ -67,11 +92,15 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	addr     limitedAddr
+	group    netip.Prefix // of addresses
+	began    time.Time
 	close    sync.Once
 	closed   chan struct{}
 
 	// notBefore is when the next bytes are read, in nanoseconds since 1970.
 	notBefore atomic.Int64
+	// waitsFor is the limit for which it is not.
+	waitsFor limit
 	// streams is nil before the first. It is of the goroutine that reads.
 	streams *rate.Limiter
 	paced   bool // the operator was told
@@ -80,7 +109,7 @@ type limitedConn struct {
 }
 
 func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
-	limited := &limitedConn{Conn: c, listener: l, closed: make(chan struct{})}
+	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
 	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
 	limited.ready.init(c)
 	setUserTimeout(c, l.userTimeout)
@@ -108,8 +137,17 @@ func (c *limitedConn) Close() error {
 	c.close.Do(func() {
 		close(c.closed)
 		c.listener.open.Add(-1)
+		if most, now := c.listener.limits.ConnectionsPerSecond, time.Now(); most > 0 && now.Sub(c.began) < shortLived {
+			c.listener.churn.ended(c.group, most, now)
+		}
 	})
 	return c.Conn.Close()
+}
+
+// readAfter has the next bytes not read before then.
+func (c *limitedConn) readAfter(at time.Time, l limit) {
+	c.waitsFor = l
+	c.notBefore.Store(at.UnixNano())
 }
 
 // wait waits until bytes may be read.
@@ -123,7 +161,7 @@ func (c *limitedConn) wait() {
 	if delay <= 0 {
 		return
 	}
-	c.listener.server.stats.limits[limitStreamsPerSecond].Add(1)
+	c.listener.server.stats.limits[c.waitsFor].Add(1)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
@@ -150,7 +188,7 @@ func (c *limitedConn) opened() {
 	if delay == 0 {
 		return
 	}
-	c.notBefore.Store(now.Add(delay).UnixNano())
+	c.readAfter(now.Add(delay), limitStreamsPerSecond)
 	if c.paced {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -383,4 +384,117 @@ func TestConnectionsWithoutStreamsAreClosed(t *testing.T) {
 		}
 		_ = conn.Close()
 	})
+}
+
+// addressedConn is a connection from an address.
+type addressedConn struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c addressedConn) RemoteAddr() net.Addr { return c.from }
+
+// Who opens connections that end soon has the next ones read later; who comes and stays has not.
+func TestConnectionsThatEndSoonDelayOthersOfTheirAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, burst = 10, churnBurst * 10
+		server, log := newTestServer(nil, 0)
+		p := pipeListener{next: make(chan net.Conn, 1)}
+		l := server.Listen(p, ListenerOptions{Limits: Limits{ConnectionsPerSecond: perSecond}})
+		connect := func(from string) (client, relay net.Conn) {
+			client, relay = net.Pipe()
+			p.next <- addressedConn{relay, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}
+			relay, _ = l.Accept()
+			return client, relay
+		}
+		// delay is how late the first byte is read.
+		delay := func(from string) time.Duration {
+			t.Helper()
+			client, relay := connect(from)
+			began := time.Now()
+			go func() { _, _ = client.Write([]byte("x")) }()
+			if _, err := relay.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(began)
+			time.Sleep(shortLived)
+			_ = relay.Close()
+			return took
+		}
+		churn := func(from string, n int) {
+			for range n {
+				_, relay := connect(from)
+				_ = relay.Close()
+				_ = relay.Close() // counts once
+			}
+		}
+		var herd []net.Conn
+		for range 20 * burst {
+			_, relay := connect("192.0.2.1")
+			herd = append(herd, relay)
+		}
+		time.Sleep(shortLived)
+		for _, relay := range herd {
+			_ = relay.Close()
+		}
+		if got := delay("192.0.2.1"); got != 0 {
+			t.Errorf("after a herd that stayed, a connection is read after %v", got)
+		}
+
+		churn("192.0.2.1", burst)
+		if got := delay("192.0.2.1"); got != 0 {
+			t.Errorf("after as many as may end at once, the next is read after %v", got)
+		}
+		churn("192.0.2.1", burst+5) // some were forgiven
+		churn("192.0.2.1", burst)
+		if got, want := delay("192.0.2.1"), churnBurst*time.Second; got != want {
+			t.Errorf("after very many the next is read after %v, want %v", got, want)
+		}
+		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "client=192.0.2.1:1 limit=connections_per_second max=10") {
+			t.Errorf("the operator is told %q", lines)
+		}
+		if n := server.Stats().Limits["connections_per_second"]; n != 1 {
+			t.Errorf("%d are counted, want 1", n)
+		}
+		if got := delay("192.0.2.1"); got != 0 {
+			t.Errorf("when that is over the next is read after %v", got)
+		}
+
+		churn("192.0.2.1", burst+5)
+		if got := delay("192.0.2.2"); got != 0 {
+			t.Errorf("another address's is read after %v", got)
+		}
+		churn("2001:db8::1", burst+5)
+		if got, want := delay("2001:db8::2"), 5*time.Second/perSecond; got != want {
+			t.Errorf("one of the same /64 is read after %v, want %v", got, want)
+		}
+		if got := delay("2001:db8:0:1::1"); got != 0 {
+			t.Errorf("one of another /64 is read after %v", got)
+		}
+	})
+}
+
+// Addresses can be made up, too.
+func TestAddressesWithShortConnectionsAreBounded(t *testing.T) {
+	const perSecond = 10
+	var c churn
+	at := time.Now()
+	addr := func(i int) netip.Prefix {
+		p, _ := netip.AddrFrom4([4]byte{192, byte(i >> 16), byte(i >> 8), byte(i)}).Prefix(32)
+		return p
+	}
+	for i := range 3 * mostChurning {
+		c.ended(addr(i), perSecond, at)
+	}
+	if n := len(c.addrs); n != mostChurning+1 {
+		t.Errorf("%d addresses are kept, want %d, and one for all others", n, mostChurning)
+	}
+	if c.delay(addr(mostChurning), perSecond, at) == 0 || c.delay(addr(0), perSecond, at) != 0 {
+		t.Error("the addresses for which there is no room do not count as one")
+	}
+	at = at.Add(time.Minute)
+	c.ended(addr(5*mostChurning), perSecond, at)
+	if n := len(c.addrs); n != 1 {
+		t.Errorf("%d addresses are kept after a minute, want 1", n)
+	}
 }

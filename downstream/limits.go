@@ -38,6 +38,9 @@ type Limits struct {
 	Scopes, ScopesPerConnection int
 	// Connections is the number of connections to the listener.
 	Connections int
+	// ConnectionsPerSecond is how many connections of one address may end soon after they
+	// began, in the long run.
+	ConnectionsPerSecond int
 	// StreamsPerSecond is how fast the streams that a client opens on one gRPC connection
 	// are read in the long run.
 	StreamsPerSecond int
@@ -72,6 +75,8 @@ const (
 	limitRequests
 	limitStreams
 	limitConnections
+	limitConnectionsPerSecond
+	limitControlFrames
 	limitStreamsPerSecond
 	limitRequestBytes
 	limitTypes
@@ -87,22 +92,24 @@ const (
 )
 
 var limitNames = [numLimits]string{
-	limitSubscriptions:    "subscriptions",
-	limitNameBytes:        "name_bytes",
-	limitRequests:         "requests_per_second",
-	limitStreams:          "streams",
-	limitConnections:      "connections",
-	limitStreamsPerSecond: "streams_per_second",
-	limitRequestBytes:     "max_request_bytes",
-	limitTypes:            "types",
-	limitTypeURLBytes:     "type_url_bytes",
-	limitNodeBytes:        "node_bytes",
-	limitNodeValues:       "node_values",
-	limitUntold:           "untold",
-	limitParameters:       "dynamic_parameters",
-	limitAlternatives:     "alternatives",
-	limitScopes:           "scopes",
-	limitConnScopes:       "scopes_per_connection",
+	limitSubscriptions:        "subscriptions",
+	limitNameBytes:            "name_bytes",
+	limitRequests:             "requests_per_second",
+	limitStreams:              "streams",
+	limitConnections:          "connections",
+	limitConnectionsPerSecond: "connections_per_second",
+	limitControlFrames:        "control_frames",
+	limitStreamsPerSecond:     "streams_per_second",
+	limitRequestBytes:         "max_request_bytes",
+	limitTypes:                "types",
+	limitTypeURLBytes:         "type_url_bytes",
+	limitNodeBytes:            "node_bytes",
+	limitNodeValues:           "node_values",
+	limitUntold:               "untold",
+	limitParameters:           "dynamic_parameters",
+	limitAlternatives:         "alternatives",
+	limitScopes:               "scopes",
+	limitConnScopes:           "scopes_per_connection",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -112,7 +119,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitUntold, limitParameters, limitAlternatives:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitUntold, limitParameters, limitAlternatives, limitControlFrames:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

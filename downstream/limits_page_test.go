@@ -92,6 +92,8 @@ var edges = map[string]edge{
 	"max_request_bytes":             {elsewhere: "requestbytes_test.go", text: "func TestARequestThatIsTooLongIsToldTheLimit("},
 	"limits.streams":                {elsewhere: "conns_test.go", text: "func TestStreamsOfHealthCount("},
 	"limits.connections":            {elsewhere: "conns_test.go", text: "func TestConnectionsAreLimited("},
+	"limits.connections_per_second": {elsewhere: "conns_test.go", text: "func TestConnectionsThatEndSoonDelayOthersOfTheirAddress("},
+	"control_frames":                {elsewhere: "frames_test.go", text: "func TestControlFramesAreBounded("},
 	"limits.streams_per_second":     {elsewhere: "conns_test.go", text: "func TestStreamsAreReadNoFasterThanAllowed("},
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
 	"limits.request_burst":          {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},

@@ -45,7 +45,12 @@ var attacks = []attack{
 	{"headers without end", endlessHeaders, ""},
 	{"idle connections", idleConnections, "connections"},
 	{"streams that are reset at once", rapidResets, "streams_per_second"},
-	{"pings", manyPings, ""},
+	{"pings", manyPings, "connections_per_second"},
+	{"settings", manySettings, "control_frames"},
+	{"window updates", manyWindowUpdates, "control_frames"},
+	{"settings of very many values", longSettings, "control_frames"},
+	{"pings while something is sent", pingsBetweenResponses, "control_frames"},
+	{"connections that end at once", shortConnections, "connections_per_second"},
 	{"health checks that are watched", watchedHealth, "streams"},
 	{"made-up chains of relays", madeUpChains, ""},
 	{"clients that never read", neverRead, ""},
@@ -141,6 +146,7 @@ func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone
 type target struct {
 	relay      *relay
 	grpc, rest string // addresses
+	reserved   string // and one where few connections may end soon
 	metrics    *http.Client
 }
 
@@ -148,10 +154,11 @@ func attackedRelay(t *testing.T, config string) *target {
 	t.Helper()
 	r := startRelay(t, config)
 	return &target{
-		relay:   r,
-		metrics: metricsClient(t),
-		grpc:    r.awaitLog(t, `msg="serving clients" address=(\S+) protocol=grpc`),
-		rest:    r.awaitLog(t, `msg="serving clients" address=(\S+) protocol=rest`),
+		relay:    r,
+		metrics:  metricsClient(t),
+		grpc:     r.awaitLog(t, `msg="serving clients" address=(\S+) protocol=grpc`),
+		reserved: r.awaitSecond(t),
+		rest:     r.awaitLog(t, `msg="serving clients" address=(\S+) protocol=rest`),
 	}
 }
 
@@ -355,22 +362,6 @@ func rapidResets(ctx context.Context, t *testing.T, at *target) {
 	})
 }
 
-// Many pings end their connection. (Settings without end do not.)
-func manyPings(ctx context.Context, t *testing.T, at *target) {
-	again(ctx, 2, func(i int) {
-		c := at.raw(ctx, t, rawh2.Options{Deaf: i == 0})
-		if c == nil {
-			return
-		}
-		for ctx.Err() == nil {
-			if c.Ping() != nil {
-				break
-			}
-		}
-		c.Close()
-	})
-}
-
 func watchedHealth(ctx context.Context, t *testing.T, at *target) {
 	var conns []*grpc.ClientConn
 	for range 12 { // each may open 400 at once
@@ -405,11 +396,7 @@ func madeUpChains(ctx context.Context, t *testing.T, at *target) {
 }
 
 func neverRead(ctx context.Context, t *testing.T, at *target) {
-	req, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: []string{canaryName, wildcard}})
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	req := encodedAsk(t)
 	for i := range 20 {
 		o := rawh2.Options{Deaf: true}
 		if i%2 == 0 { // the relay may send nothing, or what nobody takes
@@ -426,6 +413,15 @@ func neverRead(ctx context.Context, t *testing.T, at *target) {
 		}
 	}
 	<-ctx.Done()
+}
+
+// encodedAsk is a request for what the canary has.
+func encodedAsk(t *testing.T) []byte {
+	req, err := proto.Marshal(ask(endpointType, canaryName, wildcard))
+	if err != nil {
+		t.Error(err)
+	}
+	return req
 }
 
 func manyNames(ctx context.Context, t *testing.T, at *target) {
@@ -456,16 +452,6 @@ func endlessRequests(ctx context.Context, t *testing.T, at *target) {
 			if s.Send(req) != nil {
 				return
 			}
-		}
-	})
-}
-
-func badRequests(ctx context.Context, t *testing.T, at *target) {
-	again(ctx, 4, func(int) {
-		conn := at.dial(ctx, t)
-		defer conn.Close()
-		if s := at.send(ctx, t, conn, &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("n", 200<<10)}}); s != nil {
-			_, _ = s.Recv() // until it is refused
 		}
 	})
 }

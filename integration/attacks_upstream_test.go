@@ -95,7 +95,9 @@ func attackedConfig(plane, quiet string) string {
 	return `
 listeners:
   - address: 127.0.0.1:0
-    limits: {streams: 1000, connections: 200, streams_per_second: 100, requests_per_second: 200, request_burst: 400}
+    limits: {streams: 1000, connections: 200, streams_per_second: 100, requests_per_second: 200, request_burst: 400, connections_per_second: 10000}
+  - address: 127.0.0.1:0
+    limits: {connections: 200, connections_per_second: 5}
   - address: 127.0.0.1:0
     protocol: rest
 admin:

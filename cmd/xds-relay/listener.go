@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
@@ -56,11 +57,11 @@ func (r *relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		return n
 	}
 	n.socket = r.server.Listen(socket, o)
-	options := downstream.ServerOptions(o)
+	creds := insecure.NewCredentials()
 	if tlsConfig != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(tlsConfig)))
+		creds = credentials.NewTLS(tlsConfig)
 	}
-	n.grpc = grpc.NewServer(options...)
+	n.grpc = grpc.NewServer(append(downstream.ServerOptions(o), grpc.Creds(downstream.Metered(creds)))...)
 	others := r.server.Register(n.grpc, o)
 	healthpb.RegisterHealthServer(others, r.health)
 	reflection.Register(others)
@@ -83,7 +84,8 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 		Streams:           l.Limits.Streams,
 		StreamsPerSecond:  l.Limits.StreamsPerSecond,
 
-		Scopes: l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,
+		ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
+		Scopes:               l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,
 	}
 }
 

@@ -218,3 +218,8 @@ func (c *Conn) Ping() error {
 func (c *Conn) Settings(s ...http2.Setting) error {
 	return c.send(func() error { return c.framer.WriteSettings(s...) })
 }
+
+// WindowUpdate opens the window of a stream, or of the connection, which is stream 0.
+func (c *Conn) WindowUpdate(stream, increment uint32) error {
+	return c.send(func() error { return c.framer.WriteWindowUpdate(stream, increment) })
+}

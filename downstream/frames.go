@@ -1,0 +1,206 @@
+package downstream
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
+)
+
+// How many HTTP/2 frames a client may send that carry no request: SETTINGS, PING,
+// WINDOW_UPDATE, and others. gRPC answers or processes each of them, and no limit on streams
+// or requests counts them.
+
+const (
+	// controlFrames is how many such frames a client may send in a second, and
+	// controlFrameBurst how many at once.
+	controlFrames     = 500
+	controlFrameBurst = 1000
+	// bytesPerFrame earns a client one more: it sends window updates, and pings that measure
+	// the bandwidth, in proportion to what it receives.
+	bytesPerFrame = 64
+	// framesPerStream are earned by opening a stream: one that ends its requests, one that
+	// resets it, and one that opens its window.
+	framesPerStream = 3
+	// mostEarned bounds what a client can save up.
+	mostEarned = 20_000
+	// smallData is the length below which DATA counts. It holds no request: even an ACK has
+	// a type URL.
+	smallData = 16
+	// weight is how many bytes of a frame count as one more frame, as SETTINGS have many
+	// values.
+	weight = 64
+)
+
+var errControlFrames = errors.New("the client sends too many control frames")
+
+// frameMeter counts the control frames in what a client sends.
+type frameMeter struct {
+	header [9]byte // of the frame that is read
+	have   int     // bytes of it
+	skip   int     // bytes until the next frame
+
+	base, earned int // frames that may still come
+	since        time.Time
+}
+
+func newFrameMeter(now time.Time) frameMeter {
+	return frameMeter{skip: len(http2.ClientPreface), base: controlFrameBurst, since: now}
+}
+
+// walk returns what the frames cost that begin in the next bytes from the client.
+func (m *frameMeter) walk(b []byte) (cost int) {
+	for len(b) > 0 {
+		if m.skip > 0 {
+			n := min(m.skip, len(b))
+			m.skip, b = m.skip-n, b[n:]
+			continue
+		}
+		n := copy(m.header[m.have:], b)
+		m.have, b = m.have+n, b[n:]
+		if m.have < len(m.header) {
+			break
+		}
+		m.have = 0
+		m.skip = int(binary.BigEndian.Uint32(m.header[:]) >> 8)
+		cost += m.cost(http2.FrameType(m.header[3]), m.skip)
+	}
+	return cost
+}
+
+func (m *frameMeter) cost(frame http2.FrameType, length int) int {
+	switch frame {
+	case http2.FrameHeaders: // limits.streams_per_second counts them
+		m.earn(framesPerStream)
+		return 0
+	case http2.FrameData:
+		if length >= smallData {
+			return 0
+		}
+		return 1
+	default:
+		return 1 + length/weight
+	}
+}
+
+func (m *frameMeter) earn(frames int) { m.earned = min(m.earned+frames, mostEarned) }
+
+// pay takes the cost from what the client may send. It says false if that is too much.
+func (m *frameMeter) pay(cost int, now time.Time) bool {
+	fromEarned := min(cost, m.earned)
+	m.earned -= fromEarned
+	cost -= fromEarned
+	if cost == 0 {
+		return true
+	}
+	const interval = time.Second / controlFrames
+	refill := now.Sub(m.since) / interval
+	m.base = int(min(int64(m.base)+int64(refill), controlFrameBurst))
+	m.since = now.Add(-(now.Sub(m.since) % interval))
+	m.base -= cost
+	return m.base >= 0
+}
+
+// meteredConn is a connection on which the client's control frames are counted, as they are
+// after decryption.
+type meteredConn struct {
+	net.Conn
+	limited *limitedConn
+	sent    atomic.Int64 // bytes that have earned nothing yet
+
+	meter frameMeter // of the goroutine that reads
+}
+
+// Read implements net.Conn.
+func (c *meteredConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if e := c.count(b[:n]); e != nil {
+		return 0, e
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *meteredConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// count returns an error, which ends the connection, if the client sends too many frames.
+func (c *meteredConn) count(b []byte) error {
+	cost := c.meter.walk(b)
+	if cost == 0 {
+		return nil
+	}
+	sent := c.sent.Load()
+	c.sent.Add(-sent / bytesPerFrame * bytesPerFrame)
+	c.meter.earn(int(min(sent/bytesPerFrame, mostEarned)))
+	if c.meter.pay(cost, time.Now()) {
+		return nil
+	}
+	l := c.limited.listener
+	l.server.stats.limits[limitControlFrames].Add(1)
+	if log, ok := l.flooded.Next(l.log(c.limited)); ok {
+		log.Warn("client sends too many control frames, and its connection is closed", "limit", limitControlFrames.String(), "max", controlFrames)
+	}
+	return errControlFrames
+}
+
+// onReady is what gRPC reads with, if a connection has it.
+type onReady interface {
+	ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error)
+}
+
+// readyMeteredConn is a meteredConn that is read without a buffer while it is quiet.
+type readyMeteredConn struct {
+	*meteredConn
+	ready onReady
+}
+
+// ReadOnReady implements onReady.
+func (c *readyMeteredConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	buf, n, err := c.ready.ReadOnReady(size, pool)
+	if err != nil {
+		return nil, 0, err
+	}
+	if e := c.count((*buf)[:n]); e != nil {
+		pool.Put(buf)
+		return nil, 0, e
+	}
+	return buf, n, nil
+}
+
+// Metered returns credentials for a gRPC server whose connections come from Listen. They
+// bound the control frames that clients send.
+func Metered(creds credentials.TransportCredentials) credentials.TransportCredentials {
+	return meteredCreds{creds}
+}
+
+type meteredCreds struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := m.TransportCredentials.ServerHandshake(raw)
+	limited, ok := raw.(*limitedConn)
+	if err != nil || !ok {
+		return conn, info, err
+	}
+	metered := &meteredConn{Conn: conn, limited: limited, meter: newFrameMeter(time.Now())}
+	if ready, ok := conn.(onReady); ok {
+		return &readyMeteredConn{metered, ready}, info, nil
+	}
+	return metered, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (m meteredCreds) Clone() credentials.TransportCredentials {
+	return meteredCreds{m.TransportCredentials.Clone()}
+}

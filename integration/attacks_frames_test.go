@@ -1,0 +1,103 @@
+package integration
+
+// Attacks by what is below requests: connections, and frames of HTTP/2.
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/http2"
+
+	"github.com/xds-relay/xds-relay/integration/rawh2"
+)
+
+// flood has two clients send frames until the relay closes their connections.
+func (at *target) flood(ctx context.Context, t *testing.T, send func(*rawh2.Conn) error) {
+	var all sync.WaitGroup
+	for i := range 2 {
+		if c := at.raw(ctx, t, rawh2.Options{Deaf: i == 0}); c != nil {
+			all.Go(func() {
+				for ctx.Err() == nil && send(c) == nil {
+				}
+				c.Close()
+			})
+		}
+	}
+	all.Wait()
+	<-ctx.Done()
+}
+
+// manyPings are for gRPC, which closes the connection after three of them, and so for how many
+// connections may end soon.
+func manyPings(ctx context.Context, _ *testing.T, at *target) {
+	again(ctx, 2, func(i int) {
+		c, err := rawh2.Dial(at.reserved, rawh2.Options{Deaf: i == 0})
+		if err != nil {
+			return // the relay may have closed it at once
+		}
+		defer context.AfterFunc(ctx, c.Close)()
+		for ctx.Err() == nil && c.Ping() == nil {
+		}
+		c.Close()
+	})
+}
+
+func manySettings(ctx context.Context, t *testing.T, at *target) {
+	at.flood(ctx, t, func(c *rawh2.Conn) error { return c.Settings() })
+}
+
+func manyWindowUpdates(ctx context.Context, t *testing.T, at *target) {
+	at.flood(ctx, t, func(c *rawh2.Conn) error { return c.WindowUpdate(0, 1) })
+}
+
+func longSettings(ctx context.Context, t *testing.T, at *target) {
+	many := make([]http2.Setting, 2500)
+	for i := range many {
+		many[i] = http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(i)}
+	}
+	at.flood(ctx, t, func(c *rawh2.Conn) error { return c.Settings(many...) })
+}
+
+// gRPC itself does not count pings while it sends something.
+func pingsBetweenResponses(ctx context.Context, t *testing.T, at *target) {
+	at.flood(ctx, t, func(c *rawh2.Conn) error {
+		stream, err := c.Open(deltaMethod)
+		if err != nil {
+			return err
+		}
+		if err := c.Message(stream, encodedAsk(t)); err != nil {
+			return err
+		}
+		for range 2000 {
+			if err := c.Ping(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func shortConnections(ctx context.Context, _ *testing.T, at *target) {
+	again(ctx, 4, func(int) {
+		c, err := rawh2.Dial(at.reserved, rawh2.Options{})
+		if err != nil {
+			return
+		}
+		_ = c.Ping() // the relay may have closed it
+		c.Close()
+	})
+}
+
+func badRequests(ctx context.Context, t *testing.T, at *target) {
+	again(ctx, 4, func(int) {
+		conn := connect(t, at.reserved)
+		defer conn.Close()
+		if s := at.send(ctx, t, conn, &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("n", 200<<10)}}); s != nil {
+			_, _ = s.Recv() // until it is refused
+		}
+	})
+}
