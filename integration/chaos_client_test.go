@@ -68,8 +68,23 @@ type chaosHeld struct {
 	// asked are what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	asked map[string][]map[topic]bool
-	// ended are the types of which a wildcard or glob was given up on this stream.
-	ended map[string]bool
+	// by is how what is held was asked for when it came.
+	by map[topic]wantedBy
+}
+
+// wantedBy is how a resource is asked for. What gives it by name and what gives it in a set
+// are two streams of the control plane, of which either may be behind.
+type wantedBy struct{ name, set bool }
+
+func (h *chaosHeld) wantedBy(t topic) wantedBy {
+	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
+	return wantedBy{name: h.wanted[t], set: h.wanted[topic{t.typeURL, directory + wildcard}]}
+}
+
+// gaveUp says that something is not asked for any more in a way in which it may have come.
+func (h *chaosHeld) gaveUp(t topic) bool {
+	was, is := h.by[t], h.wantedBy(t)
+	return was.name && !is.name || was.set && !is.set
 }
 
 // String describes what the client holds, for a failed test.
@@ -79,6 +94,7 @@ func newChaosClient(plane *chaosPlane, f form, n int, relay func() string, rejec
 	c := &chaosClient{id: fmt.Sprintf("%s client %d of %s", f, n, plane.name), form: f, plane: plane, relay: relay, rand: r, rejects: rejects}
 	c.value = chaosHeld{
 		wanted: map[topic]bool{}, held: map[topic]int{}, versions: map[topic]string{}, infos: map[string]string{}, newest: map[topic]int{},
+		by: map[topic]wantedBy{},
 	}
 	return c
 }
@@ -164,8 +180,7 @@ func (c *chaosClient) forget() {
 func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	ok = true
 	c.update(func(h *chaosHeld) {
-		h.nonces, h.answered, h.ended = map[string]string{}, map[string]bool{}, map[string]bool{}
-		h.asked = map[string][]map[topic]bool{}
+		h.nonces, h.answered, h.asked = map[string]string{}, map[string]bool{}, map[string][]map[topic]bool{}
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
@@ -200,7 +215,6 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 			return
 		}
 		delete(h.wanted, t)
-		h.ended[t.typeURL] = h.ended[t.typeURL] || strings.HasSuffix(t.name, wildcard)
 		c.past.add("wants no longer %v", t)
 		for other := range maps.Clone(h.held) {
 			if !h.wants(other) {
@@ -281,6 +295,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
 		if h.wants(t) {
 			h.held[t], h.versions[t], h.newest[t] = revision, res.version, revision
+			h.by[t] = h.wantedBy(t)
 		}
 	}
 	for _, t := range h.losses(r) {
@@ -341,8 +356,8 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		if r.full && !h.always(t) {
 			continue // it may answer a request that did not ask for that
 		}
-		if h.ended[t.typeURL] && h.wanted[t] {
-			continue // the names' own stream, which counts from then on, may be behind
+		if h.gaveUp(t) {
+			continue // the stream that counts now may be behind
 		}
 		truth.sawAbsence(c, t, h.held[t])
 	}
