@@ -68,22 +68,23 @@ type chaosHeld struct {
 	// asked are what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	asked map[string][]map[topic]bool
-	// by is how what is held was asked for when it came.
-	by map[topic]wantedBy
+	// begun is what was ever asked for on this stream, and by how what is held may have come.
+	begun map[topic]bool
+	by    map[topic]wantedBy
 }
 
 // wantedBy is how a resource is asked for. What gives it by name and what gives it in a set
 // are two streams of the control plane, of which either may be behind.
 type wantedBy struct{ name, set bool }
 
-func (h *chaosHeld) wantedBy(t topic) wantedBy {
+func waysTo(t topic, wanted map[topic]bool) wantedBy {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
-	return wantedBy{name: h.wanted[t], set: h.wanted[topic{t.typeURL, directory + wildcard}]}
+	return wantedBy{name: wanted[t], set: wanted[topic{t.typeURL, directory + wildcard}]}
 }
 
 // gaveUp says that something is not asked for any more in a way in which it may have come.
 func (h *chaosHeld) gaveUp(t topic) bool {
-	was, is := h.by[t], h.wantedBy(t)
+	was, is := h.by[t], waysTo(t, h.wanted)
 	return was.name && !is.name || was.set && !is.set
 }
 
@@ -184,6 +185,7 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
+		h.begun = maps.Clone(h.wanted)
 		c.past.add("begins a stream: %v", h)
 		for _, typeURL := range []string{clusterType, endpointType} {
 			if names := h.names(typeURL); len(names) > 0 {
@@ -205,7 +207,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	t := all[c.rand.IntN(len(all))]
 	c.update(func(h *chaosHeld) {
 		if !h.wanted[t] {
-			h.wanted[t] = true
+			h.wanted[t], h.begun[t] = true, true
 			c.past.add("wants %v", t)
 			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
 			return
@@ -295,7 +297,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
 		if h.wants(t) {
 			h.held[t], h.versions[t], h.newest[t] = revision, res.version, revision
-			h.by[t] = h.wantedBy(t)
+			h.by[t] = waysTo(t, h.begun)
 		}
 	}
 	for _, t := range h.losses(r) {
