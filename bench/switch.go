@@ -20,7 +20,7 @@ func switches() (all []scenario) {
 			rounds:  2,
 			run: func(b *bench, _ string) ([][]metric, error) {
 				n := b.scale(100_000, 5000)
-				metrics, err := b.switched(&Spec{Delta: true, Glob: m.glob, Shape: shapeURN, Resources: n, Size: 200, PerClient: n})
+				metrics, err := b.switched(&Spec{Delta: true, Glob: m.glob, Resources: n, Size: 200, PerClient: n})
 				return [][]metric{metrics}, err
 			},
 		})

@@ -20,7 +20,7 @@ func (e *Entry) AliasOf() string {
 // AppendAliased is AppendDelta for a client that asks for the resource by aliases, which
 // go in the place of those that the origin said. name is the resource's own.
 func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, aliases []string) mem.BufferSlice {
-	head := r.head(name, f)
+	head := r.appendHead(nil, name, f)
 	for _, alias := range aliases {
 		head = appendString(head, resourceAliases, alias)
 	}

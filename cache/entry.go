@@ -147,13 +147,17 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {
-		return wakers
+		if old.Beats == next.Beats {
+			return wakers
+		}
+		return e.tell(wakers, true)
 	}
-	return e.tell(wakers)
+	return e.tell(wakers, false)
 }
 
+// sameForClients says that nothing but a heartbeat is new.
 func sameForClients(a, b *State) bool {
-	if a.Status != b.Status || a.Beats != b.Beats || a.Partial && !b.Partial {
+	if a.Status != b.Status || a.Partial && !b.Partial {
 		return false
 	}
 	if r := b.Resource; r != nil && (a.Resource.hash != r.hash || (a.Resource.ttl > 0) != (r.ttl > 0)) {

@@ -10,13 +10,17 @@ import (
 // How a resource goes on the wire: in the form that all clients share, or with a
 // small private part and the rest shared.
 
-// IsPlain says that the resource goes to a client who knows it by that name, in that form,
-// as it goes to all: see Plain.
-func (r *Resource) IsPlain(name string, f Form, delta bool) bool {
-	if delta {
-		return name == r.Name() && (r.ttl == 0 || f&WithTTL == 0) && f&(ByLocator|Heartbeat) == 0
+// Common says whether the resource goes to a client who knows it by that name, in that
+// form, as it goes to all to whom it goes in the form that is returned: none, or one of
+// resources with a time to live.
+func (r *Resource) Common(name string, f Form, delta bool) (form Form, ok bool) {
+	switch {
+	case f&WithTTL != 0 && r.ttl > 0:
+		return f & (WithTTL | Heartbeat), f&ByLocator == 0 && name == r.Name()
+	case delta:
+		return 0, name == r.Name() && f&(ByLocator|Heartbeat) == 0
 	}
-	return r.sharedSotW(name, f) != nil
+	return 0, r.sharedSotW(name, f) != nil
 }
 
 // Plain returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
@@ -28,12 +32,42 @@ func (r *Resource) Plain(delta bool) []byte {
 	return r.sotw()
 }
 
+// AppendBeat appends what Plain would return of the resource's heartbeat, which is
+// [Resource.BeatSize] long.
+func (r *Resource) AppendBeat(b []byte, delta bool) []byte {
+	size := r.beatHead()
+	if !delta {
+		b = appendHeader(b, sizeWrapped(size))
+		b = appendString(b, anyTypeURL, WrappedTypeURL)
+	}
+	return r.appendHead(appendHeader(b, size), r.Name(), WithTTL)
+}
+
+// BeatSize is the length of the resource's heartbeat, in bytes.
+func (r *Resource) BeatSize(delta bool) int {
+	size := r.beatHead()
+	if !delta {
+		size = sizeWrapped(size)
+	}
+	return protowire.SizeTag(resourceAny) + protowire.SizeBytes(size)
+}
+
+// beatHead is the length of the fields of a heartbeat.
+func (r *Resource) beatHead() int {
+	return sizeString(r.Name()) + sizeString(r.Version()) + protowire.SizeTag(resourceTTL) + protowire.SizeBytes(sizeDuration(r.ttl))
+}
+
+// sizeWrapped is the length of an Any with a Resource of that length.
+func sizeWrapped(resource int) int {
+	return sizeString(WrappedTypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
+}
+
 // AppendDelta appends to msg the resource as a field of a
 // DeltaDiscoveryResponse, named name. Under the name that the origin gave it,
 // and with nothing more to say, what is appended is shared by all; otherwise the
 // name, inside too, is private and the rest shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if r.IsPlain(name, f, true) {
+	if form, ok := r.Common(name, f, true); ok && form == 0 {
 		return append(msg, mem.SliceBuffer(r.Plain(true)))
 	}
 	head, parts := r.fields(name, f)
@@ -50,8 +84,7 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 	if r.wraps(name, f) {
 		head, parts := r.fields(name, f)
 		resource := len(head) + sizeParts(parts)
-		wrapper := sizeString(WrappedTypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
-		all := appendHeader(nil, wrapper)
+		all := appendHeader(nil, sizeWrapped(resource))
 		all = appendString(all, anyTypeURL, WrappedTypeURL)
 		all = appendHeader(all, resource)
 		return appendParts(msg, append(all, head...), parts)
@@ -82,7 +115,7 @@ func (r *Resource) wraps(name string, f Form) bool {
 // fields returns the fields of a Resource: a private head, and what comes after
 // it, most of which is shared.
 func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
-	head = r.head(name, f)
+	head = r.appendHead(nil, name, f)
 	if r.beats(f) {
 		return head, nil
 	}
@@ -103,8 +136,8 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	return head, parts
 }
 
-// head returns the first fields of a Resource: name, version and time to live.
-func (r *Resource) head(name string, f Form) (head []byte) {
+// appendHead appends the first fields of a Resource: name, version and time to live.
+func (r *Resource) appendHead(head []byte, name string, f Form) []byte {
 	if f&ByLocator == 0 {
 		head = appendString(head, resourceName, name)
 	} else {
@@ -155,20 +188,31 @@ func AppendResourceName(b []byte, num protowire.Number, name, constraints string
 
 // appendDuration appends a google.protobuf.Duration.
 func appendDuration(b []byte, num protowire.Number, d time.Duration) []byte {
-	const (
-		seconds protowire.Number = 1
-		nanos   protowire.Number = 2
-	)
-	var m []byte
-	m = protowire.AppendTag(m, seconds, protowire.VarintType)
-	m = protowire.AppendVarint(m, uint64(d/time.Second))
-	if rest := d % time.Second; rest > 0 {
-		m = protowire.AppendTag(m, nanos, protowire.VarintType)
-		m = protowire.AppendVarint(m, uint64(rest))
-	}
 	b = protowire.AppendTag(b, num, protowire.BytesType)
-	return protowire.AppendBytes(b, m)
+	b = protowire.AppendVarint(b, uint64(sizeDuration(d)))
+	b = protowire.AppendTag(b, durationSeconds, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(d/time.Second))
+	if rest := d % time.Second; rest > 0 {
+		b = protowire.AppendTag(b, durationNanos, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(rest))
+	}
+	return b
 }
+
+// sizeDuration is the length of a google.protobuf.Duration.
+func sizeDuration(d time.Duration) int {
+	n := protowire.SizeTag(durationSeconds) + protowire.SizeVarint(uint64(d/time.Second))
+	if rest := d % time.Second; rest > 0 {
+		n += protowire.SizeTag(durationNanos) + protowire.SizeVarint(uint64(rest))
+	}
+	return n
+}
+
+// The fields of google.protobuf.Duration.
+const (
+	durationSeconds protowire.Number = 1
+	durationNanos   protowire.Number = 2
+)
 
 func sizeParts(parts [][]byte) (n int) {
 	for _, p := range parts {

@@ -178,3 +178,37 @@ func TestParamsAreCanonical(t *testing.T) {
 		}
 	})
 }
+
+// What clients share is what each of them would be sent by itself.
+func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := spec().Draw(t, "spec")
+		s.TTL = time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl"))
+		r := NewResource(s)
+		f := Form(rapid.IntRange(0, int(WithTTL|Wrapped|ByLocator|Heartbeat)).Draw(t, "form"))
+		name := rapid.SampledFrom([]string{s.Name, s.Name + "x"}).Draw(t, "name")
+		for delta, encode := range map[bool]func(Form) []byte{
+			true:  func(f Form) []byte { return r.AppendDelta(nil, name, f).Materialize() },
+			false: func(f Form) []byte { return r.AppendSotW(nil, name, f).Materialize() },
+		} {
+			form, ok := r.Common(name, f, delta)
+			if !ok {
+				continue
+			}
+			want := encode(f)
+			if got := encode(form); !bytes.Equal(got, want) {
+				t.Fatalf("delta %v: form %b is\n%q, form %b is\n%q", delta, form, got, f, want)
+			}
+			switch {
+			case form == 0:
+				if got := r.Plain(delta); !bytes.Equal(got, want) {
+					t.Fatalf("delta %v: plain is\n%q, want\n%q", delta, got, want)
+				}
+			case form&Heartbeat != 0:
+				if got := r.AppendBeat(nil, delta); !bytes.Equal(got, want) || r.BeatSize(delta) != len(want) {
+					t.Fatalf("delta %v: the heartbeat is %d bytes,\n%q, want\n%q", delta, r.BeatSize(delta), got, want)
+				}
+			}
+		}
+	})
+}

@@ -226,6 +226,9 @@ func (r *Resource) Alias() bool { return r.alias }
 // form, in bytes.
 func (r *Resource) Size(name string, f Form) int {
 	const wrapper = 128
+	if r.beats(f) {
+		return len(name) + len(r.Version()) + len(r.constraints) + wrapper
+	}
 	n := len(r.delta)
 	if name != r.Name() {
 		n += 2*len(name) + wrapper

@@ -220,7 +220,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		s.tombs.expire(time.Now())
 	}
 	if changed {
-		wakers = s.tell(wakers)
+		wakers = s.tell(wakers, false)
 	}
 	return wakers
 }
@@ -253,7 +253,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	if same {
 		return wakers
 	}
-	return s.tell(wakers)
+	return s.tell(wakers, false)
 }
 
 // sweep forgets the removed members that nobody needs to be told of any more:

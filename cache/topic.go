@@ -46,6 +46,8 @@ type Audience struct {
 	Changed func(*Watch) Waker
 	// Owner is whose they are.
 	Owner any
+	// NoBeats: a heartbeat is no change for them. It is set before Join.
+	NoBeats bool
 	// nameBytes are the lengths of the names that they watch.
 	nameBytes atomic.Int64
 }
@@ -79,6 +81,7 @@ type topic struct {
 	// watchers and crowd are those without and with an Audience, in no order.
 	watchers []Watcher
 	crowd    []*Watch
+	noBeats  uint32 // of the crowd
 	// idleSince is the time since which nobody has watched; zero while
 	// somebody does.
 	idleSince time.Time
@@ -93,6 +96,9 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	if place.Audience != nil {
 		place.index = uint32(len(t.crowd))
 		t.crowd = append(t.crowd, place)
+		if place.Audience.NoBeats {
+			t.noBeats++
+		}
 		place.Audience.nameBytes.Add(int64(len(t.key.Name)))
 	} else {
 		place.index = uint32(len(t.watchers))
@@ -109,6 +115,9 @@ func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	defer t.mu.Unlock()
 	if place.Audience != nil {
 		t.crowd = without(t.crowd, place.index)
+		if place.Audience.NoBeats {
+			t.noBeats--
+		}
 		place.Audience.nameBytes.Add(-int64(len(t.key.Name)))
 	} else {
 		t.watchers = without(t.watchers, place.index)
@@ -133,15 +142,21 @@ func without[W Watching](list []W, index uint32) []W {
 	return fitted(list[:end])
 }
 
-// tell marks every watcher and appends to wakers those to be woken. The caller
-// holds mu.
-func (t *topic) tell(wakers []Waker) []Waker {
+// tell marks every watcher and appends to wakers those to be woken; of a heartbeat
+// only those for whom it is a change. The caller holds mu.
+func (t *topic) tell(wakers []Waker, beat bool) []Waker {
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {
 			wakers = append(wakers, waker)
 		}
 	}
+	if beat && int(t.noBeats) == len(t.crowd) {
+		return wakers
+	}
 	for _, w := range t.crowd {
+		if beat && w.Audience.NoBeats {
+			continue
+		}
 		if waker := w.Audience.Changed(w); waker != nil {
 			wakers = append(wakers, waker)
 		}

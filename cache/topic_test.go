@@ -82,3 +82,52 @@ func TestWatchersAreTold(t *testing.T) {
 		})
 	})
 }
+
+// Of a heartbeat all are told for whom it is a change, whoever came and went before; of any
+// other change everybody is.
+func TestHeartbeatsAreToldToThoseWhoKnowThem(t *testing.T) {
+	c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
+	defer c.Close()
+	k := Key{Scope: Scope{Authority: "a"}, TypeURL: "t", Name: "n"}
+	put := func(content string) {
+		r := NewResource(Spec{Name: k.Name, Version: content, TypeURL: k.TypeURL, Value: []byte(content), TTL: time.Minute})
+		c.Apply(Update{Scope: k.Scope, TypeURL: k.TypeURL, Changes: []Change{{Name: k.Name, Resource: r}}})
+	}
+	var plain toldWatcher
+	c.Watch(k, &plain)
+	told := map[bool]int{} // by NoBeats
+	join := func(noBeats bool) *Watch {
+		w := &Watch{Audience: &Audience{NoBeats: noBeats, Changed: func(*Watch) Waker {
+			told[noBeats]++
+			return nil
+		}}}
+		c.Join(k, w)
+		return w
+	}
+	for _, tt := range []struct{ know, do int }{{0, 3}, {2, 3}, {2, 0}, {0, 0}} {
+		var places []*Watch
+		for i := range 3 {
+			c.Unwatch(join(i%2 == 0))
+		}
+		for range tt.know {
+			places = append(places, join(false))
+		}
+		for range tt.do {
+			places = append(places, join(true))
+		}
+		put("one")
+		clear(told)
+		plain.told = 0
+		put("one")
+		if plain.told != 1 || told[false] != tt.know || told[true] != 0 {
+			t.Errorf("%+v: of a heartbeat %d, %d and %d are told", tt, plain.told, told[false], told[true])
+		}
+		put("two")
+		if plain.told != 2 || told[false] != 2*tt.know || told[true] != tt.do {
+			t.Errorf("%+v: of a change %d, %d and %d are told", tt, plain.told, told[false], told[true])
+		}
+		for _, w := range places {
+			c.Unwatch(w)
+		}
+	}
+}

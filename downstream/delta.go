@@ -331,15 +331,16 @@ func (d *deltaSession) tellResource(r *response, sub *nameSub, st *cache.State) 
 	if own := d.aliasKey(sub, res); own != "" {
 		return d.tellAliased(r, sub, own, st)
 	}
-	switch held := d.held(sub, st); {
+	held := d.held(sub, st)
+	if held && !d.quiet {
+		form |= cache.Heartbeat
+	}
+	switch {
 	case held && !sub.beating(st):
 	case !r.fits(res.Size(sub.name(), form), d.limit):
 		return false
 	case held:
 		r.from(st.Origin)
-		if !d.quiet {
-			form |= cache.Heartbeat
-		}
 		r.addDelta(sub.name(), res, form)
 		sub.setBeats(st.Beats)
 	default:

@@ -6,8 +6,6 @@ import (
 	"weak"
 
 	"google.golang.org/grpc/mem"
-
-	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Responses of many resources by name. Clients that are configured alike ask for the
@@ -24,8 +22,9 @@ type joins struct {
 // joined are resources as one part of a response. It is there for as long as it is on
 // its way to a client, and some time longer, until the garbage collector comes.
 type joined struct {
-	resources []*cache.Resource
-	bytes     mem.SliceBuffer
+	plainParts
+	size  int // by which they were found
+	bytes mem.SliceBuffer
 }
 
 // What is joined: of so many resources at least, of so many bytes at most for each, and
@@ -38,14 +37,17 @@ const (
 )
 
 // join returns resources of that many bytes as one buffer, nil if that is not worth it.
-func (j *joins) join(resources []*cache.Resource, delta bool, size int) mem.Buffer {
-	if size > mostJoined || size > len(resources)*mostEach {
+func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
+	if size > mostJoined || size > len(parts.resources)*mostEach {
 		return nil
 	}
 	const prime = 0x9e3779b97f4a7c15
 	hash := uint64(size)
-	for _, r := range resources {
+	for _, r := range parts.resources {
 		hash = (hash ^ r.Hash()) * prime
+	}
+	for _, f := range parts.forms {
+		hash = (hash ^ uint64(f)) * prime
 	}
 	j.mu.Lock()
 	before, again := j.told[hash]
@@ -60,13 +62,11 @@ func (j *joins) join(resources []*cache.Resource, delta bool, size int) mem.Buff
 		return nil
 	}
 	// In delta the same resources are longer than in SotW.
-	if is := before.Value(); is != nil && len(is.bytes) == size && slices.Equal(is.resources, resources) {
+	if is := before.Value(); is != nil && is.size == size && slices.Equal(is.resources, parts.resources) && slices.Equal(is.forms, parts.forms) {
 		return &is.bytes
 	}
-	is := &joined{resources: slices.Clone(resources), bytes: make([]byte, 0, size)}
-	for _, r := range resources {
-		is.bytes = append(is.bytes, r.Plain(delta)...)
-	}
+	is := &joined{plainParts: plainParts{slices.Clone(parts.resources), slices.Clone(parts.forms)}, size: size}
+	is.bytes = parts.appendTo(nil, delta).Materialize()
 	j.mu.Lock()
 	j.told[hash] = weak.Make(is)
 	j.mu.Unlock()

@@ -95,10 +95,10 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	for i := range 3 * mostTold {
 		all := pair(i, 10)
-		if j.join(all, true, sizeOf(all)) != nil {
+		if j.join(plainParts{resources: all}, true, sizeOf(all)) != nil {
 			t.Fatal("joined for the first who is told it")
 		}
-		if b := j.join(all, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
+		if b := j.join(plainParts{resources: all}, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
 			t.Fatal("not joined for the second")
 		}
 		if len(j.told) > mostTold {
@@ -107,21 +107,21 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	large := pair(0, 2*mostEach)
 	for range 3 {
-		if j.join(large, true, sizeOf(large)) != nil {
+		if j.join(plainParts{resources: large}, true, sizeOf(large)) != nil {
 			t.Fatal("a large one was copied")
 		}
 	}
 	// The same number of bytes and the same hash do not make them the same.
 	all := pair(0, 10)
-	j.join(all, true, sizeOf(all))
-	mine := j.join(all, true, sizeOf(all))
+	j.join(plainParts{resources: all}, true, sizeOf(all))
+	mine := j.join(plainParts{resources: all}, true, sizeOf(all))
 	twins := pair(0, 10)
-	if again := j.join(twins, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
+	if again := j.join(plainParts{resources: twins}, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
 		t.Error("other resources were taken for these")
 	}
 	sotw := len(all[0].Plain(false)) + len(all[1].Plain(false))
-	j.join(all, false, sotw)
-	if b := j.join(all, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
+	j.join(plainParts{resources: all}, false, sotw)
+	if b := j.join(plainParts{resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
 		t.Error("what is for delta was taken for SotW")
 	}
 }

@@ -50,7 +50,7 @@ func (s *nameSub) state() cache.State {
 	told := s.told()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
 	case !answered && !r.kept.over():
-		return cache.State{Status: cache.Present, Resource: r.kept.resource, Err: st.Err, Beats: r.beats}
+		return cache.State{Status: cache.Present, Resource: r.kept.resource, Err: st.Err, Beats: s.beats()}
 	case !answered && told != toldAbsent && told != toldFailed:
 		return cache.State{Status: cache.Absent, Was: r.kept.resource}
 	}

@@ -54,11 +54,16 @@ type nameSub cache.Watch
 
 // What a nameSub has in Own.
 const (
-	ownTold  = iota // what it was last told
+	ownTold  = iota // what it was last told, and isLost
 	ownMarks        // of type mark
 	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	ownLost         // whether it is counted in subscriptions.lost
+	// ownBeats is the end of the number of the heartbeat that the client was told last. Who
+	// has missed 256 hears of the next one.
+	ownBeats
 )
+
+// isLostBit says in ownTold that the subscription is counted in subscriptions.lost.
+const isLostBit = 1 << 7
 
 // mark is something that there is to note of a subscription, or not.
 type mark byte
@@ -97,28 +102,27 @@ func (s *nameSub) set(m mark, is bool) {
 	}
 }
 
-func (s *nameSub) isLost() bool { return s.Own[ownLost] != 0 }
+func (s *nameSub) isLost() bool { return s.Own[ownTold]&isLostBit != 0 }
 
 func (s *nameSub) setLost(is bool) {
-	s.Own[ownLost] = 0
+	s.Own[ownTold] &^= isLostBit
 	if is {
-		s.Own[ownLost] = 1
+		s.Own[ownTold] |= isLostBit
 	}
 }
 
-func (s *nameSub) told() told { return told(s.Own[ownTold]) }
+func (s *nameSub) told() told { return told(s.Own[ownTold] &^ isLostBit) }
 
-func (s *nameSub) setTold(t told) { s.Own[ownTold] = byte(t) }
+func (s *nameSub) setTold(t told) { s.Own[ownTold] = s.Own[ownTold]&isLostBit | byte(t) }
 
 // rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache, which has no TTL and no error.
+// spelling of the cache, which has no error.
 type rareSub struct {
 	asked
 	key string       // of asked
 	err *cache.Error // why the name can mean nothing
-	// beats is the heartbeat that the client was told last, errTold a hash of the
-	// error, 0 for none.
-	beats, errTold uint32
+	// errTold is a hash of the error that the client was told last, 0 for none.
+	errTold uint32
 	// kept is what the client holds from before the name became a redirect, nil if
 	// that does not matter any more.
 	kept *kept
@@ -216,19 +220,10 @@ func (s *nameSub) toldOf(st *cache.State) {
 	}
 }
 
-// beats is the heartbeat that the client was told last.
-func (s *nameSub) beats() uint32 {
-	if r := s.rare(); r != nil {
-		return r.beats
-	}
-	return 0
-}
+// beats is a number like that of the heartbeat that the client was told last.
+func (s *nameSub) beats() uint32 { return uint32(s.Own[ownBeats]) }
 
-func (s *nameSub) setBeats(n uint32) {
-	if s.beats() != n {
-		s.makeRare().beats = n
-	}
-}
+func (s *nameSub) setBeats(n uint32) { s.Own[ownBeats] = byte(n) }
 
 // constraints are of the variant that the client was told, empty for none.
 func (s *nameSub) constraints() string {

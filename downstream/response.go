@@ -49,7 +49,7 @@ type response struct {
 	full []*cache.Body
 	// plain are more of them, which go as they go to all clients; they are not in
 	// resources yet. joins, if not nil, is who may have them in one piece.
-	plain     []*cache.Resource
+	plain     plainParts
 	plainSize int
 	delta     bool
 	joins     *joins
@@ -95,7 +95,7 @@ func (r *response) expect(n int) {
 	const many = 1 << 10
 	switch n = min(n, many); {
 	case n >= leastJoined:
-		r.plain = make([]*cache.Resource, 0, n)
+		r.plain.resources = make([]*cache.Resource, 0, n)
 	case n > 0:
 		r.resources = make(mem.BufferSlice, 0, n+1)
 	}
@@ -104,11 +104,15 @@ func (r *response) expect(n int) {
 // addPlain adds a resource that goes as it goes to all clients, if it is one and they
 // are kept apart.
 func (r *response) addPlain(name string, res *cache.Resource, f cache.Form, delta bool) bool {
-	if r.plain == nil || !res.IsPlain(name, f, delta) {
+	if r.plain.resources == nil {
 		return false
 	}
-	n := len(res.Plain(delta))
-	r.plain, r.delta, r.substantial = append(r.plain, res), delta, true
+	form, ok := res.Common(name, f, delta)
+	if !ok {
+		return false
+	}
+	n := r.plain.add(res, form, delta)
+	r.delta, r.substantial = delta, r.substantial || form&cache.Heartbeat == 0
 	r.plainSize += n
 	r.size += n
 	r.count++
@@ -120,24 +124,21 @@ func (r *response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 // other clients have them so. It may have much to do, and needs no lock.
 func (r *response) gather() {
 	if len(r.full) > 0 {
-		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain)+1)
+		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain.resources)+1)
 		for _, body := range r.full {
 			all = append(all, body.Buffer())
 		}
 		r.resources, r.full = append(all, r.resources...), nil
 	}
-	if len(r.plain) >= leastJoined && r.joins != nil {
+	if len(r.plain.resources) >= leastJoined && r.joins != nil {
 		if b := r.joins.join(r.plain, r.delta, r.plainSize); b != nil {
 			r.resources = append(slices.Grow(r.resources, 2), b)
-			r.plain = nil
+			r.plain = plainParts{}
 			return
 		}
 	}
-	r.resources = slices.Grow(r.resources, len(r.plain)+1)
-	for _, res := range r.plain {
-		r.resources = append(r.resources, mem.SliceBuffer(res.Plain(r.delta)))
-	}
-	r.plain = nil
+	r.resources = r.plain.appendTo(r.resources, r.delta)
+	r.plain = plainParts{}
 }
 
 // addPart is add for a name that is a part of something larger.

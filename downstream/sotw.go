@@ -347,6 +347,7 @@ func (s *sotwSession) changed(sub *nameSub, st *cache.State) bool {
 // xDS: "SotW TTL".
 func (s *sotwSession) heartbeats() *response {
 	r := &response{typeURL: s.typeURL, version: s.last.version}
+	r.expect(len(s.beats))
 	for i, sub := range s.beats {
 		if sub.is(hasEnded) {
 			continue
@@ -355,11 +356,12 @@ func (s *sotwSession) heartbeats() *response {
 		if st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
 			continue
 		}
-		if !r.fits(st.Resource.Size(sub.name(), sub.form()), s.limit) {
+		form := sub.form() | cache.Heartbeat
+		if !r.fits(st.Resource.Size(sub.name(), form), s.limit) {
 			s.beats = s.beats[i:]
 			return r
 		}
-		r.addSotW(sub.name(), st.Resource, sub.form()|cache.Heartbeat)
+		r.addSotW(sub.name(), st.Resource, form)
 		sub.setBeats(st.Beats)
 	}
 	s.beats = nil

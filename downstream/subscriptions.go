@@ -169,7 +169,7 @@ func (s *subscriptions) expect(n int) {
 
 func (s *subscriptions) newSub() *nameSub {
 	if s.audience == nil {
-		s.audience = &cache.Audience{Owner: s, Changed: func(w *cache.Watch) cache.Waker { return s.inbox.mark((*nameSub)(w)) }}
+		s.audience = &cache.Audience{Owner: s, NoBeats: s.form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.inbox.mark((*nameSub)(w)) }}
 	}
 	if len(s.slab) == 0 {
 		return &nameSub{Audience: s.audience}
@@ -314,7 +314,7 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 // beating says that a client is yet to be told that a resource lives on, which it
 // holds. xDS: "TTL".
 func (s *nameSub) beating(st *cache.State) bool {
-	return s.of().form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.beats() != st.Beats
+	return s.of().form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Beats)
 }
 
 // markError is errTold of an error.
