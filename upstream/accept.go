@@ -45,10 +45,11 @@ type verdicts struct {
 	// hidden says that the name of something bad cannot be known, so that a
 	// name's absence means nothing.
 	hidden bool
-	large  bool // see largeResponse
-	shared bool // with other sets, for whom there may be something in it
-	beats  bool // what is shared is nothing but heartbeats
-	slow   bool // there may be more to come, but for no longer than settleTime
+	// size is that of the response, and largest that of its largest resource: see habits.
+	size, largest int
+	shared        bool // with other sets, for whom there may be something in it
+	beats         bool // what is shared is nothing but heartbeats
+	slow          bool // there may be more to come, but for no longer than settleTime
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
 }
@@ -60,14 +61,15 @@ var errNameless = errors.New("has no name")
 // one, and as whom the control plane was asked.
 func accept(r *response, wildcard bool, as speaker) verdicts {
 	v := verdicts{
-		list:  make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
-		large: r.size >= largeResponse,
+		list: make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
+		size: r.size,
 	}
 	index := make(map[name]int, cap(v.list)) // in v.list, by key
 	var nack reasons
 	nameless := r.nameless(wildcard)
 	for i := range r.resources {
 		res := &r.resources[i]
+		v.largest = max(v.largest, len(res.raw))
 		if res.unnamed && (nameless || unheard(r.typeURL)) {
 			res.name = ""
 		}

@@ -103,14 +103,12 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, u)
-	case settling && (v.large || v.slow || !p.certain):
+	case settling && s.goesOn(now, p, v):
 		// More of it may be to come.
-		if _, there := s.settling.At(c); v.large || !there {
-			s.settling.Set(c, now.Add(settleTime))
-		}
 	case settling:
 		s.settle(c, p.changes, u)
 	default:
+		c.first.goesOn(now, v.size, true, s.habits)
 		c.sub.answered, c.guessed = true, c.guessed && !p.certain
 		origin := s.now
 		if v.nack != "" {
@@ -125,14 +123,29 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u
 	}
 }
 
-// A delta control plane that cuts its first answer to a wildcard into several
-// responses does not say which is the last. So one that is large enough to have
-// been cut is not taken for all of it until a smaller one comes, or nothing for a
-// while: clients that resume would be told that what comes later is gone.
-const (
-	largeResponse = 1 << 20 // bytes
-	settleTime    = time.Second
-)
+// goesOn says whether more of a set's first answer may be to come, and has that waited for.
+func (s *subscriptions) goesOn(now time.Time, p *part, v *verdicts) bool {
+	c, large := p.set, v.size >= largeResponse
+	uncertain := v.slow || !p.certain
+	if _, waiting := s.settling.At(c); waiting {
+		c.first.goesOn(now, v.size, false, s.habits)
+		if large {
+			s.settling.Set(c, now.Add(settleTime))
+		}
+		return large || uncertain
+	}
+	wait := s.habits.wait(v.size, v.largest, now.Sub(c.asked))
+	if large {
+		c.first = firstAnswer{size: v.size, until: now.Add(settleTime)}
+	}
+	if uncertain {
+		wait = settleTime
+	}
+	if wait > 0 {
+		s.settling.Set(c, now.Add(wait))
+	}
+	return wait > 0
+}
 
 // settle makes what has come of a set the whole of it. news are what came last, of
 // which errors are told.

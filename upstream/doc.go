@@ -49,8 +49,10 @@
 //     a list of such; otherwise it is rejected as any bad resource. A glob itself
 //     cannot be redirected.
 //   - Nothing marks the end of a wildcard's first answer in delta, which may come in
-//     several responses: the set counts as known after the first. A client that
-//     resumes in just that moment is told as removed what comes a moment later.
+//     several responses. A small one counts as all of it; after a large one nothing else
+//     has to come for a time that depends on what is known of the control plane, see
+//     habits. A client that resumes just when that was wrong is told as removed what
+//     comes a moment later.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
 //     So does a name that a wildcard has already given, until it is answered itself.

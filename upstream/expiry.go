@@ -41,6 +41,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 		s.shown = "" // on a new stream it is to be sent again
 	}
 	for _, c := range s.settling.Due(now) {
+		c.first.goesOn(now, 0, true, s.habits)
 		s.settle(c, nil, &u)
 		r.forget(c)
 	}

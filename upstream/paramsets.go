@@ -19,6 +19,7 @@ type paramSets struct {
 	typeURL string
 	noGlobs bool // of each set
 	server  any  // of each set
+	habits  *habits
 	// modest says whether a name is asked for by somebody whose names of the type are at
 	// most so many bytes. Nil if nobody is.
 	modest func(cache.Key, int64) bool
@@ -43,7 +44,7 @@ type paramSets struct {
 
 func newParamSets(scope cache.Scope, typeURL string) *paramSets {
 	scope.Params = ""
-	return &paramSets{scope: scope, typeURL: typeURL}
+	return &paramSets{scope: scope, typeURL: typeURL, habits: new(habits)}
 }
 
 // find returns the set of those parameters, nil if there is none.
@@ -68,7 +69,7 @@ func (s *paramSets) of(params string) *subscriptions {
 		scope.Params = params
 		subs := newSubscriptions(scope, s.typeURL)
 		subs.server, subs.origin = s.server, cache.NewOriginVersion(s.server, "")
-		subs.responses, subs.noGlobs = s.responses, s.noGlobs
+		subs.responses, subs.noGlobs, subs.habits = s.responses, s.noGlobs, s.habits
 		if s.live {
 			subs.opened(s.sotw)
 			subs.before = s.before

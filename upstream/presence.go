@@ -25,6 +25,7 @@ import (
 type Presence struct {
 	server string
 	log    *slog.Logger
+	habits habits
 
 	mu      sync.Mutex // comes last in the order of locks
 	streams map[*Stream]*presentStream

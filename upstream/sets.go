@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
@@ -35,6 +36,8 @@ type set struct {
 
 	// Of the present stream:
 
+	asked time.Time // when it was asked for last
+	first firstAnswer
 	// listed is what a control plane knows to be held by name while the set has no
 	// answer, because it was in initial_resource_versions, or because it came. It is
 	// not sent again because of the set, so it counts as a member; that it belongs to

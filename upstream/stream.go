@@ -356,6 +356,9 @@ func (s *Stream) feed(typeURL string) *feed {
 		f = &feed{sets: newParamSets(s.scope, typeURL)}
 		f.sets.noGlobs, f.sets.modest, f.sets.speaks = s.opts.NoGlobs, s.opts.Modest, s.opts.Speaks
 		f.sets.server = server{s.scope, s.opts.peers}
+		if p := s.opts.Presence; p != nil {
+			f.sets.habits = &p.habits
+		}
 		if s.live {
 			f.session = s.form.session(f.sets)
 		}

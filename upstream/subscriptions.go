@@ -120,8 +120,9 @@ type subscriptions struct {
 	// gone are the last few that were given up.
 	gone []string
 	// settling are the sets that are not known to be complete, and when what has come
-	// counts as all of each. See largeResponse.
+	// counts as all of each.
 	settling cache.Expiries[*set]
+	habits   *habits // of the control plane
 }
 
 // waiting are names that were asked for at one time.
@@ -364,7 +365,7 @@ func (s *subscriptions) lost() {
 	s.near = directories{}
 	for sub := range s.all() {
 		if sub.set != nil {
-			sub.set.listed = nil
+			sub.set.listed, sub.set.first = nil, firstAnswer{}
 		}
 		if sub.again {
 			s.shown = "" // all of it is to come
@@ -432,6 +433,9 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 	w := waiting{ask: s.asks, since: now}
 	for _, sub := range subs {
 		sub.sent, sub.first, sub.failure, sub.fulls = true, first, nil, s.fulls
+		if sub.set != nil {
+			sub.set.asked = now
+		}
 		if s.waits(sub) {
 			sub.ask = w.ask
 			w.subs = append(w.subs, sub)

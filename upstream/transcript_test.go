@@ -29,9 +29,10 @@ import (
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs]
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [again]
 //	                                                a client, with a stream open;
-//	                                                it does not ask for globs
+//	                                                it does not ask for globs; it is one
+//	                                                more of the same control plane
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
@@ -39,8 +40,8 @@ import (
 //	    each with [params=K:V|none], if not with those of the client; what others
 //	    than those are told is printed with their parameters
 //	send                                            what is to be sent
-//	response [nonce=N] [version=V] [type=T] [quietly]
-//	    one line per resource, NAME followed by any of
+//	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
+//	    that size is as if there were more, of many small resources; one line per resource, NAME followed by any of
 //	        v1         its version
 //	        "text"     something in it; fill=N that is so long
 //	        ttl        that it has a TTL of a minute; ttl=2m of two
@@ -86,6 +87,7 @@ var typeURLs = map[string]string{
 }
 
 type player struct {
+	habits  *habits
 	form    *form
 	typ     string
 	limit   int
@@ -114,12 +116,16 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "client":
-		*p = player{now: time.Unix(0, 0), limit: 1 << 20}
+		*p = player{now: time.Unix(0, 0), limit: 1 << 20, habits: p.habits}
 		d.ScanArgs(t, "type", &p.typ)
 		d.MaybeScanArgs(t, "limit", &p.limit)
 		p.params = params
 		p.sets = newParamSets(cache.Scope{Authority: "a"}, typeURLs[p.typ])
 		p.sets.noGlobs = d.HasArg("noglobs")
+		if d.HasArg("again") {
+			p.sets.habits = p.habits // of the control plane of before
+		}
+		p.habits = p.sets.habits
 		p.open(t, d)
 	case "subscribe":
 		told(func(subs *subscriptions, u *cache.Update) {
@@ -144,6 +150,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			return "the stream ends: " + err.Error()
 		}
+		d.MaybeScanArgs(t, "size", &r.size)
 		if r.typeURL != p.sets.typeURL || !p.session.begun() {
 			p.answer()
 			return "ignored: not asked for"
