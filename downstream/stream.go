@@ -56,8 +56,10 @@ type session interface {
 	follow()
 	// parameters are the dynamic parameters of its locators.
 	parameters() map[string]int
-	// hopes is for the stream's unservable.
+	// hopes is for the stream's unservable, lacks and decided for its waitsForOthers.
 	hopes() (bool, *cache.Error)
+	lacks() bool
+	decided() bool
 	// resend has a name's resource sent again, if the client was told it.
 	resend(name string)
 	// sent notes that a response goes to the client as the newest.
@@ -161,6 +163,8 @@ type stream struct {
 	namesRefused bool
 	// ends is for when nothing can be served, and nil if something can: see ending.
 	ends *time.Timer
+	// undecided is nil unless the stream has waited for others: see waitsForOthers.
+	undecided *undecided
 }
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
@@ -423,7 +427,7 @@ func (st *stream) composeHeld() (r *response, ok bool) {
 	if slices.ContainsFunc(st.sessions, session.following) {
 		return nil, false
 	}
-	if st.ending() {
+	if st.ending() || st.waitsForOthers() {
 		return nil, true
 	}
 	return st.inOrder(), true
@@ -498,6 +502,9 @@ func (st *stream) end() {
 		st.held.timer.Stop()
 	}
 	st.spare()
+	if st.undecided != nil {
+		st.undecided.timer.Stop()
+	}
 	for _, s := range st.sessions {
 		s.close()
 	}

@@ -193,6 +193,67 @@ func (s *Server) noteGivenUp(st *stream, why error) {
 		"stream", st.id, "client", st.client(), "reason", status.Convert(why).Message())
 }
 
+// undecidedFor is how long a stream on which nothing was sent yet keeps back that some control
+// planes cannot be reached, while it is not known whether the others can. A server that does
+// not accept a connection counts as unreachable after 3 s.
+const undecidedFor = 5 * time.Second
+
+// undecided is such a time of a stream.
+type undecided struct {
+	over  bool
+	timer *time.Timer
+}
+
+// waitsForOthers says that nothing may be sent yet: some of what the stream subscribes to cannot
+// be reached, none of it can be served, and the rest is not known. If that cannot be reached
+// either, the stream ends, and its client falls back only if nothing was sent. The caller holds
+// mu.
+func (st *stream) waitsForOthers() bool {
+	if st.able.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
+		return false
+	}
+	if !slices.ContainsFunc(st.sessions, session.lacks) || slices.ContainsFunc(st.sessions, session.decided) {
+		return false
+	}
+	if st.undecided == nil {
+		st.undecided = &undecided{timer: time.AfterFunc(undecidedFor, st.decide)}
+	}
+	return true
+}
+
+// decide ends the waiting for others.
+func (st *stream) decide() {
+	st.mu.Lock()
+	st.undecided.over = true
+	st.mu.Unlock()
+	st.resume()
+}
+
+// lacks says that some of what is subscribed to cannot be reached, and is not held.
+func (s *subscriptions) lacks() bool { return s.trouble != nil && s.trouble.lost > 0 }
+
+// decided says that the stream is kept: something is known of what is subscribed to, or it is
+// a set for which streams do not end.
+func (s *subscriptions) decided() bool {
+	for set := range s.sets() {
+		if set.set == nil || set.lost {
+			continue // refused, or lost
+		}
+		if is, _ := set.status(); is != cache.Requested || s.unreachable != EndAll {
+			return true
+		}
+	}
+	for sub := range s.named.all() {
+		if sub.isLost() || sub.entry() == nil {
+			continue
+		}
+		if sub.stated().Status != cache.Requested || sub.is(isRare) && sub.rare().kept != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // finish ends a gRPC stream whose handler waits for the client. gRPC has no way to
 // interrupt a handler other than by the stream's end, and what can end it is reachable
 // by its context only.

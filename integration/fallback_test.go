@@ -126,6 +126,57 @@ func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 	}
 }
 
+// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse holds that a stream ends also where one control
+// plane is known to be gone before the other, and that nothing is sent on it meanwhile: gRPC falls
+// back only then.
+func TestAStreamOfTwoAuthoritiesEndsWithoutAResponse(t *testing.T) {
+	const at = "xdstp://%s.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/e"
+	refused, swallowed := fmt.Sprintf(at, "refusing"), fmt.Sprintf(at, "swallowing")
+	for _, f := range []form{delta, sotw} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			refusing := newKillable(t)
+			r := startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: refusing.example.com
+    servers: [{address: %q, backoff: {base: 20ms, max: 200ms}}]
+  - name: swallowing.example.com
+    servers: [{address: %q, backoff: {base: 20ms, max: 200ms}}]
+cache: {linger: 0s}
+`, refusing.address, startHole(t)))
+			for range 2 {
+				began := time.Now()
+				c := newClient(t, r, f, node("grpc", ""))
+				c.subscribe(endpointType, refused, swallowed)
+				c.await(t, "the stream ends", func(v *view) bool { return v.ended != nil })
+				took := time.Since(began)
+				c.read(func(v *view) {
+					if status.Code(v.ended) != codes.Unavailable || v.responses > 0 {
+						t.Errorf("the stream ends with %v after %d responses, want UNAVAILABLE and none", v.ended, v.responses)
+					}
+				})
+				if took > mostUntilEnd {
+					t.Errorf("the stream ends after %v", took)
+				}
+			}
+
+			// One that can be served something is kept, and told of the rest.
+			want := plainEndpoints(refused, 1)
+			refusing.start(want)
+			eventually(t, "a stream is served by the authority that is back", func() error {
+				c := newClient(t, r, f, node("grpc", ""))
+				c.subscribe(endpointType, refused, swallowed)
+				var ended error
+				c.await(t, "the stream is answered for both names, or ends", func(v *view) bool {
+					ended = v.ended
+					return ended != nil || len(v.held) > 0 && v.errors[topic{endpointType, swallowed}] != ""
+				})
+				return ended
+			})
+		})
+	}
+}
+
 // TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it asks for
 // as soon as the control plane answers, and that one that has it stays when it goes.
 func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {

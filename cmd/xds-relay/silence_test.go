@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 )
 
@@ -35,11 +36,12 @@ import (
 // comes to it. The transcripts in testdata/silence have one file for each way not to
 // work. The directive is
 //
-//	clients DOOR upstream=delta|sotw
+//	clients DOOR upstream=delta|sotw [when_unreachable=auto|end]
 //	  By that door (ads-delta, ads-sotw, single-delta, single-sotw, rest, fetch) one
 //	  client after the other asks for one thing. It is shown what each is sent within a
 //	  minute, and after what time. A fresh client holds nothing; one that is resumed
 //	  comes with the versions of all that it asks for. What polls does so three times.
+//	  when_unreachable is that of the listener; without it, wait.
 //
 // Whatever the transcripts say, no client may be told that something that it may hold
 // is gone, or be given an empty state.
@@ -48,12 +50,17 @@ func TestNoClientLosesAnythingBySilence(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "silence"), func(t *testing.T, path string) {
 		state := strings.TrimSuffix(filepath.Base(path), ".txt")
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var form string
+			var form, when string
 			d.ScanArgs(t, "upstream", &form)
+			d.MaybeScanArgs(t, "when_unreachable", &when)
+			subjects := quietSubjects
+			if when != "" {
+				subjects = append(slices.Clone(subjects), halfAlive)
+			}
 			var out strings.Builder
-			for _, what := range quietSubjects {
+			for _, what := range subjects {
 				for _, resumed := range []bool{false, true} {
-					c := quietCell{door: d.CmdArgs[0].Key, quietSubject: what, resumed: resumed}
+					c := quietCell{door: d.CmdArgs[0].Key, quietSubject: what, resumed: resumed, when: whenUnreachable[configs.WhenUnreachable(when)]}
 					if c.served() {
 						synctest.Test(t, func(t *testing.T) { fmt.Fprintln(&out, c.play(t, state, form)) })
 					}
@@ -73,6 +80,7 @@ type quietSubject struct {
 	members []string
 	set     bool // a wildcard or a glob is in it
 	view    bool
+	alive   bool // some of it can be served
 }
 
 const (
@@ -90,7 +98,13 @@ var quietSubjects = []quietSubject{
 	{kind: "glob", typ: "cluster.v3.Cluster", names: []string{quietCluster + "*"}, members: []string{quietCluster + "a"}, set: true},
 	{kind: "list", typ: "cluster.v3.ClusterCollection", names: []string{quietList}, members: []string{quietList}},
 	{kind: "view", typ: "cluster.v3.Cluster", members: []string{quietCluster + "a"}, set: true, view: true},
-	{kind: "view, half of it alive", typ: "endpoint.v3.ClusterLoadAssignment", members: []string{quietEndpoints + "a", liveEndpoints + "b"}, set: true, view: true},
+	{kind: "view, half of it alive", typ: "endpoint.v3.ClusterLoadAssignment", members: []string{quietEndpoints + "a", liveEndpoints + "b"}, set: true, view: true, alive: true},
+}
+
+// halfAlive is one stream's names of which one can be served.
+var halfAlive = quietSubject{
+	kind: "names of two authorities, one alive", typ: "endpoint.v3.ClusterLoadAssignment",
+	names: []string{quietEndpoints + "a", liveEndpoints + "b"}, members: []string{quietEndpoints + "a", liveEndpoints + "b"}, alive: true,
 }
 
 const quietConfig = `
@@ -124,10 +138,13 @@ type quietCell struct {
 	door string
 	quietSubject
 	resumed bool
+	when    downstream.WhenUnreachable
 
 	t       *testing.T
 	started time.Time
 	got     []string
+	sent    int   // responses
+	ended   error // why the stream ended, if it did
 }
 
 // served says that the client can ask for it by that door.
@@ -142,11 +159,11 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 		}
 		return silent.dial
 	})
-	o := downstream.ListenerOptions{LongPoll: quietPoll}
-	polled := grpc.NewServer(downstream.ServerOptions(o)...)
-	serving.relay.server.Register(polled, o)
+	o := downstream.ListenerOptions{LongPoll: quietPoll, WhenUnreachable: c.when}
+	server := grpc.NewServer(downstream.ServerOptions(o)...)
+	serving.relay.server.Register(server, o)
 	defer func() {
-		polled.Stop()
+		server.Stop()
 		serving.close()
 		silent.close()
 		live.close()
@@ -158,7 +175,7 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 			return quietREST(t, serving.relay.server.HTTPServer(o).Handler, req)
 		})
 	case c.door == "fetch":
-		conn := quietConn(t, polled)
+		conn := quietConn(t, server)
 		defer func() { _ = conn.Close() }()
 		c.poll(func(req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, string) {
 			m := new(discoveryv3.DiscoveryResponse)
@@ -168,9 +185,10 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 			return m, "OK"
 		})
 	default:
-		conn, _ := serving.dial(t)
+		conn := quietConn(t, server)
 		defer func() { _ = conn.Close() }()
 		c.stream(conn)
+		c.judgeEnd(state)
 	}
 	kind := c.kind + ", fresh"
 	if c.resumed {
@@ -242,6 +260,7 @@ func (c *quietCell) stream(conn *grpc.ClientConn) {
 	go func() {
 		defer close(ended)
 		for c.receive(ctx, s, delta) {
+			c.sent++
 		}
 	}()
 	time.Sleep(quietTime)
@@ -269,6 +288,7 @@ func (c *quietCell) receive(ctx context.Context, s grpc.ClientStream, delta bool
 		}
 	}
 	if ctx.Err() == nil {
+		c.ended = err
 		c.note("the stream ends with " + status.Code(err).String())
 	}
 	return false
@@ -336,6 +356,19 @@ func (c *quietCell) judgeDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	}
 	if c.set && len(m.GetResources()) == 0 {
 		c.t.Errorf("%s, %s: told as the answer to a set is %v", c.door, c.kind, m)
+	}
+}
+
+// judgeEnd holds which streams end: those on which nothing can be served because no control
+// plane can be reached, as far as the listener says. gRFC A71: nothing is sent on them.
+func (c *quietCell) judgeEnd(state string) {
+	lost := state == "unreachable" || state == "refusing"
+	ends := !c.alive && lost && (c.when == downstream.EndAll || c.when == downstream.EndNames && !c.set)
+	switch {
+	case !ends && c.ended != nil:
+		c.t.Errorf("%s, %s: the stream ends with %v", c.door, c.kind, c.ended)
+	case ends && (status.Code(c.ended) != codes.Unavailable || c.sent > 0):
+		c.t.Errorf("%s, %s: the stream ends with %v after %d responses, want UNAVAILABLE and none", c.door, c.kind, c.ended, c.sent)
 	}
 }
 
