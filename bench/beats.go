@@ -78,7 +78,7 @@ func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of 
 	metrics := []metric{{name + ": CPU of a second", "ms", millis(after-before) / seconds}}
 	if spec.Delta {
 		metrics = append(metrics,
-			metric{name + ": CPU per heartbeat sent", "µs", micros(after-before, spec.Resources*clients) / seconds},
+			metric{name + ": CPU per heartbeat sent", "µs", micros(after-before, int(have.Bytes-had.Bytes)/len(spec.heartbeat(0)))},
 			metric{name + ": sent to each in a second", "KiB", float64(have.Bytes-had.Bytes) / kib / float64(clients) / seconds})
 	}
 	return append(metrics, metric{name + ": messages to each in a second", "", float64(have.Messages-had.Messages) / float64(clients) / seconds}), err

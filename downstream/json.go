@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -33,8 +34,8 @@ func (s *Server) toJSON(r *response, d door) ([]byte, error) {
 	if len(r.resources) != 1 || len(r.private) > 0 || size < minJSONCached {
 		return s.render(r, d)
 	}
-	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], version: r.version, path: d.path}
-	return s.jsonCache.entry(key, size).get(func() ([]byte, error) { return s.render(r, d) })
+	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], size: size, version: r.version, path: d.path}
+	return s.jsonCache.entry(key, r.resources[0]).get(func() ([]byte, error) { return s.render(r, d) })
 }
 
 // render is toJSON's work.
@@ -84,8 +85,9 @@ func nameOf(res *anypb.Any) string {
 }
 
 const (
-	minJSONCached = 32 << 10 // bytes of resources
-	maxJSONCached = 32 << 20 // of all; the newest may be larger
+	minJSONCached  = 1 << 10  // bytes of resources
+	maxJSONCached  = 32 << 20 // of all; the newest may be larger
+	mostJSONCached = 1 << 8   // entries
 )
 
 // jsonCache has what was rendered last, for the many clients that wait for the
@@ -98,31 +100,33 @@ type jsonCache struct {
 
 type jsonKey struct {
 	shared  *byte // the resources' first: equal only for the same bytes, as it keeps them
+	size    int   // of the resources, encoded
 	version string
 	path    string
 }
 
 type jsonEntry struct {
-	key  jsonKey
-	size int
-	once sync.Once
-	body []byte
-	err  error
+	key jsonKey
+	// resources are what clients share as long as somebody has it.
+	resources mem.Buffer
+	once      sync.Once
+	body      []byte
+	err       error
 }
 
-func (c *jsonCache) entry(key jsonKey, size int) *jsonEntry {
+func (c *jsonCache) entry(key jsonKey, resources mem.Buffer) *jsonEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := &jsonEntry{key: key, size: size}
+	e := &jsonEntry{key: key, resources: resources}
 	if i := slices.IndexFunc(c.entries, func(e *jsonEntry) bool { return e.key == key }); i >= 0 {
 		e = c.entries[i]
 		c.entries = slices.Delete(c.entries, i, i+1)
 	} else {
-		c.size += size
+		c.size += key.size
 	}
 	c.entries = append(c.entries, e)
-	for c.size > maxJSONCached && len(c.entries) > 1 {
-		c.size -= c.entries[0].size
+	for (c.size > maxJSONCached || len(c.entries) > mostJSONCached) && len(c.entries) > 1 {
+		c.size -= c.entries[0].key.size
 		c.entries = slices.Delete(c.entries, 0, 1)
 	}
 	return e

@@ -534,8 +534,8 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 	if n := len(server.jsonCache.entries); n != 1 {
 		t.Errorf("%d renderings are kept besides one that is as large as all may be, want none", n-1)
 	}
-	if server.jsonCache.size != server.jsonCache.entries[0].size {
-		t.Errorf("%d bytes are counted, not the %d of the one that is kept", server.jsonCache.size, server.jsonCache.entries[0].size)
+	if server.jsonCache.size != server.jsonCache.entries[0].key.size {
+		t.Errorf("%d bytes are counted, not the %d of the one that is kept", server.jsonCache.size, server.jsonCache.entries[0].key.size)
 	}
 	put(10)
 	if fetch(v3); server.jsonCache.size < maxJSONCached {

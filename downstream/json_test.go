@@ -1,0 +1,81 @@
+package downstream
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// The JSON of some names is made twice at most for all who poll for these, also while others
+// poll for others; what is kept of it is bounded.
+func TestJSONOfTheSameNamesIsShared(t *testing.T) {
+	ch := newTestCache(silentFeeder{}, 1<<20)
+	defer ch.Close()
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	in := oldStyleScope("")
+	holder := func(name string) { // so that it is there
+		ch.Watch(cache.Key{Scope: in, TypeURL: clusterType, Name: name}, &setSub{subs: &subscriptions{inbox: &inbox{awake: true}}})
+	}
+	put := func(version string, names ...string) {
+		u := cache.Update{Scope: in, TypeURL: clusterType}
+		for _, name := range names {
+			value, err := proto.Marshal(&clusterv3.Cluster{Name: name, AltStatName: version + strings.Repeat("x", minJSONCached)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, TypeURL: clusterType, Value: value})})
+		}
+		ch.Apply(u)
+	}
+	fetch := func(names ...string) []byte {
+		t.Helper()
+		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := server.toJSON(r, doors[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	all := []string{"a", "b", "c"}
+	for _, name := range all {
+		holder(name)
+	}
+	for round := range 3 {
+		version := fmt.Sprint("v", round)
+		put(version, all...)
+		fetch(all...)
+		second, fewer := fetch(all...), fetch(all[:2]...)
+		if &second[0] != &fetch(all...)[0] {
+			t.Errorf("round %d: the same names were rendered for each client", round)
+		}
+		if n := bytes.Count(second, []byte(version+"x")); n != 3 {
+			t.Errorf("round %d: %d clusters of that version, want 3", round, n)
+		}
+		if n := bytes.Count(fewer, []byte(version+"x")); n != 2 {
+			t.Errorf("round %d: who asks for two gets %d", round, n)
+		}
+		one := fetch("a")
+		if &one[0] != &fetch("a")[0] {
+			t.Errorf("round %d: one name was rendered for each client", round)
+		}
+	}
+	for i := range 2 * mostJSONCached {
+		name := fmt.Sprint("n", i)
+		holder(name)
+		put("v", name)
+		fetch(name)
+	}
+	if n, size := len(server.jsonCache.entries), server.jsonCache.size; n != mostJSONCached || size < n*minJSONCached || size > n*2*minJSONCached {
+		t.Errorf("%d renderings of %d bytes are kept, want %d", n, size, mostJSONCached)
+	}
+}
