@@ -141,7 +141,7 @@ func (s *streamScopes) enter(k cache.Key) *excess {
 			for _, before := range entered {
 				s.leaveOne(before)
 			}
-			if k.Scope.OldStyle {
+			if k.Scope.OldStyle && k.Scope.Params == "" {
 				s.excess = e
 			}
 			return e

@@ -27,10 +27,11 @@ import (
 // TestTranscripts plays the transcripts in testdata. Each of them is about one
 // rule, which its first lines name. The directives are:
 //
-//	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N] [tombstones=N]
+//	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N] [scopes=N]
+//	    [scopes-per-connection=N] [tombstones=N]
 //	  First, if at all: the size at which responses are cut, how many topics are
 //	  kept when nobody watches them, what clients may cost, and how many removals
-//	  each glob remembers.
+//	  each glob remembers. All clients share one connection.
 //
 //	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V] [version=V [all]]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
@@ -121,6 +122,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 			d.MaybeScanArgs(t, "tombstones", &tombstones)
 			d.MaybeScanArgs(t, "subscriptions", &tr.limits.Subscriptions)
 			d.MaybeScanArgs(t, "name-bytes", &tr.limits.NameBytes)
+			d.MaybeScanArgs(t, "scopes", &tr.limits.Scopes)
+			d.MaybeScanArgs(t, "scopes-per-connection", &tr.limits.ScopesPerConnection)
 		}
 		tr.cache = cache.New(tr.feeder, cache.Options{
 			Linger: time.Hour, IdleEntries: idle,
