@@ -101,7 +101,8 @@ var quietSubjects = []quietSubject{
 	{kind: "view, half of it alive", typ: "endpoint.v3.ClusterLoadAssignment", members: []string{quietEndpoints + "a", liveEndpoints + "b"}, set: true, view: true, alive: true},
 }
 
-// halfAlive is one stream's names of which one can be served.
+// halfAlive is one stream's names of which one can be served. It is known before it comes that the
+// other cannot, if that can be known.
 var halfAlive = quietSubject{
 	kind: "names of two authorities, one alive", typ: "endpoint.v3.ClusterLoadAssignment",
 	names: []string{quietEndpoints + "a", liveEndpoints + "b"}, members: []string{quietEndpoints + "a", liveEndpoints + "b"}, alive: true,
@@ -187,6 +188,12 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 	default:
 		conn := quietConn(t, server)
 		defer func() { _ = conn.Close() }()
+		if c.kind == halfAlive.kind {
+			before := quietCell{door: c.door, quietSubject: c.quietSubject, t: t, when: downstream.EndNames}
+			before.names = before.names[:1]
+			before.stream(conn)
+			c.started = time.Now()
+		}
 		c.stream(conn)
 		c.judgeEnd(state)
 	}
