@@ -51,10 +51,10 @@ lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 fmt: ## format all Go files
 	$(LINT) fmt ./...
 
-bench: ## measure the relay against a bare gRPC server and others (bench/; 17 min)
+bench: ## measure the relay against a bare gRPC server and others (bench/; 40 min)
 	$(GO) run ./bench $(ARGS)
 
-bench-quick: ## the same with small numbers, and Go's benchmarks of the hot pieces
+bench-quick: ## the same with small numbers in 5 min, and Go's benchmarks of the hot pieces
 	$(GO) run ./bench -quick $(ARGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./authority ./cache ./downstream
 

@@ -13,7 +13,7 @@ const beatTTL = 5 * time.Second
 
 func heartbeats() []scenario {
 	n := of("n", "10,000 resources with TTLs, heartbeats every second", ours, (*bench).beats)
-	n.rounds = 2
+	n.rounds = 1
 	return []scenario{n}
 }
 

@@ -58,11 +58,13 @@ type answer struct {
 	// in nanoseconds, when it is latencies that were asked for.
 	Slow int64 `json:"slow,omitempty"`
 	// Most is the longest latency, and Stamps how many resources came.
-	Most     int64    `json:"most,omitempty"`
-	Stamps   int64    `json:"stamps,omitempty"`
-	Messages int64    `json:"messages,omitempty"`
-	Bytes    int64    `json:"bytes,omitempty"`
-	Counts   *counted `json:"counts,omitempty"`
+	Most     int64 `json:"most,omitempty"`
+	Stamps   int64 `json:"stamps,omitempty"`
+	Messages int64 `json:"messages,omitempty"`
+	Bytes    int64 `json:"bytes,omitempty"`
+	// Removed is how many names clients were told as removed, in delta.
+	Removed int64    `json:"removed,omitempty"`
+	Counts  *counted `json:"counts,omitempty"`
 }
 
 // counted is what an origin has seen.

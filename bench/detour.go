@@ -24,7 +24,7 @@ func detours() (all []scenario) {
 		all = append(all, scenario{
 			tables:  []table{{d.id, d.title}},
 			systems: withPlain,
-			rounds:  2,
+			rounds:  1,
 			run: func(b *bench, system string) ([][]metric, error) {
 				metrics, err := b.detour(system, &Spec{Delta: true, Glob: d.shape == shapeView || d.shape == shapeRenamed, Shape: d.shape})
 				return [][]metric{metrics}, err

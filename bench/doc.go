@@ -3,8 +3,8 @@
 // and broadcasts the same ready-made bytes. Peers are the caches of go-control-plane
 // behind its own server. docs/performance.md has the method and the last results.
 //
-//	go run ./bench            all scenarios, about 17 minutes on two cores
-//	go run ./bench -quick     about a minute, without the peers
+//	go run ./bench            all scenarios, about 40 minutes on two cores
+//	go run ./bench -quick     five minutes, without the peers
 //	go run ./bench -only b,c  some of them
 //	go run ./bench -base main -only b1
 //	                          the relay of commit main against this checkout's

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "small numbers, one round, no peers: about two minutes")
+	flag.BoolVar(&o.quick, "quick", false, "small numbers, one round, no peers: about five minutes")
 	flag.StringVar(&o.only, "only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each system is measured in each scenario (3, 1 if quick, 6 with -base)")
 	flag.StringVar(&o.out, "out", "bench/out", "folder for results.md, results.json and the plots, or for compare.md and compare.json")

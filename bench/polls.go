@@ -46,7 +46,7 @@ func longPolls() []scenario {
 		}),
 	}
 	for i := range all {
-		all[i].rounds = 2
+		all[i].rounds = 1
 	}
 	return all
 }

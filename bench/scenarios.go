@@ -74,7 +74,8 @@ var everybody = []string{systemFloor, systemRelay, systemLinear, systemSnapshot}
 
 var ours = []string{systemFloor, systemRelay}
 
-// scenarios returns all of them.
+// scenarios returns all of them. Most of those that take long run once or twice only, so that
+// all take less than three quarters of an hour.
 func scenarios() []scenario {
 	var all []scenario
 	for _, idle := range []struct {
@@ -109,7 +110,7 @@ func scenarios() []scenario {
 	perMember := of("g2", "what the relay holds of a glob of 100,000 members, for each", []string{systemRelay}, (*bench).perMember)
 	perMember.rounds = 1
 	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers())
-	return append(all,
+	all = append(all,
 		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),
 		of("f", "200 updates/s for 20 s, with one client that never reads", ours, (*bench).storm),
@@ -136,6 +137,12 @@ func scenarios() []scenario {
 		of("h2", "growth: one update as the collection grows", ours, (*bench).growMembers),
 		hop, upstream,
 	)
+	for i := range all {
+		if all[i].among([]string{"k"}) {
+			all[i].rounds = 2
+		}
+	}
+	return all
 }
 
 func (b *bench) idle(system string, clients, perConn int) ([]metric, error) {

@@ -28,9 +28,9 @@ type swarm struct {
 	mu     sync.Mutex
 	groups map[string]*group
 
-	messages, bytes atomic.Int64
-	latencies       latencies
-	failed          atomic.Pointer[string]
+	messages, bytes, removed atomic.Int64
+	latencies                latencies
+	failed                   atomic.Pointer[string]
 }
 
 // group are clients of one server.
@@ -220,7 +220,7 @@ func (c *swarmClient) read() error {
 		if w := c.group.watch.Load(); w != nil && (w.each || c.saw != w) && w.look(in.data) {
 			c.saw = w
 		}
-		nonce, version, err := answerTo(in.data)
+		nonce, version, err := c.swarm.answerTo(in.data, c.spec.Delta)
 		if err != nil {
 			return err
 		}
@@ -263,14 +263,18 @@ func (l *latencies) take() (a answer) {
 // keptBuffer is how large a buffer a client that waits may keep, in bytes.
 const keptBuffer = 16 << 10
 
-// answerTo reads what an ACK repeats.
-func answerTo(b []byte) (nonce, version string, err error) {
+// answerTo reads what an ACK repeats, and counts what is removed.
+func (s *swarm) answerTo(b []byte, delta bool) (nonce, version string, err error) {
 	err = fields(b, func(num protowire.Number, v []byte) {
 		switch num {
 		case respNonce:
 			nonce = string(v)
 		case respVersion:
 			version = string(v)
+		case respRemoved:
+			if delta {
+				s.removed.Add(1)
+			}
 		}
 	})
 	return nonce, version, err
@@ -355,6 +359,6 @@ func runSwarm() error {
 			}
 			return answer{}, nil
 		}
-		return answer{Messages: s.messages.Load(), Bytes: s.bytes.Load()}, s.err()
+		return answer{Messages: s.messages.Load(), Bytes: s.bytes.Load(), Removed: s.removed.Load()}, s.err()
 	})
 }

@@ -17,7 +17,7 @@ func switches() (all []scenario) {
 		all = append(all, scenario{
 			tables:  []table{{m.id, "failover to another server: " + m.what + ", one client"}},
 			systems: []string{systemRelay},
-			rounds:  2,
+			rounds:  1,
 			run: func(b *bench, _ string) ([][]metric, error) {
 				n := b.scale(100_000, 5000)
 				metrics, err := b.switched(&Spec{Delta: true, Glob: m.glob, Resources: n, Size: 200, PerClient: n})
@@ -101,5 +101,6 @@ func (b *bench) switched(spec *Spec) ([]metric, error) {
 		{"second server: from the loss of the first to what it says", "ms", millis(time.Unix(0, a.Last).Sub(lost))},
 		{"second server: most memory, of that before", "", float64(peak) / float64(rest)},
 		{"second server: sent to the client", "KiB", float64(have.Bytes-had.Bytes) / kib},
+		{"second server: told as removed", "", float64(have.Removed - had.Removed)},
 	}, err
 }

@@ -8,7 +8,7 @@ const systemSingle = "one relay"
 
 func tiers() []scenario {
 	p := of("p", "a relay behind a relay, against one", []string{systemSingle, systemRelay}, (*bench).tiers)
-	p.rounds, p.compare = 2, secondHop
+	p.rounds, p.compare = 1, secondHop
 	return []scenario{p}
 }
 
