@@ -24,6 +24,7 @@ type joins struct {
 type joined struct {
 	plainParts
 	size  int // by which they were found
+	delta bool
 	bytes mem.SliceBuffer
 }
 
@@ -43,6 +44,9 @@ func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
 	}
 	const prime = 0x9e3779b97f4a7c15
 	hash := uint64(size)
+	if delta {
+		hash = ^hash
+	}
 	for _, r := range parts.resources {
 		hash = (hash ^ r.Hash()) * prime
 	}
@@ -61,11 +65,10 @@ func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
 	if !again {
 		return nil
 	}
-	// In delta the same resources are longer than in SotW.
-	if is := before.Value(); is != nil && is.size == size && slices.Equal(is.resources, parts.resources) && slices.Equal(is.forms, parts.forms) {
+	if is := before.Value(); is != nil && is.size == size && is.delta == delta && slices.Equal(is.resources, parts.resources) && slices.Equal(is.forms, parts.forms) {
 		return &is.bytes
 	}
-	is := &joined{plainParts: plainParts{slices.Clone(parts.resources), slices.Clone(parts.forms)}, size: size}
+	is := &joined{plainParts: plainParts{slices.Clone(parts.resources), slices.Clone(parts.forms)}, size: size, delta: delta}
 	is.bytes = parts.appendTo(nil, delta).Materialize()
 	j.mu.Lock()
 	j.told[hash] = weak.Make(is)

@@ -1,9 +1,11 @@
 package downstream
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/mem"
@@ -123,5 +125,27 @@ func TestJoinsAreBounded(t *testing.T) {
 	j.join(plainParts{resources: all}, false, sotw)
 	if b := j.join(plainParts{resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
 		t.Error("what is for delta was taken for SotW")
+	}
+}
+
+// Resources with a TTL are as long in both forms, as far as a response counts them: what is
+// joined for clients of one is not for those of the other.
+func TestWhatIsJoinedIsOfOneForm(t *testing.T) {
+	var j joins
+	var resources []*cache.Resource
+	for _, name := range []string{"a", "b"} {
+		resources = append(resources, newTestResource(endpointType, name, "1", "x").WithTTL(time.Minute))
+	}
+	join := func(delta bool) mem.Buffer {
+		var parts plainParts
+		size := 0
+		for _, r := range resources {
+			size += parts.add(r, cache.WithTTL, delta)
+		}
+		j.join(parts, delta, size)
+		return j.join(parts, delta, size)
+	}
+	if a, b := join(true), join(false); a == nil || b == nil || bytes.Equal(a.ReadOnlyData(), b.ReadOnlyData()) {
+		t.Errorf("clients of both forms are sent the same: %q and %q", a.ReadOnlyData(), b.ReadOnlyData())
 	}
 }
