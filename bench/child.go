@@ -29,6 +29,8 @@ type command struct {
 	Clients int    `json:"clients,omitempty"`
 	// PerConn is how many streams share a connection.
 	PerConn int `json:"per_conn,omitempty"`
+	// AtOnce has all of them come at once, and not some after the other.
+	AtOnce bool `json:"at_once,omitempty"`
 	// Deaf is how many of the clients never read.
 	Deaf int `json:"deaf,omitempty"`
 	// Group tells clients apart that are to be told apart.

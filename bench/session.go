@@ -46,7 +46,7 @@ func (b *bench) beginWarm(name string, spec *Spec, clients, perConn int) (*sessi
 	}
 	s, err := newSession(sys, spec)
 	if err == nil {
-		if err = errors.Join(s.warm(), s.connect(clients, perConn, 0)); err == nil {
+		if err = errors.Join(s.warm(), s.connect(command{Clients: clients, PerConn: perConn})); err == nil {
 			return s, nil
 		}
 		s.swarm.stop()
@@ -61,7 +61,7 @@ func (b *bench) join(sys *system, spec *Spec, clients, perConn, deaf int) (*sess
 	if err != nil {
 		return nil, err
 	}
-	if err := s.connect(clients, perConn, deaf); err != nil {
+	if err := s.connect(command{Clients: clients, PerConn: perConn, Deaf: deaf}); err != nil {
 		s.swarm.stop()
 		return nil, fmt.Errorf("%s: %w", sys.name, err)
 	}
@@ -97,9 +97,10 @@ func (s *session) stop() {
 	s.system.stop()
 }
 
-func (s *session) connect(clients, perConn, deaf int) error {
+// connect has clients come: c says how many, and how.
+func (s *session) connect(c command) error {
 	var err error
-	s.clients = clients
+	s.clients = c.Clients
 	if s.empty, _, err = s.server.rss(); err != nil {
 		return err
 	}
@@ -108,7 +109,8 @@ func (s *session) connect(clients, perConn, deaf int) error {
 		return err
 	}
 	began := time.Now()
-	if _, err := s.swarm.do(command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, PerConn: perConn, Deaf: deaf, Spec: s.spec}); err != nil {
+	c.Do, c.Group, c.Address, c.Spec = "connect", "all", s.server.address, s.spec
+	if _, err := s.swarm.do(c); err != nil {
 		return err
 	}
 	a, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience})

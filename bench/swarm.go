@@ -99,6 +99,9 @@ func (s *swarm) connect(c *command) error {
 	var conn *grpc.ClientConn
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 64)
+	if c.AtOnce {
+		slots = make(chan struct{}, c.Clients)
+	}
 	for i := range c.Clients {
 		if i%perConn == 0 {
 			var err error

@@ -115,6 +115,9 @@ func (e *Entry) Redirected() bool {
 // State returns the current state. Safe for concurrent use, without a lock.
 func (e *Entry) State() State { return *e.state.Load() }
 
+// Snapshot returns the current state, which does not change. As State, without a copy.
+func (e *Entry) Snapshot() *State { return e.state.Load() }
+
 // set replaces the state, and tells the watchers if clients would notice.
 func (e *Entry) set(next State, wakers []Waker) []Waker {
 	e.mu.Lock()

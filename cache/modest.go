@@ -22,7 +22,11 @@ func (t *topic) modest(most int64) bool {
 	if len(t.crowd) >= manyWatchers {
 		return true
 	}
+	clients := int64(0)
 	for _, w := range t.crowd {
+		if clients += max(1, w.Audience.Clients.Load()); clients >= manyWatchers {
+			return true
+		}
 		if w.Audience.nameBytes.Load() <= most {
 			return true
 		}

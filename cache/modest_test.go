@@ -33,6 +33,15 @@ func TestModestIsWhoAsksForFewBytesOfNames(t *testing.T) {
 	if !modest("shared") {
 		t.Error("a client that asks for less again is not modest")
 	}
+	of := crowd()
+	join(of, "of a group")
+	join(of, strings.Repeat("w", 101))
+	if of.Clients.Store(manyWatchers - 1); modest("of a group") {
+		t.Error("what a few clients ask for by one watch is modest")
+	}
+	if of.Clients.Store(manyWatchers); !modest("of a group") {
+		t.Error("what many clients ask for by one watch is not modest")
+	}
 	join(large, strings.Repeat("y", 100))
 	for range manyWatchers {
 		a := crowd()

@@ -50,6 +50,23 @@ func (r *Reader) Unwatch(w Watching) {
 	r.add(scope, -1)
 }
 
+// WatchToo begins a watch, that of w with an Audience, of an entry that is watched already for
+// the reader, by another Watch, until it returns: what is not for newcomers is for it.
+func (r *Reader) WatchToo(e *Entry, w *Watch) {
+	e.add(w, nil)
+	r.add(e.scope, 1)
+}
+
+// Include has a hold be of the scope of an entry that somebody else watches for the reader,
+// until Exclude.
+func (r *Reader) Include(e *Entry) { r.add(e.scope, 1) }
+
+// Exclude ends what Include began. The entry is still watched.
+func (r *Reader) Exclude(e *Entry) { r.add(e.scope, -1) }
+
+// Cache returns what is read.
+func (r *Reader) Cache() *Cache { return r.cache }
+
 func (r *Reader) add(scope *scopeTopics, n int) {
 	for i := range r.scopes {
 		of := &r.scopes[i]
@@ -93,7 +110,8 @@ func (r *Reader) Hold() {
 	}
 }
 
-// Release ends a hold. Nothing must have been watched or unwatched since it began.
+// Release ends a hold. Nothing must have been watched or unwatched since it began, but in
+// scopes in which something was and is watched.
 func (r *Reader) Release() {
 	for _, of := range r.scopes {
 		of.topics.gate.leave()

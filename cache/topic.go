@@ -48,6 +48,8 @@ type Audience struct {
 	Owner any
 	// NoBeats: a heartbeat is no change for them. It is set before Join.
 	NoBeats bool
+	// Clients is for how many it is told, if it is told for several; 0 is one.
+	Clients atomic.Int64
 	// nameBytes are the lengths of the names that they watch.
 	nameBytes atomic.Int64
 }

@@ -77,6 +77,10 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 	for _, l := range req.GetResourceLocatorsUnsubscribe() {
 		d.unsubscribeOne(byLocator(l))
 	}
+	if first && d.offered != nil && drop+len(d.initial)+len(req.GetResourceLocatorsSubscribe()) == 0 && d.joinGroup(d.offered, false) {
+		d.begun, d.explicit = true, true
+		return nil
+	}
 	d.expect(add)
 	for _, name := range req.GetResourceNamesSubscribe() {
 		d.subscribeOne(byName(name))
@@ -229,7 +233,7 @@ func (d *deltaSession) wants(key string, g removal) bool {
 }
 
 func (d *deltaSession) adding() bool {
-	return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 || !d.unsaid.empty() && !d.hasOpenSet()
+	return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 || d.named.shared.behind() || !d.unsaid.empty() && !d.hasOpenSet()
 }
 
 func (d *deltaSession) untold() int {
@@ -244,6 +248,7 @@ func (d *deltaSession) catchingUp() bool { return false }
 // none. Removals are in the last one.
 func (d *deltaSession) additions(may removalRule) *response {
 	r := &response{typeURL: d.typeURL}
+	d.named.shared.tell(r)
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
 	d.quiet = d.hasOpenSet()
@@ -512,6 +517,9 @@ func (d *deltaSession) sent(r *response) {
 
 // resend has a name's resource sent again, though the client was told it.
 func (d *deltaSession) resend(name string) {
+	if d.named.shared.holdsNot(name) {
+		return
+	}
 	for sub := range d.subsOf(name) {
 		if sub.told() == toldResource {
 			sub.setTold(toldNothing)

@@ -3,6 +3,7 @@ package downstream
 import (
 	"context"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,13 @@ import (
 const (
 	// bytesPerSubscription is what a name adds to a client that was told its resource.
 	bytesPerSubscription = 64
-	// bytesPerClient is what a client has besides, with one type.
-	bytesPerClient = 3 << 10
+	// bytesPerSharedName is that of a client that asks for the same names as others.
+	bytesPerSharedName = 1
+	// bytesPerClient is what a client has besides, with one type. What is rounded up of its
+	// subscriptions is in it.
+	bytesPerClient = 3400
+	// bytesPerSharingClient is that of a client that asks for the same names as others.
+	bytesPerSharingClient = 2500
 )
 
 // TestCostOfAQuietClient: its goroutines and timers are gRPC's, as on a server that
@@ -168,29 +174,38 @@ func liveTimers() (n int) {
 }
 
 // TestCostOfASubscription: what is kept for a client that was told its resources and has
-// acknowledged them is a few bytes for each.
+// acknowledged them is a few bytes for each, and nothing for each if others ask for the same.
 func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)
 	const clients, few, many = 3000, 100, 200 // many: other tests leave some that goes meanwhile
-	for _, form := range []string{deltaForm.name, sotwForm.name} {
-		t.Run(form, func(t *testing.T) {
+	for _, test := range []struct {
+		name, form    string
+		shared        bool
+		most, besides float64
+	}{
+		{"delta", deltaForm.name, false, bytesPerSubscription, bytesPerClient},
+		{"sotw", sotwForm.name, false, bytesPerSubscription, bytesPerClient},
+		{"delta, of the same names", deltaForm.name, true, bytesPerSharedName, bytesPerSharingClient},
+		{"sotw, of the same names", sotwForm.name, true, bytesPerSharedName, bytesPerSharingClient},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			var perClient [2]float64
 			var perName, besides float64
 			for range 3 { // what others leave behind only adds to it
 				for i, n := range []int{few, many} {
-					perClient[i] = costOfClients(t, form, n, many, clients)
+					perClient[i] = costOfClients(t, test.form, test.shared, n, many, clients)
 				}
 				perName = (perClient[1] - perClient[0]) / (many - few)
 				besides = perClient[0] - few*perName
-				if perName <= bytesPerSubscription && besides <= bytesPerClient {
+				if perName <= test.most && besides <= test.besides {
 					break
 				}
 			}
-			if perName > bytesPerSubscription {
-				t.Errorf("%.0f bytes for each subscription, want at most %d", perName, bytesPerSubscription)
+			if perName > test.most {
+				t.Errorf("%.0f bytes for each subscription, want at most %.0f", perName, test.most)
 			}
-			if besides > bytesPerClient {
-				t.Errorf("%.0f bytes for each client besides its subscriptions, want at most %d", besides, bytesPerClient)
+			if besides > test.besides {
+				t.Errorf("%.0f bytes for each client besides its subscriptions, want at most %.0f", besides, test.besides)
 			}
 			t.Logf("for each subscription %.0f bytes, for each client besides %.0f", perName, besides)
 		})
@@ -198,21 +213,27 @@ func TestCostOfASubscription(t *testing.T) {
 }
 
 // costOfClients is the memory of each of so many clients that ask for n of the names that
-// there are.
-func costOfClients(t *testing.T, form string, n, names, clients int) (bytes float64) {
+// there are: in the same order if they are to share them.
+func costOfClients(t *testing.T, form string, shared bool, n, names, clients int) (bytes float64) {
 	t.Helper()
 	all := benchNames(names)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
 		c.join(form, endpointType, all...) // so that what the cache has is there
 		c.counted(func() cache.Update { return puts(endpointType, "v", values(names, 10, 0)...) })
+		order, came := slices.Clone(all[:n]), 0
 		come := func() {
-			st := c.join(form, endpointType, all[:n]...)
+			if !shared { // nobody else has this order
+				came++
+				order[came%n], order[came/n%n] = order[came/n%n], order[came%n]
+			}
+			st := c.join(form, endpointType, order...)
 			g := c.grpc[len(c.grpc)-1]
-			c.take(st, g.ack(t, form, all[:n]))
+			c.take(st, g.ack(t, form, order))
 			g.last = nil
 		}
-		come() // what the first leaves behind is the process's
+		come()
+		come() // what the first two leave behind is the process's
 		before := heap()
 		for range clients {
 			come()

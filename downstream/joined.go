@@ -37,9 +37,14 @@ const (
 	mostTold    = 1 << 8
 )
 
+// worthJoining says whether so many resources, of so many bytes, are better in one buffer.
+func worthJoining(n, size int) bool {
+	return n >= leastJoined && size <= mostJoined && size <= n*mostEach
+}
+
 // join returns resources of that many bytes as one buffer, nil if that is not worth it.
 func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
-	if size > mostJoined || size > len(parts.resources)*mostEach {
+	if !worthJoining(len(parts.resources), size) {
 		return nil
 	}
 	const prime = 0x9e3779b97f4a7c15

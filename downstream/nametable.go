@@ -12,6 +12,9 @@ import (
 type nameTable struct {
 	slots []*nameSub
 	n     int
+	// shared, if not nil, has those names that the client shares with others that ask for
+	// the same: they are not in the table until somebody looks.
+	shared *membership
 }
 
 // tableSeed is one for all: a table of many names is searched under a lock of its
@@ -40,17 +43,19 @@ func (t *nameTable) next(i int) int {
 	return i
 }
 
-func (t *nameTable) len() int { return t.n }
+func (t *nameTable) len() int { return t.n + t.shared.len() }
 
 // get returns the subscription under a key, nil if there is none.
 func (t *nameTable) get(key string) *nameSub {
-	if t.n == 0 {
-		return nil
-	}
-	for i := t.home(key); t.slots[i] != nil; i = t.next(i) {
-		if sub := t.slots[i]; sub.key() == key {
-			return sub
+	if t.n > 0 {
+		for i := t.home(key); t.slots[i] != nil; i = t.next(i) {
+			if sub := t.slots[i]; sub.key() == key {
+				return sub
+			}
 		}
+	}
+	if i, ok := t.shared.find(key); ok {
+		return t.shared.take(i)
 	}
 	return nil
 }
@@ -119,6 +124,25 @@ func between(a, b, c int) bool {
 
 // all yields the subscriptions, in no order. None may be added or removed meanwhile.
 func (t *nameTable) all() iter.Seq[*nameSub] {
+	return func(yield func(*nameSub) bool) {
+		for _, sub := range t.whole() {
+			if sub != nil && !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
+// whole are the slots, when none is shared any more.
+func (t *nameTable) whole() []*nameSub {
+	if t.shared == nil {
+		return t.slots
+	}
+	return t.shared.takeAll().slots
+}
+
+// own yields the subscriptions that are not shared, as all does.
+func (t *nameTable) own() iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {
 		for _, sub := range t.slots {
 			if sub != nil && !yield(sub) {

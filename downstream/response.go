@@ -94,6 +94,7 @@ func (l *nameList) add(name string) {
 func (r *response) expect(n int) {
 	const many = 1 << 10
 	switch n = min(n, many); {
+	case r.count > 0:
 	case n >= leastJoined:
 		r.plain.resources = make([]*cache.Resource, 0, n)
 	case n > 0:

@@ -47,6 +47,7 @@ type Server struct {
 	options Options
 	stats   stats
 	known   knownNames
+	lists   askedLists
 	joins   joins
 	conns   connections
 	senders *senders

@@ -118,6 +118,7 @@ func (s *setSub) again() {
 
 // subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
 func (s *subscriptions) subscribeWildcard(a asked) {
+	s.apart()
 	if w := s.wild; w != nil && w.set != nil && w.asked == a {
 		w.again()
 		return
@@ -152,6 +153,7 @@ func (s *subscriptions) unsubscribeWildcard() {
 // that differ in their directives, which their members do not have: the one that was
 // there first counts.
 func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
+	s.apart()
 	set := s.byGlob[id.key()]
 	if set == nil {
 		set = &setSub{subs: s, asked: id}

@@ -68,7 +68,12 @@ type sotwSession struct {
 
 func newSotWSession(s subscriptions) *sotwSession {
 	s.sotw = true
-	return &sotwSession{subscriptions: s, fullType: typeurl.KindOf(s.typeURL).FullState()}
+	session := &sotwSession{subscriptions: s, fullType: typeurl.KindOf(s.typeURL).FullState()}
+	session.took = func(sub *nameSub) {
+		session.count(sub)
+		session.version.origin = nil // it is to be found out
+	}
+	return session
 }
 
 // request takes a client's request, and returns the NACK if it is one.
@@ -111,6 +116,9 @@ func (s *sotwSession) rejectEarlier(nonce string, detail *statuspb.Status) *nack
 // setNames makes a request's names the whole of what is subscribed to.
 // xDS: "How the client specifies what resources to return".
 func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
+	if s.sharesNames(req) {
+		return
+	}
 	n := len(req.GetResourceNames()) + len(req.GetResourceLocators())
 	s.legacyWildcard = s.legacyWildcard && n == 0
 	wild, wildcard, known := s.legacyWildcard, byName(cache.Wildcard), 0
@@ -144,6 +152,22 @@ func (s *sotwSession) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.unsubscribeWildcard()
 		s.dropped()
 	}
+}
+
+// sharesNames takes the names of a request that are those of a group: one that the client
+// joins with its first request, or is in.
+func (s *sotwSession) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
+	if s.offered == nil || len(req.GetResourceLocators()) > 0 {
+		return false
+	}
+	if m := s.named.shared; m != nil {
+		return m.group.list == s.offered && m.nTaken == s.named.n && !s.hasSets()
+	}
+	if s.named.len() > 0 || s.hasSets() || s.fullType || s.once {
+		return false
+	}
+	s.legacyWildcard = false
+	return s.joinGroup(s.offered, s.last.nonce == "" && s.resumed != "")
 }
 
 // begin begins a subscription to a name or to a glob. The client may hold it from an
@@ -240,7 +264,7 @@ func askedIn(req *discoveryv3.DiscoveryRequest) iter.Seq[asked] {
 }
 
 func (s *sotwSession) adding() bool {
-	return len(s.pending)+len(s.pendingSets)+len(s.beats) > 0
+	return len(s.pending)+len(s.pendingSets)+len(s.beats) > 0 || s.named.shared.behind()
 }
 
 func (s *sotwSession) untold() int { return len(s.pending) + len(s.absent) + len(s.beats) }
@@ -286,6 +310,7 @@ func (s *sotwSession) full() bool { return s.hasSets() || s.fullType }
 // types of which a response need not be the full state.
 func (s *sotwSession) changes(all bool) *response {
 	r := &response{typeURL: s.typeURL}
+	s.named.shared.tell(r)
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
 		st := s.perceived(sub, sub.state())
@@ -427,16 +452,17 @@ func (s *sotwSession) knows(sub *nameSub, now told, hash uint64) {
 	sub.setTold(now)
 	sub.Note = hash
 	if now == toldResource {
-		s.held++
-		s.sum += digest(sub)
+		s.count(sub)
 	}
 }
 
-func digest(sub *nameSub) uint64 {
-	h := xxhash.NewWithSeed(sub.Note)
-	_, _ = h.WriteString(sub.key())
-	return h.Sum64()
+// count counts a resource that the client holds.
+func (s *sotwSession) count(sub *nameSub) {
+	s.held++
+	s.sum += digest(sub)
 }
+
+func digest(sub *nameSub) uint64 { return digestOf(sub.Note, sub.key()) }
 
 // removed says that the client holds a resource that does not exist any more.
 func removed(sub *nameSub, st cache.State) bool {
@@ -446,14 +472,16 @@ func removed(sub *nameSub, st cache.State) bool {
 // namedVersion is the version_info of what the client holds if the origin has none for all
 // of it: of a single resource that resource's, else a hash over all of them and the sets.
 func (s *sotwSession) namedVersion(sets string) string {
-	if s.held == 1 && sets == "" {
+	held, sum := s.named.shared.held()
+	held, sum = held+s.held, sum+s.sum
+	if held == 1 && sets == "" {
 		for sub := range s.named.all() {
 			if st := sub.state(); sub.told() == toldResource && st.Resource != nil {
 				return st.Resource.Version()
 			}
 		}
 	}
-	return strconv.FormatUint(s.sum^xxhash.Sum64String(sets), 16)
+	return strconv.FormatUint(sum^xxhash.Sum64String(sets), 16)
 }
 
 func (s *sotwSession) sent(r *response) {
@@ -474,6 +502,9 @@ const ofNoContent = ^uint64(0)
 // had changed, since the client still holds it. Several clusters may ask for that
 // before it is sent.
 func (s *sotwSession) resend(name string) {
+	if s.named.shared.holdsNot(name) {
+		return
+	}
 	for sub := range s.subsOf(name) {
 		if sub.told() == toldResource {
 			s.knows(sub, toldResource, ofNoContent)

@@ -53,6 +53,12 @@ type session interface {
 	// following says that something is to be watched that takes the place of what is;
 	// follow does that.
 	following() bool
+	// takeOdd has names watched by themselves that cannot be watched for several clients
+	// any more.
+	takeOdd()
+	// offer says which list a request has of those that several clients have sent, nil for
+	// none, before it is taken.
+	offer(*askedList)
 	follow()
 	// parameters are the dynamic parameters of its locators.
 	parameters() map[string]int
@@ -205,17 +211,23 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 		return false, st.refuse(e)
 	}
 	req := f.newRequest()
-	recycle, err := f.fields.decode(data, req, &st.server.known)
+	recycle, list, err := st.server.decode(f.fields, data, req)
 	defer recycle()
 	if err != nil {
 		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
 	}
-	return accept(st, f, req, g)
+	return acceptList(st, f, req, g, list)
 }
 
 // accept hands a request to its session, and says whether there may be
 // something to answer.
 func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
+	return acceptList(st, f, req, g, nil)
+}
+
+// acceptList is accept of a request with a list of names in it that others have sent, if it
+// is not nil.
+func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance, list *askedList) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
 		return false, st.refuse(e)
@@ -252,7 +264,10 @@ func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (an
 		st.insert(sess)
 	}
 	behind := sess.catchingUp()
-	if rejection := f.take(sess, req); rejection != nil {
+	sess.offer(list)
+	rejection := f.take(sess, req)
+	sess.offer(nil)
+	if rejection != nil {
 		st.rejected(rejection)
 	}
 	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
@@ -423,6 +438,9 @@ func (st *stream) composeHeld() (r *response, ok bool) {
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil, true
+	}
+	for _, s := range st.sessions {
+		s.takeOdd()
 	}
 	if slices.ContainsFunc(st.sessions, session.following) {
 		return nil, false

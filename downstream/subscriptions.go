@@ -16,7 +16,8 @@ import (
 // stream at a time.
 type Names interface {
 	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing.
+	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
+	// to whom one old-style name of a type means the same mean the same by all of them.
 	Key(typeURL, name string) (cache.Key, error)
 	// Close is called once, when the client has gone and watches nothing.
 	Close()
@@ -66,9 +67,15 @@ type subscriptions struct {
 	moving []follower
 	moves  int // how many have moved
 	leave  func(*setSub)
-	sotw   bool
+	// took, if not nil, is called for a name that is taken out of a group, if the client was
+	// told a resource: see membership.
+	took func(*nameSub)
+	sotw bool
 	// alternatives are those that it asks for.
 	alternatives alternatives
+	// offered is the list of names in the request that is being taken, if it is one that
+	// others have sent.
+	offered *askedList
 	// slab has the next subscriptions to names, of which many begin at once.
 	slab []nameSub
 	// rejection is the last NACK's words.
@@ -82,6 +89,9 @@ func newSubscriptions(typeURL string, names Names, topics *cache.Reader, in *inb
 		typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, abilities: a,
 	}
 }
+
+// offer implements session.
+func (s *subscriptions) offer(list *askedList) { s.offered = list }
 
 // of implements session.
 func (s *subscriptions) of() string { return s.typeURL }
@@ -256,7 +266,10 @@ func (s *subscriptions) subscribed() int { return s.named.len() + len(s.globs) }
 
 // close ends all subscriptions.
 func (s *subscriptions) close() {
-	for sub := range s.named.all() {
+	if m := s.named.shared; m != nil {
+		m.leave()
+	}
+	for sub := range s.named.own() {
 		s.end(sub)
 	}
 	for set := range s.sets() {

@@ -57,6 +57,9 @@ func (s *sotwSession) noteVersion(o *cache.OriginVersion, first bool) {
 // ofNames is the version of the origin that all names have which the client holds, empty if
 // they have not one. Mostly that is known without a look at them.
 func (s *sotwSession) ofNames() string {
+	if s.named.shared != nil {
+		return s.ofGroup()
+	}
 	if s.held == 0 || len(s.absent) > 0 || s.behind() {
 		return ""
 	}
@@ -91,6 +94,35 @@ func (s *sotwSession) ofNames() string {
 	}
 	if one {
 		v.origin, v.left, v.moves = origin, origin.Left(), s.moves
+	}
+	return origin.String()
+}
+
+// ofGroup is ofNames of a client that shares its names with others, and was told everything
+// of those.
+func (s *sotwSession) ofGroup() string {
+	m := s.named.shared
+	held, _ := m.held()
+	if held+s.held == 0 || len(s.absent) > 0 || s.behind() {
+		return ""
+	}
+	var origin *cache.OriginVersion
+	if held > 0 {
+		if origin = m.common(); origin == nil {
+			return ""
+		}
+	}
+	for sub := range s.named.own() {
+		if !s.holds(sub) {
+			continue
+		}
+		o := sub.state().Origin
+		if origin == nil {
+			origin = o
+		}
+		if !o.Same(origin) {
+			return ""
+		}
 	}
 	return origin.String()
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// q: many clients come at once. r: many of them share a connection, as those of a sidecar
+// proxy do, or of another relay.
+
+func herds() (all []scenario) {
+	for _, herd := range []struct {
+		id      string
+		clients int
+		delta   bool
+	}{{"q1", 5000, true}, {"q2", 5000, false}, {"q3", 10_000, true}, {"q4", 10_000, false}} {
+		title := fmt.Sprintf("herd: %d clients come at once, each on its connection, for 100 names, %s", herd.clients, form(herd.delta))
+		all = append(all, of(herd.id, title, ours, func(b *bench, system string) ([]metric, error) {
+			return b.herd(system, &Spec{Delta: herd.delta, Resources: 100, Size: 1 << 10, PerClient: 100}, b.scale(herd.clients, herd.clients/10), 1)
+		}))
+	}
+	for _, herd := range []struct {
+		id    string
+		delta bool
+	}{{"r1", true}, {"r2", false}} {
+		title := "streams: 10,000 come at once on 100 connections, each for 100 names, " + form(herd.delta)
+		all = append(all, of(herd.id, title, ours, func(b *bench, system string) ([]metric, error) {
+			return b.herd(system, &Spec{Delta: herd.delta, Resources: 100, Size: 1 << 10, PerClient: 100}, b.scale(10_000, 1000), 100)
+		}))
+	}
+	most := of("r3", "streams: 100,000 on 1,000 connections, each for 10 names: they come, one resource changes, all come back", ours, (*bench).streams)
+	most.rounds = 2
+	return append(all, most)
+}
+
+func form(delta bool) string {
+	if delta {
+		return "delta"
+	}
+	return "SotW"
+}
+
+// herd is clients that come at once.
+func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric, error) {
+	s, err := b.beginHerd(system, spec, clients, perConn)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	return []metric{
+		{"CPU per client", "µs", micros(s.coldCPU, clients)},
+		{"last client", "ms", millis(s.coldLast)},
+		{"memory per client", "KiB", s.perClient(s.rest)},
+	}, nil
+}
+
+// streams is what a process with very many streams has to do.
+func (b *bench) streams(system string) ([]metric, error) {
+	clients := b.scale(100_000, 10_000)
+	s, err := b.beginHerd(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, clients, 100)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	came := []metric{
+		{"memory per client", "KiB", s.perClient(s.rest)},
+		{"come: CPU per client", "µs", micros(s.coldCPU, clients)},
+		{"come: last client", "ms", millis(s.coldLast)},
+	}
+	const n = 5
+	cpu, _, last, err := s.updates(n)
+	if err != nil {
+		return nil, err
+	}
+	came = append(came,
+		metric{"one changes: CPU per message", "µs", micros(cpu, n*clients)},
+		metric{"one changes: last client", "ms", millis(middle(last))},
+	)
+	if _, err := s.swarm.do(command{Do: "leave", Group: "all"}); err != nil {
+		return nil, err
+	}
+	if _, err := s.settled(); err != nil {
+		return nil, err
+	}
+	// Of memory what was there before counts as empty no more.
+	empty := s.empty
+	if err := s.connect(command{Clients: clients, PerConn: 100, AtOnce: true}); err != nil {
+		return nil, err
+	}
+	s.empty = empty
+	return append(came,
+		metric{"come back: CPU per client", "µs", micros(s.coldCPU, clients)},
+		metric{"come back: last client", "ms", millis(s.coldLast)},
+		metric{"come back: memory per client", "KiB", s.perClient(s.rest)},
+	), nil
+}
+
+// beginHerd is beginWarm of clients that come at once.
+func (b *bench) beginHerd(name string, spec *Spec, clients, perConn int) (*session, error) {
+	sys, err := start(name, spec, b.relay)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSession(sys, spec)
+	if err == nil {
+		if err = errors.Join(s.warm(), s.connect(command{Clients: clients, PerConn: perConn, AtOnce: true})); err == nil {
+			return s, nil
+		}
+		s.swarm.stop()
+	}
+	sys.stop()
+	return nil, fmt.Errorf("%s: %w", name, err)
+}
