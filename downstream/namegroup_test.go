@@ -67,10 +67,10 @@ func (c *groupClient) reads(t tb, reject bool) {
 			if res.beat {
 				continue
 			}
-			if old, ok := c.has[res.name]; ok && old == res.content && !c.again[res.name] && c.missed < minLog/2 {
+			if old, ok := c.has[res.name]; ok && old == res.content+res.ttl.String() && !c.again[res.name] && c.missed < minLog/2 {
 				t.Errorf("%s: %s is sent again though it has not changed", c.st.form, res.name)
 			}
-			c.has[res.name] = res.content
+			c.has[res.name] = res.content + res.ttl.String()
 			delete(c.errors, res.name)
 			delete(c.again, res.name)
 		}

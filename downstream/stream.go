@@ -188,7 +188,13 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 		if in.excess != nil {
 			return st.refuse(in.excess)
 		}
-		answer, err := take(st, f, in.data.ReadOnlyData())
+		data := in.data.ReadOnlyData()
+		g := f.fields.see(data)
+		taken, answer := st.repeated(g)
+		var err error
+		if !taken {
+			answer, err = takeNew(st, f, data, g)
+		}
 		in.data.Free()
 		if err != nil {
 			return err
@@ -207,6 +213,16 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 	if taken, answer := st.repeated(g); taken {
 		return answer, nil
 	}
+	return decodeAndAccept(st, f, data, g)
+}
+
+// takeNew is take of a request that is no repetition, without the stack that this needs.
+func takeNew[R request, S session](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
+	return answer, err
+}
+
+func decodeAndAccept[R request, S session](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
 	if e := f.fields.peek(data).over(st.limits); e != nil {
 		return false, st.refuse(e)
 	}
