@@ -144,8 +144,9 @@ type quietCell struct {
 	t       *testing.T
 	started time.Time
 	got     []string
-	sent    int   // responses
-	ended   error // why the stream ended, if it did
+	last    *quietResponse // on the stream
+	sent    int            // responses
+	ended   error          // why the stream ended, if it did
 }
 
 // served says that the client can ask for it by that door.
@@ -280,7 +281,7 @@ func (c *quietCell) receive(ctx context.Context, s grpc.ClientStream, delta bool
 	if delta {
 		m := new(discoveryv3.DeltaDiscoveryResponse)
 		if err = s.RecvMsg(m); err == nil {
-			c.note(describeQuiet(namesOf(m.GetResources()), m.GetRemovedResources(), m.GetResourceErrors()))
+			c.noteResponse(namesOf(m.GetResources()), m.GetRemovedResources(), m.GetResourceErrors())
 			c.judgeDelta(m)
 			_ = s.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()})
 			return true
@@ -289,7 +290,7 @@ func (c *quietCell) receive(ctx context.Context, s grpc.ClientStream, delta bool
 		m := new(discoveryv3.DiscoveryResponse)
 		if err = s.RecvMsg(m); err == nil {
 			c.judgeSotW(m)
-			c.note(describeQuiet(innerNames(m), nil, m.GetResourceErrors()))
+			c.noteResponse(innerNames(m), nil, m.GetResourceErrors())
 			_ = s.SendMsg(&discoveryv3.DiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce(), VersionInfo: m.GetVersionInfo(), ResourceNames: c.names})
 			return true
 		}
@@ -314,6 +315,29 @@ func (c *quietCell) poll(ask func(*discoveryv3.DiscoveryRequest) (*discoveryv3.D
 		c.note(describeQuiet(innerNames(m), nil, m.GetResourceErrors()))
 		req.VersionInfo, req.ResponseNonce = m.GetVersionInfo(), m.GetNonce()
 	}
+}
+
+// noteResponse is note for a response on a stream. What two authorities give comes in one
+// response or in two, as it happens: it is shown as one.
+func (c *quietCell) noteResponse(resources, removed []string, errors []*discoveryv3.ResourceError) {
+	now := quietResponse{resources, removed, errors}
+	if last := len(c.got) - 1; last >= 0 && c.kind == halfAlive.kind && c.last != nil {
+		both := quietResponse{append(c.last.resources, resources...), append(c.last.removed, removed...), append(c.last.errors, errors...)}
+		before := c.got[last]
+		c.note(describeQuiet(c.last.resources, c.last.removed, c.last.errors))
+		same := c.got[last+1] == before // it came at that time
+		c.got = c.got[:last+1]
+		if same {
+			now, c.got = both, c.got[:last]
+		}
+	}
+	c.last = &now
+	c.note(describeQuiet(now.resources, now.removed, now.errors))
+}
+
+type quietResponse struct {
+	resources, removed []string
+	errors             []*discoveryv3.ResourceError
 }
 
 // note notes what has come, and by when: in steps of 5 seconds, as much of it is jittered.
