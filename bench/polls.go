@@ -51,12 +51,13 @@ func longPolls() []scenario {
 	return all
 }
 
-// protocol is that of a relay's listener.
+// protocol is what a relay's listener has beside its address. Relays that could not poll
+// yet do not know the key.
 func (s *Spec) protocol() string {
 	if s.Polls {
-		return "rest"
+		return ", protocol: rest"
 	}
-	return "grpc"
+	return ""
 }
 
 func (s *Spec) pollPath() string {

@@ -30,6 +30,7 @@ type swarm struct {
 
 	messages, bytes, removed atomic.Int64
 	latencies                latencies
+	broken                   chan struct{} // closed when failed is set
 	failed                   atomic.Pointer[string]
 }
 
@@ -301,6 +302,8 @@ func (s *swarm) await(c *command) (answer, error) {
 	defer timeout.Stop()
 	select {
 	case <-w.done:
+	case <-s.broken:
+		return answer{}, s.err()
 	case <-timeout.C:
 		w.mu.Lock()
 		n := len(w.seen)
@@ -315,7 +318,9 @@ func (s *swarm) await(c *command) (answer, error) {
 
 func (s *swarm) fail(err error) {
 	text := err.Error()
-	s.failed.CompareAndSwap(nil, &text)
+	if s.failed.CompareAndSwap(nil, &text) {
+		close(s.broken)
+	}
 }
 
 func (s *swarm) err() error {
@@ -328,7 +333,7 @@ func (s *swarm) err() error {
 func runSwarm() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s := &swarm{ctx: ctx, groups: map[string]*group{}}
+	s := &swarm{ctx: ctx, groups: map[string]*group{}, broken: make(chan struct{})}
 	return serveCommands(answer{}, func(c *command) (answer, error) {
 		switch c.Do {
 		case "connect":

@@ -74,7 +74,7 @@ func start(name string, spec *Spec, relay string, env ...string) (*system, error
 }
 
 const relayConfig = `
-listeners: [{address: "%s", protocol: %s}]
+listeners: [{address: "%s"%s}]
 admin: {address: "%s"}
 node: {id: "bench %s"}
 old_style_names: [{authority: bench}]
