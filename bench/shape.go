@@ -26,6 +26,8 @@ const (
 	shapeAlt shape = "alt"
 	// Old-style names that are aliases.
 	shapeAlias shape = "alias"
+	// Names, or a glob, of another authority, which has a server of its own.
+	shapeNeighbour shape = "neighbour"
 )
 
 // plain is a spec with the same content and no shape.
@@ -61,6 +63,8 @@ func collection(authority string) string {
 // name is that by which clients get the i-th resource.
 func (s *Spec) name(i int) string {
 	switch {
+	case s.Shape == shapeNeighbour:
+		return s.neighbours(fmt.Sprintf("r%06d", i))
 	case s.Shape == shapeView:
 		return s.originName(i)
 	case s.Shape == shapeRenamed:
@@ -113,8 +117,16 @@ func (s *Spec) alias(i int) string {
 	return ""
 }
 
+// neighbours is a name of the other authority, of the type that is served.
+func (s *Spec) neighbours(id string) string {
+	return "xdstp://" + otherAuthority + "/" + s.typeURL()[strings.LastIndexByte(s.typeURL(), '/')+1:] + "/all/" + id
+}
+
 // collection is the glob that clients ask for.
 func (s *Spec) collection() string {
+	if s.Shape == shapeNeighbour {
+		return s.neighbours("*")
+	}
 	if s.Shape == shapeView || s.Shape == shapeRenamed {
 		return collection(viewAuthority)
 	}
@@ -184,6 +196,9 @@ func (s *Spec) authorities(origin string) (string, error) {
 	text := "authorities:\n" + one(mainAuthority, origin)
 	if s.Second != "" {
 		text = fmt.Sprintf("authorities:\n  - name: %s\n    servers: [{address: %q}, {address: %q}]\n", mainAuthority, origin, s.Second) + failoverConfig
+	}
+	if s.Neighbour != "" {
+		text += one(otherAuthority, s.Neighbour)
 	}
 	switch s.Shape {
 	case shapeView, shapeRenamed:

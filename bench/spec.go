@@ -39,6 +39,10 @@ type Spec struct {
 	Stamped bool `json:"stamped,omitempty"`
 	// Shape is the way from what clients ask for to what the origin has.
 	Shape shape `json:"shape,omitempty"`
+	// Neighbour is the address of the server of another authority.
+	Neighbour string `json:"neighbour,omitempty"`
+	// Named has clients that get full states ask for what is in them by name.
+	Named bool `json:"named,omitempty"`
 	// Second is the address of another server of the authority.
 	Second string `json:"second,omitempty"`
 	// Tiers is how many relays stand behind each other, if more than one.
@@ -61,7 +65,7 @@ func (s *Spec) typeURL() string {
 // names are what client i asks for; none for the wildcard.
 func (s *Spec) names(client int) []string {
 	switch {
-	case s.Full:
+	case s.Full && !s.Named:
 		return nil
 	case s.Glob:
 		return []string{s.collection()}
@@ -76,7 +80,7 @@ func (s *Spec) names(client int) []string {
 // indexes are of the resources that client i has.
 func (s *Spec) indexes(client int) []int {
 	n, first := s.PerClient, 0
-	if s.Full || s.Glob {
+	if s.Full && !s.Named || s.Glob {
 		n = s.Resources
 	} else if s.Distinct {
 		first = client * n

@@ -125,7 +125,7 @@ func (s *swarm) connect(c *command) error {
 }
 
 func dial(address string) (*grpc.ClientConn, error) {
-	const window, buffer, most = 1 << 20, 4 << 10, 64 << 20
+	const window, buffer, most = 1 << 20, 4 << 10, 256 << 20
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),

@@ -1,0 +1,104 @@
+package main
+
+import "time"
+
+// s: what the clients of one authority notice of another's, and of another client: the
+// latency of their updates, alone, beside another relay of which the same is asked, as the
+// machine has its share in it, and in the relay of which it is asked.
+
+const (
+	systemAlone  = "alone"
+	systemBeside = "beside another relay"
+)
+
+func neighbours() []scenario {
+	systems := []string{systemAlone, systemBeside, systemRelay}
+	return []scenario{
+		of("s1", "neighbours: one authority's updates while another takes in a set of 1,000,000 members", systems, func(b *bench, system string) ([]metric, error) {
+			has := &Spec{Delta: true, Glob: true, Resources: b.scale(1_000_000, 50_000), Size: 100, PerClient: 1}
+			return b.neighbours(system, has, has)
+		}),
+		of("s2", "neighbours: one authority's updates while a client asks another for a full state of 100 MB of its own", systems, func(b *bench, system string) ([]metric, error) {
+			n := b.scale(10_000, 500)
+			has := &Spec{Delta: true, Full: true, Named: true, Resources: n, Size: 10 * kib, PerClient: n}
+			asks := *has
+			asks.Delta = false
+			return b.neighbours(system, has, &asks)
+		}),
+	}
+}
+
+// neighbours measures one authority while another, which has that, is asked for it.
+func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
+	has.Shape, asks.Shape = shapeNeighbour, shapeNeighbour
+	other, err := startRole("neighbour", "floor", has)
+	if err != nil {
+		return nil, err
+	}
+	defer other.stop()
+	spec := &Spec{Delta: true, Resources: 100, Size: kib, PerClient: 100, Stamped: true, Neighbour: other.address}
+	s, err := b.begin(systemRelay, spec, b.scale(20, 10), 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	relay := s.server
+	if system == systemBeside {
+		if relay, err = startRelay(b.relay, spec, s.source.address); err != nil {
+			return nil, err
+		}
+		defer relay.stop()
+	}
+	client, err := startRole("swarm", "swarm", asks)
+	if err != nil {
+		return nil, err
+	}
+	defer client.stop()
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+		return nil, err
+	}
+	began, asked := time.Now(), make(chan error, 1)
+	go func() {
+		if system == systemAlone {
+			pause(time.Duration(b.scale(4, 1)) * time.Second)
+			asked <- nil
+			return
+		}
+		asked <- askFor(client, relay, asks)
+	}()
+	for served := false; !served; {
+		const rate, slice = 100, 250 * time.Millisecond
+		if _, err := s.source.do(command{Do: "storm", Rate: rate, For: slice, Count: spec.Resources, Version: s.version + 1}); err != nil {
+			return nil, err
+		}
+		s.version += int(rate * slice.Seconds())
+		select {
+		case err := <-asked:
+			if err != nil {
+				return nil, err
+			}
+			served = true
+		default:
+		}
+	}
+	took := time.Since(began)
+	pause(time.Second / 2) // the last ones are on their way
+	a, err := s.swarm.do(command{Do: "latency"})
+	return []metric{
+		{"latency, median", "µs", float64(a.Median) / 1e3},
+		{"latency, 99 %", "µs", float64(a.Slow) / 1e3},
+		{"latency, longest", "µs", float64(a.Most) / 1e3},
+		{"for how long", "s", took.Seconds()},
+	}, err
+}
+
+// askFor has a client ask for all that a spec has, and waits until it has that.
+func askFor(client, relay *child, spec *Spec) error {
+	if _, err := client.do(command{
+		Do: "connect", Group: "all", Address: relay.address, Clients: 1, Each: true, Count: spec.Resources, Spec: spec,
+	}); err != nil {
+		return err
+	}
+	_, err := client.do(command{Do: "await", Group: "all", Timeout: patience})
+	return err
+}
