@@ -21,9 +21,10 @@ const (
 	// controlFrameBurst how many at once.
 	controlFrames     = 500
 	controlFrameBurst = 1000
-	// bytesPerFrame earns a client one more: it sends window updates, and pings that measure
-	// the bandwidth, in proportion to what it receives.
-	bytesPerFrame = 64
+	// bytesPerFrame earns a client one more, so that a response earns two at least: clients send
+	// window updates, of the stream and of the connection, and pings that measure
+	// the bandwidth, in proportion to what they receive.
+	bytesPerFrame = 32
 	// framesPerStream are earned by opening a stream: one that ends its requests, one that
 	// resets it, and one that opens its window.
 	framesPerStream = 3
