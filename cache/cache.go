@@ -108,6 +108,12 @@ func New(feeder Feeder, o Options) *Cache {
 // Close stops the giving up of idle topics. The cache can still be used.
 func (c *Cache) Close() { c.idle.close() }
 
+// GiveUpIdle gives up all topics of one scope that nobody watches: of those that match, the one
+// that has been idle the longest. A scope costs a stream upstream, and this is for when there
+// are no more streams to be had. It returns false if there is no such scope. match is called
+// without a lock, and GiveUpIdle is to be called without one.
+func (c *Cache) GiveUpIdle(match func(Scope) bool) bool { return c.idle.giveUpOldest(match) }
+
 // Watch begins w's watch of the entry under k, and returns the entry. The state
 // at that moment is for the watcher to read; it is told of the changes after.
 // withheld, if not nil, is what the entry holds and the watcher must not be given

@@ -119,22 +119,66 @@ func (i *idle) tooManyGroups() map[*topic]struct{} {
 	if i.groups.idle.len() <= i.groups.limit {
 		return nil
 	}
-	g, _, _ := i.groups.idle.removeOldest()
-	topics := g.idle
-	g.idle, g.room = nil, 0
-	i.groups.steps++
+	g, _, _ := i.groups.idle.oldest()
+	return i.groups.take(g)
+}
+
+// take takes out the topics of a group of which all linger, which is to be given up. The
+// caller holds mu.
+func (g *idleGroups) take(of *groupTopics) map[*topic]struct{} {
+	g.idle.remove(of)
+	topics := of.idle
+	of.idle, of.room = nil, 0
+	g.steps++
 	return topics
 }
 
 // giveUpGroups gives up groups until there are not too many.
 func (i *idle) giveUpGroups() {
 	for topics := i.tooManyGroups(); topics != nil; topics = i.tooManyGroups() {
-		for tp := range topics {
-			if since, ok := tp.idles(); ok {
-				i.giveUp(tp, since)
+		i.giveUpAll(topics)
+	}
+}
+
+func (i *idle) giveUpAll(topics map[*topic]struct{}) {
+	for tp := range topics {
+		if since, ok := tp.idles(); ok {
+			i.giveUp(tp, since)
+		}
+	}
+}
+
+// giveUpOldest gives up the group that has been idle the longest of those whose scope matches,
+// or if there is none, of those with an alternative: the alternative's scope may match. It
+// returns false if there is neither.
+func (i *idle) giveUpOldest(match func(Scope) bool) bool {
+	i.mu.Lock()
+	groups := i.groups.idle.keys()
+	i.mu.Unlock()
+	for _, fits := range [...]func(*groupTopics) bool{
+		func(g *groupTopics) bool { return match(g.group.Scope) },
+		func(g *groupTopics) bool { return g.group.alternative != "" },
+	} {
+		for _, g := range groups {
+			if fits(g) && i.giveUpGroup(g) {
+				return true
 			}
 		}
 	}
+	return false
+}
+
+// giveUpGroup gives up a group, unless somebody watches one of its topics by now.
+func (i *idle) giveUpGroup(g *groupTopics) bool {
+	i.mu.Lock()
+	if _, idle := i.groups.idle.peek(g); !idle {
+		i.mu.Unlock()
+		return false
+	}
+	topics := i.groups.take(g)
+	i.mu.Unlock()
+	i.giveUpAll(topics)
+	return true
 }
 
 // idles returns since when nobody has watched the topic; false if somebody does.

@@ -151,3 +151,32 @@ func TestScopesAreCountedRightUnderConcurrency(t *testing.T) {
 		}
 	}
 }
+
+// When there is no stream to be had for a scope, the scope goes that has been idle the
+// longest, of those that would free one, and none that somebody uses.
+func TestTheOldestIdleScopeThatMatchesIsGivenUp(t *testing.T) {
+	lingeringScopes(t, 100, func(t *testing.T, c *Cache, f *feeds) {
+		leave := watchAll(c, inScope("used", "x"))
+		defer leave()
+		watchAll(c, inScope("used", "y"))()
+		alternative := Key{Scope: Scope{Authority: "z", Derived: Resolved}, TypeURL: testType, Name: "xdstp://z/T/x#alt=xdstp://a/T/x"}
+		watchAll(c, alternative)()
+		for _, scope := range []string{"other", "a", "b"} {
+			watchAll(c, inScope(scope, "x"), inScope(scope, "y"))()
+		}
+		match := func(s Scope) bool { return s.Authority == "a" || s.Authority == "b" || s.Authority == "used" }
+		for _, k := range []Key{inScope("a", "x"), inScope("b", "x"), alternative} {
+			f.expect(t, "before its turn", k, 1, 0)
+			if !c.GiveUpIdle(match) {
+				t.Errorf("nothing is given up in the turn of %v", k)
+			}
+			f.expect(t, "after its turn", k, 1, 1)
+		}
+		f.expect(t, "with the scope's other topic", inScope("a", "y"), 1, 1)
+		if c.GiveUpIdle(match) {
+			t.Error("something is given up although nothing is left that matches")
+		}
+		f.expect(t, "another topic of the scope is watched", inScope("used", "y"), 1, 0)
+		f.expect(t, "it does not match", inScope("other", "x"), 1, 0)
+	})
+}

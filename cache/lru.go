@@ -29,6 +29,9 @@ func (l *lru[K, V]) peek(k K) (V, bool) { return l.of.Peek(k) }
 
 func (l *lru[K, V]) oldest() (K, V, bool) { return l.of.GetOldest() }
 
+// keys returns all, the oldest first.
+func (l *lru[K, V]) keys() []K { return l.of.Keys() }
+
 func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
 	if k, v, ok = l.oldest(); ok {
 		l.remove(k)
@@ -43,7 +46,7 @@ func (l *lru[K, V]) remove(k K) {
 		return
 	}
 	small := newLRU[K, V]()
-	for _, k := range l.of.Keys() { // the oldest first
+	for _, k := range l.keys() {
 		v, _ := l.peek(k)
 		small.add(k, v)
 	}

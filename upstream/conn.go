@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -25,11 +26,15 @@ type Conn struct {
 	dial    []grpc.DialOption
 	creds   credentials.TransportCredentials
 	most    int // links
-	probe   struct{ after, timeout time.Duration }
+	// makeRoom is DialOptions.MakeRoom, or nil.
+	makeRoom func() bool
+	probe    struct{ after, timeout time.Duration }
 
 	mu     sync.Mutex
 	links  []*link // at least one; a stream goes over the first that has room for it
 	closed bool
+	// freed, if not nil, is closed when there is room for a stream again: some wait for it.
+	freed chan struct{}
 }
 
 // link is one of a Conn's connections, which gRPC makes anew when it is lost.
@@ -99,7 +104,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 // NewStream implements grpc.ClientConnInterface.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	for {
-		o, ctx, err := c.begin(ctx)
+		o, ctx, err := c.beginOrWait(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -129,12 +134,56 @@ func (s *linkStream) SendMsg(m any) error {
 	return err
 }
 
-// begin finds a link for a new stream. It is to end with the context that is returned.
-func (c *Conn) begin(ctx context.Context) (*opening, context.Context, error) {
+// errFull says that no link has room for a stream, and that there can be no further ones.
+var errFull = errors.New("no connection has room for a stream")
+
+const (
+	// roomPatience is how long a stream waits for room that was made for it: longer than
+	// a control plane may take to end a stream that is not needed any more.
+	roomPatience = 2 * parting
+	// roomEvery is after what time more room is made, as something has not come of it yet:
+	// others may have been quicker to take it, or what was given up needed no stream.
+	roomEvery = 500 * time.Millisecond
+)
+
+// beginOrWait is begin for a stream that waits for room, if some can be made.
+func (c *Conn) beginOrWait(ctx context.Context) (*opening, context.Context, error) {
+	o, within, freed, err := c.begin(ctx)
+	if err == nil || !errors.Is(err, errFull) {
+		return o, within, err
+	}
+	full := status.Errorf(codes.ResourceExhausted,
+		"all streams are in use that the server allows on %d connections, and there are no further connections", c.most)
+	if c.makeRoom == nil || !c.makeRoom() {
+		return nil, nil, full
+	}
+	patience := time.NewTimer(roomPatience)
+	defer patience.Stop()
+	again := time.NewTicker(roomEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-freed:
+		case <-again.C:
+			c.makeRoom()
+		case <-patience.C:
+			return nil, nil, full
+		case <-ctx.Done():
+			return nil, nil, status.FromContextError(ctx.Err()).Err()
+		}
+		if o, within, freed, err = c.begin(ctx); err == nil || !errors.Is(err, errFull) {
+			return o, within, err
+		}
+	}
+}
+
+// begin finds a link for a new stream. It is to end with the context that is returned. If
+// there is none, freed is closed when there may be one.
+func (c *Conn) begin(ctx context.Context) (o *opening, within context.Context, freed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, status.Error(codes.Canceled, "the connection is closed")
+		return nil, nil, nil, status.Error(codes.Canceled, "the connection is closed")
 	}
 	at := slices.IndexFunc(c.links, (*link).hasRoom)
 	var l *link
@@ -142,19 +191,20 @@ func (c *Conn) begin(ctx context.Context) (*opening, context.Context, error) {
 	case at >= 0:
 		l = c.links[at]
 	case len(c.links) >= c.most:
-		return nil, nil, status.Errorf(codes.ResourceExhausted,
-			"all streams are in use that the server allows on %d connections, and there are no further connections", c.most)
+		if c.freed == nil {
+			c.freed = make(chan struct{})
+		}
+		return nil, nil, c.freed, errFull
 	default:
-		var err error
 		if l, err = c.add(); err != nil {
-			return nil, nil, status.Error(codes.Unavailable, err.Error())
+			return nil, nil, nil, status.Error(codes.Unavailable, err.Error())
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	o := &opening{link: l, cancel: cancel}
+	within, cancel := context.WithCancel(ctx)
+	o = &opening{link: l, cancel: cancel}
 	l.streams++
 	l.opening[o] = struct{}{}
-	return o, ctx, nil
+	return o, within, nil, nil
 }
 
 // opened notes that the stream waits no more. It says false if it is to go over another
@@ -180,6 +230,10 @@ func (o *opening) end() {
 		if at := slices.Index(c.links, l); at >= 0 && l.streams == 0 && len(c.links) > 1 && !c.closed {
 			c.links = slices.Delete(c.links, at, at+1)
 			go func() { _ = l.cc.Close() }() // it says only that it was closed before
+		}
+		if c.freed != nil {
+			close(c.freed)
+			c.freed = nil
 		}
 	})
 }

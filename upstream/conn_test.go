@@ -203,3 +203,61 @@ func TestEveryConnectionIsProbed(t *testing.T) {
 		}
 	})
 }
+
+// A stream that nobody needs ends for one that is needed.
+func TestRoomIsMadeForAStreamWhenAllAreInUse(t *testing.T) {
+	var ends []context.CancelFunc
+	asked := 0
+	o := DialOptions{MaxConnections: 3, MakeRoom: func() bool {
+		asked++
+		if len(ends) == 0 {
+			return false
+		}
+		time.AfterFunc(roomEvery/2, ends[0])
+		ends = ends[1:]
+		return true
+	}}
+	runLimited(t, 1, o, func(l *limited) {
+		ends = l.streams(3)
+		l.streams(1) // which waits
+		if asked != 1 {
+			t.Errorf("room was made %d times for one stream", asked)
+		}
+		l.wantOpen(3)
+		ends = nil
+		_, err := l.conn.NewStream(l.Context(), streamDesc, "/a.Service/Stream")
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("when no room can be made, a stream gets %v, want RESOURCE_EXHAUSTED", err)
+		}
+	})
+}
+
+// What was given up may not have needed a stream, or another stream was quicker.
+func TestMoreRoomIsMadeWhileAStreamWaits(t *testing.T) {
+	var ends []context.CancelFunc
+	asked := 0
+	o := DialOptions{MaxConnections: 1, MakeRoom: func() bool {
+		if asked++; asked == 3 {
+			ends[0]()
+		}
+		return true
+	}}
+	runLimited(t, 1, o, func(l *limited) {
+		ends = l.streams(1)
+		begin := time.Now()
+		l.streams(1)
+		if took := time.Since(begin); took > 3*roomEvery {
+			t.Errorf("the stream has waited for %s", took)
+		}
+		begin = time.Now()
+		_, err := l.conn.NewStream(l.Context(), streamDesc, "/a.Service/Stream")
+		if took := time.Since(begin); status.Code(err) != codes.ResourceExhausted || took != roomPatience {
+			t.Errorf("what makes no room is waited for %s, with %v, want RESOURCE_EXHAUSTED after %s", took, err, roomPatience)
+		}
+		ctx, cancel := context.WithTimeout(l.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := l.conn.NewStream(ctx, streamDesc, "/a.Service/Stream"); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a stream that is not wanted any more waits: %v", err)
+		}
+	})
+}

@@ -31,6 +31,9 @@ type DialOptions struct {
 	// MaxConnections is how many connections there may be, if the server limits the
 	// streams on one: 100 by default. When they are full, further streams fail.
 	MaxConnections int
+	// MakeRoom, if not nil, is called when they are full and a stream is to be opened. It
+	// has another stream end that nobody needs, soon, and returns false if there is none.
+	MakeRoom func() bool
 	// StreamWindow and ConnWindow are how much the server may send that has not been
 	// taken, in bytes: the defaults are 1 MiB and 4 MiB, enough for most responses to
 	// come without a wait. Both are static.
@@ -88,7 +91,7 @@ func Dial(address string, o DialOptions) (*Conn, error) {
 	if o.UserAgent != "" {
 		opts = append(opts, grpc.WithUserAgent(o.UserAgent))
 	}
-	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections)}
+	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections), makeRoom: o.MakeRoom}
 	if c.creds == nil {
 		c.creds = insecure.NewCredentials()
 	}

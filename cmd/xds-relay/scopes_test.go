@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -170,5 +171,41 @@ func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 	n.Leave(b)
 	if len(n.joined) != 0 {
 		t.Errorf("%d scopes are joined, want none", len(n.joined))
+	}
+}
+
+// Scopes without clients keep no client from being served when the control plane has no
+// streams left.
+func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
+	const most, fresh = 99, 20 // of 100 connections with a stream each
+	plane := newRecordingPlane()
+	_, address := runRelay(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
+old_style_names: [{authority: cp, partition: node.id}]
+cache: {linger: 1h}
+`, listen(t, plane, grpc.MaxConcurrentStreams(1))), slog.New(slog.DiscardHandler))
+	open := func(n int, who string) (clients []*deltaClient) {
+		conn := connectTo(t, address)
+		for i := range n {
+			c := openDelta(t, conn)
+			c.ask(t, &corev3.Node{Id: fmt.Sprint(who, i)}, "x")
+			clients = append(clients, c)
+		}
+		for _, c := range clients {
+			if given, refused := c.receive(t, 1); len(given) != 1 {
+				t.Fatalf("a client of %q is refused: %v", who, refused)
+			}
+		}
+		return clients
+	}
+	for _, c := range open(most, "old") {
+		c.end()
+	}
+	open(fresh, "new")
+	plane.mu.Lock()
+	defer plane.mu.Unlock()
+	if plane.open > 100 {
+		t.Errorf("%d streams are open upstream", plane.open)
 	}
 }

@@ -103,7 +103,7 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := dial(cfg.Authorities[0].Servers[0])
+		conn, err := dial(cfg.Authorities[0].Servers[0], nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -65,6 +66,7 @@ type sink interface {
 	upstream.Sink
 	failover.Holder
 	Modest(k cache.Key, most int64) bool
+	GiveUpIdle(match func(cache.Scope) bool) bool
 }
 
 // streams are those of one scope and server: an upstream.Stream, or upstream.Streams.
@@ -99,14 +101,15 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		default:
 			for j := range a.Servers {
 				server := &a.Servers[j]
-				conn := at[placeOf(*server)]
+				to := placeOf(*server)
+				conn := at[to]
 				if conn == nil {
 					var err error
-					if conn, err = dial(*server); err != nil {
+					if conn, err = dial(*server, func() bool { return s.makeRoom(to) }); err != nil {
 						s.Close()
 						return nil, err
 					}
-					at[placeOf(*server)] = conn
+					at[to] = conn
 				}
 				s.conns[server] = conn
 				s.presences[server] = upstream.NewPresence(server.Address, log.With("authority", a.Name))
@@ -146,7 +149,17 @@ func version() string {
 	return "unknown"
 }
 
-func dial(s configs.Server) (connection, error) {
+// makeRoom gives up a scope without clients that is fed from a place, so that there is room
+// for a stream of another one. It returns false if there is none.
+func (s *sources) makeRoom(at place) bool {
+	return s.held.GiveUpIdle(func(scope cache.Scope) bool {
+		a, ok := s.router.Source(scope)
+		return ok && slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return placeOf(server) == at })
+	})
+}
+
+// dial prepares the connection to a server. makeRoom is upstream.DialOptions.MakeRoom.
+func dial(s configs.Server, makeRoom func() bool) (connection, error) {
 	var config *tls.Config
 	if s.TLS != nil {
 		var err error
@@ -175,6 +188,7 @@ func dial(s configs.Server) (connection, error) {
 		ConnWindow:       int32(s.Windows.Connection),
 		MaxResponseBytes: int(s.MaxResponseBytes),
 		UserAgent:        userAgent,
+		MakeRoom:         makeRoom,
 	}
 	if config != nil {
 		o.TLS = credentials.NewTLS(config)
