@@ -47,11 +47,14 @@ func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
 		ok  bool
 		err error
 	}
-	answers := map[int]answer{}
+	var answers map[int]answer
 	return func(i int) (bool, error) {
 		a, known := answers[i]
 		if !known {
 			a.ok, a.err = r.views[i].Matches(node)
+			if answers == nil {
+				answers = map[int]answer{}
+			}
 			answers[i] = a
 		}
 		return a.ok, a.err

@@ -406,6 +406,9 @@ func (d *deltaSession) takesNamed(sub *nameSub, g removal) bool {
 
 // tellGone adds to r the removals that it may carry.
 func (d *deltaSession) tellGone(r *response, may removalRule) {
+	if !d.removing() {
+		return
+	}
 	if len(d.handed) > 0 {
 		defer d.tellHanded(r)
 	}

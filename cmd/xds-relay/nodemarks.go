@@ -19,20 +19,29 @@ type nodeMarks [len(markedFields)]uint64
 // markSet are some of the marked fields, a bit each.
 type markSet uint8
 
-// marksOf costs about as much as to encode the Node.
+// marksOf costs about as much as to encode the Node: nothing for what is not there, as
+// thousands of clients come at once. The order is that of markedFields.
 func marksOf(node *corev3.Node) (m nodeMarks) {
-	for i, part := range [...]*corev3.Node{
-		{Cluster: node.GetCluster()},
-		{Locality: node.GetLocality()},
-		{Metadata: node.GetMetadata()},
-		{DynamicParameters: node.GetDynamicParameters()},
-	} {
-		// Deterministic is enough, as hashes are compared within one process only. The
-		// Node was decoded, so that it can be encoded.
-		encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(part)
-		m[i] = xxhash.Sum64(encoded)
+	if cluster := node.GetCluster(); cluster != "" { // of what is not there it is 0
+		m[0] = xxhash.Sum64String(cluster)
+	}
+	if locality := node.GetLocality(); locality != nil {
+		m[1] = markOf(&corev3.Node{Locality: locality})
+	}
+	if metadata := node.GetMetadata(); metadata != nil {
+		m[2] = markOf(&corev3.Node{Metadata: metadata})
+	}
+	if parameters := node.GetDynamicParameters(); len(parameters) > 0 {
+		m[3] = markOf(&corev3.Node{DynamicParameters: parameters})
 	}
 	return m
+}
+
+func markOf(part *corev3.Node) uint64 {
+	// Deterministic is enough, as hashes are compared within one process only. The Node was
+	// decoded, so that it can be encoded.
+	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(part)
+	return xxhash.Sum64(encoded)
 }
 
 func (m nodeMarks) differ(o nodeMarks) (in markSet) {
