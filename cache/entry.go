@@ -51,12 +51,15 @@ type Error struct {
 	// may take it for absent; a client that may hold it may not.
 	// xDS: "Knowing When a Requested Resource Does Not Exist".
 	Silent bool
+	// Refused says that the relay itself does not ask for the resource. This says nothing
+	// about the resource, so a client that may hold it keeps it.
+	Refused bool
 }
 
 // Transient says that the error is about the way to the authority, and not about the
-// resource: it was not reached, or has not answered.
+// resource: it was not reached, was not asked, or has not answered.
 func (e *Error) Transient() bool {
-	return e.Silent || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
+	return e.Silent || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
 
 // Error returns code and message.

@@ -41,7 +41,7 @@ func (e *evaluation) byWayOf(err *cache.Error, passed []string, name string) *ca
 	default:
 		why = err.Message
 	}
-	return &cache.Error{Code: err.Code, Message: loglines.Clip(byWay + chain(way) + ": " + why), Outage: err.Outage, Silent: err.Silent}
+	return &cache.Error{Code: err.Code, Message: loglines.Clip(byWay + chain(way) + ": " + why), Outage: err.Outage, Silent: err.Silent, Refused: err.Refused}
 }
 
 // cutWay takes what byWayOf returns apart.

@@ -96,11 +96,6 @@ func (d *deltaSession) request(req *discoveryv3.DeltaDiscoveryRequest) *nack {
 		d.subscribeWildcard(byName(cache.Wildcard))
 	}
 	if first {
-		for name := range d.initial {
-			for sub := range d.subsOf(name) {
-				sub.set(mayHold, true)
-			}
-		}
 		d.resumeGlobs()
 	}
 	d.explicit = d.explicit || add > 0 || d.wild != nil
@@ -139,13 +134,24 @@ func (d *deltaSession) subscribeOne(a asked) {
 	key := a.key()
 	delete(d.gone, key)
 	d.settle(a)
-	if d.begun {
-		delete(d.initial, a.name) // that was for the first request
+	_, held := d.initial[a.name]
+	if held && d.begun {
+		d.initial[a.name] = "" // the versions were for the first request: see forgetVersions
 	}
 	if set := d.globs[key]; set != nil {
 		forgetVersions(set.initial)
 	}
-	d.subscribe(a)
+	was := d.named.get(key)
+	held = held || was != nil && (was.is(mayHold) || was.told() == toldResource)
+	sub, _ := d.subscribe(a)
+	if sub == nil {
+		return
+	}
+	if sub.entry() == nil {
+		// Of a glob that is refused the client may hold any of what it named.
+		held = held || d.mayHold(sub) || len(d.initial) > 0 && isGlob(a.name)
+	}
+	sub.set(mayHold, held)
 }
 
 // forgetVersions makes all that the client holds of another version than it is:
@@ -308,14 +314,15 @@ func (d *deltaSession) tell(r *response, sub *nameSub) bool {
 		}
 		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
 	case cache.Failed:
-		if sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
+		silent := st.Err.Silent && !d.relay && sub.told() != toldResource && !d.mayHold(sub)
+		if !silent && sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
 			return true
 		}
 		if d.waits(r) {
 			d.later().addName(sub)
 			return true
 		}
-		if st.Err.Silent && !d.relay && sub.told() != toldResource && !d.mayHold(sub) {
+		if silent {
 			if sub.told() != toldAbsent {
 				d.gone[sub.key()] = removal{asked: sub.asks()}
 			}
@@ -466,6 +473,7 @@ func (d *deltaSession) tellSomeGone(r *response, stays func(string, removal) boo
 		delete(d.initial, name)
 		if sub != nil {
 			sub.setTold(toldAbsent)
+			sub.set(mayHold, false)
 			sub.setErrTold(markError(g.err))
 			sub.has(sub.name())
 		}

@@ -259,11 +259,21 @@ func (f *fetchSession) tellable(unknown map[asked]*cache.Error) bool {
 	switch {
 	case len(unknown) == 0:
 		return true
-	case !f.over, !f.hasSets() && len(unknown) == f.named.len():
+	case !f.over && !onlyRefused(unknown), !f.hasSets() && len(unknown) == f.named.len():
 		return false
 	}
 	// A client that may hold them must not lose them.
 	return !f.missingMeansGone || f.has == "" && f.gives()
+}
+
+// onlyRefused says that there is nothing to wait for: the relay refuses all of those names.
+func onlyRefused(unknown map[asked]*cache.Error) bool {
+	for _, err := range unknown {
+		if !err.Refused {
+			return false
+		}
+	}
+	return true
 }
 
 // gives says that there is something to give.

@@ -233,6 +233,25 @@ func (st *stream) refuseName(e *excess) {
 	}
 }
 
+// refuseUnasked notes that a name of the client's is not asked for, because a request to the
+// control plane has no room for it. The caller holds mu and the topics: logUnasked follows.
+func (st *stream) refuseUnasked(why *cache.Error) {
+	if !st.namesUnasked {
+		st.namesUnasked, st.unasked = true, why
+	}
+}
+
+// logUnasked logs the first refusal of refuseUnasked on the stream. The caller holds mu.
+func (st *stream) logUnasked() {
+	if st.unasked == nil {
+		return
+	}
+	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
+		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.unasked.Message)
+	}
+	st.unasked = nil
+}
+
 // refuseRequest is refuse for a request that has no stream yet. client is its
 // address.
 func (s *Server) refuseRequest(g *gate, client string, e *excess) error {

@@ -150,6 +150,12 @@ func globAsked(name string) string {
 	return withoutDirectives(name)
 }
 
+// isGlob says whether an xdstp name is that of a glob collection.
+func isGlob(name string) bool {
+	path, _, _ := strings.Cut(withoutDirectives(name), "?")
+	return urn.IsName(name) && strings.HasSuffix(path, "/*")
+}
+
 func withoutDirectives(name string) string {
 	name, _, _ = strings.Cut(name, "#")
 	return name

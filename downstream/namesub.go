@@ -2,8 +2,6 @@ package downstream
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
-
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -62,8 +60,13 @@ const (
 	ownBeats
 )
 
-// isLostBit says in ownTold that the subscription is counted in subscriptions.lost.
-const isLostBit = 1 << 7
+// Beside what a client was told, in ownTold.
+const (
+	// isLostBit says that the subscription is counted in subscriptions.lost.
+	isLostBit = 1 << 7
+	// isNotedBit says that its refusal for max_request_bytes has been noted.
+	isNotedBit = 1 << 6
+)
 
 // mark is something that there is to note of a subscription, or not.
 type mark byte
@@ -71,7 +74,8 @@ type mark byte
 const (
 	isQueued mark = 1 << iota // in subscriptions.pending
 	hasEnded
-	// mayHold: the client may hold the resource from an earlier stream, or by a set.
+	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
+	// needed where told is toldResource.
 	mayHold
 	// isMissed: it was missing in a full state because nothing was known of it.
 	isMissed
@@ -111,9 +115,14 @@ func (s *nameSub) setLost(is bool) {
 	}
 }
 
-func (s *nameSub) told() told { return told(s.Own[ownTold] &^ isLostBit) }
+func (s *nameSub) told() told { return told(s.Own[ownTold] &^ (isLostBit | isNotedBit)) }
 
-func (s *nameSub) setTold(t told) { s.Own[ownTold] = s.Own[ownTold]&isLostBit | byte(t) }
+func (s *nameSub) setTold(t told) {
+	s.Own[ownTold] = s.Own[ownTold]&(isLostBit|isNotedBit) | byte(t)
+	if t == toldResource {
+		s.Own[ownTold] &^= isNotedBit
+	}
+}
 
 // rareSub is what most subscriptions do not have: those of a plain name in the
 // spelling of the cache, which has no error.
@@ -275,12 +284,13 @@ func (s *nameSub) moveToPending() {
 func (s *nameSub) stated() cache.State {
 	rare, entry := s.rare(), s.entry()
 	if entry == nil {
-		if rare.err.Code == codes.NotFound {
-			return cache.State{Status: cache.Absent, Err: rare.err}
-		}
-		return cache.State{Status: cache.Failed, Err: rare.err}
+		return s.refusedState(rare.err)
 	}
 	st := entry.State()
+	if st.Status == cache.Failed && st.Err.Refused {
+		s.noteUnasked(st.Err)
+		return s.refusedState(st.Err)
+	}
 	if r := st.Resource; r != nil && r.Redirect() != "" && s.redirected() {
 		return cache.State{Status: cache.Requested} // until it has moved
 	}

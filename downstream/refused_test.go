@@ -65,3 +65,45 @@ func TestRefusedNamesAreCountedAndShown(t *testing.T) {
 		}
 	}
 }
+
+// A name for which a request to the control plane has no room is counted once, shown, and
+// the client's stream logged once.
+func TestNamesWithoutRoomUpstreamAreCountedAndShown(t *testing.T) {
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		ch := newTestCache(&recordingFeeder{}, 1000)
+		defer ch.Close()
+		server, log := newTestServer(ch, DefaultMaxResponseBytes)
+		c := newTestClient(server, form, &corev3.Node{Id: "greedy"})
+		defer c.close()
+		names := []string{"a", "b", "c"}
+		var err error
+		if form == deltaForm.name {
+			err = c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+		} else {
+			err = c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		noRoom := func(message string) {
+			why := &cache.Error{Code: codes.ResourceExhausted, Message: message, Refused: true}
+			ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType, Changes: []cache.Change{
+				{Name: "a", Err: why}, {Name: "b", Err: why},
+			}})
+			c.readAll(t)
+		}
+		noRoom("no room")
+		noRoom("still no room")
+		if n := server.Stats().Refusals["limit"]; n != 2 {
+			t.Errorf("%s: %d names are counted, want 2", form, n)
+		}
+		refused := c.st.describe().Types[0].Refused
+		if refused.Total != 2 || refused.Refusal != RefusedLimit || refused.Reason != "no room" {
+			t.Errorf("%s: shown %+v", form, refused)
+		}
+		lines := *log.lines
+		if want := "log: client is refused names, for a limit client=greedy limit=max_request_bytes reason=no room"; len(lines) != 1 || lines[0] != want {
+			t.Errorf("%s: logged %q, want one line: %s", form, lines, want)
+		}
+	}
+}

@@ -191,8 +191,13 @@ func (s *sotwSession) begin(a asked) {
 func (s *sotwSession) askAgain(refused []asked) {
 	for _, a := range refused {
 		if key, err := s.lookUp(a); err == nil && s.alternatives.over(key) == nil {
-			s.knows(s.named.get(a.key()), toldNothing, 0)
+			was := s.named.get(a.key())
+			held := was.is(mayHold)
+			s.knows(was, toldNothing, 0)
 			s.begin(a)
+			if sub := s.named.get(a.key()); sub != nil && held {
+				sub.set(mayHold, true)
+			}
 		}
 	}
 }

@@ -167,6 +167,10 @@ type stream struct {
 	nackLines loglines.Lines
 	// namesRefused: the operator was told that it was refused names.
 	namesRefused bool
+	// namesUnasked: so it is, or will be with unasked, of names that a request to a control
+	// plane has no room for.
+	namesUnasked bool
+	unasked      *cache.Error
 	// ends is for when nothing can be served, and nil if something can: see ending.
 	ends *time.Timer
 	// undecided is nil unless the stream has waited for others: see waitsForOthers.
@@ -436,7 +440,9 @@ func (st *stream) compose(how holding) (r *response, failed bool) {
 		if !st.hold(how) {
 			return nil, true
 		}
-		if r, ok := st.composeHeld(); ok {
+		r, ok := st.composeHeld()
+		st.logUnasked()
+		if ok {
 			return r, false
 		}
 		for _, s := range st.sessions {

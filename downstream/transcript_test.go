@@ -50,6 +50,7 @@ import (
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds !a UNREACHABLE why        the same, as no control plane can be reached
+//	    cds !a REFUSED why            the same, as the relay does not ask for it
 //	    cds ?a                        not answered by a SotW server that answers others
 //	    cds * partial                 a part of it could not be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
@@ -441,6 +442,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	why := func() *cache.Error {
 		if words[1] == "UNREACHABLE" {
 			return &cache.Error{Code: codes.Unavailable, Message: strings.Join(words[2:], " "), Outage: new(cache.Outage)}
+		}
+		if words[1] == "REFUSED" {
+			return &cache.Error{Code: codes.ResourceExhausted, Message: strings.Join(words[2:], " "), Refused: true}
 		}
 		var code codes.Code
 		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {

@@ -18,14 +18,16 @@ import (
 // refused take the place.
 //
 // The last part of a SotW request is for clients that ask for little: otherwise one that
-// asks for too much keeps all others from asking for anything new.
+// asks for too much keeps all others from asking for anything new. How much counts as little
+// shrinks with the room that is left, down to a fixed part of all.
 
 const (
 	// spareBytes are left in each request for a version, a nonce and the reason of a NACK,
 	// or a quarter if that is less.
 	spareBytes = 16 << 10
-	// modestPart is the part of a request's names that only modest clients can use, and a
-	// client is modest whose names are at most the modestShare-th part of all.
+	// modestPart is the part of a request's names that only modest clients can use. A client
+	// is modest whose names are at most the modestPart-th part of the room that is left, or
+	// the modestShare-th part of all.
 	modestPart  = 4
 	modestShare = 64
 	// The time until it is seen whether what was refused has a place now: the shorter
@@ -56,7 +58,7 @@ func (s *subscriptions) size(sub *subscription) int {
 // refuse notes that a subscription is not asked for, and that this is to be told.
 func (s *subscriptions) refuse(sub *subscription, why *cache.Error) {
 	sub.refused = true
-	if sub.failure == nil || sub.failure.Code != codes.ResourceExhausted {
+	if sub.failure == nil || !sub.failure.Refused {
 		s.fail(sub, why, &s.refusals)
 	}
 }
@@ -78,6 +80,7 @@ func (s *paramSets) takeRefusals() (updates []cache.Update, names int) {
 func tooLong(size int) *cache.Error {
 	return &cache.Error{
 		Code:    codes.ResourceExhausted,
+		Refused: true,
 		Message: fmt.Sprintf("asking for it takes %d bytes, which with its type is more than max_request_bytes allows in a request to the control plane", size),
 	}
 }
@@ -85,7 +88,8 @@ func tooLong(size int) *cache.Error {
 // full is what is told of a name for which there is no room.
 func full(room int) *cache.Error {
 	return &cache.Error{
-		Code: codes.ResourceExhausted,
+		Code:    codes.ResourceExhausted,
+		Refused: true,
 		Message: fmt.Sprintf("all names of a type go into one request to the control plane (SotW), in which max_request_bytes allows %d bytes of names: "+
 			"there is no room for more, and some of it is left to clients that ask for little", room),
 	}
@@ -112,8 +116,9 @@ func (b *budget) admit(subs *subscriptions, sub *subscription, modest func(cache
 	if b.used+size > b.room {
 		return false
 	}
+	little := max(b.room/modestShare, (b.room-b.used)/modestPart)
 	if b.used+size > b.room-b.room/modestPart && modest != nil &&
-		!modest(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: sub.name}, int64(b.room/modestShare)) {
+		!modest(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: sub.name}, int64(little)) {
 		return false
 	}
 	b.used += size

@@ -22,12 +22,10 @@ func sotwAlone(modest func(cache.Key, int64) bool) (*paramSets, *subscriptions, 
 }
 
 func TestLastPartOfARequestIsForModestClients(t *testing.T) {
-	const limit = 64 << 10
+	const limit, middling = 64 << 10, 2 << 10
 	modest := func(k cache.Key, most int64) bool {
-		if most > limit/modestShare {
-			t.Errorf("a client with %d bytes of names counts as modest, of %d in all", most, limit)
-		}
-		return strings.HasPrefix(k.Name, "modest")
+		return strings.HasPrefix(k.Name, "modest") && most >= limit*3/4/modestShare ||
+			strings.HasPrefix(k.Name, "middling") && most >= middling
 	}
 	_, subs, s := sotwAlone(modest)
 	u := subs.newUpdate()
@@ -37,6 +35,18 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 	s.requests(t0, limit)
 	if room := s.budget.room; s.budget.used > room*3/4 || s.budget.used < room*3/4-100 {
 		t.Errorf("a greedy client has %d bytes of %d, want three quarters", s.budget.used, room)
+	}
+	left := func() int { return s.budget.room - s.budget.used }
+	for i := 0; left() > 0; i++ {
+		name := fmt.Sprintf("middling-%0100d", i)
+		subs.start(name, nil, &u)
+		s.requests(t0, limit)
+		if !subs.names[name].sent {
+			break
+		}
+	}
+	if n := left(); n > middling*modestPart || n < middling*modestPart-200 {
+		t.Errorf("clients that ask for %d bytes leave %d to those that ask for less, want %d", middling, n, middling*modestPart)
 	}
 	for i := range 100 {
 		subs.start(fmt.Sprint("modest-", i), nil, &u)
