@@ -14,7 +14,8 @@ type Set struct {
 	// Guarded by topic.mu.
 	status  Status
 	err     *Error
-	partial bool    // see SetUpdate.Partial
+	partial bool // see SetUpdate.Partial
+	first   *firstAnswer
 	members members // removed ones too, see sweep
 	notes   notes   // what else is new
 	present int     // members that have not been removed

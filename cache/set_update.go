@@ -12,6 +12,7 @@ import (
 // put takes a member's new state, and says whether clients would notice.
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.get(key), s.notes.byKey[key]
+	removed := s.first.note(key, r)
 	switch {
 	case r == nil && !m.present():
 		if m.resource == nil {
@@ -19,7 +20,7 @@ func (s *Set) put(key string, r *Resource) bool {
 			s.tombs.add(tombstone{key: key, name: key, at: time.Now()})
 		}
 		s.notes.remove(n)
-		return n != nil && n.err != nil
+		return removed || n != nil && n.err != nil
 	case m.resource == nil:
 		s.tombs.remove(key)
 	case m.removed || r == nil || m.resource.hash != r.hash || n != nil && n.err != nil:
@@ -58,6 +59,7 @@ func (s *Set) put(key string, r *Resource) bool {
 // putError notes why a name's newest state could not be had, and says whether
 // clients would notice.
 func (s *Set) putError(key string, err *Error) bool {
+	s.first.came(key) // it could not be had anew
 	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
 		return false
 	}
@@ -179,7 +181,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Who waits for the whole is told of that.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial
+	changed := first || s.partial && !u.Partial || s.first != nil && u.completes()
 	stored := 0
 	// Whoever comes or goes meanwhile is not to wait for all of a large update.
 	pause := func() {
@@ -187,6 +189,10 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			s.mu.Unlock()
 			s.mu.Lock()
 		}
+	}
+	if u.Full && u.Incomplete {
+		s.beginFirst(p.gone)
+		p.gone = nil
 	}
 	for _, key := range p.gone {
 		changed = s.put(key, nil) || changed
@@ -210,6 +216,12 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			changed = s.putError(c.Name, c.Err) || changed
 		}
 		pause()
+	}
+	if u.completes() {
+		for key := range s.endFirst() {
+			changed = s.put(key, nil) || changed
+			pause()
+		}
 	}
 	s.status, s.err, s.partial = Present, nil, u.Partial
 	s.state(u, first, s.sum != before)

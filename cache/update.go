@@ -34,6 +34,10 @@ type SetUpdate struct {
 	// Partial says that a part of the set could not be had: a member that is missing
 	// may exist nevertheless. It holds until the next update of the set.
 	Partial bool
+	// Incomplete says of a Full update that more of the origin's first answer may follow: a
+	// member that is missing may exist nevertheless. The set keeps those that it has until
+	// an update says that the answer is Complete, or is Full and not Incomplete.
+	Incomplete, Complete bool
 	// Origin is the version that the set has with these changes, nil if there is none: it
 	// stays what it was if its members do.
 	Origin *OriginVersion

@@ -91,7 +91,7 @@ func (g *globSource) turn(now time.Time) {
 	case status == cache.Failed:
 		is = condition{status: cache.Failed, err: err}
 	case status == cache.Present && (g.open == 0 || is.status == cache.Present):
-		is = condition{status: cache.Present, partial: g.set.Partial()}
+		is = condition{status: cache.Present, partial: g.set.Partial() || g.set.Incomplete()}
 	case status == cache.Present:
 		is = condition{}
 	}

@@ -221,6 +221,10 @@ func (d *deltaSession) tellUncoveredNames(r *response, set *setSub, keys []strin
 			}
 			delete(d.gone, a.key())
 			d.settle(a) // in the other set too
+		case waits != nil && present(waits): // its first answer is incomplete
+			d.settleIn(set, key)
+			d.note(waits, u.name, u.ended)
+			continue
 		case waits != nil && u.ended:
 			d.settleIn(set, key)
 			d.uncoverIn(waits, u.name, true)
@@ -242,7 +246,7 @@ func (s *setSub) holds(name string) bool {
 	return ok
 }
 
-// first returns the first of two sets that has a member under that key; or else one
+// first returns the first of some sets that has a member under that key; or else one
 // of which it is not known whether it has.
 func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub) {
 	for _, set := range sets {
@@ -253,6 +257,8 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 			waits = set
 		} else if res = set.set.Member(key); res != nil {
 			return res, set, nil
+		} else if set.set.MayHave(key) {
+			waits = set
 		}
 	}
 	return nil, nil, waits

@@ -29,7 +29,11 @@ func (d *deltaSession) tellSet(r *response, set *setSub) bool {
 	if !all {
 		return false
 	}
+	held, lacked := len(set.initial) > 0, set.lacks
 	d.tellVanished(set)
+	if held && lacked && !set.lacks && set.glob() {
+		d.tellEmpty(set)
+	}
 	if set.fresh {
 		set.setFresh(false)
 		set.named = nil
@@ -84,25 +88,29 @@ func (d *deltaSession) tellSetError(r *response, set *setSub, err *cache.Error) 
 	return true
 }
 
-// tellVanished has what the client holds of a set and is not there told as gone.
+// tellVanished has what the client holds of a set and is not there told as gone. While the
+// set is incomplete, that is what the control plane has removed.
 func (d *deltaSession) tellVanished(set *setSub) {
-	if set.set.Partial() {
+	incomplete := set.set.Incomplete()
+	if set.set.Partial() && !incomplete {
 		set.lacks = set.lacks || set.fresh
 		return // what is missing may exist
 	}
 	first := set.fresh || set.lacks
-	set.lacks = false
+	if set.lacks = incomplete && first; set.set.MayHaveAll() {
+		return
+	}
 	vanished := func(held map[string]string, but func(asked) bool) {
 		for name := range held {
 			key, a := memberKey(name), set.asked.of(name)
-			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) {
+			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.MayHave(key) {
 				d.lose(set, a)
 				delete(held, name)
 			}
 		}
 	}
 	vanished(set.initial, func(asked) bool { return false })
-	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !set.set.Failed(memberKey(name)) })
+	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !incomplete && !set.set.Failed(memberKey(name)) })
 	if len(set.initial) == 0 {
 		set.initial = nil
 	}
@@ -136,11 +144,19 @@ func (d *deltaSession) tellMissed(set *setSub) {
 			d.gone[g.asked.key()] = g
 		}
 	}
-	if set.set.Len() == 0 {
-		for _, name := range set.spelled.all() {
-			a := set.asked.of(name)
-			d.gone[a.key()] = removal{asked: a}
-		}
+	if len(set.initial) == 0 || !set.set.Incomplete() {
+		d.tellEmpty(set)
+	}
+}
+
+// tellEmpty has the client told that a glob is empty, if it is.
+func (d *deltaSession) tellEmpty(set *setSub) {
+	if set.set.Len() > 0 {
+		return
+	}
+	for _, name := range set.spelled.all() {
+		a := set.asked.of(name)
+		d.gone[a.key()] = removal{asked: a}
 	}
 }
 
@@ -254,7 +270,7 @@ func (d *deltaSession) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
 	}
 	version, ok := set.initial[m.Name]
-	if !ok && set.fresh && (!set.glob() || d.views.has(set)) {
+	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.views.has(set)) {
 		version, ok = d.initial[m.Name]
 	}
 	return ok && version == m.Resource.Version()

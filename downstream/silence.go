@@ -181,9 +181,9 @@ func (s *sotwSession) nothingKnown() bool {
 
 func anyError(*cache.Error) bool { return true }
 
-// lacksHeld says that something is missing in a set only because it could not be had,
-// which the client may hold from an earlier stream.
+// lacksHeld says that something may be missing in a set only because it could not be had,
+// or has not come yet, which the client may hold from an earlier stream.
 func (s *sotwSession) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
-	return resumed && !set.told && set.set.Lacks((*cache.Error).Transient)
+	return resumed && !set.told && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Transient))
 }

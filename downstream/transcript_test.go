@@ -55,6 +55,8 @@ import (
 //	    cds * partial                 a part of it could not be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
 //	                                  of its type are all of it
+//	    cds * full incomplete         the same, and more of the first answer may follow
+//	    cds * complete                nothing more does
 //	    cds !* UNAVAILABLE why        the wildcard cannot be had
 //	  A glob's name in the place of * says that of the glob. Names that are in a glob
 //	  go into that as well.
@@ -457,6 +459,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	switch {
 	case name == cache.Wildcard:
 		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
+		set().Incomplete, set().Complete = slices.Contains(words, "incomplete"), slices.Contains(words, "complete")
 		for _, w := range words[1:] {
 			if version, ok := strings.CutPrefix(w, "version="); ok {
 				set().Origin = cache.NewOriginVersion(u.Scope, version)

@@ -95,10 +95,12 @@ func (s *subscriptions) dropNameless(v *verdicts) {
 func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.sub.answered
+	s.grace(now, p, v, sotw)
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:
 		// That nothing could be stored does not make the set an empty one.
 		c.replace(nil)
+		s.endGrace(c)
 		s.fail(c.sub, &cache.Error{
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
@@ -148,7 +150,7 @@ func (s *subscriptions) goesOn(now time.Time, p *part, v *verdicts) bool {
 }
 
 // settle makes what has come of a set the whole of it. news are what came last, of
-// which errors are told.
+// which errors are told, and removals of what clients may hold.
 func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 	s.settling.End(c)
 	c.listed = nil
@@ -157,6 +159,9 @@ func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 	all := c.restate()
 	held := all.Changes
 	for _, change := range news {
+		if change.Resource == nil && change.Gone && c.incomplete {
+			all.Changes = append(all.Changes, change)
+		}
 		if change.Resource != nil || change.Err == nil || change.Gone {
 			continue
 		}

@@ -170,6 +170,7 @@ func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, str
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
 func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) []cache.Update {
 	return d.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
+		subs.endGraces(now, what, u)
 		for _, sub := range subs.overdue(now.Add(-timeout)) {
 			switch {
 			case sub.doubted && what != mute:

@@ -10,11 +10,14 @@ import (
 // xDS: "TTL". What is not renewed in time is gone, whether or not there is a
 // stream: that is what a TTL is for.
 
-// nextDue returns when expire will have something to tell.
+// nextDue returns when expire will have something to tell, or a first answer is complete.
 func (s *subscriptions) nextDue() (time.Time, bool) {
 	at, ok := s.expiries.Next()
 	if settled, settling := s.settling.Next(); settling && (!ok || settled.Before(at)) {
 		at, ok = settled, true
+	}
+	if complete, waiting := s.graces.Next(); waiting && (!ok || complete.Before(at)) {
+		at, ok = complete, true
 	}
 	return at, ok
 }

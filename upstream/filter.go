@@ -31,7 +31,7 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 	w := s.wildcard
 	switch {
 	case w.answered:
-		set := cache.SetUpdate{Name: sub.name, Full: true, Origin: w.set.origin}
+		set := cache.SetUpdate{Name: sub.name, Full: true, Incomplete: w.set.incomplete, Origin: w.set.origin}
 		for key, r := range s.inWildcard(sub.name).All() {
 			set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
 		}
@@ -58,9 +58,11 @@ func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
 		u.Sets = append(u.Sets, set)
 	}
 	parts := map[string]*cache.SetUpdate{}
-	if set.Full || set.Err != nil {
+	if set.Full || set.Complete || set.Err != nil {
 		for name := range s.globs {
-			parts[name] = &cache.SetUpdate{Name: name, Full: set.Full, Err: set.Err, Origin: set.Origin}
+			part := set
+			part.Name, part.Changes = name, nil
+			parts[name] = &part
 		}
 	}
 	for _, c := range set.Changes {

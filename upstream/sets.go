@@ -34,10 +34,15 @@ type set struct {
 	// plane did not answer. See settleHeld.
 	guessed bool
 
+	// incomplete: more of its first answer may follow. See grace.go.
+	incomplete bool
+
 	// Of the present stream:
 
-	asked time.Time // when it was asked for last
-	first firstAnswer
+	// latest is when the answer counts as complete whatever comes, zero before a response.
+	latest time.Time
+	asked  time.Time // when it was asked for last
+	first  firstAnswer
 	// listed is what a control plane knows to be held by name while the set has no
 	// answer, because it was in initial_resource_versions, or because it came. It is
 	// not sent again because of the set, so it counts as a member; that it belongs to
@@ -91,7 +96,7 @@ func (c *set) put(key string, r *cache.Resource) {
 
 // restate tells a new set what is held.
 func (c *set) restate() cache.SetUpdate {
-	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.guessed}
+	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.guessed, Incomplete: c.incomplete}
 	u.Changes = make([]cache.Change, 0, c.members.Len())
 	for key, r := range c.members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
@@ -260,6 +265,7 @@ func (s *subscriptions) release(c *set) {
 	members := c.members
 	c.replace(nil)
 	c.guessed = false
+	s.endGrace(c)
 	for key := range members.All() {
 		if s.held(key) == nil {
 			s.drop(key)

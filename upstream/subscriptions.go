@@ -123,6 +123,8 @@ type subscriptions struct {
 	// counts as all of each.
 	settling cache.Expiries[*set]
 	habits   *habits // of the control plane
+	// graces are when the first answers that are incomplete count as complete.
+	graces cache.Expiries[*set]
 }
 
 // waiting are names that were asked for at one time.
@@ -357,15 +359,16 @@ func (s *subscriptions) lost() {
 		for sub := range s.all() {
 			if _, settling := s.settling.At(sub.set); settling {
 				sub.set.replace(nil) // a part of it is nothing to resume with
+				sub.set.incomplete = false
 			}
 		}
 		s.forgetVariants()
 	}
-	s.settling = cache.Expiries[*set]{}
+	s.settling, s.graces = cache.Expiries[*set]{}, cache.Expiries[*set]{}
 	s.near = directories{}
 	for sub := range s.all() {
 		if sub.set != nil {
-			sub.set.listed, sub.set.first = nil, firstAnswer{}
+			sub.set.listed, sub.set.first, sub.set.latest = nil, firstAnswer{}, time.Time{}
 		}
 		if sub.again {
 			s.shown = "" // all of it is to come
@@ -435,6 +438,7 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 		sub.sent, sub.first, sub.failure, sub.fulls = true, first, nil, s.fulls
 		if sub.set != nil {
 			sub.set.asked = now
+			s.awaitRest(sub.set, now)
 		}
 		if s.waits(sub) {
 			sub.ask = w.ask

@@ -614,6 +614,9 @@ func (p *player) tellOne(who string, u cache.Update) {
 		if set.Full {
 			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Said())
 		}
+		if set.Complete {
+			fmt.Fprint(&p.out, " complete")
+		}
 		fmt.Fprintln(&p.out)
 		for _, c := range set.Changes {
 			fmt.Fprintf(&p.out, "       %s: %s\n", shorten(c.Name), change(c))
