@@ -235,7 +235,7 @@ func (s *subscriptions) dropDoubted(sub *subscription, u *cache.Update) {
 	u.Changes = append(u.Changes, c)
 	in.lapsed(c)
 	r.tell()
-	u.Changes = s.takeAliases(&v, u.Changes)
+	u.Changes = s.takeAliases([]verdict{v}, u.Changes)
 	s.expiries.End(sub.name)
 }
 

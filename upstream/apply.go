@@ -48,8 +48,8 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		r.whole.changes = u.Changes[listed:len(u.Changes):len(u.Changes)]
 	}
 	r.tellEarly()
+	u.Changes = s.takeAliases(v.list, u.Changes)
 	for i := range v.list {
-		u.Changes = s.takeAliases(&v.list[i], u.Changes)
 		s.renew(now, &v.list[i])
 	}
 	if full {
@@ -240,8 +240,14 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 	if sub == nil {
 		return c, true
 	}
-	origin := sub.answer.Origin
+	origin, via := sub.answer.Origin, sub.via
+	if via != "" && c.Gone {
+		s.unalias(sub.name) // whatever lists it
+	}
 	s.answer(sub, c)
+	if keep != nil && c.Resource == nil {
+		sub.via = via
+	}
 	if sub.answer.Resource = keep; keep != nil && c.Origin == nil && c.Err != nil {
 		sub.answer.Origin = origin // it stays what it was
 	}
@@ -295,84 +301,6 @@ func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, he
 	return c, true
 }
 
-// takeAliases tells those who asked for a resource by another of its names what
-// has become of it. xDS: "Resource names" of "Incremental xDS".
-func (s *subscriptions) takeAliases(v *verdict, changes []cache.Change) []cache.Change {
-	before := s.aliased[v.key]
-	if len(v.aliases)+len(before) == 0 {
-		return changes
-	}
-	defer s.note(v.key)
-	fed := map[string]struct{}{}
-	tell := func(name string, c cache.Change) {
-		sub := s.names[name]
-		if sub.seen == s.responses && sub.via != v.key {
-			return // it is a name of its own, too
-		}
-		c.Name = sub.name
-		c.Origin = s.versionIn(&c)
-		s.answer(sub, c)
-		sub.reported = v.err != nil && !v.bad
-		if c.Resource != nil {
-			sub.via = v.key
-			fed[name] = struct{}{}
-		}
-		if sub.wanted {
-			changes = append(changes, c)
-		}
-	}
-	var r *cache.Resource // once somebody has asked for it
-	for _, alias := range v.aliases {
-		name := canonical(alias)
-		if _, told := fed[name]; told || name == v.key || s.names[name] == nil {
-			continue
-		}
-		if r == nil {
-			r = s.aliasedResource(v)
-		}
-		tell(name, cache.Change{Resource: r, Err: v.err, Gone: v.gone})
-	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		sub := s.names[name]
-		if _, told := fed[name]; told || sub == nil || sub.via != v.key {
-			continue
-		}
-		switch held := sub.answer.Resource; {
-		case v.heartbeat:
-			tell(name, cache.Change{Resource: held.WithTTL(v.resource.ttl)})
-		case v.err != nil && !v.gone:
-			// What cannot be had anew is not lost.
-			tell(name, cache.Change{Resource: held, Err: v.err})
-		default:
-			tell(name, cache.Change{Err: v.err, Gone: true})
-		}
-	}
-	if len(fed) == 0 {
-		delete(s.aliased, v.key)
-		return changes
-	}
-	if s.aliased == nil {
-		s.aliased = map[string]map[string]struct{}{}
-	}
-	s.aliased[v.key] = fed
-	return changes
-}
-
-// aliasedResource is what a verdict gives to who asked by an alias, nil if nothing.
-// It shares its bytes with what its own name is given, if that was asked for.
-func (s *subscriptions) aliasedResource(v *verdict) *cache.Resource {
-	switch {
-	case v.variant != nil:
-		return v.variant.Aliased()
-	case v.resource == nil || v.heartbeat:
-		return nil
-	}
-	if sub := s.names[v.key]; sub != nil && sub.seen == s.responses && sub.answer.Resource != nil {
-		return sub.answer.Resource.Aliased() // just encoded
-	}
-	return s.encode(v.resource).Aliased()
-}
-
 // takeMissing tells the names absent that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
 func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, shared bool) []cache.Change {
@@ -393,6 +321,7 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: s.now}, ""
+		s.unalias(name)
 		s.expiries.End(name)
 		if sub.wanted {
 			changes = append(changes, sub.answer)

@@ -116,30 +116,3 @@ func (s *subscriptions) keep(sub *subscription) {
 	s.near.add(sub)
 	s.note(sub.name)
 }
-
-// alias notes that a name is answered by the resource under another.
-func (s *subscriptions) alias(via, name string) {
-	if s.aliased == nil {
-		s.aliased = map[string]map[string]struct{}{}
-	}
-	if s.aliased[via] == nil {
-		s.aliased[via] = map[string]struct{}{}
-	}
-	s.aliased[via][name] = struct{}{}
-	s.note(via)
-}
-
-// unalias forgets by which resource a name is answered.
-func (s *subscriptions) unalias(sub *subscription) {
-	if sub.via == "" {
-		return
-	}
-	if delete(s.aliased[sub.via], sub.name); len(s.aliased[sub.via]) > 0 {
-		return
-	}
-	delete(s.aliased, sub.via)
-	if s.held(sub.via) == nil {
-		s.drop(sub.via)
-	}
-	s.note(sub.via)
-}

@@ -64,6 +64,8 @@
 //   - A stream that has brought a response may end without anybody being told. Only
 //     if the next one brings none are those who wait told why. gRFC A57: "Handling
 //     ADS Stream Termination".
+//   - Several resources may list one alias. It stands for the one that did so last, and if
+//     that lists it no more, for another. See aliases.go.
 //   - Delta: an ACK changes no subscriptions. The documents allow it; Istio
 //     reports it as an error.
 //   - Delta: the versions that do not fit into the first request are left out, of

@@ -40,7 +40,7 @@ func (s *subscriptions) expire(now time.Time) cache.Update {
 			c.Name = key
 			in.lapsed(c)
 		}
-		u.Changes = s.takeAliases(&v, u.Changes)
+		u.Changes = s.takeAliases([]verdict{v}, u.Changes)
 		s.shown = "" // on a new stream it is to be sent again
 	}
 	for _, c := range s.settling.Due(now) {

@@ -34,7 +34,7 @@ func (in interests) note(s *subscriptions, name string) {
 }
 
 func (s *subscriptions) concernedBy(name string) bool {
-	return s.get(name) != nil || len(s.aliased[name]) > 0
+	return s.get(name) != nil || len(s.claims.of[name]) > 0
 }
 
 // note is for when what the set has to do with a name may have become another.
@@ -60,7 +60,7 @@ func (s *paramSets) share() {
 		for sub := range subs.all() {
 			subs.note(sub.name)
 		}
-		for name := range subs.aliased {
+		for name := range subs.claims.of {
 			subs.note(name)
 		}
 	}

@@ -94,8 +94,8 @@ type subscriptions struct {
 	hidden bool
 	// expiries are of what is held and has a TTL.
 	expiries cache.Expiries[string]
-	// aliased are the names that are answered by another resource, under its name.
-	aliased map[string]map[string]struct{}
+	// claims are which resources list the names as aliases.
+	claims claims
 	// variants are those that match of names that have several, ambiguous the names
 	// of which more than one does, and warnings those of which nobody was told yet.
 	variants  map[string][]variant
@@ -301,7 +301,7 @@ func (s *subscriptions) forget(sub *subscription) {
 	}
 	s.names = cache.Without(s.names, &s.room, sub.name)
 	s.near.remove(sub)
-	s.unalias(sub)
+	s.unalias(sub.name)
 	if r := sub.answer.Resource; r != nil {
 		s.leave(sub.name, r)
 	}

@@ -103,7 +103,7 @@ func (s *subscriptions) concerns(v *verdict) bool {
 	if g := s.globOf(v.key); g != nil && g.sent {
 		return true
 	}
-	return s.wildcard != nil && s.wildcard.sent || s.names[v.key] != nil || len(s.aliased[v.key]) > 0 ||
+	return s.wildcard != nil && s.wildcard.sent || s.names[v.key] != nil || len(s.claims.of[v.key]) > 0 ||
 		slices.ContainsFunc(v.aliases, func(alias string) bool { return s.names[canonical(alias)] != nil })
 }
 
@@ -112,9 +112,9 @@ func (s *subscriptions) holds(key string) *cache.Resource {
 	if r := s.held(key); r != nil {
 		return r
 	}
-	for alias := range s.aliased[key] {
-		if r := s.held(alias); r != nil {
-			return r
+	for alias := range s.claims.of[key] {
+		if sub := s.names[alias]; sub.via == key && sub.answer.Resource != nil {
+			return sub.answer.Resource
 		}
 	}
 	return nil

@@ -1,0 +1,257 @@
+package upstream
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Aliases: a name may be answered by a resource under another name, its own, which lists
+// the name among its aliases. What a name stands for follows from all of a response, in
+// whichever order its resources are. xDS: "Resource names" of "Incremental xDS".
+//
+//   - A resource under the name itself comes before those that list it as an alias, if it
+//     has come on the present stream.
+//   - Of several resources that list it, the name stands for the one that did so last. In
+//     one response that is the one that had not done so before, or else the one that the
+//     name stands for already.
+//   - If that one lists it no more, the name stands for another that still does, or is
+//     asked for again if that is not held.
+
+// claims are which resources list which aliases, of those aliases that are asked for. The
+// zero value has none.
+type claims struct {
+	of map[string]map[string]struct{} // aliases, by the resource's name
+	by map[string][]string            // resources, by the alias; the last one came last
+}
+
+// has says whether a resource lists an alias.
+func (c *claims) has(own, alias string) bool {
+	_, ok := c.of[own][alias]
+	return ok
+}
+
+// add notes that a resource lists an alias, and was the last one to do so.
+func (c *claims) add(own, alias string) {
+	c.remove(own, alias)
+	if c.of == nil {
+		c.of, c.by = map[string]map[string]struct{}{}, map[string][]string{}
+	}
+	if c.of[own] == nil {
+		c.of[own] = map[string]struct{}{}
+	}
+	c.of[own][alias] = struct{}{}
+	c.by[alias] = append(c.by[alias], own)
+}
+
+// remove notes that a resource does not list an alias.
+func (c *claims) remove(own, alias string) {
+	if !c.has(own, alias) {
+		return
+	}
+	if delete(c.of[own], alias); len(c.of[own]) == 0 {
+		delete(c.of, own)
+	}
+	c.by[alias] = slices.DeleteFunc(c.by[alias], func(o string) bool { return o == own })
+	if len(c.by[alias]) == 0 {
+		delete(c.by, alias)
+	}
+}
+
+// alias notes that a name is answered by the resource under another.
+func (s *subscriptions) alias(via, name string) {
+	s.claims.add(via, name)
+	s.note(via)
+}
+
+// unalias forgets which resources list a name.
+func (s *subscriptions) unalias(name string) {
+	for _, own := range slices.Clone(s.claims.by[name]) {
+		s.claims.remove(own, name)
+		if len(s.claims.of[own]) == 0 && s.held(own) == nil {
+			s.drop(own)
+		}
+		s.note(own)
+	}
+}
+
+// aliasRound is what a response says of aliases.
+type aliasRound struct {
+	subs    *subscriptions
+	changes []cache.Change
+	gains   map[string]*verdict // the resource that each alias stands for, if the response has it
+	losses  map[string]*verdict // why an alias stands no more for what it did
+	made    map[*verdict]*cache.Resource
+}
+
+// takeAliases tells those who asked for a resource by another of its names what
+// has become of it. list is all of a response.
+func (s *subscriptions) takeAliases(list []verdict, changes []cache.Change) []cache.Change {
+	if len(s.claims.by) == 0 && !slices.ContainsFunc(list, func(v verdict) bool { return len(v.aliases) > 0 }) {
+		return changes
+	}
+	r := aliasRound{subs: s, changes: changes}
+	for i := range list {
+		if v := &list[i]; len(v.aliases) > 0 && !v.present() {
+			r.end(v)
+		}
+	}
+	for i := range list {
+		if v := &list[i]; len(v.aliases) > 0 && v.present() {
+			r.gain(v)
+		}
+	}
+	for i := range list {
+		v := &list[i]
+		if len(v.aliases)+len(s.claims.of[v.key]) > 0 {
+			r.update(v)
+		}
+		if v.gone && len(s.claims.by[v.key]) > 0 {
+			r.lose(v.key, v) // there is nothing under the name itself any more
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.gains)) {
+		r.settle(name, r.gains[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.losses)) {
+		if r.gains[name] == nil {
+			r.fall(name, r.losses[name])
+		}
+	}
+	return r.changes
+}
+
+// present says that there is a resource that is new, or comes again.
+func (v *verdict) present() bool { return v.variant != nil || v.resource != nil && !v.heartbeat }
+
+// end takes it that names stand for nothing, whatever was said of them before.
+func (r *aliasRound) end(v *verdict) {
+	for _, alias := range v.aliases {
+		if name := canonical(alias); r.subs.names[name] != nil && name != v.key {
+			r.subs.unalias(name)
+			r.lose(name, v)
+		}
+	}
+}
+
+// gain notes which names a resource is for.
+func (r *aliasRound) gain(v *verdict) {
+	for _, alias := range v.aliases {
+		name := canonical(alias)
+		if name == v.key || r.subs.names[name] == nil {
+			continue
+		}
+		if other := r.gains[name]; other == nil || r.before(name, v, other) {
+			if r.gains == nil {
+				r.gains = map[string]*verdict{}
+			}
+			r.gains[name] = v
+		}
+	}
+}
+
+// before says which of two resources in one response that list a name it stands for.
+func (r *aliasRound) before(name string, a, b *verdict) bool {
+	if had := r.subs.claims.has(a.key, name); had != r.subs.claims.has(b.key, name) {
+		return !had
+	}
+	via := r.subs.names[name].via
+	return b.key != via && (a.key == via || a.key < b.key)
+}
+
+// lose notes that a name may stand for something else now, or for nothing.
+func (r *aliasRound) lose(name string, v *verdict) {
+	if r.losses == nil {
+		r.losses = map[string]*verdict{}
+	}
+	r.losses[name] = v
+}
+
+// update takes over which aliases a resource lists, or tells those that it has what is
+// said of it.
+func (r *aliasRound) update(v *verdict) {
+	s := r.subs
+	defer s.note(v.key)
+	before := slices.Sorted(maps.Keys(s.claims.of[v.key]))
+	replaced := v.present() || v.gone
+	for _, name := range before {
+		sub := s.names[name]
+		answers := sub.via == v.key && r.gains[name] == nil
+		held := sub.answer.Resource
+		switch {
+		case replaced:
+			s.claims.remove(v.key, name)
+			if answers {
+				r.lose(name, v)
+			}
+		case !answers || held == nil:
+		case v.heartbeat:
+			r.tell(name, v.key, v, cache.Change{Resource: held.WithTTL(v.resource.ttl)})
+		default: // what cannot be had anew is not lost
+			r.tell(name, v.key, v, cache.Change{Resource: held, Err: v.err})
+		}
+	}
+	if !v.present() {
+		return
+	}
+	for _, alias := range v.aliases {
+		if name := canonical(alias); name != v.key && s.names[name] != nil {
+			s.claims.add(v.key, name)
+		}
+	}
+}
+
+// settle tells a name that it stands for a resource of the response.
+func (r *aliasRound) settle(name string, v *verdict) {
+	s := r.subs
+	s.claims.add(v.key, name) // it is the last one that lists it
+	sub := s.names[name]
+	if sub.via == "" && sub.answer.Resource != nil && sub.seen > s.before {
+		return // there is a resource under the name itself
+	}
+	res := r.made[v]
+	if res == nil {
+		if res = v.variant; res == nil {
+			res = s.encode(v.resource)
+		}
+		if r.made == nil {
+			r.made = map[*verdict]*cache.Resource{}
+		}
+		res = res.Aliased()
+		r.made[v] = res
+	}
+	r.tell(name, v.key, v, cache.Change{Resource: res, Err: v.err, Gone: v.gone})
+}
+
+// fall tells a name that has lost what it stood for what it stands for instead.
+func (r *aliasRound) fall(name string, v *verdict) {
+	s := r.subs
+	if sub := s.names[name]; sub.via == "" && sub.answer.Resource != nil && sub.seen == s.responses {
+		return // there is a resource under the name itself
+	}
+	for _, own := range slices.Backward(s.claims.by[name]) {
+		if res := s.holds(own); res != nil && canonical(res.Name()) == own {
+			r.tell(name, own, v, cache.Change{Resource: res.Aliased()})
+			return
+		}
+	}
+	if len(s.claims.by[name]) > 0 {
+		s.refresh(s.names[name]) // what it stands for is not held
+		return
+	}
+	r.tell(name, "", v, cache.Change{Err: v.err, Gone: true})
+}
+
+// tell tells a name what it stands for, and by which resource.
+func (r *aliasRound) tell(name, via string, v *verdict, c cache.Change) {
+	s, sub := r.subs, r.subs.names[name]
+	c.Name = sub.name
+	c.Origin = s.versionIn(&c)
+	s.answer(sub, c)
+	sub.reported = c.Err != nil && !v.bad
+	sub.via = via
+	if sub.wanted {
+		r.changes = append(r.changes, c)
+	}
+}
