@@ -54,6 +54,9 @@ type Error struct {
 	// Refused says that the relay itself does not ask for the resource. This says nothing
 	// about the resource, so a client that may hold it keeps it.
 	Refused bool
+	// Bad says that the origin has sent something that cannot be stored: there is
+	// something, and what it is is not known.
+	Bad bool
 }
 
 // Transient says that the error is about the way to the authority, and not about the
@@ -61,6 +64,10 @@ type Error struct {
 func (e *Error) Transient() bool {
 	return e.Silent || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
+
+// Open says that the error leaves open whether there is a resource: a client that may hold
+// it must not lose it because of that.
+func (e *Error) Open() bool { return e.Bad || e.Transient() }
 
 // Error returns code and message.
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }

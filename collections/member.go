@@ -80,7 +80,7 @@ func (m *followed) take(is *result) {
 	}
 	m.last = next
 	m.to.offer(m.key, next, beat)
-	lacks := m.byInner && next.resource == nil && next.err != nil && next.err.Transient()
+	lacks := m.byInner && next.resource == nil && next.err != nil && next.err.Open()
 	if turned := lacks != m.lacks; !m.known || turned {
 		m.known, m.lacks = true, lacks
 		m.knows()

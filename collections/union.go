@@ -97,7 +97,7 @@ func (p *part) turned() {
 		}
 	}
 	p.failed = is.err
-	if lacks := is.err != nil && is.err.Transient() || is.partial; lacks != p.lacks {
+	if lacks := is.err != nil && is.err.Open() || is.partial; lacks != p.lacks {
 		p.lacks = lacks
 		p.union.lacking--
 		if lacks {

@@ -185,5 +185,5 @@ func anyError(*cache.Error) bool { return true }
 // or has not come yet, which the client may hold from an earlier stream.
 func (s *sotwSession) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
-	return resumed && !set.told && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Transient))
+	return resumed && !set.told && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Open))
 }

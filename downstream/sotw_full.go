@@ -170,7 +170,7 @@ func (s *sotwSession) known() bool {
 		case cache.Failed:
 			// What the authority itself says of a name is told, as an error, in the
 			// state without it.
-			if st.Err.Transient() {
+			if st.Err.Open() {
 				return false
 			}
 		case cache.Present, cache.Absent:

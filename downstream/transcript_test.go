@@ -51,6 +51,7 @@ import (
 //	    cds !a UNAVAILABLE why        cannot be had
 //	    cds !a UNREACHABLE why        the same, as no control plane can be reached
 //	    cds !a REFUSED why            the same, as the relay does not ask for it
+//	    cds !a BAD why                the same, as what there is cannot be stored
 //	    cds ?a                        not answered by a SotW server that answers others
 //	    cds * partial                 a part of it could not be had
 //	    cds * [full] [version=7]      the wildcard is known; with full, the lines
@@ -447,6 +448,9 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		}
 		if words[1] == "REFUSED" {
 			return &cache.Error{Code: codes.ResourceExhausted, Message: strings.Join(words[2:], " "), Refused: true}
+		}
+		if words[1] == "BAD" {
+			return &cache.Error{Code: codes.InvalidArgument, Message: strings.Join(words[2:], " "), Bad: true}
 		}
 		var code codes.Code
 		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {

@@ -96,6 +96,7 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u
 	c := p.set
 	settling := !sotw && !c.sub.answered
 	s.grace(now, p, v, sotw)
+	c.noteHidden(p, v, sotw, settling)
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:
 		// That nothing could be stored does not make the set an empty one.

@@ -64,6 +64,9 @@
 //   - A stream that has brought a response may end without anybody being told. Only
 //     if the next one brings none are those who wait told why. gRFC A57: "Handling
 //     ADS Stream Termination".
+//   - A bad resource whose name is not known may be any that is missing: what the response
+//     is of counts as partial until a response that is good. In delta that need not have
+//     the same resource.
 //   - Several resources may list one alias. It stands for the one that did so last, and if
 //     that lists it no more, for another. See aliases.go.
 //   - Delta: an ACK changes no subscriptions. The documents allow it; Istio

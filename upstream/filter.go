@@ -31,9 +31,14 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 	w := s.wildcard
 	switch {
 	case w.answered:
-		set := cache.SetUpdate{Name: sub.name, Full: true, Incomplete: w.set.incomplete, Origin: w.set.origin}
+		set := cache.SetUpdate{Name: sub.name, Full: true, Incomplete: w.set.incomplete, Partial: w.set.partial(), Origin: w.set.origin}
 		for key, r := range s.inWildcard(sub.name).All() {
 			set.Changes = append(set.Changes, cache.Change{Name: key, Resource: r})
+		}
+		for key, err := range w.set.refused {
+			if s.globOf(key) == sub {
+				set.Changes = append(set.Changes, cache.Change{Name: key, Err: err})
+			}
 		}
 		slices.SortFunc(set.Changes, func(a, b cache.Change) int { return cmp.Compare(a.Name, b.Name) })
 		u.Sets = append(u.Sets, set)
@@ -47,8 +52,8 @@ func (s *subscriptions) restateGlob(sub *subscription, down *cache.Error, u *cac
 // tellSet adds to an update what has become of a set: if that is the wildcard, to
 // the globs that are fed from it as well.
 func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
-	if glob := s.globs[set.Name]; glob != nil {
-		set.Partial = glob.set.guessed
+	if sub := s.get(set.Name); sub != nil {
+		set.Partial = sub.set.partial()
 	}
 	if set.Name != cache.Wildcard || !s.filters() || len(s.globs) == 0 {
 		u.Sets = append(u.Sets, set)
@@ -72,7 +77,7 @@ func (s *subscriptions) tellSet(set cache.SetUpdate, u *cache.Update) {
 		}
 		part := parts[glob.name]
 		if part == nil {
-			part = &cache.SetUpdate{Name: glob.name, Origin: set.Origin}
+			part = &cache.SetUpdate{Name: glob.name, Partial: set.Partial, Origin: set.Origin}
 			parts[glob.name] = part
 		}
 		part.Changes = append(part.Changes, c)

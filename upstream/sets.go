@@ -33,6 +33,9 @@ type set struct {
 	// guessed: its members are what was known of them by their names, as the control
 	// plane did not answer. See settleHeld.
 	guessed bool
+	// hidden: there was something bad without a name that is known, which may be a member,
+	// and no good response since.
+	hidden bool
 
 	// incomplete: more of its first answer may follow. See grace.go.
 	incomplete bool
@@ -80,6 +83,20 @@ func (c *set) note(key string, change cache.Change) {
 	c.refused[key] = change.Err
 }
 
+// partial says that a member that is missing may exist nevertheless.
+func (c *set) partial() bool { return c.guessed || c.hidden }
+
+// noteHidden notes whether a response leaves open what all of the members are: as long as
+// its first answer is not complete, what one part of that has left open stays so.
+func (c *set) noteHidden(p *part, v *verdicts, sotw, settling bool) {
+	switch {
+	case v.hidden:
+		c.hidden = true
+	case p.full, !sotw && !settling && !v.onlyBeats():
+		c.hidden = false
+	}
+}
+
 // replace puts other members in the place of all that there are.
 func (c *set) replace(members *cache.Resources) { c.members, c.parts = members, parts{} }
 
@@ -94,12 +111,15 @@ func (c *set) put(key string, r *cache.Resource) {
 	delete(c.lapsed, key)
 }
 
-// restate tells a new set what is held.
+// restate tells a new set what is held, and what could not be had.
 func (c *set) restate() cache.SetUpdate {
-	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.guessed, Incomplete: c.incomplete}
+	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete}
 	u.Changes = make([]cache.Change, 0, c.members.Len())
 	for key, r := range c.members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
+	}
+	for key, err := range c.refused {
+		u.Changes = append(u.Changes, cache.Change{Name: key, Err: err})
 	}
 	slices.SortFunc(u.Changes, func(a, b cache.Change) int { return strings.Compare(a.Name, b.Name) })
 	return u
@@ -264,7 +284,7 @@ func (s *subscriptions) leave(key string, r *cache.Resource) {
 func (s *subscriptions) release(c *set) {
 	members := c.members
 	c.replace(nil)
-	c.guessed = false
+	c.guessed, c.hidden = false, false
 	s.endGrace(c)
 	for key := range members.All() {
 		if s.held(key) == nil {

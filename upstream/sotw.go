@@ -353,6 +353,7 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 			subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
+				Bad:     true,
 			}, u)
 		case subs.wildcard != nil && subs.members() == nil:
 			subs.fail(sub, noAnswer(timeout), u)

@@ -359,7 +359,7 @@ func (s *subscriptions) lost() {
 		for sub := range s.all() {
 			if _, settling := s.settling.At(sub.set); settling {
 				sub.set.replace(nil) // a part of it is nothing to resume with
-				sub.set.incomplete = false
+				sub.set.incomplete, sub.set.hidden = false, false
 			}
 		}
 		s.forgetVariants()

@@ -617,6 +617,9 @@ func (p *player) tellOne(who string, u cache.Update) {
 		if set.Complete {
 			fmt.Fprint(&p.out, " complete")
 		}
+		if set.Partial {
+			fmt.Fprint(&p.out, " partial")
+		}
 		fmt.Fprintln(&p.out)
 		for _, c := range set.Changes {
 			fmt.Fprintf(&p.out, "       %s: %s\n", shorten(c.Name), change(c))
