@@ -54,8 +54,8 @@ type Error struct {
 	// Refused says that the relay itself does not ask for the resource. This says nothing
 	// about the resource, so a client that may hold it keeps it.
 	Refused bool
-	// Bad says that the origin has sent something that cannot be stored: there is
-	// something, and what it is is not known.
+	// Bad says that the origin has sent something that cannot be stored: a resource
+	// exists, and its content is not known.
 	Bad bool
 }
 
