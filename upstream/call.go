@@ -358,7 +358,6 @@ func (s *Stream) connected(c *call) {
 	s.setConnected(true)
 	s.opts.peers.tell(s, false)
 	s.event(Opened, "")
-	s.opts.Presence.connected(s, c.form.name)
 	s.own.Debug("stream to control plane is open", "protocol", string(c.form.name))
 }
 
@@ -385,7 +384,8 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.outage.End()
 		s.outage = nil
 		s.opts.peers.tell(s, true)
-		s.opts.Presence.answered(s)
+		s.opts.Presence.answered(s, c.form.name)
+		s.opts.Presence.forms.answered(c.form)
 		s.event(Responded, "")
 		if m.poll == nil {
 			s.answered(c)

@@ -13,20 +13,20 @@ import (
 // time. They last as long as the Stream, so that a control plane that ends the gRPC stream
 // does not begin anew. Stream.mu guards them.
 type lines struct {
-	nacks, strays, variants, unfit, forms loglines.Lines
+	nacks, strays, variants, unfit loglines.Lines
 }
 
 // shown bounds a name, a version or a nonce in a line of log.
 func shown(s string) string { return loglines.ClipTo(s, 256) }
 
-// bounded returns the logger and the level for a line: debug, if there is no room for it.
+// bounded returns the logger and the level for a line: warn, or debug if there is no room for it.
 // The caller holds mu.
-func bounded(l *loglines.Lines, log *slog.Logger, level slog.Level) (*slog.Logger, slog.Level) {
+func bounded(l *loglines.Lines, log *slog.Logger) (*slog.Logger, slog.Level) {
 	log, ok := l.Next(log)
 	if !ok {
-		level = slog.LevelDebug
+		return log, slog.LevelDebug
 	}
-	return log, level
+	return log, slog.LevelWarn
 }
 
 // logNack logs why a response was rejected; what was wrong with the last one of its type as
@@ -34,7 +34,7 @@ func bounded(l *loglines.Lines, log *slog.Logger, level slog.Level) (*slog.Logge
 func (s *Stream) logNack(f *feed, r *response, nack string) {
 	log, level := s.log, slog.LevelDebug
 	if nack != f.lastNack {
-		log, level = bounded(&s.lines.nacks, s.log, slog.LevelWarn)
+		log, level = bounded(&s.lines.nacks, s.log)
 	}
 	log.Log(s.ctx, level, "NACK: response has what cannot be stored",
 		"type_url", shown(f.sets.typeURL), "version", shown(r.version), "nonce", shown(r.nonce), "reason", loglines.Clip(nack))
@@ -46,7 +46,7 @@ func (s *Stream) logNack(f *feed, r *response, nack string) {
 func (s *Stream) stray(c *call, r *response) {
 	log, level := s.log, slog.LevelDebug
 	if c.strays++; c.strays == 1 {
-		log, level = bounded(&s.lines.strays, s.log, slog.LevelWarn)
+		log, level = bounded(&s.lines.strays, s.log)
 	}
 	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.typeURL), "nonce", shown(r.nonce))
 }
@@ -55,7 +55,7 @@ func (s *Stream) stray(c *call, r *response) {
 func (s *Stream) logVariants(f *feed) {
 	for _, subs := range f.sets.list {
 		for _, name := range subs.takeWarnings() {
-			log, level := bounded(&s.lines.variants, s.log, slog.LevelWarn)
+			log, level := bounded(&s.lines.variants, s.log)
 			log.Log(s.ctx, level, "several variants of a resource match the same dynamic parameters",
 				"type_url", shown(subs.typeURL), "name", shown(name), "parameters", shown(subs.scope.Params))
 		}
@@ -64,6 +64,6 @@ func (s *Stream) logVariants(f *feed) {
 
 // logUnfit logs what did not fit into a request. The caller holds mu.
 func (s *Stream) logUnfit(f *feed, what string) {
-	log, level := bounded(&s.lines.unfit, s.log, slog.LevelWarn)
+	log, level := bounded(&s.lines.unfit, s.log)
 	log.Log(s.ctx, level, "request is too long", "type_url", shown(f.sets.typeURL), "limit", s.opts.MaxRequestBytes, "reason", what)
 }

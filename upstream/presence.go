@@ -26,13 +26,14 @@ type Presence struct {
 	server string
 	log    *slog.Logger
 	habits habits
+	forms  unimplemented
 
 	mu      sync.Mutex // comes last in the order of locks
 	streams map[*Stream]*presentStream
 	room    cache.Room // of streams
 	up      int        // streams that have had a response and are open
 	current *loss      // that streams join which are lost now; nil if there is none
-	// greeted: the operator was told that there is a connection, and of no loss since.
+	// greeted: the operator was told that the control plane answers, and of no loss since.
 	greeted bool
 }
 
@@ -163,25 +164,16 @@ func (p *Presence) tellLost(l *loss) {
 	}
 }
 
-// connected notes that a stream is open.
-func (p *Presence) connected(s *Stream, protocol Protocol) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.greeted || p.of(s).loss != nil {
-		return // one that was lost without a response may be so again
-	}
-	p.greeted = true
-	p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol))
-}
-
-// answered notes the first response of a stream.
-func (p *Presence) answered(s *Stream) {
+// answered notes the first response of a stream. A stream that is only open says little: a
+// control plane may refuse each.
+func (p *Presence) answered(s *Stream, protocol Protocol) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.of(s)
 	p.setUp(st, true)
 	l := st.loss
 	if l == nil {
+		p.greet(s, protocol)
 		return
 	}
 	l.again++
@@ -201,6 +193,14 @@ func (p *Presence) answered(s *Stream) {
 		defer p.mu.Unlock()
 		p.tellBack(l)
 	})
+}
+
+// greet tells the operator that a control plane answers. The caller holds mu.
+func (p *Presence) greet(s *Stream, protocol Protocol) {
+	if !p.greeted {
+		p.greeted = true
+		p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol))
+	}
 }
 
 // tellBack tells the operator that a control plane answers again. The caller holds mu.

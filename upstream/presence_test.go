@@ -53,8 +53,7 @@ func TestALossIsOneLineEachWayHoweverManyStreamsItConcerns(t *testing.T) {
 	const streams = 1000
 	testPresence(t, streams, func(p *presenceTest) {
 		for _, s := range p.all {
-			p.connected(s, Delta)
-			p.answered(s)
+			p.answered(s, Delta)
 		}
 		p.want(`level=INFO msg="connected to control plane" partition=0 server=cp:1 protocol=delta`)
 		for _, s := range p.all {
@@ -72,8 +71,7 @@ func TestALossIsOneLineEachWayHoweverManyStreamsItConcerns(t *testing.T) {
 		p.lost(late, "refused", false)
 		p.want()
 		for i, s := range append(p.all, late) {
-			p.connected(s, Delta)
-			p.answered(s)
+			p.answered(s, Delta)
 			if i%100 == 0 {
 				pass(together / 10) // they come back bit by bit
 			}
@@ -89,10 +87,8 @@ func TestARefusedFirstAttemptIsALossAndItsEndIsTold(t *testing.T) {
 			pass(time.Second)
 		}
 		p.want(`level=WARN msg="control plane lost" partition=0 server=cp:1 streams=1 reason=refused`)
-		p.connected(p.all[0], Delta)
-		p.want()
-		p.answered(p.all[0])
-		p.want(`level=INFO msg="control plane answers again" partition=0 server=cp:1 streams=1 away=6s`)
+		p.answered(p.all[0], Delta)
+		p.want(`level=INFO msg="control plane answers again" partition=0 server=cp:1 streams=1 away=5.5s`)
 	})
 }
 
@@ -101,8 +97,7 @@ func TestOneStreamThatIsRefusedHidesNoOutage(t *testing.T) {
 	testPresence(t, 3, func(p *presenceTest) {
 		refused, others := p.all[0], p.all[1:]
 		for _, s := range others {
-			p.connected(s, Delta)
-			p.answered(s)
+			p.answered(s, Delta)
 		}
 		p.lost(refused, "denied", false)
 		p.want(`level=INFO msg="connected to control plane" partition=1 server=cp:1 protocol=delta`,
@@ -113,11 +108,11 @@ func TestOneStreamThatIsRefusedHidesNoOutage(t *testing.T) {
 		p.lost(refused, "gone", false)
 		p.want(`level=WARN msg="control plane lost" server=cp:1 streams=2 reason=gone`)
 		for _, s := range others {
-			p.answered(s)
+			p.answered(s, Delta)
 		}
 		p.lost(refused, "denied", false)
 		p.want(`level=INFO msg="control plane answers again" server=cp:1 streams=2 away=500ms`)
-		p.answered(refused)
+		p.answered(refused, Delta)
 		p.want(`level=INFO msg="control plane answers again" partition=0 server=cp:1 streams=1 away=1.5s`)
 	})
 }
@@ -125,7 +120,7 @@ func TestOneStreamThatIsRefusedHidesNoOutage(t *testing.T) {
 func TestAStreamThatIsBackAtOnceIsTwoLines(t *testing.T) {
 	testPresence(t, 1, func(p *presenceTest) {
 		p.lost(p.all[0], "half-open", true)
-		p.answered(p.all[0])
+		p.answered(p.all[0], Delta)
 		p.want(`level=INFO msg="control plane lost" partition=0 server=cp:1 streams=1 reason=half-open`,
 			`level=INFO msg="control plane answers again" partition=0 server=cp:1 streams=1 away=0s`)
 	})
@@ -143,7 +138,7 @@ func TestAStreamThatIsNotWantedIsNotLost(t *testing.T) {
 		p.lost(p.all[1], "refused", false)
 		p.want(`level=WARN msg="control plane lost" partition=1 server=cp:1 streams=1 reason=refused`)
 		p.rests(p.all[1])
-		p.connected(p.all[1], SotW)
+		p.answered(p.all[1], SotW)
 		p.want(`level=INFO msg="connected to control plane" partition=1 server=cp:1 protocol=sotw`)
 		p.leaves(p.all[1])
 		if len(p.streams) > 0 || p.up != 0 || p.current != nil {

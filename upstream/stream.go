@@ -81,6 +81,7 @@ type Stream struct {
 	// Of the goroutine.
 	backoff  backoff
 	retryAt  time.Time
+	swapped  bool      // the other form is tried, as the control plane does not implement one
 	hurried  time.Time // when it was last not waited for that
 	renewals pace      // of the stream, for what clients wish
 	// rechained is when one was last opened to announce other relays.
@@ -139,7 +140,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		wake:  make(chan struct{}, 1),
 		feeds: map[string]*feed{},
 	}
-	s.speak(forms[0])
+	s.speak(o.Presence.forms.first(forms))
 	if typeURL := forms[0].typeURL; typeURL != "" {
 		s.own = log.With("type_url", typeURL)
 	}
@@ -411,6 +412,7 @@ func (s *Stream) ended(c *call) {
 	}
 	if c.responded {
 		s.backoff.reset()
+		s.swapped = false
 	}
 	switch err := c.err; {
 	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
@@ -419,19 +421,31 @@ func (s *Stream) ended(c *call) {
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.board.post(func(st *Status) { st.LastError = reason(err) })
-		if c.form == s.forms[0] {
-			s.speak(s.forms[1])
-			log, level := bounded(&s.lines.forms, s.own, slog.LevelInfo)
-			log.Log(s.ctx, level, "control plane does not implement this form, using the other", "protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
+		s.speak(s.other(c.form))
+		if s.opts.Presence.forms.found(c.form) {
+			s.own.Info("control plane does not implement this form, using the other", "server", s.opts.Presence.server,
+				"protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
+		}
+		if !s.swapped {
+			s.swapped = true
 			return
 		}
-		s.speak(s.forms[0]) // neither: perhaps it is something on the way that answers
+		s.swapped = false // neither: perhaps it is something on the way that answers
+		s.speak(s.forms[0])
 		fallthrough
 	default:
 		wait := s.backoff.delay()
 		s.retryAt = time.Now().Add(wait)
 		s.lost(c, reason(err), wait)
 	}
+}
+
+// other returns the other one of two forms.
+func (s *Stream) other(than *form) *form {
+	if than == s.forms[0] {
+		return s.forms[1]
+	}
+	return s.forms[0]
 }
 
 // lost says that the stream was lost, and why, to the operator and to those who

@@ -461,6 +461,63 @@ func TestAutoTriesAgainIfNeitherIsImplemented(t *testing.T) {
 			st.end <- status.Error(codes.Unimplemented, "no such path")
 		}
 		b.want(e, "failed Unavailable")
+		for range 20 {
+			b.next().end <- status.Error(codes.Unimplemented, "no such path")
+		}
+		if n := b.logs.count("does not implement this form"); n > 2 {
+			t.Errorf("logged %d times within %s, want once for each form", n, unimplementedFor)
+		}
+		if n := b.logs.count("connected to control plane"); n > 0 {
+			t.Errorf("logged %d times as connected, and nothing has ever been answered", n)
+		}
+	})
+}
+
+// What one stream has found out the streams of other scopes need not try; a later release of
+// the control plane may implement it.
+func TestAFormThatIsNotImplementedIsRememberedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := []*form{deltaForm, sotwForm}
+		var u unimplemented
+		if u.first(both) != deltaForm || !u.found(deltaForm) || u.found(deltaForm) {
+			t.Error("the first stream does not find out, or the second finds it anew")
+		}
+		if u.first(both) != sotwForm {
+			t.Error("the next stream tries delta")
+		}
+		if !u.found(sotwForm) || u.first(both) != deltaForm {
+			t.Error("with neither form the first is not tried again")
+		}
+		if u.answered(sotwForm); u.first(both) != sotwForm {
+			t.Error("a form that was answered is not used")
+		}
+		time.Sleep(unimplementedFor)
+		if u.first(both) != deltaForm || !u.found(deltaForm) {
+			t.Error("it is remembered for ever")
+		}
+	})
+}
+
+func TestAutoUsesWhatAnotherStreamHasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &logBuffer{}
+		presence := NewPresence("cp:1", slog.New(slog.NewTextHandler(logs, nil)))
+		for i := range 3 {
+			b := &bench{T: t, script: &script{noDelta: true, streams: make(chan *scripted, 1)}, logs: logs}
+			b.start(Options{Presence: presence}, b.script)
+			e := b.watch("eds", "a")["a"]
+			if st := b.next(); st.form != SotW {
+				t.Errorf("%s, want sotw", st.form)
+			}
+			b.want(e, "requested")
+			if i > 0 && b.stream.Status().LastError != "" {
+				t.Errorf("stream %d has tried delta: %s", i, b.stream.Status().LastError)
+			}
+			b.stop()
+		}
+		if n := logs.count("does not implement this form"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
 	})
 }
 
