@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Server answers the operator's requests. Its methods may be called
@@ -101,10 +104,12 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 
 // HTTP returns an HTTP server for the listener, with timeouts against clients
 // that never end their requests.
-func (s *Server) HTTP() *http.Server {
+func (s *Server) HTTP(log *slog.Logger) *http.Server {
 	const patience = 10 * time.Second
 	return &http.Server{
 		Handler: s.mux, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10,
+		ConnState:      noteState,
+		ErrorLog:       slog.NewLogLogger(loglines.Bounded(log.With("listener", "admin").Handler()), slog.LevelWarn),
 	}
 }

@@ -117,7 +117,7 @@ func (r *relay) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("admin.address: %w", err)
 	}
-	r.adminSocket, r.adminAddress = socket, socket.Addr().String()
+	r.adminSocket, r.adminAddress = admin.Limit(socket), socket.Addr().String()
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (r *relay) run(ctx context.Context) error {
 	var adminHTTP *http.Server
 	if r.adminSocket != nil {
 		r.log.Info("serving the operator", "address", r.adminAddress)
-		adminHTTP = r.admin.HTTP()
+		adminHTTP = r.admin.HTTP(r.log)
 		wg.Go(func() {
 			if err := adminHTTP.Serve(r.adminSocket); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("admin listener: %w", err)

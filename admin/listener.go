@@ -1,0 +1,85 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// maxConns is how many connections the operator's listener has: the descriptors are for the
+// relay's clients and control planes.
+const maxConns = 100
+
+// Limit bounds the connections that come through a socket. With more, the oldest is closed
+// that has no request; if all have one, the newest is. The connections are for [Server.HTTP].
+func Limit(socket net.Listener) net.Listener {
+	return &limitedListener{Listener: socket, most: maxConns}
+}
+
+type limitedListener struct {
+	net.Listener
+	most int
+
+	mu    sync.Mutex
+	conns []*limitedConn // the oldest first
+}
+
+// limitedConn is a connection that is counted.
+type limitedConn struct {
+	net.Conn
+	listener *limitedListener
+	busy     bool // it has a request; listener.mu guards it
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		socket, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &limitedConn{Conn: socket, listener: l}
+		excess := l.add(c)
+		if excess != nil {
+			_ = excess.Close() // it may be closed by now
+		}
+		if excess != c {
+			return c, nil
+		}
+	}
+}
+
+// add counts a connection, and returns the one that is to be closed for it.
+func (l *limitedListener) add(c *limitedConn) (excess *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns = append(l.conns, c)
+	if len(l.conns) <= l.most {
+		return nil
+	}
+	at := slices.IndexFunc(l.conns, func(c *limitedConn) bool { return !c.busy })
+	return l.conns[at] // the newest has no request
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	if at := slices.Index(l.conns, c); at >= 0 {
+		l.conns = slices.Delete(l.conns, at, at+1)
+	}
+	l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// noteState notes whether a connection has a request.
+func noteState(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*limitedConn)
+	if !ok {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.busy = state == http.StateActive
+}

@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serveLimited serves the operator with so many connections at most.
+func serveLimited(t *testing.T, most int, s *Server) (address string) {
+	t.Helper()
+	var lc net.ListenConfig
+	socket, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := Limit(socket).(*limitedListener)
+	if limited.most != maxConns {
+		t.Errorf("%d connections are allowed, want %d", limited.most, maxConns)
+	}
+	limited.most = most
+	server := s.HTTP(slog.New(slog.DiscardHandler))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(limited) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+	return socket.Addr().String()
+}
+
+func newServer(t *testing.T) *Server {
+	t.Helper()
+	metrics, err := NewMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(metrics)
+}
+
+func connect(t *testing.T, address string) net.Conn {
+	t.Helper()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	return conn
+}
+
+// ask makes a request on a connection, and returns what comes of it.
+func ask(t *testing.T, conn net.Conn, path string) string {
+	t.Helper()
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+		return ""
+	}
+	b := make([]byte, 1024)
+	n, _ := conn.Read(b) // nothing if it is closed
+	return string(b[:n])
+}
+
+// Whoever opens connections and says nothing does not keep the operator out, and takes few
+// descriptors.
+func TestConnectionsWithoutARequestGoFirst(t *testing.T) {
+	address := serveLimited(t, 3, newServer(t))
+	var silent []net.Conn
+	for range 5 {
+		silent = append(silent, connect(t, address))
+	}
+	for i, conn := range silent[:2] {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("connection %d of 5 is open, where 3 may be", i)
+		}
+	}
+	if got := ask(t, connect(t, address), "/healthz"); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("a new connection gets %q", got)
+	}
+	if got := ask(t, silent[4], "/healthz"); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("the newest of those that were silent gets %q", got)
+	}
+}
+
+func TestConnectionsWithARequestStay(t *testing.T) {
+	s := newServer(t)
+	began, end := make(chan struct{}), make(chan struct{})
+	s.mux.HandleFunc("GET /slow", func(w http.ResponseWriter, _ *http.Request) {
+		began <- struct{}{}
+		<-end
+		_, _ = io.WriteString(w, "done")
+	})
+	address := serveLimited(t, 2, s)
+	answers := make(chan string, 2)
+	for range 2 {
+		conn := connect(t, address)
+		go func() { answers <- ask(t, conn, "/slow") }()
+		<-began
+	}
+	if _, err := connect(t, address).Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("a connection too many is not closed: %v", err)
+	}
+	close(end)
+	for range 2 {
+		if got := <-answers; !strings.HasPrefix(got, "HTTP/1.1 200") {
+			t.Errorf("a request is answered with %q", got)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// What net/http has to say comes in the relay's log, in its form.
+func TestErrorsOfTheOperatorsListenerAreLogged(t *testing.T) {
+	var out bytes.Buffer
+	newServer(t).HTTP(slog.New(slog.NewTextHandler(&out, nil))).ErrorLog.Print("http: Accept error: too many open files")
+	if got := out.String(); !strings.Contains(got, `level=WARN msg="http: Accept error: too many open files" listener=admin`) {
+		t.Errorf("got %q", got)
+	}
+}
