@@ -50,9 +50,11 @@ type scopeFeed struct {
 type scopeNode struct {
 	node    *corev3.Node
 	clients int
-	// marks are those of the first client; differ says in which of them later clients
+	// marks are those of the first client that is not this program's own, as which somebody
+	// only looks; differ says in which of them later clients
 	// were different.
 	marks  nodeMarks
+	marked bool // marks are those of a client
 	differ markSet
 }
 
@@ -61,6 +63,8 @@ type partitionClient struct {
 	rule  int                 // by which it came there
 	node  func() *corev3.Node // as which the scope is asked for if the client is the first
 	marks nodeMarks
+	// looks says that it is this program's own client, whose Node is nobody's.
+	looks bool
 }
 
 // newFeeders makes feeders without open and derived, which are to be set before the
@@ -87,12 +91,18 @@ func (f *feeders) join(scope cache.Scope, c partitionClient) (differ markSet, fi
 		node := c.node()
 		f.mu.Lock()
 		if f.nodes[scope] == nil {
-			f.nodes[scope] = &scopeNode{node: node, marks: c.marks}
+			f.nodes[scope] = &scopeNode{node: node}
 		}
 	}
 	defer f.mu.Unlock()
 	n := f.nodes[scope]
 	n.clients++
+	switch {
+	case c.looks:
+		return 0, ""
+	case !n.marked:
+		n.marked, n.marks = true, c.marks
+	}
 	differ = n.marks.differ(c.marks)
 	n.differ |= differ
 	if differ == 0 || f.warned[c.rule] {

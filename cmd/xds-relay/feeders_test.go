@@ -163,6 +163,25 @@ func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
 	f.Close()
 }
 
+// xds-relay get and watch ask with a Node that is no client's: whether it comes first or later,
+// nobody is compared with it.
+func TestTheNodeOfSomebodyWhoLooksIsNotCompared(t *testing.T) {
+	f, _ := newRecordedFeeders()
+	look := asNode(&corev3.Node{Id: cliNodeID})
+	look.looks = true
+	f.join(scopeA, look)
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), look, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
+		if differ, _ := f.join(scopeA, c); differ != 0 {
+			t.Errorf("the operator is told that %s differ", differ.fields())
+		}
+	}
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
+		t.Errorf("a client that differs is told as different in %q", differ.fields())
+	}
+	f.Close()
+}
+
 func TestMarksAreThoseOfTheContent(t *testing.T) {
 	node := func(order ...string) *corev3.Node {
 		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -164,7 +165,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 		n.marks = &m
 	}
 	differ, first := n.feeders.join(p.Scope, partitionClient{
-		rule: p.Rule, marks: *n.marks,
+		rule: p.Rule, marks: *n.marks, looks: n.node.GetId() == cliNodeID || slices.Contains(n.node.GetClientFeatures(), errorsAlone),
 		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
 	})
 	if differ != 0 {
