@@ -16,6 +16,10 @@ type Options struct {
 	// Timeout is how long a server may take for its first response before the next is
 	// tried.
 	Timeout time.Duration
+	// Connect is how long it may take until the first stream to one of several servers is
+	// open: after that none can be reached. Until then the next server is tried after a
+	// second. 0 is no limit but that of each server.
+	Connect time.Duration
 	// Hysteresis is how long a server that flaps must have been up before the relay
 	// goes back to it.
 	Hysteresis time.Duration
@@ -40,8 +44,10 @@ type Machine struct {
 	missing bool
 	// since is when the last server that was up was lost, or when the first one was
 	// tried; zero while one is up.
-	since   time.Time
-	failed  bool // Fail was the last to be said of all servers
+	since  time.Time
+	failed bool // Fail was the last to be said of all servers
+	// reached says that one of them has ever opened a stream.
+	reached bool
 	actions []Action
 }
 
@@ -114,6 +120,7 @@ func (m *Machine) Missing(now time.Time, missing bool) {
 
 // Opened notes that a stream to a server is open.
 func (m *Machine) Opened(now time.Time, i int) {
+	m.reached = true
 	switch s := &m.servers[i]; {
 	case !s.answered:
 	case s.state == failing && m.opts.Unreachable:
@@ -127,7 +134,7 @@ func (m *Machine) Opened(now time.Time, i int) {
 // Responded notes that a server has sent a response, the first of its stream.
 func (m *Machine) Responded(now time.Time, i int) {
 	s := &m.servers[i]
-	s.answered = true
+	s.answered, m.reached = true, true
 	m.rise(now, s)
 	m.decide(now)
 }
@@ -232,6 +239,7 @@ func (m *Machine) decide(now time.Time) {
 	for m.tryNext(now) {
 		m.open(now, m.opened())
 	}
+	m.giveUpConnecting(now)
 	if failed := m.allFailed(now); failed && !m.failed {
 		m.failed = true
 		m.do(Fail, -1, m.reasons())
@@ -301,13 +309,50 @@ func (m *Machine) need(now time.Time) bool {
 // tryNext says whether the next server is to be tried.
 func (m *Machine) tryNext(now time.Time) bool {
 	n := m.opened()
-	return n < len(m.servers) && !m.anyUp() && m.need(now) && m.gaveUp(now, n-1)
+	return n < len(m.servers) && !m.anyUp() && m.need(now) && m.letsNext(now, n-1)
 }
 
 // gaveUp says that a server has failed, or takes too long.
 func (m *Machine) gaveUp(now time.Time, i int) bool {
 	s := &m.servers[i]
 	return s.state == failing || s.state == trying && !now.Before(s.since.Add(m.opts.Timeout))
+}
+
+// letsNext says that a server lets the next one be tried.
+func (m *Machine) letsNext(now time.Time, i int) bool {
+	return m.gaveUp(now, i) || m.connecting(i) && !now.Before(m.servers[i].since.Add(m.patience()))
+}
+
+// connecting says that a server has no stream yet, and is to have one in time: see
+// Options.Connect.
+func (m *Machine) connecting(i int) bool {
+	return m.opts.Connect > 0 && len(m.servers) > 1 && !m.reached && m.servers[i].state == trying
+}
+
+// patience is how long a server may take to open a stream before the next one is tried, so
+// that each has a second at least.
+func (m *Machine) patience() time.Duration {
+	const each = time.Second
+	return min(each, max(m.opts.Connect-each, 0)/time.Duration(max(len(m.servers)-1, 1)))
+}
+
+// giveUpConnecting notes that no server can be reached, if all have been tried and none has
+// opened a stream in time.
+func (m *Machine) giveUpConnecting(now time.Time) {
+	if m.opened() < len(m.servers) || now.Before(m.since.Add(m.opts.Connect)) {
+		return
+	}
+	for i := range m.servers {
+		if m.servers[i].state != failing && !m.connecting(i) {
+			return
+		}
+	}
+	for i := range m.servers {
+		if s := &m.servers[i]; m.connecting(i) {
+			s.reason = fmt.Sprintf("no stream within %s", now.Sub(s.since).Round(time.Millisecond))
+			s.state, s.since = failing, now
+		}
+	}
 }
 
 // why says what is wrong with a server that is not up.
@@ -366,6 +411,10 @@ func (m *Machine) Next(now time.Time) (next time.Time) {
 	}
 	anyUp := m.anyUp()
 	for i := range m.servers {
+		if m.connecting(i) && !m.failed {
+			at(m.servers[i].since.Add(m.patience()))
+			at(m.since.Add(m.opts.Connect))
+		}
 		switch s := &m.servers[i]; {
 		case s.state == up && i < m.active && s.trial:
 			at(s.since.Add(m.opts.Hysteresis))

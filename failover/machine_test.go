@@ -13,8 +13,8 @@ import (
 // TestMachine plays testdata/machine/*.txt: which servers are tried, and whose word
 // counts.
 //
-//	servers NAME... [policy=unreachable] [grace=D] [timeout=D] [hysteresis=D]
-//	                            by priority; times are 30s, 15s and 5s otherwise
+//	servers NAME... [policy=unreachable] [grace=D] [timeout=D] [hysteresis=D] [connect=D]
+//	                            by priority; times are 30s, 15s, 5s and no limit otherwise
 //	missing | held              something is wanted that is not held, or nothing is
 //	opened NAME | responded NAME | lost NAME | failed NAME
 //	after DURATION              time passes; what it brings is printed with the time
@@ -86,6 +86,8 @@ func scanOptions(t *testing.T, d *datadriven.TestData) Options {
 			o.Timeout = span
 		case "hysteresis":
 			o.Hysteresis = span
+		case "connect":
+			o.Connect = span
 		}
 		if err != nil {
 			d.Fatalf(t, "%v", err)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"time"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -11,6 +14,10 @@ import (
 
 // How a scope is fed from the servers of its authority: several by priority, or the
 // only one.
+
+// connectWithin is how long it may take until one of several servers has opened a stream. With
+// the time until a client's stream ends, clients know within 5 s.
+const connectWithin = 4 * time.Second
 
 // serverFeed feeds a scope from servers.
 type serverFeed interface {
@@ -40,6 +47,9 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		f.lone = failover.NewLone(scope, f.server.Address, o, s.reach)
 		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.lone), Prove: unreachable}, s.sink)
 		return f
+	}
+	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
+		o.Connect = connectWithin // what is polled has no stream before its first answer
 	}
 	open := func(i int, child *failover.Child) failover.Feed {
 		o := upstream.Options{Watch: watch(child), Prove: unreachable, TellEnds: true}
