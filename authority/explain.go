@@ -150,6 +150,9 @@ func (r *Router) Describe() string {
 			share = "with those that have the same " + oneLine(rule.Partition)
 		}
 		fmt.Fprintf(&b, "old_style_names[%d]: %s is served from authority %q, sharing %s\n", i, who, rule.Authority, share)
+		if rule.Joins() {
+			fmt.Fprintf(&b, "old_style_names[%d]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md\n", i)
+		}
 		if r.asksServers(rule.Authority) {
 			fmt.Fprintf(&b, "old_style_names[%d]: the relay sends the control plane %s; %s\n", i, describeUpstream(rule), describeSharing(rule))
 		}

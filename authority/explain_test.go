@@ -185,13 +185,17 @@ old_style_names:
 	got := r.Describe()
 	for _, want := range []string{
 		`old_style_names[0]: the relay sends the control plane a Node with only id, cluster, locality, metadata.app, metadata["b.c"] of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ`,
-		"old_style_names[1]: the relay sends the control plane the whole Node of the first client of a partition; ",
+		"old_style_names[1]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md\n" +
+			"old_style_names[1]: the relay sends the control plane a Node with only id, cluster of the first client of a partition; ",
 		"old_style_names[2]: the relay sends the control plane the whole Node of the first client of this rule; all clients get the same resources, also where their Nodes differ\n",
 		"old_style_names[3]: the relay sends the control plane a Node with only id, cluster of the first client of this rule; ",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s, want in it %s", got, want)
 		}
+	}
+	if strings.Count(got, "joins texts") != 1 {
+		t.Errorf("got\n%s: only one of the rules joins texts", got)
 	}
 	if strings.Contains(got, "old_style_names[4]: the relay sends") {
 		t.Errorf("got\n%s: a directory is sent no Node", got)

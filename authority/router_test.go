@@ -338,6 +338,7 @@ func ExampleRouter_Describe() {
 	// authorities[4]: xdstp://Onprem:1/... is fed by directory onprem
 	// old_style_names[0]: a client with type_url.endsWith(".Secret") is served from authority "Onprem:1", sharing with all clients of this rule
 	// old_style_names[1]: a client with node.metadata.team == "edge" is served from authority "cloud.example.com", sharing with those that have the same node.cluster + "/" + node.locality.zone
+	// old_style_names[1]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md
 	// old_style_names[1]: the relay sends the control plane a Node with only id, cluster, locality.zone of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ
 	// old_style_names[2]: a client with node.cluster == "tenant" && node.id != "" is served from authority "x.b.example.com", sharing with those that have the same node.metadata.tenant
 	// old_style_names[2]: the relay sends the control plane a Node with only id, cluster, metadata.tenant of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ

@@ -287,6 +287,7 @@ type Rule struct {
 
 	when, partition program
 	upstream        NodeFields
+	joins           bool // see Joins
 }
 
 // Cache is for how long resources are held that no client asks for.

@@ -41,8 +41,9 @@ func TestWhatThePartitionReadsGoesUpstream(t *testing.T) {
 
 		{partition: "node.id", want: "*"},
 		{partition: ` node . id `, want: "*"},
-		{partition: `node.cluster + "/" + node.id`, want: "*"},
-		{partition: `node.metadata.PROXY ? node.id : node.cluster + node.id`, want: "*"},
+		{partition: `node.cluster + "/" + node.id`},
+		{partition: `node.id + "/x"`},
+		{partition: `node.metadata.PROXY ? node.id : node.cluster + node.id`, want: "metadata.PROXY"},
 		{partition: `node.id == "x" ? node.id : node.cluster`},
 		{partition: `node.id.startsWith("edge-") ? "edge" : "rest"`},
 
@@ -66,6 +67,25 @@ func TestWhatThePartitionReadsGoesUpstream(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != tt.want {
 			t.Errorf("%s %q: %s goes upstream, want %s", tt.partition, tt.fields, text, tt.want)
+		}
+	}
+}
+
+func TestPartitionsThatJoinTextsAreKnown(t *testing.T) {
+	for partition, want := range map[string]bool{
+		"":                               false,
+		"node.id":                        false,
+		`"x/" + node.id + "/y"`:          false,
+		`node.cluster + "/" + node.id`:   true,
+		`"a" + (node.cluster + node.id)`: true,
+		`node.id == "x" ? node.cluster + string(node.metadata.ROLE) : "y"`: true,
+		`node.id == "x" ? node.cluster : "y"`:                              false,
+	} {
+		r := &Rule{Partition: partition}
+		if errs := r.compile(); len(errs) > 0 {
+			t.Errorf("%s: %v", partition, errs)
+		} else if got := r.Joins(); got != want {
+			t.Errorf("%s: joins is %v, want %v", partition, got, want)
 		}
 	}
 }

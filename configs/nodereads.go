@@ -3,6 +3,8 @@ package configs
 // This file is what an expression reads of a Node.
 
 import (
+	"slices"
+
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 )
@@ -10,9 +12,12 @@ import (
 // nodeReads are the parts of a Node that an expression looks at.
 type nodeReads struct {
 	paths []nodePath
-	// perNode says that the expression gives the node's id, perhaps with other text: it
-	// gives different texts for different nodes.
+	// perNode says that the expression gives the node's id: it gives different texts for
+	// different nodes.
 	perNode bool
+	// joins says that the expression joins texts of which several depend on the client: then
+	// different texts can give the same.
+	joins bool
 }
 
 // readsOf returns what a checked expression reads. What it reads under a key that depends
@@ -36,6 +41,7 @@ func (r *nodeReads) visit(e ast.Expr) {
 	case ast.SelectKind:
 		r.visit(e.AsSelect().Operand())
 	case ast.CallKind:
+		r.joins = r.joins || varying(e) > 1
 		if call := e.AsCall(); call.IsMemberFunction() {
 			r.visit(call.Target())
 		}
@@ -112,19 +118,21 @@ func literalText(e ast.Expr) (text string, ok bool) {
 	return text, ok
 }
 
-// givesID says that an expression is node.id, or a text that has all of it in it.
+// givesID says that an expression is node.id and nothing else. A text that has the id in it
+// besides others may be the same for different nodes.
 func givesID(e ast.Expr) bool {
-	if c, ok := chainOf(e); ok {
-		return !c.ends && len(c.path) == 1 && c.path[0] == "id"
+	c, ok := chainOf(e)
+	return ok && !c.ends && slices.Equal(c.path, nodePath{"id"})
+}
+
+// varying counts what is joined by + and is no constant.
+func varying(e ast.Expr) int {
+	if e.Kind() == ast.LiteralKind {
+		return 0
 	}
-	if e.Kind() != ast.CallKind {
-		return false
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Add {
+		return 1
 	}
-	switch call := e.AsCall(); call.FunctionName() {
-	case operators.Add:
-		return givesID(call.Args()[0]) || givesID(call.Args()[1])
-	case operators.Conditional:
-		return givesID(call.Args()[1]) && givesID(call.Args()[2])
-	}
-	return false
+	args := e.AsCall().Args()
+	return varying(args[0]) + varying(args[1])
 }

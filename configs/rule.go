@@ -50,6 +50,7 @@ func (r *Rule) compile() (errs Errors) {
 	if r.partition, reads, err = compile(r.Partition, cel.StringType); err != nil {
 		errs = append(errs, Error{Path: "partition", Err: err})
 	}
+	r.joins = reads.joins
 	return append(errs, r.compileNodeFields(reads)...)
 }
 
@@ -145,6 +146,10 @@ func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
 // the partition is that of a single node. What When reads does not go: nodes for which it
 // gives the same need not have the same there.
 func (r *Rule) Upstream() NodeFields { return r.upstream }
+
+// Joins says that Partition joins texts of a client's Node, so that different Nodes can give
+// the same: "a/b" + "/" + "c" is "a" + "/" + "b/c".
+func (r *Rule) Joins() bool { return r.joins }
 
 func eval[T any](p program, node *corev3.Node, typeURL string) (value T, err error) {
 	if node == nil {

@@ -349,7 +349,7 @@ func (m *Machine) giveUpConnecting(now time.Time) {
 	}
 	for i := range m.servers {
 		if s := &m.servers[i]; m.connecting(i) {
-			s.reason = fmt.Sprintf("no stream within %s", now.Sub(s.since).Round(time.Millisecond))
+			s.reason = fmt.Sprintf("no stream within %s", now.Sub(s.since).Round(100*time.Millisecond))
 			s.state, s.since = failing, now
 		}
 	}

@@ -91,7 +91,8 @@ func TestAPartitionIsAskedForWithWhatItsClientsShare(t *testing.T) {
 		"{partition: node.cluster, node_fields: [user_agent_name]}": with(&corev3.Node{UserAgentName: "envoy"}),
 		"{partition: node.cluster, node_fields: [client_features]}": with(&corev3.Node{ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning"}}),
 		`{partition: node.cluster, node_fields: ["*"]}`:             with(proto.CloneOf(client)),
-		`{partition: node.cluster + "/" + node.id}`:                 with(proto.CloneOf(client)),
+		"partition: node.id":                                        with(proto.CloneOf(client)),
+		`{partition: node.cluster + "/" + node.id}`:                 with(&corev3.Node{}),
 	} {
 		rule = strings.TrimSuffix(strings.TrimPrefix(rule, "{"), "}")
 		rule = strings.Replace(rule, ", node_fields", "\n    node_fields", 1)
