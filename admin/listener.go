@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// maxConns is how many connections the operator's listener has: the descriptors are for the
+// MaxConns is how many connections the operator's listener has: the descriptors are for the
 // relay's clients and control planes.
-const maxConns = 100
+const MaxConns = 100
 
 // Limit bounds the connections that come through a socket. With more, the oldest is closed
 // that has no request; if all have one, the newest is. The connections are for [Server.HTTP].
 func Limit(socket net.Listener) net.Listener {
-	return &limitedListener{Listener: socket, most: maxConns}
+	return &limitedListener{Listener: socket, most: MaxConns}
 }
 
 type limitedListener struct {

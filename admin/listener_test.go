@@ -21,8 +21,8 @@ func serveLimited(t *testing.T, most int, s *Server) (address string) {
 		t.Fatal(err)
 	}
 	limited := Limit(socket).(*limitedListener)
-	if limited.most != maxConns {
-		t.Errorf("%d connections are allowed, want %d", limited.most, maxConns)
+	if limited.most != MaxConns {
+		t.Errorf("%d connections are allowed, want %d", limited.most, MaxConns)
 	}
 	limited.most = most
 	server := s.HTTP(slog.New(slog.DiscardHandler))
