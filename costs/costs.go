@@ -23,6 +23,10 @@ import (
 	"testing"
 )
 
+// tries is how often it is counted before the test fails: hash tables are laid out at random,
+// and do not grow at the same point each time.
+const tries = 3
+
 // most is how much more work 2n may be than n: twice, and a little for what is sorted.
 const most = 2.2
 
@@ -45,12 +49,15 @@ func Linear(t *testing.T, n int, work func(t *testing.T, n int)) {
 	if testing.CoverMode() != "atomic" {
 		t.Skip("work is counted with -covermode=atomic -coverpkg=./...")
 	}
-	once, twice := count(t, n), count(t, 2*n)
-	ratio := float64(twice) / float64(once)
-	t.Logf("%d statements for %d, %d for %d: %.2f times", once, n, twice, 2*n, ratio)
-	if ratio > most {
-		t.Errorf("the work for %d is %d statements and for %d it is %d, %.2f times as much: want at most %.1f", n, once, 2*n, twice, ratio, most)
+	for range tries {
+		once, twice := count(t, n), count(t, 2*n)
+		ratio := float64(twice) / float64(once)
+		t.Logf("%d statements for %d, %d for %d: %.2f times", once, n, twice, 2*n, ratio)
+		if ratio <= most {
+			return
+		}
 	}
+	t.Errorf("the work for %d is each time more than %.1f times that for %d", 2*n, most, n)
 }
 
 // count runs the test in a process of its own, and returns how many statements it ran.

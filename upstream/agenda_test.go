@@ -145,9 +145,12 @@ func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
 		b.watch("rds", "r")
 		st := b.next()
 		st.delta(t)
+		b.stream.inbox.Lock() // so that the stream finds all of them at once
 		for _, typ := range []string{"rds", "lds", "cds", "eds"} {
-			b.stream.Start(key(typ, "burst"))
+			b.stream.inbox.notes = append(b.stream.inbox.notes, note{key: key(typ, "burst")})
 		}
+		b.stream.inbox.Unlock()
+		b.stream.poke()
 		synctest.Wait()
 		var got []string
 		for range 4 {
