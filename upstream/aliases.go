@@ -24,7 +24,13 @@ import (
 type claims struct {
 	of map[string]map[string]struct{} // aliases, by the resource's name
 	by map[string][]string            // resources, by the alias; the last one came last
+	// more are the aliases that further resources may list, which were forgotten.
+	more map[string]struct{}
 }
+
+// maxClaims is how many resources with one alias are remembered, the newest. When all of them
+// list it no more, the control plane is asked again for the name.
+const maxClaims = 16
 
 // has says whether a resource lists an alias.
 func (c *claims) has(own, alias string) bool {
@@ -43,6 +49,13 @@ func (c *claims) add(own, alias string) {
 	}
 	c.of[own][alias] = struct{}{}
 	c.by[alias] = append(c.by[alias], own)
+	if len(c.by[alias]) > maxClaims {
+		c.remove(c.by[alias][0], alias)
+		if c.more == nil {
+			c.more = map[string]struct{}{}
+		}
+		c.more[alias] = struct{}{}
+	}
 }
 
 // remove notes that a resource does not list an alias.
@@ -67,6 +80,7 @@ func (s *subscriptions) alias(via, name string) {
 
 // unalias forgets which resources list a name.
 func (s *subscriptions) unalias(name string) {
+	delete(s.claims.more, name)
 	for _, own := range slices.Clone(s.claims.by[name]) {
 		s.claims.remove(own, name)
 		if len(s.claims.of[own]) == 0 && s.held(own) == nil {
@@ -236,8 +250,8 @@ func (r *aliasRound) fall(name string, v *verdict) {
 			return
 		}
 	}
-	if len(s.claims.by[name]) > 0 {
-		s.refresh(s.names[name]) // what it stands for is not held
+	if _, more := s.claims.more[name]; more || len(s.claims.by[name]) > 0 {
+		s.refresh(s.names[name]) // what it stands for is not held, or not known
 		return
 	}
 	r.tell(name, "", v, cache.Change{Err: v.err, Gone: true})

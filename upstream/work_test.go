@@ -181,6 +181,22 @@ func TestWorkOfAliases(t *testing.T) {
 	})
 }
 
+// Resources that all list one alias, again and again.
+func TestWorkOfResourcesWithOneAlias(t *testing.T) {
+	costs.Linear(t, 800, func(t *testing.T, n int) {
+		w := newWorker(t, false)
+		alias := workNames("alias/%d", 1)
+		w.start("", alias...)
+		for range 3 {
+			r := workResources(workNames("own/%d", n), "1")
+			for i := range r {
+				r[i].aliases = alias
+			}
+			w.say(&response{nonce: "n", resources: r})
+		}
+	})
+}
+
 // Names that are given up and asked for anew, all at once.
 func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 	for name, sotw := range map[string]bool{"delta": false, "sotw": true} {
