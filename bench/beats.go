@@ -39,16 +39,11 @@ func (b *bench) beats(system string) (out []metric, err error) {
 }
 
 func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of time.Duration) ([]metric, error) {
-	sys, err := start(system, spec, b.relay)
+	s, err := b.beginEmpty(system, spec)
 	if err != nil {
 		return nil, err
 	}
-	defer sys.stop()
-	s, err := newSession(sys, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer s.swarm.stop()
+	defer s.stop()
 	connect := command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, Spec: spec, Each: true, Count: clients * spec.Resources}
 	if _, err := s.swarm.do(connect); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func (b *bench) detour(system string, spec *Spec) ([]metric, error) {
 	}
 	few.Resources, few.Size, few.PerClient = 100, kib, 100
 	clients, n := b.scale(1000, 200), b.scale(20, 10)
-	s, err := b.beginWarm(system, &few, clients, 1)
+	s, err := b.beginWarm(system, &few, command{Clients: clients, PerConn: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +69,11 @@ func (b *bench) detour(system string, spec *Spec) ([]metric, error) {
 
 // takenIn is the part with one client.
 func (b *bench) takenIn(system string, spec *Spec) ([]metric, error) {
-	sys, err := start(system, spec, b.relay)
+	s, err := b.beginEmpty(system, spec)
 	if err != nil {
 		return nil, err
 	}
-	defer sys.stop()
-	s, err := newSession(sys, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer s.swarm.stop()
+	defer s.stop()
 	cpu, last, err := s.takeIn("all", 1)
 	if err != nil {
 		return nil, err

@@ -23,13 +23,8 @@ func firsts() (all []scenario) {
 }
 
 func (b *bench) firsts(system string, spec *Spec, clients int) ([]metric, error) {
-	sys, err := start(system, spec, b.relay)
+	s, err := b.beginEmpty(system, spec)
 	if err != nil {
-		return nil, err
-	}
-	s, err := newSession(sys, spec)
-	if err != nil {
-		sys.stop()
 		return nil, err
 	}
 	defer s.stop()

@@ -17,7 +17,7 @@ func (b *bench) glob(system string) ([]metric, error) {
 	var cost [2]float64
 	for i, members := range []int{members, few} {
 		spec := globSpec(members)
-		s, err := b.beginWarm(system, spec, clients, 1)
+		s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
 		if err != nil {
 			return nil, err
 		}

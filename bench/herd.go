@@ -1,9 +1,6 @@
 package main
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // q: many clients come at once. r: many of them share a connection, as those of a sidecar
 // proxy do, or of another relay.
@@ -42,7 +39,7 @@ func form(delta bool) string {
 
 // herd is clients that come at once.
 func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric, error) {
-	s, err := b.beginHerd(system, spec, clients, perConn)
+	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: perConn, AtOnce: true})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +54,7 @@ func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric,
 // streams is what a process with very many streams has to do.
 func (b *bench) streams(system string) ([]metric, error) {
 	clients := b.scale(100_000, 10_000)
-	s, err := b.beginHerd(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, clients, 100)
+	s, err := b.beginWarm(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, command{Clients: clients, PerConn: 100, AtOnce: true})
 	if err != nil {
 		return nil, err
 	}
@@ -93,21 +90,4 @@ func (b *bench) streams(system string) ([]metric, error) {
 		metric{"come back: last client", "ms", millis(s.coldLast)},
 		metric{"come back: memory per client", "KiB", s.perClient(s.rest)},
 	), nil
-}
-
-// beginHerd is beginWarm of clients that come at once.
-func (b *bench) beginHerd(name string, spec *Spec, clients, perConn int) (*session, error) {
-	sys, err := start(name, spec, b.relay)
-	if err != nil {
-		return nil, err
-	}
-	s, err := newSession(sys, spec)
-	if err == nil {
-		if err = errors.Join(s.warm(), s.connect(command{Clients: clients, PerConn: perConn, AtOnce: true})); err == nil {
-			return s, nil
-		}
-		s.swarm.stop()
-	}
-	sys.stop()
-	return nil, fmt.Errorf("%s: %w", name, err)
 }

@@ -23,7 +23,7 @@ func longPolls() []scenario {
 	poll := func(b *bench, system string, spec *Spec) ([]metric, error) {
 		spec.Polls, spec.Size = true, kib
 		clients, n := b.scale(1000, 200), b.scale(20, 10)
-		s, err := b.beginWarm(system, spec, clients, 1)
+		s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
 		if err != nil {
 			return nil, err
 		}

@@ -147,7 +147,7 @@ func scenarios() []scenario {
 
 func (b *bench) idle(system string, clients, perConn int) ([]metric, error) {
 	spec := &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100}
-	s, err := b.beginWarm(system, spec, clients, perConn)
+	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: perConn})
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (b *bench) idle(system string, clients, perConn int) ([]metric, error) {
 func (b *bench) shared(system string, delta bool) ([][]metric, error) {
 	spec := &Spec{Delta: delta, Resources: 100, Size: 1 << 10, PerClient: 100}
 	clients := b.scale(5000, 500)
-	s, err := b.beginWarm(system, spec, clients, 1)
+	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (b *bench) shared(system string, delta bool) ([][]metric, error) {
 func (b *bench) fullState(system string) ([]metric, error) {
 	spec := &Spec{Full: true, Resources: b.scale(1000, 200), Size: 1 << 10, PerClient: 1}
 	clients := b.scale(1000, 200)
-	s, err := b.beginWarm(system, spec, clients, 1)
+	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (b *bench) fullState(system string) ([]metric, error) {
 func (b *bench) distinct(system string) ([]metric, error) {
 	clients := b.scale(5000, 500)
 	spec := &Spec{Delta: true, Resources: 2 * clients, Size: 1 << 10, PerClient: 10, Distinct: true}
-	s, err := b.beginWarm(system, spec, clients, 1)
+	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
 	if err != nil {
 		return nil, err
 	}

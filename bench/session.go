@@ -23,6 +23,19 @@ type session struct {
 	coldLast          time.Duration // until the last client had it
 }
 
+// beginEmpty starts a system, and a swarm without clients.
+func (b *bench) beginEmpty(name string, spec *Spec) (*session, error) {
+	sys, err := start(name, spec, b.relay)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSession(sys, spec)
+	if err != nil {
+		sys.stop()
+	}
+	return s, err
+}
+
 // begin starts a system and connects clients, which have their first state when it
 // returns.
 func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*session, error) {
@@ -39,20 +52,16 @@ func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*ses
 
 // beginWarm is begin of a system that has served a client already: what its process
 // needs once does not count as the clients' memory.
-func (b *bench) beginWarm(name string, spec *Spec, clients, perConn int) (*session, error) {
-	sys, err := start(name, spec, b.relay)
+func (b *bench) beginWarm(name string, spec *Spec, connect command) (*session, error) {
+	s, err := b.beginEmpty(name, spec)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s, err := newSession(sys, spec)
-	if err == nil {
-		if err = errors.Join(s.warm(), s.connect(command{Clients: clients, PerConn: perConn})); err == nil {
-			return s, nil
-		}
-		s.swarm.stop()
+	if err := errors.Join(s.warm(), s.connect(connect)); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	sys.stop()
-	return nil, fmt.Errorf("%s: %w", name, err)
+	return s, nil
 }
 
 // join connects clients to a system that runs.

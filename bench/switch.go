@@ -44,16 +44,11 @@ func (b *bench) switched(spec *Spec) ([]metric, error) {
 		return nil, err
 	}
 	spec.Second = second.address
-	sys, err := start(systemRelay, spec, b.relay)
+	s, err := b.beginEmpty(systemRelay, spec)
 	if err != nil {
 		return nil, err
 	}
-	defer sys.stop()
-	s, err := newSession(sys, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer s.swarm.stop()
+	defer s.stop()
 	firstCPU, firstLast, err := s.takeIn("all", 1)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func (b *bench) tiers(system string) ([]metric, error) {
 		metric{"a glob: last member", "ms", millis(last)})
 
 	clients, n := b.scale(1000, 200), b.scale(20, 10)
-	if s, err = b.beginWarm(systemRelay, fleet, clients, 1); err != nil {
+	if s, err = b.beginWarm(systemRelay, fleet, command{Clients: clients, PerConn: 1}); err != nil {
 		return nil, err
 	}
 	defer s.stop()
