@@ -72,7 +72,7 @@ old_style_names:
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: crossingPrefix + "envoy.config.cluster.v3.Cluster"}); err != nil {
+			if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}); err != nil {
 				t.Fatal(err)
 			}
 			if resp, err := s.Recv(); err != nil || len(resp.GetResources()) != 1 {

@@ -114,21 +114,14 @@ var features = []string{
 	"xds.config.supports-resource-in-sotw", // as the documents do
 }
 
-// cliNodeID is as whom the commands ask that only look.
-const cliNodeID = "xds-relay-cli"
-
-// errorsAlone is a feature of the relay's own: the client does not take a response that
-// has nothing but errors for an empty answer, and so is told at once what is wrong.
-const errorsAlone = "xds-relay.errors-alone"
-
 func (f *nodeFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.id, "node-id", "", "ask as the node of this `ID` (default \""+cliNodeID+"\")")
+	flags.StringVar(&f.id, "node-id", "", "ask as the node of this `ID` (default \""+client.NodeID+"\")")
 	flags.StringVar(&f.cluster, "node-cluster", "", "ask as a node of this `CLUSTER`")
 	flags.StringVar(&f.file, "node", "", "ask as the node in this `FILE`, an envoy.config.core.v3.Node in JSON or YAML")
 }
 
 func (f *nodeFlags) node() (*corev3.Node, error) {
-	node := &corev3.Node{Id: cliNodeID, UserAgentName: "xds-relay", ClientFeatures: slices.Clone(features)}
+	node := &corev3.Node{Id: client.NodeID, UserAgentName: "xds-relay", ClientFeatures: slices.Clone(features)}
 	if f.file != "" {
 		text, err := os.ReadFile(f.file)
 		if err != nil {
@@ -148,6 +141,6 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 	if f.cluster != "" {
 		node.Cluster = f.cluster
 	}
-	node.ClientFeatures = append(node.ClientFeatures, errorsAlone)
+	node.ClientFeatures = append(node.ClientFeatures, client.ErrorsAlone)
 	return node, nil
 }

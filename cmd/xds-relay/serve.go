@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/relay"
 )
 
 //go:embed demo
@@ -86,11 +87,11 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 
 // serve runs the relay until ctx ends, and not much longer.
 func (f *serveFlags) serve(ctx context.Context, log *slog.Logger, out io.Writer) error {
-	e := newEnding(log)
-	return e.bound(ctx, func() error { return f.run(ctx, e, log, out) })
+	s := relay.NewShutdown(log)
+	return s.Bound(ctx, func() error { return f.run(ctx, s, log, out) })
 }
 
-func (f *serveFlags) run(ctx context.Context, e *ending, log *slog.Logger, out io.Writer) error {
+func (f *serveFlags) run(ctx context.Context, s *relay.Shutdown, log *slog.Logger, out io.Writer) error {
 	cfg, builtIn, err := load(f.config)
 	if err != nil {
 		return err
@@ -102,19 +103,18 @@ func (f *serveFlags) run(ctx context.Context, e *ending, log *slog.Logger, out i
 		cfg.Admin.Address = f.admin
 	}
 	limitMemory(log, memlimit.FromCgroup)
-	r, err := newRelay(cfg, builtIn, log)
+	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Shutdown: s})
 	if err != nil {
 		return err
 	}
-	r.ending = e
-	defer r.close()
-	if err := r.listen(ctx); err != nil {
+	defer r.Close()
+	if err := r.Listen(ctx); err != nil {
 		return err
 	}
 	if builtIn != nil {
-		fmt.Fprintf(out, demoHint, r.addresses[0], r.adminAddress)
+		fmt.Fprintf(out, demoHint, r.Addresses()[0], r.AdminAddress())
 	}
-	return r.run(ctx)
+	return r.Run(ctx)
 }
 
 // load reads the configuration, or the demo's together with its files.

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/xds-relay/xds-relay/relay"
 )
 
 // startDemo runs the built-in demo on ports of its own, until stop.
@@ -103,17 +105,17 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 	}
 
 	body, status := page(t, operator, "/clients")
-	var clients []clientView
+	var clients []relay.ClientStatus
 	if err := json.Unmarshal([]byte(body), &clients); err != nil || status != http.StatusOK {
 		t.Fatalf("status %d: %v in %s", status, err, body)
 	}
 	if len(clients) != 1 || clients[0].Node != "n1" || clients[0].Cluster != "edge" || clients[0].Form != "delta" ||
-		len(clients[0].Types) != 1 || clients[0].Types[0] != (typeView{Type: "cluster", Subscriptions: 1}) {
+		len(clients[0].Types) != 1 || clients[0].Types[0] != (relay.TypeStatus{Type: "cluster", Subscriptions: 1}) {
 		t.Errorf("clients: %s", body)
 	}
 
 	body, _ = page(t, operator, "/authorities")
-	var authorities []authorityView
+	var authorities []relay.AuthorityStatus
 	if err := json.Unmarshal([]byte(body), &authorities); err != nil {
 		t.Fatalf("%v in %s", err, body)
 	}

@@ -1,0 +1,161 @@
+package relay
+
+// Circles of relays that go through redirects: from one authority to another, of which
+// each relay asks the other for one. The chains of relays do not show them, as each
+// stream is for one authority.
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// circle are relays, each of which has the control plane of one authority, and asks the
+// others for theirs.
+type circle struct {
+	*relayNet
+	planes map[string]*scriptedPlane
+}
+
+func newCircle(t *testing.T, form string, authorities ...string) *circle {
+	t.Helper()
+	c := &circle{relayNet: &relayNet{t: t, relays: map[string]*servedRelay{}}, planes: map[string]*scriptedPlane{}}
+	for _, own := range authorities {
+		c.planes[own] = newScriptedPlane("delta")
+		config := fmt.Sprintf("listeners: [{address: \"127.0.0.1:18000\"}]\nnode: {id: relay-%s}\nauthorities:\n", own)
+		for _, a := range authorities {
+			protocol := form
+			if a == own {
+				protocol = "delta"
+			}
+			config += fmt.Sprintf("  - {name: %s, servers: [{address: \"%s:1\", protocol: %s}]}\n", a, a, protocol)
+		}
+		c.relays[own] = startInMemory(t, config, func(authority string) dialer {
+			return func(ctx context.Context, address string) (net.Conn, error) {
+				if authority == own {
+					return c.planes[own].dial(ctx, address)
+				}
+				return c.relays[authority].lis.DialContext(ctx)
+			}
+		})
+	}
+	c.plane = c.planes[authorities[0]]
+	return c
+}
+
+func (c *circle) close() {
+	c.relayNet.close()
+	for _, p := range c.planes {
+		p.down()
+	}
+}
+
+// redirect has the control plane of an authority say that its resource is elsewhere.
+func (c *circle) redirect(from, to string) {
+	c.t.Helper()
+	u, err := urn.ParseURL(to)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	locator, err := u.Proto()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a, err := anypb.New(locator)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, st := range c.planes[from].all() {
+		if err := st.send(&discoveryv3.DeltaDiscoveryResponse{
+			TypeUrl: typeURLOf(c.t, "rds"), Nonce: "redirect", Resources: []*discoveryv3.Resource{{Name: inCircle(from), Version: "1", Resource: a}},
+		}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+}
+
+func inCircle(authority string) string {
+	return "xdstp://" + authority + "/envoy.config.route.v3.RouteConfiguration/r"
+}
+
+// responses is how many there have been, of relays and of control planes.
+func (c *circle) responses() (n uint64) {
+	for _, r := range c.relays {
+		for _, statuses := range r.relay.sources.statuses() {
+			for _, st := range statuses {
+				n += st.Responses
+			}
+		}
+	}
+	return n
+}
+
+// A circle is told as one, as relays tell each other errors. It comes
+// to rest, costs nothing as long as it lasts, and is over when it is undone.
+func TestACircleThroughRedirectsComesToRest(t *testing.T) {
+	for _, tt := range []struct {
+		name, form  string
+		authorities []string
+		alt         string
+		want        string
+	}{
+		{name: "two", form: "delta", authorities: []string{"a", "b"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
+		{name: "three", form: "delta", authorities: []string{"a", "b", "c"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("c") + " -> " + inCircle("a") + "]"},
+		{
+			name: "with alternatives", form: "delta", authorities: []string{"a", "b"}, alt: "#alt=xdstp://nowhere/envoy.config.route.v3.RouteConfiguration/r",
+			want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]",
+		},
+		{name: "sotw", form: "sotw", authorities: []string{"a", "b"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newCircle(t, tt.form, tt.authorities...)
+				defer n.close()
+				c := n.client("a", "delta", "client")
+				n.ask(c, inCircle("a"))
+				for i, a := range tt.authorities {
+					n.redirect(a, inCircle(tt.authorities[(i+1)%len(tt.authorities)])+tt.alt)
+				}
+				if got := told(c, 14*time.Second); got != "" {
+					t.Errorf("the client is told %q before its time", got)
+				}
+				const enough, few = 20, 2
+				if got := told(c, time.Minute); !strings.HasSuffix(got, tt.want) {
+					t.Errorf("the client is told %q, want %q", got, tt.want)
+				}
+				before, goroutines := n.responses(), runtime.NumGoroutine()
+				if before > enough {
+					t.Errorf("%d responses before it came to rest", before)
+				}
+				for range 60 {
+					if got := told(c, time.Minute); got != "" {
+						t.Errorf("the client is told %q, which is no news", got)
+					}
+				}
+				if got := n.responses(); got != before {
+					t.Errorf("%d responses while nothing happened", got-before)
+				}
+				// The runtime's own, as those of finalizers, come and go.
+				if got := runtime.NumGoroutine(); got > goroutines+few {
+					t.Errorf("%d goroutines, of %d", got, goroutines)
+				}
+				last := tt.authorities[len(tt.authorities)-1]
+				n.planes[last].respond(t, "rds", "", "", n.planes[last].all(), inCircle(last)+"@1=one")
+				if got := told(c, time.Minute); !strings.Contains(got, inCircle("a")+"@") || !strings.Contains(got, "=one") {
+					t.Errorf("the client is told %q when the circle is undone", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,397 @@
+package relay
+
+// The control plane of the crossings: it does what the transcript says, and
+// keeps what it is asked.
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
+)
+
+type scriptedPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	form string
+
+	mu      sync.Mutex
+	server  *grpc.Server // nil while it is down
+	lis     *bufconn.Listener
+	streams []*planeStream // those that are open, the newest last
+	events  []planeEvent
+	// wildcards are the types of which one was asked for, beside the streams that
+	// began with names of such a type, or false of one that did not.
+	wildcards map[string]bool
+	beside    map[int]bool
+	// before is how many names the last SotW request had that was taken.
+	before map[eventKey]int
+	opened int      // streams
+	behind []string // of each stream, the relays that it announced
+	nonces int
+}
+
+// planeStream is a stream that the relay has opened.
+type planeStream struct {
+	number int
+	send   func(proto.Message) error
+	end    chan error
+}
+
+// planeEvent is a request, or something else that happened.
+type planeEvent struct {
+	stream int
+	what   string
+	delta  *discoveryv3.DeltaDiscoveryRequest
+	sotw   *discoveryv3.DiscoveryRequest
+}
+
+func newScriptedPlane(form string) *scriptedPlane {
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, beside: map[int]bool{}}
+	p.up()
+	return p
+}
+
+func (p *scriptedPlane) up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lis, p.server = bufconn.Listen(1<<20), grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
+	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(p.server, p.lis)
+}
+
+func (p *scriptedPlane) down() {
+	p.mu.Lock()
+	server := p.server
+	p.server = nil
+	p.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+}
+
+// dial is how the relay comes to it.
+func (p *scriptedPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
+	p.mu.Lock()
+	lis, up := p.lis, p.server != nil
+	p.mu.Unlock()
+	if !up {
+		return nil, errors.New("nobody listens")
+	}
+	return lis.DialContext(ctx)
+}
+
+// DeltaAggregatedResources serves a delta stream.
+func (p *scriptedPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return p.serve(stream, "delta", func() (planeEvent, error) {
+		req, err := stream.Recv()
+		return planeEvent{delta: req}, err
+	})
+}
+
+// StreamAggregatedResources serves a SotW stream.
+func (p *scriptedPlane) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return p.serve(stream, "sotw", func() (planeEvent, error) {
+		req, err := stream.Recv()
+		return planeEvent{sotw: req}, err
+	})
+}
+
+func (p *scriptedPlane) serve(stream grpc.ServerStream, form string, recv func() (planeEvent, error)) error {
+	st := &planeStream{
+		send: func(m proto.Message) error { return stream.SendMsg(m) },
+		end:  make(chan error, 1),
+	}
+	p.mu.Lock()
+	p.streams = append(p.streams, st)
+	p.opened++
+	p.behind = append(p.behind, strings.Join(metadata.ValueFromIncomingContext(stream.Context(), chain.Header), "|"))
+	number := p.opened
+	st.number = number
+	p.mu.Unlock()
+	note := func(e planeEvent) {
+		e.stream = number
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.events = append(p.events, e)
+	}
+	note(planeEvent{what: "a new stream, " + form})
+	go func() {
+		for {
+			e, err := recv()
+			if errors.Is(err, io.EOF) {
+				note(planeEvent{what: "no more requests"})
+			}
+			if err != nil {
+				return
+			}
+			note(e)
+		}
+	}()
+	var err error
+	select {
+	case err = <-st.end:
+	case <-stream.Context().Done():
+		note(planeEvent{what: "the stream has ended"})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams = slices.DeleteFunc(p.streams, func(o *planeStream) bool { return o == st })
+	return err
+}
+
+// chains returns the relays that each stream announced, in their order.
+func (p *scriptedPlane) chains() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.behind)
+}
+
+// open returns the newest stream that is open, of those beside another or of the
+// rest. It may be nil.
+func (p *scriptedPlane) open(beside bool) *planeStream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, st := range slices.Backward(p.streams) {
+		if len(p.streams) == 1 || p.beside[st.number] == beside {
+			return st
+		}
+	}
+	return nil
+}
+
+func (p *scriptedPlane) endStream(beside bool) {
+	p.open(beside).end <- status.Error(codes.Unavailable, "going to another replica")
+}
+
+// all returns the streams that are open.
+func (p *scriptedPlane) all() []*planeStream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.streams)
+}
+
+// newest returns the newest of them, as the only one.
+func (p *scriptedPlane) newest() []*planeStream {
+	all := p.all()
+	return all[max(0, len(all)-1):]
+}
+
+// respond sends a response of the lines of a directive, on each of the streams.
+func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, streams []*planeStream, lines string) {
+	t.Helper()
+	p.mu.Lock()
+	if nonce == "" {
+		nonce = string(rune('A' + p.nonces))
+		p.nonces++
+	}
+	p.mu.Unlock()
+	if len(streams) == 0 || streams[0] == nil {
+		t.Fatal("there is no stream to respond on")
+	}
+	typeURL := typeURLOf(t, typ)
+	delta := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, SystemVersionInfo: version}
+	sotw := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, VersionInfo: version}
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "removed":
+			for _, word := range words[1:] {
+				if word == `""` {
+					word = ""
+				}
+				if n := variantName(t, word); n != nil {
+					delta.RemovedResourceNames = append(delta.RemovedResourceNames, n)
+				} else {
+					delta.RemovedResources = append(delta.RemovedResources, word)
+				}
+			}
+		case "error":
+			var code codes.Code
+			if err := code.UnmarshalJSON([]byte(`"` + words[2] + `"`)); err != nil {
+				t.Fatal(err)
+			}
+			name := variantName(t, words[1])
+			if name == nil {
+				name = &discoveryv3.ResourceName{Name: words[1]}
+			}
+			e := &discoveryv3.ResourceError{
+				ResourceName: name,
+				ErrorDetail:  &statuspb.Status{Code: int32(code), Message: strings.Join(words[3:], " ")},
+			}
+			delta.ResourceErrors = append(delta.ResourceErrors, e)
+			sotw.ResourceErrors = append(sotw.ResourceErrors, e)
+		default:
+			r := scriptedResource(t, typ, words)
+			delta.Resources = append(delta.Resources, r)
+			a := r.GetResource()
+			if a.GetTypeUrl() == cache.LocatorTypeURL || r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil || r.GetResourceName() != nil {
+				var err error
+				if a, err = anypb.New(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sotw.Resources = append(sotw.Resources, a)
+		}
+	}
+	var m proto.Message = delta
+	if p.form == "sotw" {
+		m = sotw
+	}
+	for _, st := range streams {
+		if err := st.send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// take returns what has happened since the last time, on one stream after the
+// other: a stream's end and the beginning of the next have no order.
+func (p *scriptedPlane) take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell()
+	slices.SortStableFunc(p.events, func(a, b planeEvent) int {
+		if p.beside[a.stream] != p.beside[b.stream] {
+			return map[bool]int{true: 1, false: -1}[p.beside[a.stream]]
+		}
+		return a.stream - b.stream
+	})
+	var merged []planeEvent
+	for _, e := range p.events {
+		n := len(merged)
+		if n > 0 && (merged[n-1].takesDelta(e) || merged[n-1].takesSotW(e, p.before)) {
+			continue
+		}
+		if n > 0 && merged[n-1].sotw != nil {
+			p.before[merged[n-1].key()] = sotwAsked(merged[n-1].sotw)
+		}
+		merged = append(merged, e)
+	}
+	if n := len(merged); n > 0 && merged[n-1].sotw != nil {
+		p.before[merged[n-1].key()] = sotwAsked(merged[n-1].sotw)
+	}
+	p.events = nil
+	out := make([]string, 0, len(merged))
+	for _, e := range merged {
+		what := e.what
+		switch {
+		case e.delta != nil:
+			what = describeDeltaRequest(e.delta)
+		case e.sotw != nil:
+			what = describeSotWRequest(e.sotw)
+		}
+		who := "control plane <- "
+		if p.beside[e.stream] {
+			who = "control plane, beside <- "
+		}
+		out = append(out, who+what)
+	}
+	return out
+}
+
+// tell tells the streams apart: one that begins with names of a type, of which a
+// wildcard was asked for on another, is beside that. The caller holds mu.
+func (p *scriptedPlane) tell() {
+	for _, e := range p.events {
+		if typeURL, names := e.asks(); typeURL != "" && !names {
+			p.wildcards[typeURL] = true
+		}
+	}
+	for _, e := range p.events {
+		if typeURL, names := e.asks(); typeURL != "" {
+			if _, told := p.beside[e.stream]; !told {
+				p.beside[e.stream] = names && p.wildcards[typeURL]
+			}
+		}
+	}
+}
+
+// asks returns the type that a request subscribes to, and whether by names.
+func (e *planeEvent) asks() (typeURL string, names bool) {
+	var list []string
+	var locators []*discoveryv3.ResourceLocator
+	switch {
+	case e.delta != nil && e.delta.GetResponseNonce() == "" && len(e.delta.GetResourceNamesUnsubscribe()) == 0:
+		typeURL, list, locators = e.delta.GetTypeUrl(), e.delta.GetResourceNamesSubscribe(), e.delta.GetResourceLocatorsSubscribe()
+	case e.sotw != nil:
+		typeURL, list, locators = e.sotw.GetTypeUrl(), e.sotw.GetResourceNames(), e.sotw.GetResourceLocators()
+	}
+	for _, l := range locators {
+		list = append(list, l.GetName())
+	}
+	return typeURL, len(list) > 0 && !slices.Contains(list, "*")
+}
+
+// takesDelta makes one request of two that only add or drop names, and says
+// whether they were such. A name that is in both is not lost by that.
+func (e *planeEvent) takesDelta(next planeEvent) bool {
+	a, b := e.delta, next.delta
+	if a == nil || b == nil || e.stream != next.stream || a.GetTypeUrl() != b.GetTypeUrl() ||
+		a.GetResponseNonce() != "" || b.GetResponseNonce() != "" || len(b.GetInitialResourceVersions()) > 0 {
+		return false
+	}
+	names := deltaAsked(a)
+	for _, name := range deltaAsked(b) {
+		if strings.HasPrefix(name, "*") || len(names) == 0 || slices.Contains(names, name) {
+			return false
+		}
+	}
+	a.ResourceNamesSubscribe = append(a.ResourceNamesSubscribe, b.GetResourceNamesSubscribe()...)
+	a.ResourceNamesUnsubscribe = append(a.ResourceNamesUnsubscribe, b.GetResourceNamesUnsubscribe()...)
+	a.ResourceLocatorsSubscribe = append(a.ResourceLocatorsSubscribe, b.GetResourceLocatorsSubscribe()...)
+	a.ResourceLocatorsUnsubscribe = append(a.ResourceLocatorsUnsubscribe, b.GetResourceLocatorsUnsubscribe()...)
+	return true
+}
+
+// takesSotW is the same of SotW. before is how many names the request before the
+// first had: if that added names, the next has to.
+func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
+	a, b := e.sotw, next.sotw
+	if a == nil || b == nil || e.key() != next.key() || a.GetResponseNonce() != b.GetResponseNonce() ||
+		a.GetErrorDetail() != nil || b.GetErrorDetail() != nil {
+		return false
+	}
+	had, has, will := before[e.key()], sotwAsked(a), sotwAsked(b)
+	if (had >= has || has >= will) && (had <= has || has <= will || will == 0) {
+		return false
+	}
+	a.ResourceNames, a.ResourceLocators = b.GetResourceNames(), b.GetResourceLocators()
+	return true
+}
+
+// deltaAsked are the names and locators that a request is about.
+func deltaAsked(m *discoveryv3.DeltaDiscoveryRequest) []string {
+	return slices.Concat(
+		withLocators(m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()),
+		withLocators(m.GetResourceNamesUnsubscribe(), m.GetResourceLocatorsUnsubscribe()))
+}
+
+// sotwAsked is how many names and locators a request has.
+func sotwAsked(m *discoveryv3.DiscoveryRequest) int {
+	return len(m.GetResourceNames()) + len(m.GetResourceLocators())
+}
+
+// eventKey is a stream and a type.
+type eventKey struct {
+	stream  int
+	typeURL string
+}
+
+func (e *planeEvent) key() eventKey { return eventKey{e.stream, e.sotw.GetTypeUrl()} }

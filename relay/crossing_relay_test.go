@@ -1,0 +1,152 @@
+package relay
+
+// The relay of the crossings: all of it, with connections in memory in the place
+// of sockets.
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/upstream"
+)
+
+// crossingConfig is what the relay is told. All clients are one partition, so
+// that there is one stream to the control plane, and one for the xdstp names of
+// each authority.
+const crossingConfig = `
+listeners:
+  - address: 127.0.0.1:18000
+node: {id: relay}
+authorities:
+  - name: control-plane
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
+  - name: policy.example.com
+    servers:
+      - {address: "control-plane:18000", protocol: PROTOCOL}
+    context_parameters: {drop: [xds.node.id], require: [shard]}
+  - name: open.example.com
+    servers:
+      - {address: "open:18000", protocol: PROTOCOL}
+old_style_names:
+  - authority: control-plane
+cache: {linger: 1m}
+`
+
+type servedRelay struct {
+	relay *Relay
+	lis   *bufconn.Listener
+	grpc  *grpc.Server
+}
+
+func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedRelay {
+	t.Helper()
+	return startInMemory(t, strings.ReplaceAll(crossingConfig, "PROTOCOL", protocol), func(string) dialer { return plane.dial })
+}
+
+// dialer connects to a server.
+type dialer = func(context.Context, string) (net.Conn, error)
+
+// startInMemory starts a relay. dial returns how it comes to the servers of an
+// authority.
+func startInMemory(t *testing.T, config string, dial func(authority string) dialer) *servedRelay {
+	t.Helper()
+	cfg, err := configs.Parse("relay.yaml", []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The only difference to a relay that runs: where its connections go.
+	for _, a := range cfg.Authorities {
+		for i := range a.Servers {
+			server := &a.Servers[i]
+			_ = r.sources.conns[server].Close()
+			r.sources.conns[server], err = upstream.Dial("passthrough:///"+server.Address, upstream.DialOptions{
+				Extra: []grpc.DialOption{grpc.WithContextDialer(dial(a.Name))},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := &servedRelay{relay: r}
+	s.open(downstream.ListenerOptions{PassRedirects: cfg.Listeners[0].Redirects == configs.RedirectsPass})
+	return s
+}
+
+// open opens its listener.
+func (s *servedRelay) open(o downstream.ListenerOptions) {
+	s.lis, s.grpc = bufconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
+	s.relay.server.Register(s.grpc, o)
+	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(s.grpc, s.lis)
+}
+
+func (s *servedRelay) close() {
+	s.grpc.Stop()
+	s.relay.Close()
+}
+
+// dial makes a connection of a client's own.
+func (s *servedRelay) dial(t *testing.T) (*grpc.ClientConn, *stallingConn) {
+	t.Helper()
+	raw := &stallingConn{}
+	raw.moves = sync.NewCond(&raw.mu)
+	conn, err := grpc.NewClient("passthrough:///relay",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			var err error
+			raw.Conn, err = s.lis.DialContext(ctx)
+			return raw, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, raw
+}
+
+// connBuffer is how much a connection takes that nobody reads from.
+const connBuffer = 16 << 10
+
+// stallingConn is a connection from which its owner can stop reading.
+type stallingConn struct {
+	net.Conn
+
+	mu      sync.Mutex
+	moves   *sync.Cond
+	stalled bool
+}
+
+// Read implements net.Conn.
+func (c *stallingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.stalled {
+		c.moves.Wait()
+	}
+	return n, err
+}
+
+func (c *stallingConn) stall() { c.set(true) }
+
+func (c *stallingConn) resume() { c.set(false) }
+
+func (c *stallingConn) set(stalled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalled = stalled
+	c.moves.Broadcast()
+}

@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// recordedFeeder remembers its calls.
+type recordedFeeder struct{ calls []string }
+
+// Start implements cache.Feeder.
+func (f *recordedFeeder) Start(k cache.Key) { f.calls = append(f.calls, "start "+k.Name) }
+
+// Refresh implements cache.Feeder.
+func (f *recordedFeeder) Refresh(k cache.Key) { f.calls = append(f.calls, "refresh "+k.Name) }
+
+// Stop implements cache.Feeder.
+func (f *recordedFeeder) Stop(k cache.Key) { f.calls = append(f.calls, "stop "+k.Name) }
+
+func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	derived := &recordedFeeder{}
+	f.derived = derived
+	k := cache.Key{Scope: cache.Scope{Authority: "not configured", Derived: cache.Resolved}, Name: "x"}
+	f.Start(k)
+	f.Refresh(k)
+	f.Stop(k)
+	f.Close()
+	if want := []string{"start x", "refresh x", "stop x"}; !slices.Equal(derived.calls, want) {
+		t.Errorf("the feeder of derived topics was told %v, want %v", derived.calls, want)
+	}
+	if len(*opened) != 0 {
+		t.Errorf("%d feeds were opened for a derived topic", len(*opened))
+	}
+}
+
+// A derived topic of an old-style name may outlive the clients whose Node stands for
+// its scope, and ask for its leaf topic then.
+func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	f.derived = &recordedFeeder{}
+	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	k.Scope.Derived = cache.Resolved
+	k.Scope.Params = cache.Params{"env": "prod"}.String()
+	f.Start(k)
+	f.leave(scopeA)
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	if id := (*opened)[0].node.GetId(); id != "first" {
+		t.Errorf("the leaf topic's node is %q, want that of the client", id)
+	}
+	f.Stop(k)
+	f.Stop(cache.Key{Scope: scopeA, Name: "x"})
+	<-(*opened)[0].leaving
+	(*opened)[0].gone <- struct{}{}
+	<-(*opened)[0].closed
+	if len(f.nodes) != 0 {
+		t.Errorf("%d nodes are kept although clients and derived topics have gone", len(f.nodes))
+	}
+	f.Close()
+}

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package relay
+
+func maxDescriptors() uint64 { return 0 }

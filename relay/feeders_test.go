@@ -1,0 +1,233 @@
+package relay
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/client"
+)
+
+// recordedFeed is a feed that says what becomes of it.
+type recordedFeed struct {
+	node    *corev3.Node
+	leaving chan struct{} // Leave has been called
+	gone    chan struct{} // Leave may return
+	closed  chan struct{}
+
+	mu     sync.Mutex
+	topics int
+}
+
+// Start implements cache.Feeder.
+func (f *recordedFeed) Start(cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics++
+}
+
+// Refresh implements cache.Feeder.
+func (f *recordedFeed) Refresh(cache.Key) {}
+
+// Stop implements cache.Feeder.
+func (f *recordedFeed) Stop(cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics--
+}
+
+// Leave implements feed.
+func (f *recordedFeed) Leave() {
+	f.leaving <- struct{}{}
+	<-f.gone
+}
+
+// Close implements feed.
+func (f *recordedFeed) Close() { close(f.closed) }
+
+func newRecordedFeeders() (*feeders, *[]*recordedFeed) {
+	var opened []*recordedFeed
+	f := newFeeders()
+	f.open = func(_ cache.Scope, node *corev3.Node) feed {
+		fd := &recordedFeed{node: node, leaving: make(chan struct{}), gone: make(chan struct{}), closed: make(chan struct{})}
+		opened = append(opened, fd)
+		return fd
+	}
+	return f, &opened
+}
+
+var (
+	scopeA = cache.Scope{Authority: "a", Partition: "p", OldStyle: true}
+	scopeB = cache.Scope{Authority: "b"}
+)
+
+func TestAScopeHasOneFeedHoweverManyTopics(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	f.Start(cache.Key{Scope: scopeA, Name: "y"})
+	f.Start(cache.Key{Scope: scopeB, Name: "x"})
+	if len(*opened) != 2 || (*opened)[0].topics != 2 || (*opened)[1].topics != 1 {
+		t.Fatalf("%d feeds were opened, want one for each of the two scopes", len(*opened))
+	}
+	f.Close()
+	for _, fd := range *opened {
+		<-fd.closed
+	}
+}
+
+// The control plane is to hear that nothing is wanted any more before the feed is
+// closed; and what is wanted again by then goes on with the same feed.
+func TestAFeedTakesLeaveBeforeItIsClosed(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	f.Stop(k)
+	fd := (*opened)[0]
+	<-fd.leaving
+	f.Start(k)
+	if len(*opened) != 1 {
+		t.Fatal("a second feed was opened for the scope while the first took leave")
+	}
+	fd.gone <- struct{}{}
+	f.Stop(k)
+	<-fd.leaving
+	select {
+	case <-fd.closed:
+		t.Fatal("closed although a topic was wanted again, or before it had taken leave")
+	default:
+	}
+	fd.gone <- struct{}{}
+	<-fd.closed
+	f.Start(k)
+	if len(*opened) != 2 {
+		t.Fatal("the topic was started on a closed feed")
+	}
+	f.Close()
+}
+
+// asNode is a client that has this Node and sends all of it.
+func asNode(node *corev3.Node) partitionClient {
+	return partitionClient{node: func() *corev3.Node { return node }, marks: marksOf(node)}
+}
+
+func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.join(scopeA, asNode(&corev3.Node{Id: "second"}))
+	f.leave(scopeA)
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	fd := (*opened)[0]
+	if id := fd.node.GetId(); id != "first" {
+		t.Errorf("the scope's node is %q, want the first client's", id)
+	}
+	f.leave(scopeA)
+	if id, _ := f.nodeOf(scopeA); id != "first" {
+		t.Errorf("what lingers is said to be asked for as %q, want as the first client", id)
+	}
+	f.Stop(k)
+	<-fd.leaving
+	fd.gone <- struct{}{}
+	<-fd.closed
+	f.Close()
+	if len(f.nodes) != 0 {
+		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes))
+	}
+}
+
+// What lingers goes on being asked for with the Node of a client that has gone, so that is
+// what later clients are compared with.
+func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
+	f, _ := newRecordedFeeders()
+	f.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	f.leave(scopeA)
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
+		t.Errorf("Nodes of which only the id differs are told as different in %q", differ.fields())
+	}
+	zone := &corev3.Node{Id: "c", Cluster: "edge", Locality: &corev3.Locality{Zone: "z"}}
+	differ, first := f.join(scopeA, asNode(zone))
+	if !slices.Equal(differ.fields(), []string{"locality"}) || first != "a" {
+		t.Errorf("told is %q of %q, want locality of a", differ.fields(), first)
+	}
+	if differ, _ = f.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
+		t.Errorf("the operator is told twice of one rule: %q", differ.fields())
+	}
+	if _, differ = f.nodeOf(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
+		t.Errorf("kept is %q, want all that differs", differ.fields())
+	}
+	f.Close()
+}
+
+// xds-relay get and watch ask with a Node that is no client's: whether it comes first or later,
+// nobody is compared with it.
+func TestTheNodeOfSomebodyWhoLooksIsNotCompared(t *testing.T) {
+	f, _ := newRecordedFeeders()
+	look := asNode(&corev3.Node{Id: client.NodeID})
+	look.looks = true
+	f.join(scopeA, look)
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), look, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
+		if differ, _ := f.join(scopeA, c); differ != 0 {
+			t.Errorf("the operator is told that %s differ", differ.fields())
+		}
+	}
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
+		t.Errorf("a client that differs is told as different in %q", differ.fields())
+	}
+	f.Close()
+}
+
+func TestMarksAreThoseOfTheContent(t *testing.T) {
+	node := func(order ...string) *corev3.Node {
+		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}
+		for _, key := range order {
+			n.Metadata.Fields[key] = structpb.NewStringValue("of " + key)
+		}
+		return n
+	}
+	keys := strings.Split("a b c d e f g h i j k l m", " ")
+	is := marksOf(node(keys...))
+	for range 20 {
+		if marksOf(node(keys...)) != is {
+			t.Fatal("the same metadata has two marks")
+		}
+	}
+	if got := is.differ(marksOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
+		t.Errorf("a key less is a difference in %q", got)
+	}
+	if is.differ(marksOf(nil)) == 0 {
+		t.Error("no Node is the same as one")
+	}
+}
+
+// Who asks with dynamic parameters is of the same partition: its Node stands for it
+// upstream, on the same stream.
+func TestParametersHaveTheirPartitionsFeed(t *testing.T) {
+	f, opened := newRecordedFeeders()
+	f.join(scopeA, asNode(&corev3.Node{Id: "one"}))
+	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	k.Scope.Params = cache.Params{"env": "prod"}.String()
+	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	f.Start(k)
+	f.Start(plain)
+	if len(*opened) != 1 || (*opened)[0].topics != 2 {
+		t.Fatalf("%d feeds were opened, want one for both", len(*opened))
+	}
+	fd := (*opened)[0]
+	if got := fd.node.GetId(); got != "one" {
+		t.Errorf("the feed stands for node %q, want one", got)
+	}
+	f.Stop(plain)
+	f.Refresh(k)
+	f.Stop(k)
+	<-fd.leaving
+	fd.gone <- struct{}{}
+	<-fd.closed
+	f.Close()
+}

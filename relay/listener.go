@@ -1,0 +1,128 @@
+package relay
+
+// Where clients are served: a socket, and the server of its protocol.
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+)
+
+// listener has either grpc or rest.
+type listener struct {
+	socket   net.Listener
+	protocol configs.ListenerProtocol
+	grpc     *grpc.Server
+	rest     *http.Server
+}
+
+// newListener makes the server of a listener. tlsConfig is nil for plaintext.
+func (r *Relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig *tls.Config) *listener {
+	o := downstream.ListenerOptions{
+		MaxRequestBytes:  int(l.MaxRequestBytes),
+		MaxResponseBytes: int(l.MaxResponseBytes),
+		KeepaliveTime:    l.Keepalive.Time,
+		KeepaliveTimeout: l.Keepalive.Timeout,
+		UserTimeout:      l.Keepalive.Timeout,
+		StreamWindow:     int32(l.Windows.Stream), // Bytes are less than 2 GiB
+		ConnWindow:       int32(l.Windows.Connection),
+		ReadBuffer:       int(l.Buffers.Read),
+		WriteBuffer:      int(l.Buffers.Write),
+		ConnStreams:      l.Limits.StreamsPerConnection,
+		LongPoll:         l.LongPoll,
+		V2:               l.V2,
+		PassRedirects:    l.Redirects == configs.RedirectsPass,
+		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
+		Limits:           limitsOf(l),
+	}
+	o.Limits.Connections = r.connections(l)
+	n := &listener{protocol: l.Protocol}
+	if l.Protocol == configs.ListenerREST {
+		o.UserTimeout = 0 // it has a time for writing
+		n.socket = r.server.Listen(socket, o)
+		n.rest = r.server.HTTPServer(o)
+		n.rest.TLSConfig = tlsConfig
+		return n
+	}
+	n.socket = r.server.Listen(socket, o)
+	creds := insecure.NewCredentials()
+	if tlsConfig != nil {
+		creds = credentials.NewTLS(tlsConfig)
+	}
+	n.grpc = grpc.NewServer(append(downstream.ServerOptions(o), grpc.Creds(downstream.Metered(creds)))...)
+	others := r.server.Register(n.grpc, o)
+	healthpb.RegisterHealthServer(others, r.health)
+	reflection.Register(others)
+	return n
+}
+
+var whenUnreachable = map[configs.WhenUnreachable]downstream.WhenUnreachable{
+	configs.UnreachableAuto: downstream.EndNames,
+	configs.UnreachableEnd:  downstream.EndAll,
+	configs.UnreachableWait: downstream.Wait,
+}
+
+// limitsOf returns what the clients of a listener may cost.
+func limitsOf(l *configs.Listener) downstream.Limits {
+	return downstream.Limits{
+		Subscriptions:     l.Limits.Subscriptions,
+		NameBytes:         int(l.Limits.NameBytes),
+		RequestsPerSecond: l.Limits.RequestsPerSecond,
+		RequestBurst:      l.Limits.RequestBurst,
+		Streams:           l.Limits.Streams,
+		StreamsPerSecond:  l.Limits.StreamsPerSecond,
+
+		ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
+		Scopes:               l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,
+	}
+}
+
+// serve serves until the listener is stopped, or fails.
+func (l *listener) serve() error {
+	var err error
+	switch {
+	case l.grpc != nil:
+		err = l.grpc.Serve(l.socket)
+	case l.rest.TLSConfig != nil:
+		err = l.rest.ServeTLS(l.socket, "", "") // the certificate is in the config
+	default:
+		err = l.rest.Serve(l.socket)
+	}
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// finish lets requests that are answered once be answered, for a short time. No
+// stream has an end of its own that could be waited for.
+func (l *listener) finish() {
+	if l.rest == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.rest.Shutdown(ctx) // what is left is for stop
+}
+
+// stop ends the serving, also if it never began or was ended before.
+func (l *listener) stop() {
+	if l.grpc != nil {
+		l.grpc.Stop()
+	} else {
+		_ = l.rest.Close()
+	}
+	_ = l.socket.Close()
+}

@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+)
+
+func TestXdstpNamesAreKeptUnderWhatTheyName(t *testing.T) {
+	cfg, err := configs.Parse("relay.yaml", []byte(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: a, directory: files}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "type.googleapis.com/envoy.config."
+	names := &clientNames{router: authority.New(cfg)}
+	for _, tt := range []struct {
+		rule, typeURL, name string
+		wantType, want      string
+		set                 bool
+		err                 string
+	}{
+		{"a name", "cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/x?b=1&a=2",
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/x?a=2&b=1", false, ""},
+		{"a glob", "cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/%66oo/*?b=1&a=2",
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*?a=2&b=1", true, ""},
+		{"a list collection", "listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
+			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
+		{"a list collection, asked for as its members: the same", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
+			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
+		{"a glob of another type", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*",
+			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, and was asked for as envoy.config.listener.v3.Listener`},
+		{"another type's list collection", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
+		{"a name of another type: it is asked for under this one", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/%78",
+			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/x", false, ""},
+		{"what is no name is asked for as it is", "cluster.v3.Cluster", "xdstp://a/%zz//x?y",
+			"cluster.v3.Cluster", "xdstp://a/%zz//x?y", false, ""},
+		{"what is no name, of nobody who is configured", "cluster.v3.Cluster", "xdstp://b/%zz",
+			"", "", false, `xdstp name "xdstp://b/%zz": bad escape "%zz" (want % and two hexadecimal digits, or %25 for the character) at offset 10`},
+		{"what is no name, of nobody at all", "cluster.v3.Cluster", "xdstp:a/x",
+			"", "", false, `xdstp name "xdstp:a/x": no // after the scheme (want xdstp://authority/type/id) at offset 6`},
+	} {
+		k, err := names.Key(prefix+tt.typeURL, tt.name)
+		if tt.err != "" {
+			if e := (*cache.Error)(nil); !errors.As(err, &e) || e.Message != tt.err {
+				t.Errorf("%s: got %v, want %s", tt.rule, err, tt.err)
+			}
+			continue
+		}
+		want := cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: prefix + tt.wantType, Name: tt.want}
+		if err != nil || k != want || k.IsSet() != tt.set {
+			t.Errorf("%s: got %+v, %v, want %+v", tt.rule, k, err, want)
+		}
+	}
+}
+
+// Where one resource is looked for, a list of such is none.
+func TestListCollectionIsNoLeafOfItsMembersType(t *testing.T) {
+	cfg, err := configs.Parse("relay.yaml", []byte(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: a, directory: files}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves := leafNames{router: authority.New(cfg)}
+	const listenerType, name = "type.googleapis.com/envoy.config.listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x"
+	if k, err := leaves.Key(listenerType, name); err == nil {
+		t.Errorf("got %+v", k)
+	}
+	if _, err := leaves.Key(listenerType+"Collection", name); err != nil {
+		t.Error(err)
+	}
+}
+
+// TP1: "List collections": a client that asks for listeners may name a collection of
+// them. It gets that, as it is: there is no name inside that could be another.
+func TestListCollectionIsHadUnderItsMembersType(t *testing.T) {
+	const (
+		listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+		name         = "xdstp://a/envoy.config.listener.v3.ListenerCollection/edge"
+		spelled      = "xdstp://a/envoy.config.listener.v3.ListenerCollection/%65dge"
+	)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`
+name: `+name+`
+resource:
+  "@type": `+listenerType+`Collection
+  entries:
+  - locator: {authority: a, resource_type: envoy.config.listener.v3.Listener, id: public}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := configs.Parse("relay.yaml", []byte(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: a, directory: `+dir+`}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &servedRelay{
+		relay: r, lis: bufconn.Listen(connBuffer),
+		grpc: grpc.NewServer(downstream.ServerOptions(downstream.ListenerOptions{})...),
+	}
+	r.server.Register(s.grpc, downstream.ListenerOptions{})
+	go func() { _ = s.grpc.Serve(s.lis) }()
+	defer s.close()
+	conn, _ := s.dial(t)
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+
+	check := func(form string, a *anypb.Any) {
+		t.Helper()
+		var got listenerv3.ListenerCollection
+		if err := a.UnmarshalTo(&got); err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		if len(got.GetEntries()) != 1 || got.GetEntries()[0].GetLocator().GetId() != "public" {
+			t.Errorf("%s: got %v", form, &got)
+		}
+	}
+	delta, err := ads.DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: listenerType, ResourceNamesSubscribe: []string{spelled}}); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := delta.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := changes.GetResources(); changes.GetTypeUrl() != listenerType || len(got) != 1 || got[0].GetName() != spelled {
+		t.Fatalf("delta: got %v", changes)
+	}
+	check("delta", changes.GetResources()[0].GetResource())
+
+	sotw, err := ads.StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sotw.Send(&discoveryv3.DiscoveryRequest{TypeUrl: listenerType, ResourceNames: []string{name}}); err != nil {
+		t.Fatal(err)
+	}
+	state, err := sotw.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.GetTypeUrl() != listenerType || len(state.GetResources()) != 1 {
+		t.Fatalf("sotw: got %v", state)
+	}
+	check("sotw", state.GetResources()[0])
+}

@@ -1,0 +1,281 @@
+package relay
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// observe makes what the operator can look at: metrics, and the pages of the
+// admin listener.
+func (r *Relay) observe() error {
+	var err error
+	if r.metrics, err = admin.NewMetrics(); err != nil {
+		return err
+	}
+	r.admin = admin.New(r.metrics)
+	admin.List(r.admin, "/clients", "clients, what they subscribe to, and their last NACK", r.clients)
+	r.admin.JSON("/authorities", "streams upstream and directories, and what is wrong with them", func() any { return r.authorities() })
+
+	for _, i := range []struct {
+		add         func(string, string, func() []admin.Sample) error
+		name, about string
+		read        func() []admin.Sample
+	}{
+		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, and requests of clients that poll while they wait.",
+			one(func() int { return r.server.Clients() })},
+		{r.metrics.Counter, "xds_relay.downstream.requests", "Requests from clients, ACKs and NACKs among them.",
+			one(func() uint64 { return r.server.Stats().Requests })},
+		{r.metrics.Counter, "xds_relay.downstream.responses", "Responses to clients.",
+			one(func() uint64 { return r.server.Stats().Responses })},
+		{r.metrics.Counter, "xds_relay.downstream.nacks", "Responses that clients rejected.",
+			one(func() uint64 { return r.server.Stats().NACKs })},
+		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams of clients that ended because nothing that they ask for is held and its control planes cannot be reached.",
+			one(func() uint64 { return r.server.Stats().Unreachable })},
+		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Names and wildcards that can mean nothing to the client that asked for them, by reason.", r.namesRefused},
+		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients went over a limit, by limit.", r.limitsExceeded},
+		{r.metrics.Gauge, "xds_relay.cache.entries", "Names in the cache.",
+			one(func() int { return r.cache.Stats().Entries })},
+		{r.metrics.Gauge, "xds_relay.cache.sets", "Wildcards in the cache.",
+			one(func() int { return r.cache.Stats().Sets })},
+		{r.metrics.Gauge, "xds_relay.cache.idle", "Names and wildcards that no client asks for.",
+			one(func() int { return r.cache.Stats().Idle })},
+		{r.metrics.Counter, "xds_relay.collections.loops", "Loops of redirects that were found.",
+			one(r.derived.Loops)},
+		{r.metrics.Counter, "xds_relay.collections.clashes", "Members that are not seen, because an earlier collection has another of the same name.",
+			one(r.derived.Clashes)},
+		{r.metrics.Counter, "xds_relay.collections.failures", "Collections that could not be had for a set, and entries that could not be used.",
+			one(r.derived.Failures)},
+		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
+		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
+			func() []admin.Sample { return byAuthority(r.sources.switches) }},
+		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Authorities and partitions of which no control plane can be reached, by authority.", r.unreachable},
+		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.",
+			func() []admin.Sample { return byAuthority(r.sources.errors) }},
+		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
+	} {
+		if err := i.add(i.name, i.about, i.read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one is an instrument with a single value.
+func one[N int | uint64](read func() N) func() []admin.Sample {
+	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
+}
+
+func (r *Relay) limitsExceeded() []admin.Sample {
+	var samples []admin.Sample
+	for limit, n := range r.server.Stats().Limits {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("limit", limit)}})
+	}
+	return samples
+}
+
+func (r *Relay) namesRefused() []admin.Sample {
+	var samples []admin.Sample
+	for reason, n := range r.server.Stats().Refusals {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
+	}
+	return samples
+}
+
+func (r *Relay) upstreamStreams() []admin.Sample {
+	type kind struct {
+		authority string
+		connected bool
+	}
+	count := map[kind]int64{}
+	for scope, of := range r.sources.statuses() {
+		for _, st := range of {
+			if st.Protocol != "" { // it is a stream
+				count[kind{scope.Authority, st.Connected}]++
+			}
+		}
+	}
+	samples := make([]admin.Sample, 0, len(count))
+	for k, n := range count {
+		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
+			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
+		}})
+	}
+	return samples
+}
+
+func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
+	var samples []admin.Sample
+	for a, n := range counts {
+		samples = append(samples, admin.Sample{
+			Value:  int64(n.Load()),
+			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
+	}
+	return samples
+}
+
+func (r *Relay) unreachable() []admin.Sample {
+	var samples []admin.Sample
+	for authority, n := range r.sources.reach.Count() {
+		samples = append(samples, admin.Sample{
+			Value:  int64(n),
+			Labels: []attribute.KeyValue{attribute.String("authority", authority)},
+		})
+	}
+	return samples
+}
+
+func (r *Relay) directoryErrors() []admin.Sample {
+	var samples []admin.Sample
+	for a, d := range r.sources.directories {
+		samples = append(samples, admin.Sample{
+			Value:  int64(len(d.Status().Errors)),
+			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+		})
+	}
+	return samples
+}
+
+// ClientStatus is one client's stream, as /clients shows it.
+type ClientStatus struct {
+	Stream  uint64       `json:"stream"`
+	Node    string       `json:"node"`
+	Cluster string       `json:"cluster"`
+	Peer    string       `json:"peer"`
+	Form    string       `json:"form"`
+	Since   time.Time    `json:"since"`
+	Types   []TypeStatus `json:"types"`
+}
+
+// TypeStatus is what a client subscribes to of one type.
+type TypeStatus struct {
+	Type          string `json:"type"`
+	Subscriptions int    `json:"subscriptions"`
+	LastRejection string `json:"last_rejection,omitempty"`
+	// Refused is how often it was refused a name, LastRefused the last one.
+	Refused     uint64         `json:"refused,omitempty"`
+	LastRefused *RefusedStatus `json:"last_refused,omitempty"`
+}
+
+// RefusedStatus is a name that the relay refused a client.
+type RefusedStatus struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"` // as in the metric
+	Error  string `json:"error"`
+}
+
+func viewOfType(t downstream.TypeStatus) TypeStatus {
+	v := TypeStatus{Type: client.TypeWord(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, Refused: t.Refused.Total}
+	if t.Refused.Total > 0 {
+		v.LastRefused = &RefusedStatus{t.Refused.Last, t.Refused.Refusal.String(), t.Refused.Reason}
+	}
+	return v
+}
+
+// clients gives the clients one by one: there may be very many.
+func (r *Relay) clients() iter.Seq[ClientStatus] {
+	return func(yield func(ClientStatus) bool) {
+		for c := range r.server.Describe() {
+			v := ClientStatus{
+				Stream: c.Stream, Node: loglines.Clip(c.Node.GetId()), Cluster: loglines.Clip(c.Node.GetCluster()),
+				Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []TypeStatus{},
+			}
+			for _, t := range c.Types {
+				v.Types = append(v.Types, viewOfType(t))
+			}
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// AuthorityStatus is one authority's sources, as /authorities shows them.
+type AuthorityStatus struct {
+	Authority string           `json:"authority"`
+	Streams   []StreamStatus   `json:"streams,omitempty"`
+	Directory *DirectoryStatus `json:"directory,omitempty"`
+}
+
+// StreamStatus is one stream to a control plane.
+type StreamStatus struct {
+	Authority     string    `json:"authority"` // the concrete one, of a pattern
+	Server        string    `json:"server"`
+	Active        bool      `json:"active"` // and not one that is tried, or stood in for
+	Partition     string    `json:"partition"`
+	OldStyleNames bool      `json:"old_style_names"`
+	Node          string    `json:"node,omitempty"`         // the id that old-style names are asked for with
+	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
+	Type          string    `json:"type,omitempty"`         // of a stream for one type
+	Beside        bool      `json:"beside,omitempty"`       // for names of types of which a wildcard is wanted, too
+	Connected     bool      `json:"connected"`
+	Since         time.Time `json:"since"`
+	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
+	Subscriptions int       `json:"subscriptions"`
+	Parameters    int       `json:"dynamic_parameters,omitempty"` // how many different ones
+	Responses     uint64    `json:"responses"`
+	NACKs         uint64    `json:"nacks"`
+	Errors        uint64    `json:"resource_errors"`
+	LastError     string    `json:"last_error,omitempty"`
+}
+
+// DirectoryStatus is a directory of resource files.
+type DirectoryStatus struct {
+	Path      string    `json:"path"`
+	Checked   time.Time `json:"checked"`
+	Files     int       `json:"files"`
+	Resources int       `json:"resources"`
+	Errors    []string  `json:"errors,omitempty"`
+}
+
+func (r *Relay) authorities() []AuthorityStatus {
+	views := make([]AuthorityStatus, len(r.cfg.Authorities))
+	index := map[*configs.Authority]int{}
+	for i := range r.cfg.Authorities {
+		a := &r.cfg.Authorities[i]
+		index[a] = i
+		views[i].Authority = a.Name
+		if d := r.sources.directories[a]; d != nil {
+			st := d.Status()
+			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
+			for _, e := range st.Errors {
+				v.Errors = append(v.Errors, e.Error())
+			}
+			views[i].Directory = v
+		}
+	}
+	for scope, of := range r.sources.statuses() {
+		a, _ := r.sources.router.Source(scope)
+		v := &views[index[a]]
+		node, differ := r.feeders.nodeOf(scope)
+		for _, st := range of {
+			view := StreamStatus{
+				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
+				Node: node, NodesDiffer: differ.fields(),
+				Beside: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+			}
+			if st.TypeURL != "" {
+				view.Type = client.TypeWord(st.TypeURL)
+			}
+			v.Streams = append(v.Streams, view)
+		}
+	}
+	for _, v := range views {
+		slices.SortStableFunc(v.Streams, func(a, b StreamStatus) int {
+			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Type, b.Type))
+		})
+	}
+	return views
+}

@@ -1,0 +1,245 @@
+package relay
+
+// Control planes and clients of plain_test.go, in memory.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// plainPlane is a control plane that serves what it has, by names and globs, in delta.
+type plainPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	mu      sync.Mutex
+	says    map[string]*anypb.Any // by name; nil is that it cannot give it
+	changed chan struct{}         // closed at the next change
+	lis     *bufconn.Listener
+	server  *grpc.Server // nil while it is down
+}
+
+func newPlainPlane() *plainPlane {
+	return &plainPlane{says: map[string]*anypb.Any{}, changed: make(chan struct{})}
+}
+
+func (p *plainPlane) up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lis, p.server = bufconn.Listen(1<<20), grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
+	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(p.server, p.lis)
+}
+
+func (p *plainPlane) down() {
+	p.mu.Lock()
+	server := p.server
+	p.server = nil
+	p.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+}
+
+func (p *plainPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
+	p.mu.Lock()
+	lis, up := p.lis, p.server != nil
+	p.mu.Unlock()
+	if !up {
+		return nil, errors.New("nobody listens")
+	}
+	return lis.DialContext(ctx)
+}
+
+// say changes what there is of a name; nil is nothing, or, if it fails, that it cannot be
+// given.
+func (p *plainPlane) say(name string, value *anypb.Any, fails bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.says[name] = value; value == nil && !fails {
+		delete(p.says, name)
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// DeltaAggregatedResources implements the service.
+func (p *plainPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	requests := make(chan *discoveryv3.DeltaDiscoveryRequest)
+	go func() {
+		defer close(requests)
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case requests <- r:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	asked := map[string]map[string]bool{} // by type
+	sent := map[string]map[string]string{}
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		var fresh []string
+		select {
+		case r, ok := <-requests:
+			if !ok {
+				return nil
+			}
+			typeURL := r.GetTypeUrl()
+			if asked[typeURL] == nil {
+				asked[typeURL], sent[typeURL] = map[string]bool{}, map[string]string{}
+				for name := range r.GetInitialResourceVersions() {
+					sent[typeURL][name] = "?"
+				}
+			}
+			for _, name := range r.GetResourceNamesSubscribe() {
+				asked[typeURL][name] = true
+			}
+			for _, name := range r.GetResourceNamesUnsubscribe() {
+				delete(asked[typeURL], name)
+			}
+			fresh = r.GetResourceNamesSubscribe()
+			if err := p.answer(stream, typeURL, asked[typeURL], sent[typeURL], fresh); err != nil {
+				return err
+			}
+			continue
+		case <-changed:
+		}
+		for typeURL := range asked {
+			if err := p.answer(stream, typeURL, asked[typeURL], sent[typeURL], nil); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *plainPlane) answer(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer, typeURL string, asked map[string]bool, sent map[string]string, fresh []string) error {
+	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: "n"}
+	found := map[string]bool{}
+	p.mu.Lock()
+	for name, value := range p.says {
+		directory := name[:strings.LastIndexByte(name, '/')+1]
+		if "type.googleapis.com/"+strings.Split(name, "/")[3] != typeURL || !asked[name] && !asked[directory+"*"] {
+			continue
+		}
+		found[name], found[directory+"*"] = true, true
+		version := fmt.Sprintf("v%x", value.GetValue())
+		if sent[name] != version || slices.Contains(fresh, name) {
+			sent[name] = version
+			if value == nil {
+				resp.ResourceErrors = append(resp.ResourceErrors, &discoveryv3.ResourceError{
+					ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: status.New(codes.Internal, "no").Proto(),
+				})
+				continue
+			}
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: value})
+		}
+	}
+	p.mu.Unlock()
+	for name := range sent {
+		if !found[name] {
+			delete(sent, name)
+			resp.RemovedResources = append(resp.RemovedResources, name)
+		}
+	}
+	for _, name := range fresh {
+		if !found[name] && !slices.Contains(resp.RemovedResources, name) {
+			resp.RemovedResources = append(resp.RemovedResources, name)
+		}
+	}
+	if len(resp.Resources)+len(resp.RemovedResources)+len(resp.ResourceErrors) == 0 {
+		return nil
+	}
+	return stream.Send(resp)
+}
+
+// plainClient is a client of one form that ACKs whatever it gets, and knows what it was
+// told of clusters.
+type plainClient struct {
+	what  string
+	names []string // what it asks for; none is everything
+	mu    sync.Mutex
+	has   map[string]string
+	wrong string
+	had   map[string]string // when it was last looked at
+}
+
+// byName says that it asks for single resources.
+func (c *plainClient) byName() bool { return len(c.names) > 1 }
+
+func (c *plainClient) run(ctx context.Context, conn *grpc.ClientConn, form string) error {
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if form == "delta" {
+		stream, err := ads.DeltaAggregatedResources(ctx)
+		if err != nil {
+			return err
+		}
+		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: plainType, ResourceNamesSubscribe: c.names}
+		for {
+			if err := stream.Send(req); err != nil {
+				return err
+			}
+			resp, err := stream.Recv()
+			if err != nil {
+				return err
+			}
+			c.mu.Lock()
+			for _, r := range resp.GetResources() {
+				c.take(r.GetName(), r.GetResource())
+			}
+			for _, name := range resp.GetRemovedResources() {
+				delete(c.has, name)
+			}
+			c.mu.Unlock()
+			req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: plainType, ResponseNonce: resp.GetNonce()}
+		}
+	}
+	stream, err := ads.StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	req := &discoveryv3.DiscoveryRequest{TypeUrl: plainType, ResourceNames: c.names}
+	for {
+		if err := stream.Send(req); err != nil {
+			return err
+		}
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.has = map[string]string{} // clusters come as a full state
+		for _, r := range resp.GetResources() {
+			name, _ := readResource(r)
+			c.take(name, r)
+		}
+		c.mu.Unlock()
+		req = &discoveryv3.DiscoveryRequest{TypeUrl: plainType, ResourceNames: c.names, VersionInfo: resp.GetVersionInfo(), ResponseNonce: resp.GetNonce()}
+	}
+}
+
+func (c *plainClient) take(name string, r *anypb.Any) {
+	inside, content := readResource(r)
+	if inside != name || r.GetTypeUrl() != plainType {
+		c.wrong = fmt.Sprintf("%s is a %s that says %s inside", name, r.GetTypeUrl(), inside)
+	}
+	c.has[name] = content
+}

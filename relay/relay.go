@@ -1,0 +1,217 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/health"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/collections"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// removalHold is longer than a control plane takes from the first to the last of the
+// responses to one change, and short enough for nobody to notice.
+const removalHold = 100 * time.Millisecond
+
+// Relay is a running relay: its cache, the sources that feed it, and the listeners that
+// serve clients from it. Call [New], then Listen, Run and Close, in this order and each once.
+type Relay struct {
+	cfg      *configs.Config
+	log      *slog.Logger
+	cache    *cache.Cache
+	sources  *sources
+	feeders  *feeders
+	derived  *collections.Resolver
+	server   *downstream.Server
+	health   *health.Server
+	shutdown *Shutdown
+	admin    *admin.Server
+	metrics  *admin.Metrics
+
+	listeners    []*listener
+	addresses    []string // of the client listeners
+	adminSocket  net.Listener
+	adminAddress string
+}
+
+// Options are what a relay needs besides its configuration.
+type Options struct {
+	// Files, if not nil, holds the resources of the authorities' directories in place of
+	// the disk.
+	Files fs.FS
+	Log   *slog.Logger
+	// Shutdown bounds the end of the relay. Without one the end is not bounded.
+	Shutdown *Shutdown
+}
+
+// New puts a relay together. It connects to nothing yet. Its errors are those of the files
+// that the configuration names.
+func New(cfg *configs.Config, o Options) (*Relay, error) {
+	if o.Files == nil {
+		if err := cfg.CheckFiles(); err != nil {
+			return nil, fmt.Errorf("the configuration cannot be used here:\n%w", err)
+		}
+	}
+	log := o.Log
+	if o.Shutdown == nil {
+		o.Shutdown = NewShutdown(log)
+	}
+	r := &Relay{cfg: cfg, log: log, health: health.NewServer(), shutdown: o.Shutdown}
+	router := authority.New(cfg)
+	r.feeders = newFeeders()
+	r.cache = cache.New(r.feeders, cache.Options{
+		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
+		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
+	})
+	var err error
+	if r.sources, err = newSources(cfg, router, o.Files, r.cache, log); err != nil {
+		return nil, err
+	}
+	r.feeders.open = r.sources.open
+	names := leafNames{router, r.sources.reach}
+	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), Speaks: names.Speaks, Log: log})
+	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.feeders.derived = r.derived
+	var unservable loglines.Shared
+	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {
+		return &clientNames{
+			router: router, feeders: r.feeders, node: node, log: log,
+			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
+			lines: &unservable,
+		}
+	}
+	r.server = downstream.NewServer(r.cache, namesFor, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
+	if err := r.observe(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Listen opens all sockets, so that a port that is taken is an error before any client is
+// served.
+func (r *Relay) Listen(ctx context.Context) error {
+	var lc net.ListenConfig
+	for i, l := range r.cfg.Listeners {
+		socket, err := lc.Listen(ctx, "tcp", l.Address)
+		if err != nil {
+			return fmt.Errorf("listeners[%d].address: %w", i, err)
+		}
+		var tlsConfig *tls.Config
+		if l.TLS != nil {
+			if tlsConfig, err = l.TLS.Load(); err != nil {
+				_ = socket.Close()
+				return fmt.Errorf("listeners[%d].tls: %w", i, err)
+			}
+		}
+		r.listeners = append(r.listeners, r.newListener(&l, socket, tlsConfig))
+		r.addresses = append(r.addresses, socket.Addr().String())
+	}
+	if r.cfg.Admin.Address == "" {
+		return nil
+	}
+	socket, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Address)
+	if err != nil {
+		return fmt.Errorf("admin.address: %w", err)
+	}
+	r.adminSocket, r.adminAddress = admin.Limit(socket), socket.Addr().String()
+	return nil
+}
+
+// Addresses returns the addresses of the client listeners, in the order of the
+// configuration.
+func (r *Relay) Addresses() []string { return r.addresses }
+
+// AdminAddress returns the address of the admin listener, or "" if there is none.
+func (r *Relay) AdminAddress() string { return r.adminAddress }
+
+// Run serves until ctx ends or a listener fails. It returns the failure.
+func (r *Relay) Run(ctx context.Context) error {
+	failed := make(chan error, len(r.listeners)+1)
+	var wg sync.WaitGroup
+	collecting, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { r.collectGarbage(collecting) })
+	for _, l := range r.listeners {
+		r.log.Info("serving clients", "address", l.socket.Addr().String(), "protocol", string(l.protocol))
+		wg.Go(func() {
+			if err := l.serve(); err != nil {
+				failed <- fmt.Errorf("listener %s: %w", l.socket.Addr(), err)
+			}
+		})
+	}
+	var adminHTTP *http.Server
+	if r.adminSocket != nil {
+		r.log.Info("serving the operator", "address", r.adminAddress)
+		adminHTTP = r.admin.HTTP(r.log)
+		wg.Go(func() {
+			if err := adminHTTP.Serve(r.adminSocket); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("admin listener: %w", err)
+			}
+		})
+	}
+	r.admin.SetReady(true)
+	var err error
+	select {
+	case <-ctx.Done():
+		r.log.Info("ending", "clients", r.server.Clients())
+	case err = <-failed:
+		r.shutdown.fail(err)
+	}
+	r.shutdown.stage("ending requests")
+	stop()
+	r.admin.SetReady(false)
+	r.health.Shutdown()
+	// Clients go to another replica, or come back.
+	r.server.EndPolls()
+	var finishing sync.WaitGroup
+	for _, l := range r.listeners {
+		finishing.Go(l.finish)
+	}
+	finishing.Wait()
+	r.shutdown.stage("closing clients' connections")
+	for _, l := range r.listeners {
+		l.stop()
+	}
+	if adminHTTP != nil {
+		err = errors.Join(err, adminHTTP.Close())
+	}
+	wg.Wait()
+	return err
+}
+
+// Close ends the sources. Call it also if Listen or Run failed.
+func (r *Relay) Close() {
+	for _, l := range r.listeners {
+		l.stop() // again, unless run never began
+	}
+	if r.adminSocket != nil {
+		_ = r.adminSocket.Close()
+	}
+	r.cache.Close()
+	r.shutdown.stage("evaluating redirects and collections")
+	r.derived.Close()
+	r.shutdown.stage("taking leave of control planes")
+	r.feeders.Close()
+	r.shutdown.stage("closing connections to control planes, and reading directories")
+	r.sources.Close()
+	if r.metrics != nil {
+		_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
+	}
+}

@@ -1,0 +1,115 @@
+package relay
+
+import (
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/upstream"
+)
+
+// How a scope is fed from the servers of its authority: several by priority, or the
+// only one.
+
+// connectWithin is how long it may take until one of several servers has opened a stream. With
+// the time until a client's stream ends, clients know within 5 s.
+const connectWithin = 4 * time.Second
+
+// serverFeed feeds a scope from servers.
+type serverFeed interface {
+	feed
+	statuses() []serverStatus
+}
+
+// serverStatus is that of a stream, and of which server it is.
+type serverStatus struct {
+	upstream.Status
+	server *configs.Server
+	active bool // what the server says is what clients are told
+}
+
+// openServers makes the feed of a scope from its authority's servers.
+func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverFeed {
+	unreachable := a.Failover.Policy == configs.PolicyUnreachable
+	o := failover.Options{
+		Unreachable: unreachable,
+		Grace:       a.Failover.Grace,
+		Timeout:     a.Failover.Timeout,
+		Hysteresis:  a.Failover.Hysteresis,
+		Switches:    s.switches[a],
+	}
+	if len(a.Servers) == 1 {
+		f := &loneFeed{server: &a.Servers[0]}
+		f.lone = failover.NewLone(scope, f.server.Address, o, s.reach)
+		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.lone), Prove: unreachable}, s.sink)
+		return f
+	}
+	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
+		o.Connect = connectWithin // what is polled has no stream before its first answer
+	}
+	open := func(i int, child *failover.Child) failover.Feed {
+		o := upstream.Options{Watch: watch(child), Prove: unreachable, TellEnds: true}
+		if a.Failover.SharedVersions {
+			o.Seed = child.Seed(s.held)
+		}
+		return s.openServer(scope, a, &a.Servers[i], node, o, child)
+	}
+	names := make([]string, len(a.Servers))
+	for i := range a.Servers {
+		names[i] = a.Servers[i].Address
+	}
+	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reach, s.log)}
+}
+
+// watch tells failover what becomes of a server.
+func watch(to interface{ Event(failover.Event) }) func(upstream.Event) {
+	kinds := map[upstream.EventKind]failover.EventKind{
+		upstream.Opened: failover.Opened, upstream.Responded: failover.Responded,
+		upstream.Lost: failover.Lost, upstream.Failed: failover.Failed,
+	}
+	return func(e upstream.Event) {
+		if kind, ok := kinds[e.Kind]; ok {
+			to.Event(failover.Event{Kind: kind, Reason: e.Reason})
+		}
+	}
+}
+
+// loneFeed feeds a scope from the only server of its authority.
+type loneFeed struct {
+	streams
+	lone   *failover.Lone
+	server *configs.Server
+}
+
+// Close implements feed.
+func (f *loneFeed) Close() {
+	f.streams.Close()
+	<-f.Done()
+	f.lone.Close()
+}
+
+func (f *loneFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
+
+// groupFeed feeds a scope from several.
+type groupFeed struct {
+	*failover.Group
+	authority *configs.Authority
+}
+
+func (f *groupFeed) statuses() (all []serverStatus) {
+	for _, st := range f.Status() {
+		all = append(all, statusesOf(st.Feed.(streams), &f.authority.Servers[st.Server], st.Active)...)
+	}
+	return all
+}
+
+func statusesOf(of streams, server *configs.Server, active bool) (all []serverStatus) {
+	for _, st := range of.Statuses() {
+		all = append(all, serverStatus{Status: st, server: server, active: active})
+	}
+	return all
+}

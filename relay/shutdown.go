@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"runtime/pprof"
+	"sync/atomic"
+	"time"
+)
+
+// shutdownTimeout bounds the orderly end of the relay. An orchestrator kills the process
+// after a while, which is less orderly.
+const shutdownTimeout = 10 * time.Second
+
+// Shutdown bounds how long the relay takes to end, even while a client, a control plane or
+// a disk hangs. Its methods may be called concurrently.
+type Shutdown struct {
+	log *slog.Logger
+	// current is what the relay is doing, as text for the log. failure is why it ends
+	// without having been asked to.
+	current atomic.Value // of string
+	failure atomic.Pointer[error]
+	failed  chan struct{} // closed once failure is set
+}
+
+// NewShutdown returns a Shutdown that reports to log what a shutdown waited for in vain.
+func NewShutdown(log *slog.Logger) *Shutdown {
+	s := &Shutdown{log: log, failed: make(chan struct{})}
+	s.stage("starting")
+	return s
+}
+
+// stage records what the relay does from now on.
+func (s *Shutdown) stage(what string) { s.current.Store(what) }
+
+// fail records why the relay ends without having been asked to. It is called at most once.
+func (s *Shutdown) fail(err error) {
+	s.failure.Store(&err)
+	close(s.failed)
+}
+
+// Bound calls run and returns its error. Once ctx has ended or the relay has failed, Bound
+// waits at most 10 seconds for run; then it logs what the relay was doing and returns the
+// failure, or nil.
+func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- run() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	case <-s.failed:
+	}
+	timeout := time.NewTimer(shutdownTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timeout.C:
+	}
+	s.log.Warn("shutdown timed out", "after", shutdownTimeout, "still", s.current.Load())
+	if s.log.Enabled(context.Background(), slog.LevelDebug) {
+		s.log.Debug("goroutines at the shutdown timeout", "goroutines", goroutines())
+	}
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// goroutines returns the stacks of all goroutines, equal ones once, up to 64 KiB.
+func goroutines() string {
+	const most = 64 << 10
+	var b bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer does not fail
+	b.Truncate(min(b.Len(), most))
+	return b.String()
+}

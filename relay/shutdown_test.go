@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The process ends in time, whatever goes on.
+func TestTheEndIsBounded(t *testing.T) {
+	failure := errors.New("a listener has failed")
+	for _, test := range []struct {
+		name  string
+		run   func(ctx context.Context, e *Shutdown, stuck <-chan struct{}) error
+		took  time.Duration
+		err   error
+		says  string
+		never bool // it is not to be asked to end
+	}{
+		{"in order", func(ctx context.Context, _ *Shutdown, _ <-chan struct{}) error {
+			<-ctx.Done()
+			<-time.After(time.Second)
+			return nil
+		}, time.Second, nil, "", false},
+		{"with an error", func(ctx context.Context, _ *Shutdown, _ <-chan struct{}) error {
+			<-ctx.Done()
+			return failure
+		}, 0, failure, "", false},
+		{"while something hangs", func(ctx context.Context, e *Shutdown, stuck <-chan struct{}) error {
+			<-ctx.Done()
+			e.stage("watching paint dry")
+			<-stuck
+			return nil
+		}, shutdownTimeout, nil, `still="watching paint dry"`, false},
+		{"before it has begun", func(_ context.Context, _ *Shutdown, stuck <-chan struct{}) error {
+			<-stuck
+			return nil
+		}, shutdownTimeout, nil, "still=starting", false},
+		{"after a failure, while something hangs", func(_ context.Context, e *Shutdown, stuck <-chan struct{}) error {
+			e.fail(failure)
+			<-stuck
+			return nil
+		}, shutdownTimeout, failure, "still=starting", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				e := NewShutdown(slog.New(slog.NewTextHandler(&out, nil)))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if !test.never {
+					cancel()
+				}
+				stuck := make(chan struct{})
+				defer close(stuck)
+				begin := time.Now()
+				err := e.Bound(ctx, func() error { return test.run(ctx, e, stuck) })
+				if took := time.Since(begin); took != test.took {
+					t.Errorf("it took %v, want %v", took, test.took)
+				}
+				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+					t.Errorf("it returns %v, want %v", err, test.err)
+				}
+				if got := out.String(); test.says == "" && got != "" || !strings.Contains(got, test.says) {
+					t.Errorf("it says %q, want %q", got, test.says)
+				}
+			})
+		})
+	}
+}
