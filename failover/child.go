@@ -6,84 +6,86 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Child is a server of a [Group], as its feed sees it.
+// Child connects a server's feed to its [Group]: it takes the feed's events, and is
+// the feed's sink.
 type Child struct {
 	group *Group
 	self  *child
 }
 
-// child is a server of a group that is open. Guarded by Group.mu, but for what does
-// not change.
+// child is an open server of a group. Group.mu guards it, except for the fields that
+// never change.
 type child struct {
 	Child
 	server int
 	feed   Feed
 	active bool
-	// behind says that something it has said, or was given to go on from, has not
-	// come to the sink.
-	behind bool
-	gone   bool // it was closed
+	// outdated: the sink lacks something that the server sent, or that the feed
+	// resumed from. The feed has to resend everything if the server becomes active.
+	outdated bool
+	closed   bool
 }
 
-// Event notes what has become of the server. It does not block for long, and does
-// not call the feed but to Close it or to have it note something.
+// Event reports a change of the connection. It does not block for long. It calls the
+// feed only to close it, or with methods that take a note and return.
 func (h *Child) Event(e Event) {
 	g, c := h.group, h.self
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c.gone {
+	if c.closed {
 		return
 	}
 	now := time.Now()
 	g.machine.event(now, c.server, e)
 	g.act()
-	g.rewind(now)
+	g.reschedule(now)
 }
 
-// Apply is the feed's sink.
+// Apply stores an update if the server is active. While the server is not up, its
+// errors are dropped: the group itself reports an error once all servers have failed.
 func (h *Child) Apply(u cache.Update) {
 	g, c := h.group, h.self
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !c.active {
-		c.behind = true
+		c.outdated = true
 		return
 	}
 	if !g.machine.Up(c.server) {
-		// That it cannot be reached is for the group to tell, once all are so.
+
 		u = withoutErrors(u)
 	}
 	if len(u.Changes)+len(u.Sets) > 0 {
 		g.sink.Apply(u)
-		g.live(&u, c)
+		g.trackTTLs(&u, c)
 	}
-	if before := g.wants.missing(); g.wants.answered(u) && before {
+	if before := g.wanted.missing(); g.wanted.recordAnswers(u) && before {
 		now := time.Now()
-		g.machine.Missing(now, g.wants.missing())
+		g.machine.Missing(now, g.wanted.missing())
 		g.act()
-		g.rewind(now)
+		g.reschedule(now)
 	}
 }
 
-// Seed gives a feed what is held, to go on from: see upstream.Options.
+// Seed returns the resources from which a feed may resume: see upstream.Options.Seed.
 func (h *Child) Seed(from Holder) func(cache.Key, func(string, *cache.Resource)) {
 	g, c := h.group, h.self
 	return func(k cache.Key, yield func(string, *cache.Resource)) {
 		g.mu.Lock()
-		c.behind = c.behind || !c.active
+		c.outdated = c.outdated || !c.active
 		g.mu.Unlock()
 		from.Held(k, yield)
 	}
 }
 
-// rewind has the goroutine look when it is to tick. The caller holds mu.
-func (g *Group) rewind(now time.Time) {
+// reschedule wakes the goroutine if the machine waits for a time. The caller holds mu.
+func (g *Group) reschedule(now time.Time) {
 	if !g.machine.Next(now).IsZero() {
-		g.rouse()
+		g.wake()
 	}
 }
 
-// withoutErrors leaves out what could not be had.
+// withoutErrors returns the update without its changes that are only errors.
 func withoutErrors(u cache.Update) cache.Update {
 	changes, sets := u.Changes, u.Sets
 	u.Changes, u.Sets = nil, nil

@@ -9,50 +9,52 @@ import (
 // Feed feeds the topics of a scope from one server.
 type Feed interface {
 	cache.Feeder
-	// Restate tells the sink once more all that is held, and what cannot be had. It
-	// neither blocks nor calls the sink.
-	Restate()
-	// Leave waits, for a bounded time, until the server knows that nothing is wanted
-	// any more.
-	Leave()
-	// Close ends the feeding and does not wait for that: Done is closed when nothing
-	// comes to the sink any more.
+	// Resend makes the feed apply everything that it holds, and its errors, to the
+	// sink once more. It neither blocks nor calls the sink.
+	Resend()
+	// Drain waits, for a bounded time, until the server knows that the relay has
+	// unsubscribed from everything.
+	Drain()
+	// Close stops the feed without waiting for it. Done is closed when the feed
+	// calls the sink no more.
 	Close()
 	Done() <-chan struct{}
 }
 
-// Sink takes what has become known: the cache.
+// Sink stores updates: the cache.
 type Sink interface {
 	Apply(cache.Update)
 }
 
-// Holder is asked for what is held of a topic: the cache. See [cache.Cache.Held].
+// Holder returns the resources that are cached for a topic: the cache. See
+// [cache.Cache.Held].
 type Holder interface {
 	Held(k cache.Key, yield func(key string, r *cache.Resource))
 }
 
-// EventKind says what has become of a server.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of events.
 const (
-	// Opened: there is a stream, which says little yet.
+	// Opened: a stream is open, without a response so far.
 	Opened EventKind = iota
-	// Responded: its first response has come, and is told to the sink after that.
+	// Responded: the first response of the stream has arrived. The feed reports the
+	// event before it applies the response to the sink.
 	Responded
 	// Lost: a stream that had brought a response has ended.
 	Lost
-	// Failed: there is no stream, or it has ended without a response.
+	// Failed: a stream could not be opened, or has ended without a response.
 	Failed
 )
 
-// Event is what has become of a server.
+// Event is a change of the connection to a server.
 type Event struct {
 	Kind   EventKind
 	Reason string // why it is Lost or has Failed
 }
 
-// event takes one.
+// event passes an event to the method of its kind.
 func (m *Machine) event(now time.Time, i int, e Event) {
 	switch e.Kind {
 	case Opened:

@@ -12,92 +12,94 @@ import (
 )
 
 // Group feeds the topics of one scope from the servers of its authority: it is their
-// [cache.Feeder]. Of all that is wanted every server that is tried is asked; what one
-// of them says comes to the sink, and what the others say does not.
+// [cache.Feeder]. It subscribes to all wanted topics at every server that is tried.
+// The updates of one server, the active one, go to the sink; those of the others do
+// not.
 type Group struct {
 	// Read only.
-	scope cache.Scope
-	open  Opener
-	names []string
-	sink  Sink
-	reach *Reach
-	log   *slog.Logger
-	stop  chan struct{}
-	done  chan struct{} // closed when the goroutine has ended
-	wake  chan struct{} // there are notes
+	scope        cache.Scope
+	open         Opener
+	names        []string
+	sink         Sink
+	reachability *Reachability
+	log          *slog.Logger
+	stop         chan struct{}
+	done         chan struct{} // closed when the goroutine has ended
+	wakeups      chan struct{} // there are notes
 
-	// inbox is what the cache has noted. It comes last in the order of locks.
+	// inbox has the calls of Start, Refresh and Stop that are not processed yet. Its
+	// lock comes last in the order of locks.
 	inbox struct {
 		sync.Mutex
 		notes []note
 	}
 
-	// mu is held while the sink takes an update, so that no server's word comes after
-	// that of one that has taken its place. Servers call with their own locks held,
-	// so it comes after these and before the cache's; under it feeds are only told
-	// what they note.
+	// mu is held while the sink stores an update, so that no update of a replaced
+	// server follows one of its successor. Feeds call the group with their own locks
+	// held, so mu comes after these and before the cache's. Under mu the group calls
+	// only methods of feeds that take a note and return.
 	mu       sync.Mutex
 	machine  *Machine
 	children []*child // by priority; nil if not open
 	closing  []*child
-	wants    wants
-	lives    lives
-	wakeAt   time.Time    // when the goroutine looks next, zero for never
-	failure  *cache.Error // why nothing can be had, if nothing can
+	wanted   wantedTopics
+	ttls     ttls
+	wakeAt   time.Time    // when the goroutine wakes next, zero for never
+	failure  *cache.Error // of all topics, while no server is reachable; nil otherwise
 	closed   bool
 }
 
-// Opener begins to feed a scope from a server. It must not block. The feed tells the
-// child what has become of the server, and the sink, which is the child too, what the
-// server says.
+// Opener begins to feed a scope from a server. It must not block. The feed reports
+// events to the child, which is also its sink.
 type Opener func(server int, child *Child) Feed
 
 // note is one call of Start, Refresh or Stop.
 type note struct {
-	key         cache.Key
-	again, stop bool
+	key           cache.Key
+	refresh, stop bool
 }
 
-// NewGroup begins to feed a scope. names are the servers', by priority, for people.
-// Nothing is opened before something is wanted. Close ends it.
-func NewGroup(scope cache.Scope, names []string, open Opener, o Options, sink Sink, reach *Reach, log *slog.Logger) *Group {
+// NewGroup begins to feed a scope. names are the addresses of the servers, by
+// priority, for logs and errors. The group opens no server before a topic is wanted.
+// Close stops it.
+func NewGroup(scope cache.Scope, names []string, open Opener, o Options, sink Sink, reach *Reachability, log *slog.Logger) *Group {
 	g := &Group{
-		scope: scope, open: open, names: names, sink: sink, reach: reach,
+		scope: scope, open: open, names: names, sink: sink, reachability: reach,
 		log:     log.With("authority", scope.Authority, "partition", scope.Partition),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
-		wake:    make(chan struct{}, 1),
+		wakeups: make(chan struct{}, 1),
 		machine: NewMachine(names, o), children: make([]*child, len(names)),
-		wants: wants{},
+		wanted: wantedTopics{},
 	}
 	go g.run()
 	return g
 }
 
-// Start begins to feed a topic. It neither blocks nor calls the cache.
+// Start implements cache.Feeder. It neither blocks nor calls the cache.
 func (g *Group) Start(k cache.Key) { g.note(note{key: k}) }
 
-// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
-func (g *Group) Refresh(k cache.Key) { g.note(note{key: k, again: true}) }
+// Refresh implements cache.Feeder. It neither blocks nor calls the cache.
+func (g *Group) Refresh(k cache.Key) { g.note(note{key: k, refresh: true}) }
 
-// Stop ends the feeding of a topic. It neither blocks nor calls the cache.
+// Stop implements cache.Feeder. It neither blocks nor calls the cache.
 func (g *Group) Stop(k cache.Key) { g.note(note{key: k, stop: true}) }
 
 func (g *Group) note(n note) {
 	g.inbox.Lock()
 	g.inbox.notes = append(g.inbox.notes, n)
 	g.inbox.Unlock()
-	g.rouse()
+	g.wake()
 }
 
-// run passes on what the cache has noted, and what time brings.
+// run is the goroutine: it processes notes, and what is due at a time.
 func (g *Group) run() {
 	defer close(g.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-g.wake:
+		case <-g.wakeups:
 		case <-timer.C:
 		case <-g.stop:
 			return
@@ -108,42 +110,44 @@ func (g *Group) run() {
 	}
 }
 
-// step takes the notes, and returns in what time something comes about by itself, 0
-// if nothing does.
+// step processes all notes and everything that is due. It returns the time until
+// something else is due, 0 if nothing is.
 func (g *Group) step() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.takeNotes(now)
+	g.processNotes(now)
 	g.machine.Tick(now)
 	g.act()
-	for _, u := range g.lives.expire(now) {
+	for _, u := range g.ttls.expire(now) {
 		g.sink.Apply(u)
 	}
-	if g.wakeAt = g.lives.sooner(g.machine.Next(now)); !g.wakeAt.IsZero() {
+	if g.wakeAt = g.ttls.earlier(g.machine.Next(now)); !g.wakeAt.IsZero() {
 		return max(g.wakeAt.Sub(now), 1)
 	}
 	return 0
 }
 
-// live notes what was told that has a time to live. The caller holds mu.
-func (g *Group) live(u *cache.Update, by *child) {
-	g.lives.note(u, by, g.wants.has, time.Now())
-	if at := g.lives.sooner(time.Time{}); !at.IsZero() && (g.wakeAt.IsZero() || at.Before(g.wakeAt)) {
-		g.rouse()
+// trackTTLs records the TTLs of an update that the sink has stored. The caller holds
+// mu.
+func (g *Group) trackTTLs(u *cache.Update, by *child) {
+	g.ttls.record(u, by, g.wanted.contains, time.Now())
+	if at := g.ttls.earlier(time.Time{}); !at.IsZero() && (g.wakeAt.IsZero() || at.Before(g.wakeAt)) {
+		g.wake()
 	}
 }
 
-// rouse has the goroutine look.
-func (g *Group) rouse() {
+// wake makes the goroutine run a step.
+func (g *Group) wake() {
 	select {
-	case g.wake <- struct{}{}:
+	case g.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// takeNotes passes on what the cache has noted. The caller holds mu.
-func (g *Group) takeNotes(now time.Time) {
+// processNotes passes the calls of the cache on to the open servers. The caller holds
+// mu.
+func (g *Group) processNotes(now time.Time) {
 	g.inbox.Lock()
 	notes := g.inbox.notes
 	g.inbox.notes = nil
@@ -154,32 +158,32 @@ func (g *Group) takeNotes(now time.Time) {
 	for _, n := range notes {
 		switch {
 		case n.stop:
-			g.wants.stop(n.key)
-			g.lives.stop(n.key)
-		case !n.again:
-			g.wants.start(n.key)
+			g.wanted.remove(n.key)
+			g.ttls.forget(n.key)
+		case !n.refresh:
+			g.wanted.add(n.key)
 		}
 		for _, c := range g.children {
 			switch {
 			case c == nil:
 			case n.stop:
 				c.feed.Stop(n.key)
-			case n.again:
+			case n.refresh:
 				c.feed.Refresh(n.key)
 			default:
 				c.feed.Start(n.key)
 			}
 		}
 		if g.failure != nil && !n.stop {
-			g.fail(n.key)
+			g.reportFailure(n.key)
 		}
 	}
-	g.machine.Missing(now, g.wants.missing())
+	g.machine.Missing(now, g.wanted.missing())
 	g.act()
 }
 
-// fail tells one topic that no server can be reached. The caller holds mu.
-func (g *Group) fail(k cache.Key) {
+// reportFailure applies the group's error to one topic. The caller holds mu.
+func (g *Group) reportFailure(k cache.Key) {
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	if k.IsSet() {
 		u.Sets = []cache.SetUpdate{{Name: k.Name, Err: g.failure}}
@@ -189,14 +193,15 @@ func (g *Group) fail(k cache.Key) {
 	g.sink.Apply(u)
 }
 
-// act does what the machine has decided. The caller holds mu.
+// act performs the machine's actions, and updates the reachability. The caller holds
+// mu.
 func (g *Group) act() {
 	if g.closed {
 		return
 	}
 	for actions := g.machine.Actions(); len(actions) > 0; actions = g.machine.Actions() {
 		for _, a := range actions {
-			g.do(a)
+			g.perform(a)
 		}
 	}
 	since, down := g.machine.Unreachable()
@@ -209,20 +214,21 @@ func (g *Group) act() {
 		// A server that was slow before has failed too.
 		failure := *g.failure
 		failure.Outage = new(cache.Outage)
-		g.failAll(&failure)
+		g.reportAllFailed(&failure)
 	}
-	g.reach.set(g.scope, since, down)
+	g.reachability.set(g.scope, since, down)
 }
 
-// failAll tells all that has no answer why. The caller holds mu.
-func (g *Group) failAll(failure *cache.Error) {
+// reportAllFailed applies an error to all topics without an answer. The caller holds
+// mu.
+func (g *Group) reportAllFailed(failure *cache.Error) {
 	g.failure = failure
-	for k := range g.wants.unanswered() {
-		g.fail(k)
+	for k := range g.wanted.unanswered() {
+		g.reportFailure(k)
 	}
 }
 
-func (g *Group) do(a Action) {
+func (g *Group) perform(a Action) {
 	switch a.Kind {
 	case Open:
 		g.openChild(a.Server)
@@ -232,7 +238,7 @@ func (g *Group) do(a Action) {
 		g.closeChild(a.Server)
 		g.openChild(a.Server)
 	case Switch:
-		g.switched(a)
+		g.switchTo(a)
 	case Fail:
 		failure := &cache.Error{
 			Code:    codes.Unavailable,
@@ -241,12 +247,12 @@ func (g *Group) do(a Action) {
 		if g.machine.AllFailed() {
 			failure.Outage = new(cache.Outage)
 		}
-		g.failAll(failure)
+		g.reportAllFailed(failure)
 	}
 }
 
-// switched has a server's word count. The caller holds mu.
-func (g *Group) switched(a Action) {
+// switchTo makes a server the active one. The caller holds mu.
+func (g *Group) switchTo(a Action) {
 	before := "none"
 	first := true
 	for _, c := range g.children {
@@ -256,13 +262,13 @@ func (g *Group) switched(a Action) {
 	}
 	c := g.children[a.Server]
 	c.active = true
-	g.lives.since = time.Now()
-	if c.behind {
-		c.behind = false
-		c.feed.Restate()
+	g.ttls.activeSince = time.Now()
+	if c.outdated {
+		c.outdated = false
+		c.feed.Resend()
 	}
 	if first && a.Server == 0 {
-		return // nothing has gone wrong
+		return // the first server answered first: the normal start
 	}
 	if n := g.machine.opts.Switches; n != nil {
 		n.Add(1)
@@ -275,7 +281,7 @@ func (g *Group) openChild(i int) {
 	c.self = c
 	g.children[i] = c
 	c.feed = g.open(i, &c.Child)
-	for k := range g.wants.all() {
+	for k := range g.wanted.all() {
 		c.feed.Start(k)
 	}
 }
@@ -283,7 +289,7 @@ func (g *Group) openChild(i int) {
 func (g *Group) closeChild(i int) {
 	c := g.children[i]
 	g.children[i] = nil
-	c.gone, c.active = true, false
+	c.closed, c.active = true, false
 	c.feed.Close()
 	closing := g.closing[:0]
 	for _, old := range append(g.closing, c) {
@@ -296,9 +302,9 @@ func (g *Group) closeChild(i int) {
 	g.closing = closing
 }
 
-// Leave waits until the servers know that nothing is wanted any more, but not for
-// long. It is for the time between the last Stop and Close.
-func (g *Group) Leave() {
+// Drain waits, for a bounded time, until the servers know that the relay has
+// unsubscribed from everything. It is called between the last Stop and Close.
+func (g *Group) Drain() {
 	g.step()
 	g.mu.Lock()
 	var feeds []Feed
@@ -310,12 +316,12 @@ func (g *Group) Leave() {
 	g.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, f := range feeds {
-		wg.Go(f.Leave)
+		wg.Go(f.Drain)
 	}
 	wg.Wait()
 }
 
-// Close ends the feeding, and waits for that. It is called once.
+// Close stops the group and its feeds, and waits for them. It is called once.
 func (g *Group) Close() {
 	close(g.stop)
 	<-g.done
@@ -328,23 +334,23 @@ func (g *Group) Close() {
 	g.closed = true
 	closing := g.closing
 	g.closing = nil
-	g.reach.set(g.scope, time.Time{}, false)
+	g.reachability.set(g.scope, time.Time{}, false)
 	g.mu.Unlock()
 	for _, c := range closing {
 		<-c.feed.Done()
 	}
 }
 
-// Status is how a server of a Group is doing.
+// Status is the state of a server of a Group.
 type Status struct {
 	Server int
-	// Active says that its word counts.
+	// Active: updates of this server go to the cache.
 	Active bool
 	Feed   Feed
 }
 
-// Status returns the servers that are open, by priority. It must not be called with
-// the cache locked.
+// Status returns the open servers, by priority. The caller must not hold locks of the
+// cache.
 func (g *Group) Status() (servers []Status) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

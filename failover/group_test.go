@@ -17,13 +17,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestGroup plays testdata/group/*.txt: what a scope's clients hold while servers go
+// TestGroup plays testdata/group/*.txt: the cached state of a scope while servers fail
 // and come back.
 //
 //	servers NAME... [options as in TestMachine] [shared]
 //	want NAME... | drop NAME...     what clients ask for; * is the wildcard
 //	NAME responds | NAME opened | NAME lost | NAME failed
-//	NAME says [KEY=VALUE... | -KEY... | !KEY...]
+//	NAME sends [KEY=VALUE... | -KEY... | !KEY...]
 //	                                of names: a resource, that it does not exist, or
 //	                                that it cannot be had; KEY=(VALUE,10s) has a
 //	                                time to live, which is not ended by the feed
@@ -32,7 +32,7 @@ import (
 //	NAME resumes                    what the server is offered to go on from
 //	after DURATION
 //
-// What the servers' feeds are told is printed, and what clients then hold.
+// The output has the subscriptions of each server's feed, and what the cache holds.
 func TestGroup(t *testing.T) {
 	datadriven.Walk(t, "testdata/group", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ var someScope = cache.Scope{Authority: "shop", OldStyle: true}
 type groupPlayer struct {
 	cache *cache.Cache
 	group *Group
-	reach *Reach
+	reach *Reachability
 	names []string
 	feeds map[string]*fakeFeed // by server, those that are open
 	watch map[string]any
@@ -94,7 +94,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 	}
 	feeder := &lateFeeder{}
 	p.cache = cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
-	p.reach = NewReach()
+	p.reach = NewReachability()
 	p.reach.Notify(func(s cache.Scope) {
 		since, down := p.reach.Unreachable(s)
 		if down {
@@ -122,7 +122,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 // lateFeeder is set once the cache is there.
 type lateFeeder struct{ cache.Feeder }
 
-// fakeFeed prints what it is told.
+// fakeFeed prints the calls of its methods.
 type fakeFeed struct {
 	player *groupPlayer
 	name   string
@@ -140,7 +140,7 @@ func (f *fakeFeed) Refresh(k cache.Key) { f.player.printf("%s: again %s\n", f.na
 func (f *fakeFeed) Stop(k cache.Key) {
 	f.starts = slices.DeleteFunc(f.starts, func(name string) bool { return name == k.Name })
 }
-func (f *fakeFeed) Leave() {}
+func (f *fakeFeed) Drain() {}
 func (f *fakeFeed) Close() {
 	f.player.printf("close %s\n", f.name)
 	if f.player.feeds[f.name] == f {
@@ -149,8 +149,8 @@ func (f *fakeFeed) Close() {
 	close(f.done)
 }
 func (f *fakeFeed) Done() <-chan struct{} { return f.done }
-func (f *fakeFeed) Restate() {
-	f.player.printf("%s is to say it all again\n", f.name)
+func (f *fakeFeed) Resend() {
+	f.player.printf("%s resends everything\n", f.name)
 	go func() {
 		for _, u := range f.said {
 			f.child.Apply(u)
@@ -254,7 +254,7 @@ func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
 		f.child.Event(Event{Kind: Failed, Reason: "refused"})
 	case "resumes":
 		p.resumes(f)
-	case "says":
+	case "sends":
 		u.Changes = changes
 	case "has":
 		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: changes}}
@@ -288,7 +288,7 @@ func (p *groupPlayer) show() {
 	}
 	for _, name := range p.names {
 		if f := p.feeds[name]; f != nil {
-			p.printf("%s is asked for %s\n", name, strings.Join(f.starts, " "))
+			p.printf("%s\n", strings.TrimRight(name+" subscriptions: "+strings.Join(f.starts, " "), " "))
 		}
 	}
 	var names []string

@@ -9,62 +9,62 @@ import (
 
 // Options are the settings of a [Machine].
 type Options struct {
-	// Unreachable has the next server tried also if nothing is missing, once none
-	// could be reached for Grace.
+	// Unreachable: try the next server also if nothing is missing, once no server was
+	// reachable for Grace.
 	Unreachable bool
 	Grace       time.Duration
-	// Timeout is how long a server may take for its first response before the next is
+	// Timeout is the time for a server's first response. After it the next server is
 	// tried.
 	Timeout time.Duration
-	// Connect is how long it may take until the first stream to one of several servers is
-	// open: after that none can be reached. Until then the next server is tried after a
-	// second. 0 is no limit but that of each server.
-	Connect time.Duration
-	// Hysteresis is how long a server that flaps must have been up before the relay
-	// goes back to it.
+	// ConnectTimeout is the time within which one of several servers must open its
+	// first stream; after it all of them count as failed. Until then the next server is
+	// tried after a second or less. 0: only Timeout applies.
+	ConnectTimeout time.Duration
+	// Hysteresis is the time for which a flapping server must be up before it becomes
+	// active again.
 	Hysteresis time.Duration
-	// Switches, if not nil, counts how often the relay has gone to another server. It
-	// may be shared.
+	// Switches, if not nil, counts the changes of the active server. Several groups may
+	// share it.
 	Switches *atomic.Uint64
 }
 
-// Machine decides which of an authority's servers are tried, and whose word counts.
-// It is a value: after each of its methods that takes the time, [Machine.Actions] are
-// to be done; and at [Machine.Next], if nothing comes before, [Machine.Tick] is to be
-// called.
+// Machine decides which of an authority's servers to try, and which one is active.
+// It is a value without concurrency control. After each call of a method that takes the
+// time, the caller performs [Machine.Actions]; at [Machine.Next], if nothing happens
+// before, it calls [Machine.Tick].
 //
-// It decides by the state that it is in, not by the event that led there, so that
-// events may be told twice.
+// Decisions depend on the state and not on the event that led to it, so an event may be
+// reported twice.
 type Machine struct {
 	opts    Options
 	servers []server // by priority
-	// active is the server whose word counts, -1 as long as none has answered.
+	// active is the index of the active server, -1 until one has answered.
 	active int
-	// missing says that something is wanted of which no answer is held.
+	// missing: a wanted topic has no answer.
 	missing bool
-	// since is when the last server that was up was lost, or when the first one was
-	// tried; zero while one is up.
-	since  time.Time
-	failed bool // Fail was the last to be said of all servers
-	// reached says that one of them has ever opened a stream.
-	reached bool
-	actions []Action
+	// noneUpSince is when the last server that was up was lost, or when the first one
+	// was tried; zero while one is up.
+	noneUpSince time.Time
+	unreachable bool // all servers have failed, and Fail was issued
+	// everConnected: a server has opened a stream at some time.
+	everConnected bool
+	actions       []Action
 }
 
-// server is one of them.
+// server is the state of one server.
 type server struct {
 	name  string
 	state state
-	since time.Time // when it came to that state
-	// answered says that it has answered since it was opened: if its stream opens
-	// again, it need not say anything, because nothing may be new.
+	since time.Time // when it entered that state
+	// answered: the server has answered since the machine opened it. If its stream opens
+	// again it may have nothing to send, because nothing is new.
 	answered bool
-	lost     time.Time // when it was last up
-	// opened is when the stream was opened of one that is failing and had answered.
-	opened time.Time
-	// trial says that it flaps: it must be up for a while before it wins.
-	trial  bool
-	reason string // why it failed
+	lostAt   time.Time // when it was last up
+	// openedAt is when a failing server that had answered before opened its stream.
+	openedAt time.Time
+	// onTrial: the server flaps, and must be up for Hysteresis before it becomes active.
+	onTrial bool
+	reason  string // why it failed
 }
 
 type state uint8
@@ -73,37 +73,38 @@ const (
 	closed state = iota
 	trying
 	failing // it has failed, and has not answered since
-	up      // it has answered, on this stream or, if that is quiet, on one before
+	up      // it has answered on this stream, or on an earlier one and this one is open
 )
 
 func (s state) String() string { return [...]string{"closed", "trying", "failing", "up"}[s] }
 
-// ActionKind is what is to be done.
+// ActionKind is the kind of an [Action].
 type ActionKind uint8
 
 // The kinds of actions.
 const (
-	// Open begins to ask a server for all that is wanted.
+	// Open: subscribe to all wanted topics at a server.
 	Open ActionKind = iota
-	// Close ends that.
+	// Close: unsubscribe, and close the feed.
 	Close
-	// Replace closes and opens a server that is not up, so that it is asked for
-	// everything anew: what it once said is not held any more.
+	// Replace: close and open a server that is not active, so that it sends everything
+	// anew. The cache no longer holds what it had sent.
 	Replace
-	// Switch makes a server's word count, and no other's.
+	// Switch: make a server the active one.
 	Switch
-	// Fail tells all that is missing that no server can be reached, for that Reason.
+	// Fail: report to all topics without an answer that no server is reachable, with
+	// the Reason.
 	Fail
 )
 
-// Action is something to be done.
+// Action is a step that the Machine's caller has to perform.
 type Action struct {
 	Kind   ActionKind
 	Server int
 	Reason string // of Switch and Fail
 }
 
-// NewMachine makes a machine for servers, by priority, of which none is open.
+// NewMachine returns a machine for servers, by priority. None is open.
 func NewMachine(names []string, o Options) *Machine {
 	m := &Machine{opts: o, servers: make([]server, len(names)), active: -1}
 	for i, name := range names {
@@ -112,51 +113,51 @@ func NewMachine(names []string, o Options) *Machine {
 	return m
 }
 
-// Missing notes whether something is wanted of which no answer is held.
+// Missing reports whether a wanted topic has no answer.
 func (m *Machine) Missing(now time.Time, missing bool) {
 	m.missing = missing
 	m.decide(now)
 }
 
-// Opened notes that a stream to a server is open.
+// Opened reports that a stream to a server is open.
 func (m *Machine) Opened(now time.Time, i int) {
-	m.reached = true
+	m.everConnected = true
 	switch s := &m.servers[i]; {
 	case !s.answered:
 	case s.state == failing && m.opts.Unreachable:
-		s.opened = now // what it held is out of date until it says something
+		s.openedAt = now // what it sent before is out of date until it responds
 	default:
-		m.rise(now, s)
+		m.markUp(now, s)
 	}
 	m.decide(now)
 }
 
-// Responded notes that a server has sent a response, the first of its stream.
+// Responded reports the first response of a stream.
 func (m *Machine) Responded(now time.Time, i int) {
 	s := &m.servers[i]
-	s.answered, m.reached = true, true
-	m.rise(now, s)
+	s.answered, m.everConnected = true, true
+	m.markUp(now, s)
 	m.decide(now)
 }
 
-// Lost notes that a stream that has brought a response has ended, and that another
-// is being opened.
+// Lost reports that a stream with a response has ended, and that the feed opens
+// another.
 func (m *Machine) Lost(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason, s.opened = reason, time.Time{}
+	s.reason, s.openedAt = reason, time.Time{}
 	if s.state == up {
-		m.fall(now, s, trying)
+		m.markDown(now, s, trying)
 	}
 	m.decide(now)
 }
 
-// Failed notes that a stream could not be opened, or has brought nothing.
+// Failed reports that a stream could not be opened, or has ended without a response.
 func (m *Machine) Failed(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason, s.opened = reason, time.Time{}
+	s.reason, s.openedAt = reason, time.Time{}
 	switch s.state {
 	case up:
-		m.fall(now, s, failing)
+		m.markDown(now, s, failing)
 	case trying:
 		s.state, s.since = failing, now
 	case failing, closed:
@@ -164,36 +165,37 @@ func (m *Machine) Failed(now time.Time, i int, reason string) {
 	m.decide(now)
 }
 
-// Tick notes that time has passed.
+// Tick reports that time has passed.
 func (m *Machine) Tick(now time.Time) { m.decide(now) }
 
-// rise notes that a server is up.
-func (m *Machine) rise(now time.Time, s *server) {
+// markUp changes a server's state to up.
+func (m *Machine) markUp(now time.Time, s *server) {
 	if s.state == closed || s.state == up {
 		return
 	}
-	s.trial = s.trial || !s.lost.IsZero() && now.Sub(s.lost) < m.opts.Hysteresis
-	s.state, s.since, s.reason, s.opened = up, now, "", time.Time{}
+	s.onTrial = s.onTrial || !s.lostAt.IsZero() && now.Sub(s.lostAt) < m.opts.Hysteresis
+	s.state, s.since, s.reason, s.openedAt = up, now, "", time.Time{}
 }
 
-// fall notes that a server is not up any more.
-func (m *Machine) fall(now time.Time, s *server, to state) {
-	s.trial = now.Sub(s.since) < m.opts.Hysteresis && (s.trial || !s.lost.IsZero())
-	s.lost = now
+// markDown changes the state of a server that was up.
+func (m *Machine) markDown(now time.Time, s *server, to state) {
+	s.onTrial = now.Sub(s.since) < m.opts.Hysteresis && (s.onTrial || !s.lostAt.IsZero())
+	s.lostAt = now
 	s.state, s.since = to, now
 }
 
-// Active returns the server whose word counts, -1 if there is none.
+// Active returns the index of the active server, -1 if there is none.
 func (m *Machine) Active() int { return m.active }
 
-// Up says whether a server is answering.
+// Up reports whether a server is up.
 func (m *Machine) Up(i int) bool { return m.servers[i].state == up }
 
-// Unreachable says that no server can be reached, that all have been tried, and
-// since when the last one is gone.
-func (m *Machine) Unreachable() (since time.Time, down bool) { return m.since, m.failed }
+// Unreachable reports whether all servers have been tried and none is reachable, and
+// since when no server is up.
+func (m *Machine) Unreachable() (since time.Time, down bool) { return m.noneUpSince, m.unreachable }
 
-// AllFailed says that every server has been tried and has failed: none is only slow.
+// AllFailed reports whether every server has failed. A server that is only slow has
+// not.
 func (m *Machine) AllFailed() bool {
 	for i := range m.servers {
 		if m.servers[i].state != failing {
@@ -203,85 +205,85 @@ func (m *Machine) AllFailed() bool {
 	return true
 }
 
-// Actions returns what is to be done, in order, and forgets it.
+// Actions returns the actions to perform, in order, and clears them.
 func (m *Machine) Actions() []Action {
 	a := m.actions
 	m.actions = nil
 	return a
 }
 
-func (m *Machine) do(kind ActionKind, i int, reason string) {
+func (m *Machine) add(kind ActionKind, i int, reason string) {
 	m.actions = append(m.actions, Action{kind, i, reason})
 }
 
-// decide does what follows from the state.
+// decide derives actions from the state.
 func (m *Machine) decide(now time.Time) {
 	if m.servers[0].state == closed {
 		if !m.missing {
-			return // nothing has been wanted yet
+			return // no topic has been wanted yet
 		}
-		m.since = now
+		m.noneUpSince = now
 		m.open(now, 0)
 	}
 	for i := range m.servers {
-		// Perhaps it had nothing to say after all.
-		if s := &m.servers[i]; s.state == failing && !s.opened.IsZero() && now.Sub(s.opened) >= m.opts.Timeout {
-			m.rise(now, s)
+		// An open and silent stream is a server without news.
+		if s := &m.servers[i]; s.state == failing && !s.openedAt.IsZero() && now.Sub(s.openedAt) >= m.opts.Timeout {
+			m.markUp(now, s)
 		}
 	}
 	m.choose(now)
 	switch anyUp := m.anyUp(); {
 	case anyUp:
-		m.since, m.failed = time.Time{}, false
-	case m.since.IsZero():
-		m.since = now
+		m.noneUpSince, m.unreachable = time.Time{}, false
+	case m.noneUpSince.IsZero():
+		m.noneUpSince = now
 	}
 	for m.tryNext(now) {
 		m.open(now, m.opened())
 	}
-	m.giveUpConnecting(now)
-	if failed := m.allFailed(now); failed && !m.failed {
-		m.failed = true
-		m.do(Fail, -1, m.reasons())
+	m.failConnecting(now)
+	if failed := m.exhausted(now); failed && !m.unreachable {
+		m.unreachable = true
+		m.add(Fail, -1, m.failureReasons())
 	}
 }
 
 func (m *Machine) open(now time.Time, i int) {
 	m.servers[i] = server{name: m.servers[i].name, state: trying, since: now}
-	m.do(Open, i, "")
+	m.add(Open, i, "")
 }
 
-// choose makes the right server's word count, and closes those that it makes
-// superfluous.
+// choose makes the right server active, and closes those of lower priority.
 func (m *Machine) choose(now time.Time) {
 	if w := m.winner(now); w != m.active {
 		reason := "it has answered"
 		if m.active >= 0 && m.servers[m.active].state != up {
-			reason = m.servers[m.active].why(m.opts.Timeout)
+			reason = m.servers[m.active].failureReason(m.opts.Timeout)
 		}
 		m.active = w
-		m.servers[w].trial = false
-		m.do(Switch, w, reason)
+		m.servers[w].onTrial = false
+		m.add(Switch, w, reason)
 		for i := range w {
 			if s := &m.servers[i]; s.answered {
-				// What it had said is replaced, so it cannot go on from there.
+				// The active server replaces what this one had sent, so its feed
+				// cannot resume.
 				s.answered = false
-				m.do(Replace, i, "")
+				m.add(Replace, i, "")
 			}
 		}
 	}
-	if m.active < 0 || m.servers[m.active].state != up && m.need(now) {
+	if m.active < 0 || m.servers[m.active].state != up && m.needsReplacement(now) {
 		return
 	}
 	for i := m.active + 1; i < len(m.servers); i++ {
 		if m.servers[i].state != closed {
 			m.servers[i] = server{name: m.servers[i].name}
-			m.do(Close, i, "")
+			m.add(Close, i, "")
 		}
 	}
 }
 
-// winner returns the server whose word is to count.
+// winner returns the server that is to be active.
 func (m *Machine) winner(now time.Time) int {
 	for i := range m.servers {
 		s := &m.servers[i]
@@ -290,56 +292,57 @@ func (m *Machine) winner(now time.Time) int {
 		case i == m.active, m.active < 0:
 			return i
 		case i < m.active:
-			if m.servers[m.active].state == up && s.trial && now.Before(s.since.Add(m.opts.Hysteresis)) {
+			if m.servers[m.active].state == up && s.onTrial && now.Before(s.since.Add(m.opts.Hysteresis)) {
 				continue
 			}
 			return i
-		case m.need(now):
+		case m.needsReplacement(now):
 			return i
 		}
 	}
 	return m.active
 }
 
-// need says whether a server that is gone must be replaced.
-func (m *Machine) need(now time.Time) bool {
-	return m.missing || m.opts.Unreachable && !m.since.IsZero() && !now.Before(m.since.Add(m.opts.Grace))
+// needsReplacement reports whether a server that is not up must be replaced by the
+// next one.
+func (m *Machine) needsReplacement(now time.Time) bool {
+	return m.missing || m.opts.Unreachable && !m.noneUpSince.IsZero() && !now.Before(m.noneUpSince.Add(m.opts.Grace))
 }
 
-// tryNext says whether the next server is to be tried.
+// tryNext reports whether to try the next server.
 func (m *Machine) tryNext(now time.Time) bool {
 	n := m.opened()
-	return n < len(m.servers) && !m.anyUp() && m.need(now) && m.letsNext(now, n-1)
+	return n < len(m.servers) && !m.anyUp() && m.needsReplacement(now) && m.allowsNext(now, n-1)
 }
 
-// gaveUp says that a server has failed, or takes too long.
-func (m *Machine) gaveUp(now time.Time, i int) bool {
+// failedOrSlow reports whether a server has failed, or has exceeded Timeout.
+func (m *Machine) failedOrSlow(now time.Time, i int) bool {
 	s := &m.servers[i]
 	return s.state == failing || s.state == trying && !now.Before(s.since.Add(m.opts.Timeout))
 }
 
-// letsNext says that a server lets the next one be tried.
-func (m *Machine) letsNext(now time.Time, i int) bool {
-	return m.gaveUp(now, i) || m.connecting(i) && !now.Before(m.servers[i].since.Add(m.patience()))
+// allowsNext reports whether the state of a server permits to try the next one.
+func (m *Machine) allowsNext(now time.Time, i int) bool {
+	return m.failedOrSlow(now, i) || m.connecting(i) && !now.Before(m.servers[i].since.Add(m.connectInterval()))
 }
 
-// connecting says that a server has no stream yet, and is to have one in time: see
-// Options.Connect.
+// connecting reports whether Options.ConnectTimeout applies to a server: it has opened
+// no stream yet.
 func (m *Machine) connecting(i int) bool {
-	return m.opts.Connect > 0 && len(m.servers) > 1 && !m.reached && m.servers[i].state == trying
+	return m.opts.ConnectTimeout > 0 && len(m.servers) > 1 && !m.everConnected && m.servers[i].state == trying
 }
 
-// patience is how long a server may take to open a stream before the next one is tried, so
-// that each has a second at least.
-func (m *Machine) patience() time.Duration {
+// connectInterval is the time that a server has for opening a stream before the next one
+// is tried: the last one has at least a second left.
+func (m *Machine) connectInterval() time.Duration {
 	const each = time.Second
-	return min(each, max(m.opts.Connect-each, 0)/time.Duration(max(len(m.servers)-1, 1)))
+	return min(each, max(m.opts.ConnectTimeout-each, 0)/time.Duration(max(len(m.servers)-1, 1)))
 }
 
-// giveUpConnecting notes that no server can be reached, if all have been tried and none has
-// opened a stream in time.
-func (m *Machine) giveUpConnecting(now time.Time) {
-	if m.opened() < len(m.servers) || now.Before(m.since.Add(m.opts.Connect)) {
+// failConnecting marks all servers as failed if all have been tried and none has opened
+// a stream within ConnectTimeout.
+func (m *Machine) failConnecting(now time.Time) {
+	if m.opened() < len(m.servers) || now.Before(m.noneUpSince.Add(m.opts.ConnectTimeout)) {
 		return
 	}
 	for i := range m.servers {
@@ -355,24 +358,24 @@ func (m *Machine) giveUpConnecting(now time.Time) {
 	}
 }
 
-// why says what is wrong with a server that is not up.
-func (s *server) why(timeout time.Duration) string {
+// failureReason describes the failure of a server that is not up.
+func (s *server) failureReason(timeout time.Duration) string {
 	if s.reason == "" {
 		return fmt.Sprintf("%s has not answered for %s", s.name, timeout)
 	}
 	return s.name + ": " + s.reason
 }
 
-// reasons says what is wrong with all.
-func (m *Machine) reasons() string {
+// failureReasons describes the failures of all servers.
+func (m *Machine) failureReasons() string {
 	reasons := make([]string, len(m.servers))
 	for i := range m.servers {
-		reasons[i] = m.servers[i].why(m.opts.Timeout)
+		reasons[i] = m.servers[i].failureReason(m.opts.Timeout)
 	}
 	return strings.Join(reasons, "; ")
 }
 
-// opened returns the number of servers that are open: the first ones.
+// opened returns the number of open servers: the first ones by priority.
 func (m *Machine) opened() (n int) {
 	for n < len(m.servers) && m.servers[n].state != closed {
 		n++
@@ -389,21 +392,21 @@ func (m *Machine) anyUp() bool {
 	return false
 }
 
-// allFailed says that there is no server left to be tried.
-func (m *Machine) allFailed(now time.Time) bool {
+// exhausted reports whether no server is left to try.
+func (m *Machine) exhausted(now time.Time) bool {
 	for i := range m.servers {
-		if m.servers[i].state == closed || !m.gaveUp(now, i) {
-			return m.failed && !m.anyUp()
+		if m.servers[i].state == closed || !m.failedOrSlow(now, i) {
+			return m.unreachable && !m.anyUp()
 		}
 	}
 	return true
 }
 
-// Next returns when Tick is to be called, after now, zero for never.
+// Next returns when to call Tick, a time after now; zero for never.
 func (m *Machine) Next(now time.Time) (next time.Time) {
 	at := func(t time.Time) {
 		if !t.After(now) {
-			return // it has had its effect
+			return // it has taken effect already
 		}
 		if next.IsZero() || t.Before(next) {
 			next = t
@@ -411,21 +414,21 @@ func (m *Machine) Next(now time.Time) (next time.Time) {
 	}
 	anyUp := m.anyUp()
 	for i := range m.servers {
-		if m.connecting(i) && !m.failed {
-			at(m.servers[i].since.Add(m.patience()))
-			at(m.since.Add(m.opts.Connect))
+		if m.connecting(i) && !m.unreachable {
+			at(m.servers[i].since.Add(m.connectInterval()))
+			at(m.noneUpSince.Add(m.opts.ConnectTimeout))
 		}
 		switch s := &m.servers[i]; {
-		case s.state == up && i < m.active && s.trial:
+		case s.state == up && i < m.active && s.onTrial:
 			at(s.since.Add(m.opts.Hysteresis))
-		case s.state == trying && !anyUp && !m.failed:
+		case s.state == trying && !anyUp && !m.unreachable:
 			at(s.since.Add(m.opts.Timeout))
-		case s.state == failing && !s.opened.IsZero():
-			at(s.opened.Add(m.opts.Timeout))
+		case s.state == failing && !s.openedAt.IsZero():
+			at(s.openedAt.Add(m.opts.Timeout))
 		}
 	}
-	if m.opts.Unreachable && !m.missing && !anyUp && !m.since.IsZero() && m.opened() < len(m.servers) {
-		at(m.since.Add(m.opts.Grace))
+	if m.opts.Unreachable && !m.missing && !anyUp && !m.noneUpSince.IsZero() && m.opened() < len(m.servers) {
+		at(m.noneUpSince.Add(m.opts.Grace))
 	}
 	return next
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestMachine plays testdata/machine/*.txt: which servers are tried, and whose word
-// counts.
+// TestMachine plays testdata/machine/*.txt: which servers are tried, and which one
+// is active.
 //
 //	servers NAME... [policy=unreachable] [grace=D] [timeout=D] [hysteresis=D] [connect=D]
 //	                            by priority; times are 30s, 15s, 5s and no limit otherwise
@@ -87,7 +87,7 @@ func scanOptions(t *testing.T, d *datadriven.TestData) Options {
 		case "hysteresis":
 			o.Hysteresis = span
 		case "connect":
-			o.Connect = span
+			o.ConnectTimeout = span
 		}
 		if err != nil {
 			d.Fatalf(t, "%v", err)
@@ -148,7 +148,7 @@ func (p *machinePlayer) describe() {
 			p.out.WriteString("*")
 		}
 		p.out.WriteString(" " + s.state.String())
-		if s.trial && s.state == up && i < p.machine.Active() {
+		if s.onTrial && s.state == up && i < p.machine.Active() {
 			p.out.WriteString(" on trial")
 		}
 		if i < len(p.names)-1 {

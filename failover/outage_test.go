@@ -18,8 +18,8 @@ type quietFeed struct {
 func (quietFeed) Start(cache.Key)         {}
 func (quietFeed) Stop(cache.Key)          {}
 func (quietFeed) Refresh(cache.Key)       {}
-func (quietFeed) Restate()                {}
-func (quietFeed) Leave()                  {}
+func (quietFeed) Resend()                 {}
+func (quietFeed) Drain()                  {}
 func (f quietFeed) Close()                { close(f.done) }
 func (f quietFeed) Done() <-chan struct{} { return f.done }
 
@@ -35,7 +35,7 @@ func TestAnOutageIsOfAllServers(t *testing.T) {
 		g := NewGroup(someScope, []string{"one", "two"}, func(i int, child *Child) Feed {
 			children[i] = child
 			return quietFeed{done: make(chan struct{})}
-		}, Options{Timeout: 10 * time.Second, Hysteresis: time.Second}, c, NewReach(), slog.New(slog.DiscardHandler))
+		}, Options{Timeout: 10 * time.Second, Hysteresis: time.Second}, c, NewReachability(), slog.New(slog.DiscardHandler))
 		defer g.Close()
 		feeder.Feeder = g
 		var w nameWatch

@@ -37,14 +37,14 @@ func (f *noisyFeed) Stop(k cache.Key) {
 	delete(f.wanted, k.Name)
 }
 
-func (f *noisyFeed) Restate() {
+func (f *noisyFeed) Resend() {
 	f.inbox.Lock()
 	defer f.inbox.Unlock()
 	f.again = true
 }
 
 func (f *noisyFeed) Refresh(cache.Key)     {}
-func (f *noisyFeed) Leave()                {}
+func (f *noisyFeed) Drain()                {}
 func (f *noisyFeed) Close()                { close(f.stop) }
 func (f *noisyFeed) Done() <-chan struct{} { return f.done }
 
@@ -87,7 +87,7 @@ func resourceOf(name, version string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: someType, Value: []byte(version)})
 }
 
-// onlyActive is a sink that checks whose word it is told.
+// onlyActive is a sink that checks which server an update is from.
 type onlyActive struct {
 	cache *cache.Cache
 	check func(cache.Update)
@@ -98,9 +98,9 @@ func (s *onlyActive) Apply(u cache.Update) {
 	s.cache.Apply(u)
 }
 
-// TestOnlyTheActiveServersWordCounts holds that the sink is told of one server at a
+// TestOnlyTheActiveServerIsApplied holds that the sink gets the updates of one server at a
 // time, whatever all of them do at once, with the locks that feeds and the cache hold.
-func TestOnlyTheActiveServersWordCounts(t *testing.T) {
+func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	feeder := &lateFeeder{}
 	c := cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
 	defer c.Close()
@@ -113,7 +113,7 @@ func TestOnlyTheActiveServersWordCounts(t *testing.T) {
 		}
 		updates.Add(1)
 		if said, active := u.Changes[0].Resource.Version(), g.machine.Active(); said != fmt.Sprint(active) {
-			t.Errorf("server %s was listened to, and %d is active", said, active)
+			t.Errorf("an update of server %s was applied, and %d is active", said, active)
 		}
 	}}
 	open := func(i int, child *Child) Feed {
@@ -122,7 +122,7 @@ func TestOnlyTheActiveServersWordCounts(t *testing.T) {
 		return f
 	}
 	o := Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
-	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReach(), slog.New(slog.DiscardHandler))
+	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReachability(), slog.New(slog.DiscardHandler))
 	feeder.Feeder = g
 	var clients sync.WaitGroup
 	for n := range 4 {
@@ -136,6 +136,6 @@ func TestOnlyTheActiveServersWordCounts(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	g.Leave()
+	g.Drain()
 	g.Close()
 }

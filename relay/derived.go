@@ -22,8 +22,8 @@ import (
 
 // leafNames implements collections.Names.
 type leafNames struct {
-	router *authority.Router
-	reach  *failover.Reach
+	router       *authority.Router
+	reachability *failover.Reachability
 }
 
 // Key implements collections.Names.
@@ -61,7 +61,7 @@ func (n leafNames) Policy(authority string) collections.Policy {
 
 // Unreachable implements collections.Names.
 func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
-	return n.reach.Unreachable(fedBy(scope))
+	return n.reachability.Unreachable(fedBy(scope))
 }
 
 // viewsOf are the views by the scopes of their topics.

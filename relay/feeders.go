@@ -11,9 +11,9 @@ import (
 // feed feeds the topics of one scope, as a cache.Feeder does all.
 type feed interface {
 	cache.Feeder
-	// Leave waits, for a bounded time, until whoever gives the resources knows
-	// that nothing is wanted any more.
-	Leave()
+	// Drain waits, for a bounded time, until the control plane knows that the relay
+	// has unsubscribed from everything.
+	Drain()
 	// Close ends the feeding, and waits for that.
 	Close()
 }
@@ -202,7 +202,7 @@ func (f *feeders) Stop(k cache.Key) {
 // retire closes a feed without topics, unless it has had some again by the time
 // that it has taken leave: a scope never has two.
 func (f *feeders) retire(scope cache.Scope, fd *scopeFeed, idle int) {
-	fd.Leave()
+	fd.Drain()
 	f.mu.Lock()
 	if fd.topics > 0 || fd.idle != idle || f.feeds[scope] != fd {
 		f.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // recordedFeed is a feed that says what becomes of it.
 type recordedFeed struct {
 	node    *corev3.Node
-	leaving chan struct{} // Leave has been called
-	gone    chan struct{} // Leave may return
+	leaving chan struct{} // Drain has been called
+	gone    chan struct{} // Drain may return
 	closed  chan struct{}
 
 	mu     sync.Mutex
@@ -41,8 +41,8 @@ func (f *recordedFeed) Stop(cache.Key) {
 	f.topics--
 }
 
-// Leave implements feed.
-func (f *recordedFeed) Leave() {
+// Drain implements feed.
+func (f *recordedFeed) Drain() {
 	f.leaving <- struct{}{}
 	<-f.gone
 }

@@ -127,7 +127,7 @@ func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
 
 func (r *Relay) unreachable() []admin.Sample {
 	var samples []admin.Sample
-	for authority, n := range r.sources.reach.Count() {
+	for authority, n := range r.sources.reachability.Count() {
 		samples = append(samples, admin.Sample{
 			Value:  int64(n),
 			Labels: []attribute.KeyValue{attribute.String("authority", authority)},

@@ -84,9 +84,9 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		return nil, err
 	}
 	r.feeders.open = r.sources.open
-	names := leafNames{router, r.sources.reach}
+	names := leafNames{router, r.sources.reachability}
 	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), Speaks: names.Speaks, Log: log})
-	r.sources.reach.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.sources.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.feeders.derived = r.derived
 	var unservable loglines.Shared
 	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {

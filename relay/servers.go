@@ -43,16 +43,16 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		Switches:    s.switches[a],
 	}
 	if len(a.Servers) == 1 {
-		f := &loneFeed{server: &a.Servers[0]}
-		f.lone = failover.NewLone(scope, f.server.Address, o, s.reach)
-		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.lone), Prove: unreachable}, s.sink)
+		f := &singleFeed{server: &a.Servers[0]}
+		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
+		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}, s.sink)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
-		o.Connect = connectWithin // what is polled has no stream before its first answer
+		o.ConnectTimeout = connectWithin // what is polled has no stream before its first answer
 	}
 	open := func(i int, child *failover.Child) failover.Feed {
-		o := upstream.Options{Watch: watch(child), Prove: unreachable, TellEnds: true}
+		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, TellEnds: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.held)
 		}
@@ -62,7 +62,7 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reach, s.log)}
+	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reachability, s.log)}
 }
 
 // watch tells failover what becomes of a server.
@@ -78,21 +78,21 @@ func watch(to interface{ Event(failover.Event) }) func(upstream.Event) {
 	}
 }
 
-// loneFeed feeds a scope from the only server of its authority.
-type loneFeed struct {
+// singleFeed feeds a scope from the only server of its authority.
+type singleFeed struct {
 	streams
-	lone   *failover.Lone
+	single *failover.Single
 	server *configs.Server
 }
 
 // Close implements feed.
-func (f *loneFeed) Close() {
+func (f *singleFeed) Close() {
 	f.streams.Close()
 	<-f.Done()
-	f.lone.Close()
+	f.single.Close()
 }
 
-func (f *loneFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
+func (f *singleFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
 
 // groupFeed feeds a scope from several.
 type groupFeed struct {

@@ -45,7 +45,7 @@ type sources struct {
 	// presences tell when a server is lost and when it answers again.
 	presences map[*configs.Server]*upstream.Presence
 	// reach is which scopes cannot be reached.
-	reach *failover.Reach
+	reachability *failover.Reachability
 	// held is asked for what may be offered to another server, and who asks for what.
 	held sink
 
@@ -80,15 +80,15 @@ type streams interface {
 func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*sources, error) {
 	s := &sources{
 		router: router, node: relayNode(cfg), sink: sink, log: log,
-		chains:      chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
-		conns:       map[*configs.Server]connection{},
-		directories: map[*configs.Authority]*directory.Source{},
-		errors:      map[*configs.Authority]*atomic.Uint64{},
-		switches:    map[*configs.Authority]*atomic.Uint64{},
-		presences:   map[*configs.Server]*upstream.Presence{},
-		reach:       failover.NewReach(),
-		held:        sink,
-		streams:     map[cache.Scope]serverFeed{},
+		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
+		conns:        map[*configs.Server]connection{},
+		directories:  map[*configs.Authority]*directory.Source{},
+		errors:       map[*configs.Authority]*atomic.Uint64{},
+		switches:     map[*configs.Authority]*atomic.Uint64{},
+		presences:    map[*configs.Server]*upstream.Presence{},
+		reachability: failover.NewReachability(),
+		held:         sink,
+		streams:      map[cache.Scope]serverFeed{},
 	}
 	at := map[place]connection{}
 	for i := range cfg.Authorities {
@@ -254,8 +254,8 @@ func (f *streamFeed) Close() {
 // directoryFeed is a scope's part of a directory, which outlives it.
 type directoryFeed struct{ *directory.Source }
 
-// Leave implements feed.
-func (directoryFeed) Leave() {}
+// Drain implements feed.
+func (directoryFeed) Drain() {}
 
 // Close implements feed.
 func (directoryFeed) Close() {}

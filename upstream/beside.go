@@ -205,7 +205,7 @@ func (w *sideways) lock() {
 func (w *sideways) done(noted map[*feed]struct{}, restate bool) {
 	w.move(noted)
 	if b := w.s.beside.stream; restate && b != nil {
-		b.Restate()
+		b.Resend()
 	}
 	if !w.locked {
 		return

@@ -222,7 +222,7 @@ func TestCloseEndsBothStreams(t *testing.T) {
 	})
 }
 
-// Leave is for both, also if the first has nothing to take leave of.
+// Drain is for both, also if the first has nothing to take leave of.
 func TestLeaveIsOfBothStreams(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		all, name := &setWatcher{}, &watcher{}
@@ -243,7 +243,7 @@ func TestLeaveIsOfBothStreams(t *testing.T) {
 			beside.end <- nil
 		}()
 		<-time.After(time.Minute)
-		b.stream.Leave()
+		b.stream.Drain()
 		if st := b.stream.beside.stream.Status(); st.Connected {
 			t.Error("the second has yet to leave")
 		}

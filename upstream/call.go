@@ -332,7 +332,7 @@ func (s *Stream) begin(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = true
-	prove := s.opts.Prove && s.down != nil // it could not be reached
+	forceAnswer := s.opts.ForceAnswer && s.down != nil // it could not be reached
 	s.down = nil
 	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
@@ -341,8 +341,8 @@ func (s *Stream) begin(c *call) {
 			}
 		}
 		f.session = c.form.session(f.sets)
-		if prove && f.session.prove() {
-			prove = false // one answer is enough
+		if forceAnswer && f.session.forceAnswer() {
+			forceAnswer = false // one answer is enough
 		}
 	}
 	s.reopened = true

@@ -26,7 +26,7 @@ type deltaSession struct {
 	// unlisted is the number of resources that are held and did not fit into
 	// initial_resource_versions.
 	unlisted int
-	// proof: one of the resources that are held is to come again, see session.prove.
+	// proof: one of the resources that are held is to come again, see session.forceAnswer.
 	proof bool
 }
 
@@ -182,7 +182,7 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silen
 	})
 }
 
-func (d *deltaSession) prove() bool {
+func (d *deltaSession) forceAnswer() bool {
 	for _, subs := range d.sets.list {
 		d.proof = d.proof || subs.hasMembers()
 		for _, sub := range subs.names {

@@ -62,7 +62,7 @@ func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
 			b.respond(st, m)
 			check("at once")
 			pass(10 * time.Second)
-			stream.Restate()
+			stream.Resend()
 			check("said again")
 			b.respond(st, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURLs["cds"], Nonce: "2", Resources: []*discoveryv3.Resource{{Name: "a", Version: "v1", Ttl: durationpb.New(time.Minute)}}})
 			want = map[string]time.Time{"a": time.Now().Add(time.Minute)}

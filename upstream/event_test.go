@@ -189,7 +189,7 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 			b.want(entries["new"], "present v8")
 			b.want(entries["gone"], "absent")
 			b.want(entries["same"], "requested")
-			b.stream.Restate()
+			b.stream.Resend()
 			b.want(entries["same"], "present v7")
 			b.want(entries["gone"], "absent")
 			for _, name := range []string{"same", "member", "new"} {
@@ -220,7 +220,7 @@ func TestWhatIsSaidAgainIsAll(t *testing.T) {
 				Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "other", TypeURL: typeURLs["cds"]}),
 			}}})
 		}
-		b.stream.Restate()
+		b.stream.Resend()
 		b.want(entries["there"], "present v1")
 		b.want(entries["gone"], "absent")
 		b.want(entries["silent"], "present other DeadlineExceeded")

@@ -45,11 +45,11 @@ type Options struct {
 	// Modest, if not nil, says whether a name is asked for by a client whose names of its
 	// type are at most so many bytes: see cache.Cache.Modest.
 	Modest func(k cache.Key, most int64) bool
-	// Prove has a control plane that could not be reached asked for something that it
+	// ForceAnswer has a control plane that could not be reached asked for something that it
 	// has to answer, once a stream is open again: one of the resources that are held,
 	// or in SotW all of one type, come once more. Otherwise one that has nothing new to
 	// say cannot be told from one that does not answer.
-	Prove bool
+	ForceAnswer bool
 	// Speaks, if not nil, says whether the control plane is believed in what it says of
 	// another authority, because that is served from the same place.
 	Speaks func(authority string) bool

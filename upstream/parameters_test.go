@@ -144,7 +144,7 @@ func TestTypeThatCannotBeAskedForIsRefusedToAllParameters(t *testing.T) {
 	runSeparate(t, Options{}, func(s *separate) {
 		plain, prod := s.watchWith("other", "a", ""), s.watchWith("other", "a", "env=prod")
 		pass(time.Second)
-		s.streams.Restate() // both at once
+		s.streams.Resend() // both at once
 		pass(time.Second)
 		for _, e := range []*cache.Entry{plain, prod} {
 			s.want(e, "failed "+codes.Unimplemented.String())

@@ -42,7 +42,7 @@ func TestStreamsComeBackTogether(t *testing.T) {
 				b.Error("only one of the streams is back")
 			}
 		}
-		b.stream.Restate()
+		b.stream.Resend()
 		synctest.Wait()
 		if st := a.State(); st.Err != nil {
 			b.Errorf("a has the error %v", st.Err)

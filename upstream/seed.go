@@ -43,21 +43,21 @@ func (s *subscriptions) seed(now time.Time, held func(cache.Key, func(string, *c
 	}
 }
 
-// Restate tells the sink once more all that is held, and why what is wanted and not
+// Resend tells the sink once more all that is held, and why what is wanted and not
 // held cannot be had: for a sink that has not listened. It neither blocks nor calls
 // the sink.
-func (s *Stream) Restate() { s.note(note{restate: true}) }
+func (s *Stream) Resend() { s.note(note{resend: true}) }
 
-// Restate is [Stream.Restate] of each stream.
-func (s *Streams) Restate() {
+// Resend is [Stream.Resend] of each stream.
+func (s *Streams) Resend() {
 	for _, st := range s.all() {
-		st.Restate()
+		st.Resend()
 	}
 	s.refused.restate()
 }
 
-// restateAll does what Restate asked for. The caller holds mu.
-func (s *Stream) restateAll() {
+// resendAll does what Resend asked for. The caller holds mu.
+func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
 		for _, subs := range f.sets.list {
 			s.apply(subs.restateAll())

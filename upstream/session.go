@@ -20,10 +20,10 @@ type session interface {
 	// then what has changed about the subscriptions. None is longer than limit, if
 	// that can be had. It counts as sent.
 	requests(now time.Time, limit int) []proto.Message
-	// prove has the control plane answer the first request also if there is nothing
+	// forceAnswer has the control plane answer the first request also if there is nothing
 	// new: a stream to one that could not be reached may be open and silent. It says
 	// whether that could be done.
-	prove() bool
+	forceAnswer() bool
 	// begun says whether the first request was sent.
 	begun() bool
 	// response takes a response and queues the answer to it. It returns what the

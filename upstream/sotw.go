@@ -33,7 +33,7 @@ type sotwSession struct {
 	// explicit says that a name was subscribed to on this stream. As long as none
 	// was, no names mean the wildcard. located says that one was by a locator.
 	explicit, located bool
-	proof             bool // the version is not to be shown, see session.prove
+	proof             bool // the version is not to be shown, see session.forceAnswer
 	budget            budget
 }
 
@@ -365,7 +365,7 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 	}
 }
 
-func (s *sotwSession) prove() bool {
+func (s *sotwSession) forceAnswer() bool {
 	s.proof = s.resume() != ""
 	return s.proof
 }

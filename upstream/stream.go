@@ -91,11 +91,11 @@ type Stream struct {
 	refusedAt time.Time
 }
 
-// note is one call of Start, Refresh, Stop or Restate, or that a peer was answered.
+// note is one call of Start, Refresh, Stop or Resend, or that a peer was answered.
 type note struct {
 	key         cache.Key
 	again, stop bool
-	restate     bool // see Restate; then there is no key
+	resend      bool // see Resend; then there is no key
 	hurry, open bool // see peers; nor is there then
 }
 
@@ -169,15 +169,15 @@ func (s *Stream) Close() { s.cancel() }
 // Done is closed when the stream has ended, after Close.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
-// Leave waits until the control plane has been told that nothing is wanted any
+// Drain waits until the control plane has been told that nothing is wanted any
 // more, but not for long. It is for the time between the last Stop and Close.
-func (s *Stream) Leave() {
+func (s *Stream) Drain() {
 	s.mu.Lock()
 	b := s.beside.stream
 	s.mu.Unlock()
 	if b != nil {
 		left := make(chan struct{})
-		go func() { defer close(left); b.Leave() }()
+		go func() { defer close(left); b.Drain() }()
 		defer func() { <-left }()
 	}
 	patience := time.NewTimer(2 * parting)
@@ -270,7 +270,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 		}
 	}
 	for _, n := range notes {
-		if n.restate {
+		if n.resend {
 			restate = true
 			continue
 		}
@@ -303,7 +303,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 		s.apply(*u)
 	}
 	if restate {
-		s.restateAll()
+		s.resendAll()
 	}
 	aside.done(noted, restate)
 	for f := range noted {

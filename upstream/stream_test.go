@@ -644,10 +644,10 @@ func TestReconnectAsksForEverything(t *testing.T) {
 	})
 }
 
-// With Prove a control plane that could not be reached has something to answer; one
+// With ForceAnswer a control plane that could not be reached has something to answer; one
 // whose stream has merely ended has not.
 func TestControlPlaneThatIsBackHasSomethingToAnswer(t *testing.T) {
-	run(t, Options{Protocol: Delta, Prove: true}, func(b *bench) {
+	run(t, Options{Protocol: Delta, ForceAnswer: true}, func(b *bench) {
 		b.watch("eds", "a", "b")
 		st := b.next()
 		st.delta(t)
@@ -665,7 +665,7 @@ func TestControlPlaneThatIsBackHasSomethingToAnswer(t *testing.T) {
 		st = b.next()
 		versions(map[string]string{"a": "", "b": "v1"})
 	})
-	run(t, Options{Protocol: SotW, Prove: true}, func(b *bench) {
+	run(t, Options{Protocol: SotW, ForceAnswer: true}, func(b *bench) {
 		b.watch("eds", "a")
 		st := b.next()
 		st.request(t)

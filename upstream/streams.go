@@ -110,12 +110,12 @@ func (s *Streams) refuse(typeURL string) *cache.Error {
 	}
 }
 
-// Leave waits until the control plane has been told that nothing is wanted any
+// Drain waits until the control plane has been told that nothing is wanted any
 // more, but not for long. It is for the time between the last Stop and Close.
-func (s *Streams) Leave() {
+func (s *Streams) Drain() {
 	var wg sync.WaitGroup
 	for _, st := range s.all() {
-		wg.Go(st.Leave)
+		wg.Go(st.Drain)
 	}
 	wg.Wait()
 }

@@ -313,7 +313,7 @@ func TestStreamsLeaveAndClose(t *testing.T) {
 		}
 		// There is one stream left to be waited for, which nobody gives up.
 		begin := time.Now()
-		s.streams.Leave()
+		s.streams.Drain()
 		if took := time.Since(begin); took != 2*parting {
 			s.Errorf("taking leave took %s", took)
 		}

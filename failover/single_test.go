@@ -12,10 +12,10 @@ import (
 // TestOnlyServerIsWatched holds when a scope with one server counts as unreachable.
 func TestOnlyServerIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reach := NewReach()
+		reach := NewReachability()
 		var changes atomic.Int64
 		reach.Notify(func(cache.Scope) { changes.Add(1) })
-		l := NewLone(someScope, "a", Options{Timeout: 15 * time.Second}, reach)
+		l := NewSingle(someScope, "a", Options{Timeout: 15 * time.Second}, reach)
 		expect := func(what string, down bool, span time.Duration, n int64) {
 			t.Helper()
 			synctest.Wait()
@@ -24,7 +24,7 @@ func TestOnlyServerIsWatched(t *testing.T) {
 				t.Errorf("%s: unreachable %v for %v, want %v for %v", what, is, time.Since(since), down, span)
 			}
 			if got := changes.Load(); got != n {
-				t.Errorf("%s: %d changes were told, want %d", what, got, n)
+				t.Errorf("%s: %d notifications, want %d", what, got, n)
 			}
 		}
 		expect("in the beginning", false, 0, 0)

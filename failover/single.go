@@ -7,10 +7,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Lone watches the only server of a scope, for a [Reach]: there is nothing to choose.
-type Lone struct {
-	scope cache.Scope
-	reach *Reach
+// Single reports to a [Reachability] whether the only server of a scope is reachable.
+// There is no server to choose.
+type Single struct {
+	scope        cache.Scope
+	reachability *Reachability
 
 	mu      sync.Mutex
 	machine *Machine
@@ -18,9 +19,9 @@ type Lone struct {
 	closed  bool
 }
 
-// NewLone begins to watch. Close ends it.
-func NewLone(scope cache.Scope, name string, o Options, reach *Reach) *Lone {
-	l := &Lone{scope: scope, reach: reach, machine: NewMachine([]string{name}, o)}
+// NewSingle begins to observe a server. Close stops it.
+func NewSingle(scope cache.Scope, name string, o Options, reach *Reachability) *Single {
+	l := &Single{scope: scope, reachability: reach, machine: NewMachine([]string{name}, o)}
 	l.mu.Lock()
 	l.timer = time.AfterFunc(o.Timeout, func() { l.step(l.machine.Tick) })
 	l.mu.Unlock()
@@ -28,12 +29,12 @@ func NewLone(scope cache.Scope, name string, o Options, reach *Reach) *Lone {
 	return l
 }
 
-// Event notes what has become of the server.
-func (l *Lone) Event(e Event) {
+// Event reports a change of the connection.
+func (l *Single) Event(e Event) {
 	l.step(func(now time.Time) { l.machine.event(now, 0, e) })
 }
 
-func (l *Lone) step(f func(now time.Time)) {
+func (l *Single) step(f func(now time.Time)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -48,16 +49,16 @@ func (l *Lone) step(f func(now time.Time)) {
 		l.timer.Reset(next.Sub(now))
 	}
 	since, down := l.machine.Unreachable()
-	l.reach.set(l.scope, since, down)
+	l.reachability.set(l.scope, since, down)
 }
 
-// Close ends the watch; the scope counts as reachable.
-func (l *Lone) Close() {
+// Close stops observing; the scope counts as reachable.
+func (l *Single) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
 		l.closed = true
 		l.timer.Stop()
-		l.reach.set(l.scope, time.Time{}, false)
+		l.reachability.set(l.scope, time.Time{}, false)
 	}
 }

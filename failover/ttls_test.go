@@ -33,13 +33,13 @@ func TestTimesToLiveAreForgottenWithWhatHasThem(t *testing.T) {
 		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Full: true}), 0},
 		{"a set that cannot be had", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Err: failed}), 1},
 	} {
-		var l lives
+		var l ttls
 		wanted := func(k cache.Key) bool { return k.Name != "y" }
 		by := &child{active: true}
-		l.note(&tt.first, by, wanted, time.Now())
-		l.note(&tt.then, by, wanted, time.Now())
-		if n := l.ends.Len(); n != tt.left || n == 0 && len(l.of) > 0 {
-			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.of)
+		l.record(&tt.first, by, wanted, time.Now())
+		l.record(&tt.then, by, wanted, time.Now())
+		if n := l.expiries.Len(); n != tt.left || n == 0 && len(l.servers) > 0 {
+			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.servers)
 		}
 	}
 }

@@ -1,0 +1,116 @@
+package failover
+
+import (
+	"iter"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// wantedTopics are the topics to feed, and whether each has an answer.
+type wantedTopics map[typeInScope]*topicsOfType
+
+// typeInScope is one type in one scope, to which an update belongs.
+type typeInScope struct {
+	scope   cache.Scope
+	typeURL string
+}
+
+// topicsOfType are the wanted topics of one type.
+type topicsOfType struct {
+	answered map[string]bool // by Key.Name
+	room     cache.Room      // of answered
+	missing  int             // without an answer
+}
+
+func (w wantedTopics) add(k cache.Key) {
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	if t == nil {
+		t = &topicsOfType{answered: map[string]bool{}}
+		w[typeInScope{k.Scope, k.TypeURL}] = t
+	}
+	if _, there := t.answered[k.Name]; !there {
+		t.answered[k.Name] = false
+		t.missing++
+	}
+}
+
+func (w wantedTopics) remove(k cache.Key) {
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	if t == nil {
+		return
+	}
+	if answered, there := t.answered[k.Name]; there && !answered {
+		t.missing--
+	}
+	t.answered = cache.Without(t.answered, &t.room, k.Name)
+	if len(t.answered) == 0 {
+		delete(w, typeInScope{k.Scope, k.TypeURL})
+	}
+}
+
+// recordAnswers records the answers in an update: resources, and resources that do not
+// exist, also by a server's silence. It reports whether a topic had no answer before.
+func (w wantedTopics) recordAnswers(u cache.Update) (news bool) {
+	t := w[typeInScope{u.Scope, u.TypeURL}]
+	if t == nil || t.missing == 0 {
+		return false
+	}
+	note := func(name string) {
+		if answered, there := t.answered[name]; there && !answered {
+			t.answered[name] = true
+			t.missing--
+			news = true
+		}
+	}
+	for _, c := range u.Changes {
+		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Silent {
+			note(c.Name)
+		}
+	}
+	for _, s := range u.Sets {
+		if s.Err == nil {
+			note(s.Name)
+		}
+	}
+	return news
+}
+
+// contains reports whether a topic is wanted.
+func (w wantedTopics) contains(k cache.Key) bool {
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	if t == nil {
+		return false
+	}
+	_, there := t.answered[k.Name]
+	return there
+}
+
+// missing reports whether a topic has no answer.
+func (w wantedTopics) missing() bool {
+	for _, t := range w {
+		if t.missing > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// all yields the topics.
+func (w wantedTopics) all() iter.Seq[cache.Key] { return w.filtered(func(bool) bool { return true }) }
+
+// unanswered yields the topics without an answer.
+func (w wantedTopics) unanswered() iter.Seq[cache.Key] {
+	return w.filtered(func(answered bool) bool { return !answered })
+}
+
+func (w wantedTopics) filtered(fits func(answered bool) bool) iter.Seq[cache.Key] {
+	return func(yield func(cache.Key) bool) {
+		for at, t := range w {
+			for name, answered := range t.answered {
+				if fits(answered) && !yield(cache.Key{Scope: at.scope, TypeURL: at.typeURL, Name: name}) {
+					return
+				}
+			}
+		}
+	}
+}
