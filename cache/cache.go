@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Feeder begins and ends the feeding of topics. Its methods are called in the
+// Source begins and ends the feeding of topics. Its methods are called in the
 // order of the topics' lives in their scope, with the topics of the scope locked: they must
 // not block and must not call the cache, only note what is to be done.
-type Feeder interface {
+type Source interface {
 	// Start is called on the first interest in a topic.
 	Start(Key)
 	// Refresh is called when somebody becomes interested to whom what is held must
@@ -64,7 +64,7 @@ type Options struct {
 // Nobody waits for a scope while it holds another. So a long update of one scope holds up
 // no update of another by way of somebody who reads both.
 type Cache struct {
-	feeder     Feeder
+	source     Source
 	idle       *idle
 	tombstones Tombstones
 
@@ -99,8 +99,8 @@ type table struct {
 }
 
 // New makes an empty cache. Close ends its timer.
-func New(feeder Feeder, o Options) *Cache {
-	c := &Cache{feeder: feeder, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
+func New(source Source, o Options) *Cache {
+	c := &Cache{source: source, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
 	c.idle = newIdle(o, c.giveUp)
 	return c
 }
@@ -135,7 +135,7 @@ func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *
 		}
 		if r := e.State().Resource; r != nil && r.doNotCache {
 			withheld = r
-			c.feeder.Refresh(k)
+			c.source.Refresh(k)
 		}
 		return &e.topic
 	}, func(of *scopeTopics, t *table) *topic {
@@ -155,7 +155,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 			return nil
 		}
 		if s.join(w) {
-			c.feeder.Refresh(k)
+			c.source.Refresh(k)
 		}
 		return &s.topic
 	}, func(of *scopeTopics, t *table) *topic {
@@ -265,7 +265,7 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 	if tp == nil {
 		tp = create(of, t)
 		c.idle.created(tp)
-		c.feeder.Start(k)
+		c.source.Start(k)
 	}
 	if tp.add(place, w) {
 		c.idle.remove(tp)
@@ -330,5 +330,5 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	}
 	c.givenUp.Add(1)
 	c.idle.gone(tp)
-	c.feeder.Stop(tp.key)
+	c.source.Stop(tp.key)
 }

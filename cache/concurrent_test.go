@@ -134,9 +134,9 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 	o.c = New(o, Options{Linger: time.Millisecond, IdleEntries: 3})
 	defer o.c.Close()
 
-	var clients, feeder sync.WaitGroup
+	var clients, source sync.WaitGroup
 	done := make(chan struct{})
-	feeder.Go(func() {
+	source.Go(func() {
 		r := rand.New(rand.NewPCG(1, 2))
 		for {
 			select {
@@ -192,7 +192,7 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 	}
 	clients.Wait()
 	close(done)
-	feeder.Wait()
+	source.Wait()
 
 	want := map[string]uint64{}
 	for name, r := range o.members {

@@ -3,10 +3,10 @@
 //
 // There are two kinds of things to watch, which the package calls topics: an
 // [Entry] is one name, a [Set] is a wildcard or a glob. The first watcher of a topic
-// starts the [Feeder]; when the last one has left, the topic lingers, fed and fresh,
+// starts the [Source]; when the last one has left, the topic lingers, fed and fresh,
 // for a while and is then given up.
 //
-// Feeders write with [Cache.Apply]. Watchers are told that something changed,
+// Sources write with [Cache.Apply]. Watchers are told that something changed,
 // not what: they read the current state when they are ready to use it, so a
 // slow one costs nothing and gets the newest state with the steps in between
 // left out.

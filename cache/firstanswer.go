@@ -3,7 +3,7 @@ package cache
 import "strings"
 
 // A delta control plane may cut its first answer for a set into several responses, and does
-// not say which is the last. Until the feeder knows that it has all of it, a missing member
+// not say which is the last. Until the source knows that it has all of it, a missing member
 // is not a removed one.
 
 // firstAnswer is what a set knows of such an answer while it is incomplete.

@@ -34,7 +34,7 @@ func setUpdate(u SetUpdate) Update {
 	return Update{Scope: testScope, TypeURL: testType, Sets: []SetUpdate{u}}
 }
 
-// feeds is a Feeder that remembers.
+// feeds is a Source that remembers.
 type feeds struct {
 	mu      sync.Mutex
 	running map[Key]bool

@@ -6,11 +6,11 @@ import (
 	"testing/synctest"
 )
 
-type noteFeeder struct{ notes []string }
+type noteSource struct{ notes []string }
 
-func (f *noteFeeder) Start(k Key) { f.notes = append(f.notes, "start "+k.Name) }
-func (f *noteFeeder) Refresh(Key) {}
-func (f *noteFeeder) Stop(k Key)  { f.notes = append(f.notes, "stop "+k.Name) }
+func (f *noteSource) Start(k Key) { f.notes = append(f.notes, "start "+k.Name) }
+func (f *noteSource) Refresh(Key) {}
+func (f *noteSource) Stop(k Key)  { f.notes = append(f.notes, "stop "+k.Name) }
 
 type oneWatch struct{ Watch }
 
@@ -18,7 +18,7 @@ func (*oneWatch) Changed() Waker { return nil }
 
 func TestWithoutLingerATopicEndsWithItsLastWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &noteFeeder{}
+		f := &noteSource{}
 		c := New(f, Options{IdleEntries: 100, IdleScopes: 100})
 		defer c.Close()
 		var first, second oneWatch

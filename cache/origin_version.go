@@ -30,10 +30,10 @@ func NewOriginVersion(server any, version string) *OriginVersion {
 }
 
 // Set gives everything that has the version another one, from the next update on. It is for
-// the feeder.
+// the source.
 func (v *OriginVersion) Set(version string) { v.said = version }
 
-// Said returns what the feeder has set last. It is for the feeder.
+// Said returns what the source has set last. It is for the source.
 func (v *OriginVersion) Said() string {
 	if v == nil {
 		return ""
@@ -41,7 +41,7 @@ func (v *OriginVersion) Said() string {
 	return v.said
 }
 
-// Fork returns the same version, which from now on changes by itself. It is for the feeder.
+// Fork returns the same version, which from now on changes by itself. It is for the source.
 func (v *OriginVersion) Fork() *OriginVersion {
 	if v == nil {
 		return nil
@@ -84,7 +84,7 @@ func (v *OriginVersion) order() uint64 {
 // long as it stays, what had the version has it.
 func (v *OriginVersion) Left() uint32 { return v.left.Load() }
 
-// confirm makes what the feeder has set known. It is for the feeder, in an update.
+// confirm makes what the source has set known. It is for the source, in an update.
 func (c *Cache) confirm(v *OriginVersion) {
 	if v == nil {
 		return

@@ -117,7 +117,7 @@ func TestWhatHasShrunkGivesItsRoomBack(t *testing.T) {
 	}
 }
 
-// nothingFed is a Feeder that feeds nothing.
+// nothingFed is a Source that feeds nothing.
 type nothingFed struct{}
 
 func (nothingFed) Start(Key)   {}

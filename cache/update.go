@@ -53,7 +53,7 @@ type Update struct {
 	Changes []Change
 	// Sets are for the sets. Those that nobody asked for are ignored.
 	Sets []SetUpdate
-	// Origin is the version that the feeder's resources have now, or most of them: those
+	// Origin is the version that the source's resources have now, or most of them: those
 	// that this update does not have, too.
 	Origin *OriginVersion
 	// Ends says, by name, when the times to live end of what has one, for who passes

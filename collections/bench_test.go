@@ -24,13 +24,13 @@ func (q *quiet) to(k cache.Key, f func(*Resolver)) {
 	}
 }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (q *quiet) Start(k cache.Key) { q.to(k, func(r *Resolver) { r.Start(k) }) }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (q *quiet) Refresh(k cache.Key) { q.to(k, func(r *Resolver) { r.Refresh(k) }) }
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (q *quiet) Stop(k cache.Key) { q.to(k, func(r *Resolver) { r.Stop(k) }) }
 
 // Key implements Names.

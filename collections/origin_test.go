@@ -207,7 +207,7 @@ func (o *origins) close() {
 	o.resolver.Close()
 }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (o *origins) Start(k cache.Key) {
 	if k.Scope.Derived != "" {
 		o.resolver.Start(k)
@@ -223,7 +223,7 @@ func (o *origins) Start(k cache.Key) {
 	o.unread = append(o.unread, k)
 }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (o *origins) Refresh(k cache.Key) {
 	if k.Scope.Derived != "" {
 		o.resolver.Refresh(k)
@@ -235,7 +235,7 @@ func (o *origins) Refresh(k cache.Key) {
 	o.news = append(o.news, "again "+short(k.Name))
 }
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (o *origins) Stop(k cache.Key) {
 	if k.Scope.Derived != "" {
 		o.resolver.Stop(k)

@@ -45,7 +45,7 @@ type Options struct {
 
 const defaultDepth = 10
 
-// Resolver is the cache.Feeder of all derived topics.
+// Resolver is the cache.Source of all derived topics.
 type Resolver struct {
 	topics Topics
 	names  Names
@@ -140,13 +140,13 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 	}
 }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (r *Resolver) Start(k cache.Key) { r.note(note{key: k}) }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (r *Resolver) Refresh(k cache.Key) { r.note(note{key: k, again: true}) }
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (r *Resolver) Stop(k cache.Key) { r.note(note{key: k, stop: true}) }
 
 // ReachabilityChanged has the choices between alternatives made anew. It does not

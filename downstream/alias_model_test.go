@@ -64,7 +64,7 @@ type aliasOrigin struct {
 }
 
 func newAliasOrigin() *aliasOrigin {
-	return &aliasOrigin{cache: newTestCache(&recordingFeeder{}, 0), of: map[string]string{}, content: map[string]string{}}
+	return &aliasOrigin{cache: newTestCache(&recordingSource{}, 0), of: map[string]string{}, content: map[string]string{}}
 }
 
 // change tells the cache, at once, what all names stand for.

@@ -47,7 +47,7 @@ const (
 
 func newBadRelay(t *testing.T, l Limits, o ListenerOptions) *badRelay {
 	t.Helper()
-	r := &badRelay{t: t, cache: newTestCache(&recordingFeeder{}, 1000)}
+	r := &badRelay{t: t, cache: newTestCache(&recordingSource{}, 1000)}
 	t.Cleanup(r.cache.Close)
 	r.server, r.log = newTestServer(r.cache, DefaultMaxResponseBytes)
 	r.memory = serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, ListenerOptions{Limits: l}) }, ServerOptions(o)...)

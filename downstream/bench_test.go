@@ -17,17 +17,17 @@ import (
 
 // What one client costs: see docs/performance.md for many.
 
-// silentFeeder feeds nothing.
-type silentFeeder struct{}
+// silentSource feeds nothing.
+type silentSource struct{}
 
-// Start implements cache.Feeder.
-func (silentFeeder) Start(cache.Key) {}
+// Start implements cache.Source.
+func (silentSource) Start(cache.Key) {}
 
-// Refresh implements cache.Feeder.
-func (silentFeeder) Refresh(cache.Key) {}
+// Refresh implements cache.Source.
+func (silentSource) Refresh(cache.Key) {}
 
-// Stop implements cache.Feeder.
-func (silentFeeder) Stop(cache.Key) {}
+// Stop implements cache.Source.
+func (silentSource) Stop(cache.Key) {}
 
 // sinkStream is a gRPC stream that takes everything and gives nothing.
 type sinkStream struct{ ctx context.Context }
@@ -52,7 +52,7 @@ func benchName(i int) string { return fmt.Sprintf("resource-%06d", i) }
 // benchServer serves n endpoints of 1 KB.
 func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
 	b.Helper()
-	c := cache.New(silentFeeder{}, cache.Options{IdleEntries: 1 << 20})
+	c := cache.New(silentSource{}, cache.Options{IdleEntries: 1 << 20})
 	b.Cleanup(c.Close)
 	server := NewServer(c, newClusterNames, Options{Log: slog.New(slog.DiscardHandler), MaxResponseBytes: DefaultMaxResponseBytes})
 	names := benchNames(n)

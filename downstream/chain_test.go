@@ -24,7 +24,7 @@ import (
 // Through whatever door a relay comes, it is known through which others it does,
 // and refused if the relay is one of them.
 func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
-	c := newTestCache(&recordingFeeder{}, 1000)
+	c := newTestCache(&recordingSource{}, 1000)
 	defer c.Close()
 	seen := make(chan chain.Chain, 1)
 	server := NewServer(c, func(node *corev3.Node, through chain.Chain) Names {

@@ -264,7 +264,7 @@ func TestRESTRequestsAreAnsweredNoFasterThanAllowed(t *testing.T) {
 // withOthers is a relay that serves health and reflection, too, and can dial itself.
 func withOthers(t *testing.T, o ListenerOptions) *badRelay {
 	t.Helper()
-	r := &badRelay{t: t, cache: newTestCache(&recordingFeeder{}, 1000)}
+	r := &badRelay{t: t, cache: newTestCache(&recordingSource{}, 1000)}
 	t.Cleanup(r.cache.Close)
 	r.server, r.log = newTestServer(r.cache, DefaultMaxResponseBytes)
 	r.memory = serveInMemory(t, func(g *grpc.Server) {

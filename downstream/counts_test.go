@@ -61,7 +61,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	c := newTestCache(silentFeeder{}, 1<<20)
+	c := newTestCache(silentSource{}, 1<<20)
 	t.Cleanup(c.Close)
 	return &crowd{t: t, cache: c, server: NewServer(c, newClusterNames, Options{Log: slog.New(slog.DiscardHandler)})}
 }

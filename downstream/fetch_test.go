@@ -40,7 +40,7 @@ func TestPollTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/poll", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &pollTranscript{
-				transcript: transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}},
+				transcript: transcript{source: &recordingSource{}, clients: map[string]*testClient{}},
 				polls:      map[string]*poll{},
 			}
 			datadriven.RunTest(t, path, tr.run)
@@ -201,7 +201,7 @@ func (tr *pollTranscript) show(t *testing.T, p *poll) string {
 // A change that comes between two looks at the state is not missed.
 func TestAPollMissesNoChange(t *testing.T) {
 	const updates = 500
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	put := func(content string) {

@@ -92,7 +92,7 @@ type player struct {
 }
 
 func play(t *testing.T, form string, script []byte) {
-	p := &player{t: t, cache: newTestCache(&recordingFeeder{}, 3), told: map[string]map[string]int{}, reason: map[string]map[string]int{}, is: map[string]byte{}}
+	p := &player{t: t, cache: newTestCache(&recordingSource{}, 3), told: map[string]map[string]int{}, reason: map[string]map[string]int{}, is: map[string]byte{}}
 	defer p.cache.Close()
 	server, _ := newTestServer(p.cache, 1000)
 	p.c = newTestClient(server, form, nil)

@@ -54,7 +54,7 @@ func BenchmarkGlob(b *testing.B) {
 
 func benchmarkGlob(b *testing.B, members int) {
 	const contentSize, clients = 200, 1000
-	c := cache.New(&recordingFeeder{}, cache.Options{Linger: time.Hour, IdleEntries: 10, Tombstones: cache.Tombstones{TTL: time.Hour, Limit: 10_000}})
+	c := cache.New(&recordingSource{}, cache.Options{Linger: time.Hour, IdleEntries: 10, Tombstones: cache.Tombstones{TTL: time.Hour, Limit: 10_000}})
 	defer c.Close()
 	server, _ := newTestServer(c, DefaultMaxResponseBytes)
 	subscribe := func() *testClient {

@@ -98,13 +98,13 @@ type globOrigin struct {
 	counter  int
 }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (o *globOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (o *globOrigin) Refresh(cache.Key) {}
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (o *globOrigin) Stop(k cache.Key) {
 	delete(o.answered, k)
 	o.asked = slices.DeleteFunc(o.asked, func(a cache.Key) bool { return a == k })

@@ -13,7 +13,7 @@ import (
 // What waits for a client that does not read is bounded by what it has subscribed
 // to, however much changes.
 func TestInboxHoldsEachSubscriptionOnce(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	c := newTestClient(server, deltaForm.name, &corev3.Node{})
@@ -31,7 +31,7 @@ func TestInboxHoldsEachSubscriptionOnce(t *testing.T) {
 // A sender ends when its stream does, also with something left to send: it must
 // not look for it again and again.
 func TestSenderEndsWithItsStream(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
@@ -49,7 +49,7 @@ func TestSenderEndsWithItsStream(t *testing.T) {
 // A request, or a change, that comes between the sender's last look and its end
 // is still answered: by the same sender.
 func TestNothingIsMissedWhileTheSenderEnds(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	scope := oldStyleScope("")

@@ -17,7 +17,7 @@ import (
 // share it in few buffers, and when a member changes all but few are what they were.
 func TestNewcomersShareWhatTheyAreTold(t *testing.T) {
 	const members, limit = 10_000, 1 << 20
-	c := cache.New(&recordingFeeder{}, cache.Options{Linger: time.Hour, IdleEntries: 10})
+	c := cache.New(&recordingSource{}, cache.Options{Linger: time.Hour, IdleEntries: 10})
 	defer c.Close()
 	server, _ := newTestServer(c, limit)
 	var clients []*testClient

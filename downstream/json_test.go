@@ -16,7 +16,7 @@ import (
 // The JSON of some names is made twice at most for all who poll for these, also while others
 // poll for others; what is kept of it is bounded.
 func TestJSONOfTheSameNamesIsShared(t *testing.T) {
-	ch := newTestCache(silentFeeder{}, 1<<20)
+	ch := newTestCache(silentSource{}, 1<<20)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	in := oldStyleScope("")

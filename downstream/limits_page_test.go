@@ -97,11 +97,11 @@ var edges = map[string]edge{
 	"limits.streams_per_second":     {elsewhere: "conns_test.go", text: "func TestStreamsAreReadNoFasterThanAllowed("},
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
 	"limits.request_burst":          {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
-	"limits.streams_per_connection": {elsewhere: "../cmd/xds-relay/settings_test.go", text: "streams_per_connection: 7"},
+	"limits.streams_per_connection": {elsewhere: "../relay/settings_test.go", text: "streams_per_connection: 7"},
 	"untold":                        {elsewhere: "limits_test.go", text: "func TestWhatIsNotReadIsBoundedOnTheWholeStream("},
 	"alternatives":                  {elsewhere: "testdata/delta/alternatives.txt", text: "limit=alternatives max=16"},
-	"limits.scopes":                 {elsewhere: "../cmd/xds-relay/scopes_test.go", text: "limits.scopes is 100"},
-	"limits.scopes_per_connection":  {elsewhere: "../cmd/xds-relay/scopes_test.go", text: "limits.scopes_per_connection is 20"},
+	"limits.scopes":                 {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes is 100"},
+	"limits.scopes_per_connection":  {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes_per_connection is 20"},
 }
 
 // Each limit that the page has is enforced where the page says: as much passes, and one more
@@ -156,7 +156,7 @@ func TestLimitsHoldAtTheirEdges(t *testing.T) {
 
 func (e edge) check(t *testing.T) {
 	run := func(reqs []*discoveryv3.DeltaDiscoveryRequest) (err error) {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 		c := newTestClient(server, deltaForm.name, &corev3.Node{})

@@ -21,7 +21,7 @@ import (
 )
 
 func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	c := newTestClient(server, deltaForm.name, &corev3.Node{})
@@ -38,7 +38,7 @@ func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {
 }
 
 func TestANodeIsBounded(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	c := newTestClient(server, sotwForm.name, &corev3.Node{Id: strings.Repeat("x", maxNodeBytes)})
@@ -172,7 +172,7 @@ func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 	names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "*"}), 0, 8)
 	rapid.Check(t, func(t *rapid.T) {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 		delta, sotw := newTestClient(server, deltaForm.name, &corev3.Node{}), newTestClient(server, sotwForm.name, &corev3.Node{})

@@ -111,13 +111,13 @@ func (*orderlyOrigin) types() []string {
 
 func (*orderlyOrigin) names(typeURL string) []string { return slices.Clone(orderlyNames[typeURL]) }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (o *orderlyOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (o *orderlyOrigin) Refresh(cache.Key) {}
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (o *orderlyOrigin) Stop(cache.Key) {}
 
 // step is one update that leaves the state consistent.

@@ -112,13 +112,13 @@ func newModelOrigin(idleTopics int) *modelOrigin {
 	return o
 }
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (o *modelOrigin) Start(k cache.Key) { o.asked = append(o.asked, k) }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (o *modelOrigin) Refresh(cache.Key) {}
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (o *modelOrigin) Stop(k cache.Key) {
 	delete(o.answered, k)
 	o.asked = slices.DeleteFunc(o.asked, func(a cache.Key) bool { return a == k })

@@ -18,7 +18,7 @@ func TestResponsesAreOfOneMoment(t *testing.T) {
 	const responses = 3000
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		t.Run(form, func(t *testing.T) {
-			ch := newTestCache(&recordingFeeder{}, 1000)
+			ch := newTestCache(&recordingSource{}, 1000)
 			defer ch.Close()
 			server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 			c := newTestClient(server, form, &corev3.Node{})

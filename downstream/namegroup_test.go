@@ -111,7 +111,7 @@ func (s *subscriptions) shared() *membership { return s.named.shared }
 func TestClientsWithTheSameNames(t *testing.T) {
 	shared, apart := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		c := newTestCache(silentFeeder{}, 1000)
+		c := newTestCache(silentSource{}, 1000)
 		defer c.Close()
 		features := rapid.SampledFrom([][]string{nil, {featureTTL, featureWrapped}}).Draw(t, "features")
 		limit := rapid.SampledFrom([]int{DefaultMaxResponseBytes, DefaultMaxResponseBytes, 400}).Draw(t, "limit")
@@ -234,7 +234,7 @@ func TestClientsWithTheSameNames(t *testing.T) {
 // TestVersionsOfAGroup: the version of a SotW response is that of a client that is alone, also
 // when the origin gives the same content another version.
 func TestVersionsOfAGroup(t *testing.T) {
-	c := newTestCache(silentFeeder{}, 1000)
+	c := newTestCache(silentSource{}, 1000)
 	defer c.Close()
 	server, _ := newTestServer(c, DefaultMaxResponseBytes)
 	names := []string{"a", "b", "c"}

@@ -90,24 +90,24 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 
 func (n *clusterNames) Close() { n.closed = true }
 
-// recordingFeeder notes what it was to start and to stop.
-type recordingFeeder struct {
+// recordingSource notes what it was to start and to stop.
+type recordingSource struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (f *recordingFeeder) Start(k cache.Key)   { f.note("start", k) }
-func (f *recordingFeeder) Refresh(k cache.Key) { f.note("refresh", k) }
-func (f *recordingFeeder) Stop(k cache.Key)    { f.note("stop", k) }
+func (f *recordingSource) Start(k cache.Key)   { f.note("start", k) }
+func (f *recordingSource) Refresh(k cache.Key) { f.note("refresh", k) }
+func (f *recordingSource) Stop(k cache.Key)    { f.note("stop", k) }
 
-func (f *recordingFeeder) note(what string, k cache.Key) {
+func (f *recordingSource) note(what string, k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, fmt.Sprintf("%s %s %s %s", what, k.Scope, shortName(k.TypeURL), k.Name))
 }
 
 // take returns what was noted since the last time.
-func (f *recordingFeeder) take() []string {
+func (f *recordingSource) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	events := f.events
@@ -116,7 +116,7 @@ func (f *recordingFeeder) take() []string {
 }
 
 // newTestCache makes a cache whose topics do not end by time.
-func newTestCache(f cache.Feeder, idleEntries int) *cache.Cache {
+func newTestCache(f cache.Source, idleEntries int) *cache.Cache {
 	return cache.New(f, cache.Options{Linger: time.Hour, IdleEntries: idleEntries})
 }
 

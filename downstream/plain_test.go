@@ -18,7 +18,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 	names := benchNames(20)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		t.Run(form, func(t *testing.T) {
-			c := newTestCache(silentFeeder{}, 1<<20)
+			c := newTestCache(silentSource{}, 1<<20)
 			defer c.Close()
 			server, _ := newTestServer(c, DefaultMaxResponseBytes)
 			put := func(version string, names ...string) {

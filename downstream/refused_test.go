@@ -32,7 +32,7 @@ func (refusingNames) Close() {}
 
 func newRefusingServer(t *testing.T) *Server {
 	t.Helper()
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	t.Cleanup(ch.Close)
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	server.names = func(*corev3.Node, chain.Chain) Names { return refusingNames{} }
@@ -70,7 +70,7 @@ func TestRefusedNamesAreCountedAndShown(t *testing.T) {
 // the client's stream logged once.
 func TestNamesWithoutRoomUpstreamAreCountedAndShown(t *testing.T) {
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, log := newTestServer(ch, DefaultMaxResponseBytes)
 		c := newTestClient(server, form, &corev3.Node{Id: "greedy"})

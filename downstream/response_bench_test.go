@@ -82,7 +82,7 @@ func BenchmarkSessionStep(b *testing.B) {
 	}
 	for _, members := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("sotw/members=%d/one changes", members), func(b *testing.B) {
-			c := cache.New(silentFeeder{}, cache.Options{IdleEntries: 10})
+			c := cache.New(silentSource{}, cache.Options{IdleEntries: 10})
 			defer c.Close()
 			server, _ := newTestServer(c, DefaultMaxResponseBytes)
 			st := server.open(sinkStream{context.Background()}, "sotw", "")

@@ -94,7 +94,7 @@ type restServer struct {
 func newRESTServer(t testing.TB, o ListenerOptions, start func(*httptest.Server)) *restServer {
 	t.Helper()
 	r := &restServer{log: new(bytes.Buffer)}
-	r.cache = newTestCache(&recordingFeeder{}, 1000)
+	r.cache = newTestCache(&recordingSource{}, 1000)
 	t.Cleanup(r.cache.Close)
 	r.relay = NewServer(r.cache, newClusterNames, Options{Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if o.LongPoll == 0 {
@@ -486,7 +486,7 @@ func TestRESTClientIsAnsweredBeforeItGoes(t *testing.T) {
 
 // A wildcard's JSON is made once for all who wait for it.
 func TestJSONOfAStateIsShared(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	fetch := func(d door, names ...string) []byte {
@@ -631,7 +631,7 @@ func TestRESTWaitIsNotBoundedByOtherTimes(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ch := newTestCache(&recordingFeeder{}, 1000)
+				ch := newTestCache(&recordingSource{}, 1000)
 				defer ch.Close()
 				server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 				srv := server.HTTPServer(ListenerOptions{LongPoll: hold})
@@ -675,7 +675,7 @@ func TestRESTRequestThatDoesNotComeIsGivenUp(t *testing.T) {
 
 func beginRequest(t *testing.T, path string, want int) {
 	t.Helper()
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	srv := server.HTTPServer(ListenerOptions{LongPoll: time.Hour})

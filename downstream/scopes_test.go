@@ -62,7 +62,7 @@ func inAuthority(i int) string { return fmt.Sprintf("xdstp://a%d/%s/x", i, short
 func TestScopesOfAStreamAreThoseOfItsSubscriptions(t *testing.T) {
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		rapid.Check(t, func(rt *rapid.T) {
-			ch := newTestCache(&recordingFeeder{}, 1000)
+			ch := newTestCache(&recordingSource{}, 1000)
 			defer ch.Close()
 			server := newFederatedServer(ch)
 			addr := &net.TCPAddr{}
@@ -168,7 +168,7 @@ func subscriptionsOf(s session) *subscriptions {
 
 // TP2: what is asked for with other parameters is another set of subscriptions upstream.
 func TestDynamicParametersAreScopes(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	c := limitedClient(newFederatedServer(ch), deltaForm.name, nil, Limits{Scopes: 2})
 	defer c.close()
@@ -188,7 +188,7 @@ func TestDynamicParametersAreScopes(t *testing.T) {
 // A name is refused by itself; a partition has all of a client's old-style names, and their
 // wildcard, so that the stream ends.
 func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	for _, names := range [][]string{{"x"}, {cache.Wildcard}} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
@@ -219,7 +219,7 @@ func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 
 // Equal addresses are not one connection, and one value is: gRPC gives it to all streams.
 func TestAConnectionIsToldByTheValueOfItsAddress(t *testing.T) {
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server := newFederatedServer(ch)
 	one, two := &net.UnixAddr{}, &net.UnixAddr{}

@@ -63,16 +63,16 @@ func (m memory) dial() *grpc.ClientConn {
 	return conn
 }
 
-// startedTopics is a feeder that says what it was asked for.
+// startedTopics is a source that says what it was asked for.
 type startedTopics chan cache.Key
 
-// Start implements cache.Feeder.
+// Start implements cache.Source.
 func (f startedTopics) Start(k cache.Key) { f <- k }
 
-// Refresh implements cache.Feeder.
+// Refresh implements cache.Source.
 func (startedTopics) Refresh(cache.Key) {}
 
-// Stop implements cache.Feeder.
+// Stop implements cache.Source.
 func (startedTopics) Stop(cache.Key) {}
 
 // relay is a served cache.

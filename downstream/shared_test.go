@@ -28,7 +28,7 @@ func TestClientsShareOneEncoding(t *testing.T) {
 		{"sotw wildcard", sotwForm.name, []string{"*"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ch := newTestCache(&recordingFeeder{}, 1000)
+			ch := newTestCache(&recordingSource{}, 1000)
 			defer ch.Close()
 			server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 			var all []*testClient
@@ -73,7 +73,7 @@ func TestClientsShareOneEncoding(t *testing.T) {
 func TestFormsAndSpellingsShareTheValue(t *testing.T) {
 	const prefix = "xdstp://known/envoy.config.cluster.v3.Cluster/"
 	content := strings.Repeat("x", 1000)
-	ch := newTestCache(&recordingFeeder{}, 1000)
+	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	var all []*testClient
@@ -115,7 +115,7 @@ func TestResponseAllocatesLittle(t *testing.T) {
 	for _, size := range []int{10, 100_000} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
 			t.Run(fmt.Sprintf("%s %d bytes", form, size), func(t *testing.T) {
-				ch := newTestCache(&recordingFeeder{}, 1000)
+				ch := newTestCache(&recordingSource{}, 1000)
 				defer ch.Close()
 				server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 				c := newTestClient(server, form, &corev3.Node{})

@@ -85,7 +85,7 @@ import (
 //	wait DURATION
 //	  It prints which of the clients that were at rest have something to read then.
 //
-//	feeder
+//	source
 //	  What was begun and ended to be fed since the last time.
 //
 //	clients
@@ -94,7 +94,7 @@ func TestTranscripts(t *testing.T) {
 	for _, dir := range []string{"delta", "sotw", "both"} {
 		datadriven.Walk(t, filepath.Join("testdata", dir), func(t *testing.T, path string) {
 			synctest.Test(t, func(t *testing.T) {
-				tr := &transcript{feeder: &recordingFeeder{}, clients: map[string]*testClient{}}
+				tr := &transcript{source: &recordingSource{}, clients: map[string]*testClient{}}
 				defer func() {
 					if tr.cache != nil {
 						tr.cache.Close()
@@ -108,7 +108,7 @@ func TestTranscripts(t *testing.T) {
 
 type transcript struct {
 	versions map[cache.Scope]*cache.OriginVersion // the newest of each origin
-	feeder   *recordingFeeder
+	source   *recordingSource
 	cache    *cache.Cache
 	server   *Server
 	log      *logRecord
@@ -129,7 +129,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 			d.MaybeScanArgs(t, "scopes", &tr.limits.Scopes)
 			d.MaybeScanArgs(t, "scopes-per-connection", &tr.limits.ScopesPerConnection)
 		}
-		tr.cache = cache.New(tr.feeder, cache.Options{
+		tr.cache = cache.New(tr.source, cache.Options{
 			Linger: time.Hour, IdleEntries: idle,
 			Tombstones: cache.Tombstones{TTL: time.Hour, Limit: tombstones},
 		})
@@ -193,8 +193,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		time.Sleep(d)
 		synctest.Wait()
 		out = tr.woken(asleep)
-	case "feeder":
-		out = tr.feeder.take()
+	case "source":
+		out = tr.source.take()
 		slices.Sort(out)
 		if out == nil {
 			out = []string{"nothing"}

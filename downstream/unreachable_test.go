@@ -54,7 +54,7 @@ func TestGRPCStreamsEndWhenNothingCanBeServed(t *testing.T) {
 // A name may have no answer yet although its control plane can be reached again.
 func TestAStreamIsKeptOnceTheOutageIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 		outage := new(cache.Outage)
@@ -81,7 +81,7 @@ func TestAStreamIsKeptOnceTheOutageIsOver(t *testing.T) {
 // However many streams end, the log does not grow with them.
 func TestLinesAboutStreamsThatEndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, log := newTestServer(ch, DefaultMaxResponseBytes)
 		gate := newGate(ListenerOptions{})
@@ -113,7 +113,7 @@ func TestLinesAboutStreamsThatEndAreBounded(t *testing.T) {
 // is, whatever was asked for and given up before.
 func TestAStreamEndsExactlyWhenNothingCanBeServed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		ch := newTestCache(&recordingFeeder{}, 1000)
+		ch := newTestCache(&recordingSource{}, 1000)
 		defer ch.Close()
 		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 		form := rapid.SampledFrom([]string{deltaForm.name, sotwForm.name}).Draw(rt, "form")

@@ -37,7 +37,7 @@ func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 	} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
 			t.Run(test.name+" "+form, func(t *testing.T) {
-				ch := newTestCache(&recordingFeeder{}, 1000)
+				ch := newTestCache(&recordingSource{}, 1000)
 				defer ch.Close()
 				server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 				c := newTestClient(server, form, &corev3.Node{})

@@ -19,7 +19,7 @@ import (
 
 // workCrowd is a crowd whose clients' responses are small.
 func workCrowd(t *testing.T) *crowd {
-	c := newTestCache(silentFeeder{}, 1<<20)
+	c := newTestCache(silentSource{}, 1<<20)
 	t.Cleanup(c.Close)
 	return &crowd{t: t, cache: c, server: NewServer(c, newClusterNames, Options{MaxResponseBytes: 16 << 10, Log: slog.New(slog.DiscardHandler)})}
 }

@@ -3,7 +3,7 @@
 //
 //	Machine       decides which servers to try and which one is active: events and the
 //	              time go in, actions come out; it has no goroutine, lock, clock or I/O
-//	Group         runs a Machine around the servers' feeds, and is the [cache.Feeder]
+//	Group         runs a Machine around the servers' feeds, and is the [cache.Source]
 //	              of the scope
 //	Single        the same for a scope with one server, of which only the reachability
 //	              matters

@@ -8,7 +8,7 @@ import (
 
 // Feed feeds the topics of a scope from one server.
 type Feed interface {
-	cache.Feeder
+	cache.Source
 	// Resend makes the feed apply everything that it holds, and its errors, to the
 	// sink once more. It neither blocks nor calls the sink.
 	Resend()

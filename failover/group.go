@@ -12,7 +12,7 @@ import (
 )
 
 // Group feeds the topics of one scope from the servers of its authority: it is their
-// [cache.Feeder]. It subscribes to all wanted topics at every server that is tried.
+// [cache.Source]. It subscribes to all wanted topics at every server that is tried.
 // The updates of one server, the active one, go to the sink; those of the others do
 // not.
 type Group struct {
@@ -76,13 +76,13 @@ func NewGroup(scope cache.Scope, names []string, open Opener, o Options, sink Si
 	return g
 }
 
-// Start implements cache.Feeder. It neither blocks nor calls the cache.
+// Start implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Start(k cache.Key) { g.note(note{key: k}) }
 
-// Refresh implements cache.Feeder. It neither blocks nor calls the cache.
+// Refresh implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Refresh(k cache.Key) { g.note(note{key: k, refresh: true}) }
 
-// Stop implements cache.Feeder. It neither blocks nor calls the cache.
+// Stop implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Stop(k cache.Key) { g.note(note{key: k, stop: true}) }
 
 func (g *Group) note(n note) {

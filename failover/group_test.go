@@ -92,8 +92,8 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 			p.names = append(p.names, arg.Key)
 		}
 	}
-	feeder := &lateFeeder{}
-	p.cache = cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
+	source := &lateSource{}
+	p.cache = cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
 	p.reach = NewReachability()
 	p.reach.Notify(func(s cache.Scope) {
 		since, down := p.reach.Unreachable(s)
@@ -116,11 +116,11 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 		return a
 	}}))
 	p.group = NewGroup(someScope, p.names, open, scanOptions(t, d), p.cache, p.reach, log)
-	feeder.Feeder = p.group
+	source.Source = p.group
 }
 
-// lateFeeder is set once the cache is there.
-type lateFeeder struct{ cache.Feeder }
+// lateSource is set once the cache is there.
+type lateSource struct{ cache.Source }
 
 // fakeFeed prints the calls of its methods.
 type fakeFeed struct {

@@ -11,7 +11,7 @@ import (
 
 // quietFeed does nothing: the test says what becomes of its server.
 type quietFeed struct {
-	cache.Feeder
+	cache.Source
 	done chan struct{}
 }
 
@@ -29,15 +29,15 @@ func (f quietFeed) Done() <-chan struct{} { return f.done }
 func TestAnOutageIsOfAllServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		children := map[int]*Child{}
-		feeder := &lateFeeder{}
-		c := cache.New(feeder, cache.Options{Linger: time.Hour, IdleEntries: 10})
+		source := &lateSource{}
+		c := cache.New(source, cache.Options{Linger: time.Hour, IdleEntries: 10})
 		defer c.Close()
 		g := NewGroup(someScope, []string{"one", "two"}, func(i int, child *Child) Feed {
 			children[i] = child
 			return quietFeed{done: make(chan struct{})}
 		}, Options{Timeout: 10 * time.Second, Hysteresis: time.Second}, c, NewReachability(), slog.New(slog.DiscardHandler))
 		defer g.Close()
-		feeder.Feeder = g
+		source.Source = g
 		var w nameWatch
 		entry, _ := c.Watch(cache.Key{Scope: someScope, TypeURL: someType, Name: "a"}, &w)
 		expect := func(when string, failed, unreachable bool) {

@@ -101,8 +101,8 @@ func (s *onlyActive) Apply(u cache.Update) {
 // TestOnlyTheActiveServerIsApplied holds that the sink gets the updates of one server at a
 // time, whatever all of them do at once, with the locks that feeds and the cache hold.
 func TestOnlyTheActiveServerIsApplied(t *testing.T) {
-	feeder := &lateFeeder{}
-	c := cache.New(feeder, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
+	source := &lateSource{}
+	c := cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
 	defer c.Close()
 	var g *Group
 	const enough = 2000
@@ -123,7 +123,7 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	}
 	o := Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
 	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReachability(), slog.New(slog.DiscardHandler))
-	feeder.Feeder = g
+	source.Source = g
 	var clients sync.WaitGroup
 	for n := range 4 {
 		clients.Go(func() {

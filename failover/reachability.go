@@ -34,7 +34,7 @@ func (r *Reachability) Unreachable(scope cache.Scope) (since time.Time, down boo
 
 // Notify registers f, which is called whenever a scope becomes unreachable or reachable
 // again. f is called with locks held that come before the cache's: it must not block, and
-// must call neither the cache nor a feeder. Notify must be called before the first scope
+// must call neither the cache nor a source. Notify must be called before the first scope
 // is fed.
 func (r *Reachability) Notify(f func(cache.Scope)) { r.observers = append(r.observers, f) }
 

@@ -92,7 +92,7 @@ func inCircle(authority string) string {
 // responses is how many there have been, of relays and of control planes.
 func (c *circle) responses() (n uint64) {
 	for _, r := range c.relays {
-		for _, statuses := range r.relay.sources.statuses() {
+		for _, statuses := range r.relay.origins.statuses() {
 			for _, st := range statuses {
 				n += st.Responses
 			}

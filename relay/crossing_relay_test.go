@@ -73,8 +73,8 @@ func startInMemory(t *testing.T, config string, dial func(authority string) dial
 	for _, a := range cfg.Authorities {
 		for i := range a.Servers {
 			server := &a.Servers[i]
-			_ = r.sources.conns[server].Close()
-			r.sources.conns[server], err = upstream.Dial("passthrough:///"+server.Address, upstream.DialOptions{
+			_ = r.origins.conns[server].Close()
+			r.origins.conns[server], err = upstream.Dial("passthrough:///"+server.Address, upstream.DialOptions{
 				Extra: []grpc.DialOption{grpc.WithContextDialer(dial(a.Name))},
 			})
 			if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// How topics that are made of other topics are fed: what collections/ has to know of
-// authorities, and how its part of the feeding goes with that of the scopes.
+// Derived topics: what collections/ needs to know of authorities, and how derived topics
+// start and stop beside the others.
 
 // leafNames implements collections.Names.
 type leafNames struct {
@@ -61,7 +61,7 @@ func (n leafNames) Policy(authority string) collections.Policy {
 
 // Unreachable implements collections.Names.
 func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
-	return n.reachability.Unreachable(fedBy(scope))
+	return n.reachability.Unreachable(sourceScope(scope))
 }
 
 // viewsOf are the views by the scopes of their topics.
@@ -81,7 +81,7 @@ func viewsOf(cfg *configs.Config) map[string]collections.View {
 // startDerived begins a derived topic. One of old-style names stands for clients
 // with a Node until it ends, which may be after they have gone: its leaf topics are
 // to be asked for with that Node whenever they are asked for.
-func (f *feeders) startDerived(k cache.Key) {
+func (f *scopes) startDerived(k cache.Key) {
 	if k.Scope.OldStyle {
 		scope := clientsOf(k.Scope)
 		if f.nodes[scope] == nil { // it is a directory's, which is sent no Node
@@ -93,7 +93,7 @@ func (f *feeders) startDerived(k cache.Key) {
 }
 
 // stopDerived ends a derived topic.
-func (f *feeders) stopDerived(k cache.Key) {
+func (f *scopes) stopDerived(k cache.Key) {
 	f.derived.Stop(k)
 	if k.Scope.OldStyle {
 		f.leaveLocked(clientsOf(k.Scope))
@@ -103,5 +103,5 @@ func (f *feeders) stopDerived(k cache.Key) {
 // clientsOf is the scope that clients join whose names are in a scope.
 func clientsOf(scope cache.Scope) cache.Scope {
 	scope.Derived = ""
-	return fedBy(scope)
+	return sourceScope(scope)
 }

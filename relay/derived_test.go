@@ -9,21 +9,21 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// recordedFeeder remembers its calls.
-type recordedFeeder struct{ calls []string }
+// recordedSource remembers its calls.
+type recordedSource struct{ calls []string }
 
-// Start implements cache.Feeder.
-func (f *recordedFeeder) Start(k cache.Key) { f.calls = append(f.calls, "start "+k.Name) }
+// Start implements cache.Source.
+func (f *recordedSource) Start(k cache.Key) { f.calls = append(f.calls, "start "+k.Name) }
 
-// Refresh implements cache.Feeder.
-func (f *recordedFeeder) Refresh(k cache.Key) { f.calls = append(f.calls, "refresh "+k.Name) }
+// Refresh implements cache.Source.
+func (f *recordedSource) Refresh(k cache.Key) { f.calls = append(f.calls, "refresh "+k.Name) }
 
-// Stop implements cache.Feeder.
-func (f *recordedFeeder) Stop(k cache.Key) { f.calls = append(f.calls, "stop "+k.Name) }
+// Stop implements cache.Source.
+func (f *recordedSource) Stop(k cache.Key) { f.calls = append(f.calls, "stop "+k.Name) }
 
 func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
-	f, opened := newRecordedFeeders()
-	derived := &recordedFeeder{}
+	f, opened := newRecordedScopes()
+	derived := &recordedSource{}
 	f.derived = derived
 	k := cache.Key{Scope: cache.Scope{Authority: "not configured", Derived: cache.Resolved}, Name: "x"}
 	f.Start(k)
@@ -31,18 +31,18 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 	f.Stop(k)
 	f.Close()
 	if want := []string{"start x", "refresh x", "stop x"}; !slices.Equal(derived.calls, want) {
-		t.Errorf("the feeder of derived topics was told %v, want %v", derived.calls, want)
+		t.Errorf("the source of derived topics was told %v, want %v", derived.calls, want)
 	}
 	if len(*opened) != 0 {
-		t.Errorf("%d feeds were opened for a derived topic", len(*opened))
+		t.Errorf("%d sources were opened for a derived topic", len(*opened))
 	}
 }
 
 // A derived topic of an old-style name may outlive the clients whose Node stands for
 // its scope, and ask for its leaf topic then.
 func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
-	f, opened := newRecordedFeeders()
-	f.derived = &recordedFeeder{}
+	f, opened := newRecordedScopes()
+	f.derived = &recordedSource{}
 	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	k.Scope.Derived = cache.Resolved

@@ -21,10 +21,10 @@ import (
 // clientNames gives one client's names their meaning. It implements
 // downstream.Names.
 type clientNames struct {
-	router  *authority.Router
-	feeders *feeders
-	node    *corev3.Node
-	log     *slog.Logger
+	router *authority.Router
+	scopes *scopes
+	node   *corev3.Node
+	log    *slog.Logger
 	// views says which views are for the client.
 	views authority.ViewMatcher
 	// oldStyle has the scopes of old-style names, which depend on nothing but their
@@ -53,7 +53,7 @@ type oldStyleScope struct {
 	typeURL string
 	scope   cache.Scope
 	err     error
-	joined  bool // the feeders know that the client uses it
+	joined  bool // the scopes know that the client uses it
 }
 
 // Key implements downstream.Names.
@@ -107,7 +107,7 @@ func (n *clientNames) Enter(scope cache.Scope) {
 	if !n.through.Relay {
 		return // it makes no difference
 	}
-	scope = fedBy(scope)
+	scope = sourceScope(scope)
 	j := n.joined[scope]
 	if j.uses++; j.uses == 1 {
 		j.known = n.chains.Join(scope, n.through)
@@ -123,7 +123,7 @@ func (n *clientNames) Leave(scope cache.Scope) {
 	if !n.through.Relay {
 		return
 	}
-	scope = fedBy(scope)
+	scope = sourceScope(scope)
 	j := n.joined[scope]
 	if j.uses--; j.uses > 0 {
 		n.joined[scope] = j
@@ -165,7 +165,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 		m := marksOf(n.node)
 		n.marks = &m
 	}
-	differ, first := n.feeders.join(p.Scope, partitionClient{
+	differ, first := n.scopes.join(p.Scope, partitionClient{
 		rule: p.Rule, marks: *n.marks, looks: n.node.GetId() == client.NodeID || slices.Contains(n.node.GetClientFeatures(), client.ErrorsAlone),
 		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
 	})
@@ -181,7 +181,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.feeders.leave(s.scope)
+			n.scopes.leave(s.scope)
 		}
 	}
 	for scope, j := range n.joined {

@@ -58,10 +58,10 @@ func (r *Relay) observe() error {
 			one(r.derived.Failures)},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
-			func() []admin.Sample { return byAuthority(r.sources.switches) }},
+			func() []admin.Sample { return byAuthority(r.origins.switches) }},
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Authorities and partitions of which no control plane can be reached, by authority.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.",
-			func() []admin.Sample { return byAuthority(r.sources.errors) }},
+			func() []admin.Sample { return byAuthority(r.origins.errors) }},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {
@@ -98,7 +98,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 		connected bool
 	}
 	count := map[kind]int64{}
-	for scope, of := range r.sources.statuses() {
+	for scope, of := range r.origins.statuses() {
 		for _, st := range of {
 			if st.Protocol != "" { // it is a stream
 				count[kind{scope.Authority, st.Connected}]++
@@ -127,7 +127,7 @@ func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
 
 func (r *Relay) unreachable() []admin.Sample {
 	var samples []admin.Sample
-	for authority, n := range r.sources.reachability.Count() {
+	for authority, n := range r.origins.reachability.Count() {
 		samples = append(samples, admin.Sample{
 			Value:  int64(n),
 			Labels: []attribute.KeyValue{attribute.String("authority", authority)},
@@ -138,7 +138,7 @@ func (r *Relay) unreachable() []admin.Sample {
 
 func (r *Relay) directoryErrors() []admin.Sample {
 	var samples []admin.Sample
-	for a, d := range r.sources.directories {
+	for a, d := range r.origins.directories {
 		samples = append(samples, admin.Sample{
 			Value:  int64(len(d.Status().Errors)),
 			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
@@ -246,7 +246,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 		a := &r.cfg.Authorities[i]
 		index[a] = i
 		views[i].Authority = a.Name
-		if d := r.sources.directories[a]; d != nil {
+		if d := r.origins.directories[a]; d != nil {
 			st := d.Status()
 			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
 			for _, e := range st.Errors {
@@ -255,10 +255,10 @@ func (r *Relay) authorities() []AuthorityStatus {
 			views[i].Directory = v
 		}
 	}
-	for scope, of := range r.sources.statuses() {
-		a, _ := r.sources.router.Source(scope)
+	for scope, of := range r.origins.statuses() {
+		a, _ := r.origins.router.Source(scope)
 		v := &views[index[a]]
-		node, differ := r.feeders.nodeOf(scope)
+		node, differ := r.scopes.nodeOf(scope)
 		for _, st := range of {
 			view := StreamStatus{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,

@@ -35,8 +35,8 @@ type Relay struct {
 	cfg      *configs.Config
 	log      *slog.Logger
 	cache    *cache.Cache
-	sources  *sources
-	feeders  *feeders
+	origins  *origins
+	scopes   *scopes
 	derived  *collections.Resolver
 	server   *downstream.Server
 	health   *health.Server
@@ -74,25 +74,25 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	}
 	r := &Relay{cfg: cfg, log: log, health: health.NewServer(), shutdown: o.Shutdown}
 	router := authority.New(cfg)
-	r.feeders = newFeeders()
-	r.cache = cache.New(r.feeders, cache.Options{
+	r.scopes = newScopes()
+	r.cache = cache.New(r.scopes, cache.Options{
 		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	})
 	var err error
-	if r.sources, err = newSources(cfg, router, o.Files, r.cache, log); err != nil {
+	if r.origins, err = newOrigins(cfg, router, o.Files, r.cache, log); err != nil {
 		return nil, err
 	}
-	r.feeders.open = r.sources.open
-	names := leafNames{router, r.sources.reachability}
+	r.scopes.open = r.origins.open
+	names := leafNames{router, r.origins.reachability}
 	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), Speaks: names.Speaks, Log: log})
-	r.sources.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
-	r.feeders.derived = r.derived
+	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.scopes.derived = r.derived
 	var unservable loglines.Shared
 	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
-			router: router, feeders: r.feeders, node: node, log: log,
-			views: router.ViewMatcher(node), through: through, chains: r.sources.chains,
+			router: router, scopes: r.scopes, node: node, log: log,
+			views: router.ViewMatcher(node), through: through, chains: r.origins.chains,
 			lines: &unservable,
 		}
 	}
@@ -208,9 +208,9 @@ func (r *Relay) Close() {
 	r.shutdown.stage("evaluating redirects and collections")
 	r.derived.Close()
 	r.shutdown.stage("taking leave of control planes")
-	r.feeders.Close()
+	r.scopes.Close()
 	r.shutdown.stage("closing connections to control planes, and reading directories")
-	r.sources.Close()
+	r.origins.Close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
 	}

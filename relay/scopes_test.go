@@ -1,211 +1,233 @@
 package relay
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/client"
 )
 
-func underPattern(authority string) string {
-	return "xdstp://" + authority + ".example.com/envoy.config.cluster.v3.Cluster/x"
+// recordedScopeSource is a source that says what becomes of it.
+type recordedScopeSource struct {
+	node    *corev3.Node
+	leaving chan struct{} // Drain has been called
+	gone    chan struct{} // Drain may return
+	closed  chan struct{}
+
+	mu     sync.Mutex
+	topics int
 }
 
-// One client makes up authorities under a pattern: it has as many streams upstream as its
-// limit, which go when it goes, and others are served as if it were not there.
-func TestAClientThatMakesUpAuthoritiesHasFewStreamsUpstream(t *testing.T) {
-	const made, scopes, idle = 20_000, 100, 10
-	plane := newRecordingPlane()
-	r, address := runRelay(t, fmt.Sprintf(`
-listeners: [{address: "127.0.0.1:0"}]
-authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
-cache: {idle_scopes: %d}
-`, listen(t, plane), idle), slog.New(slog.DiscardHandler))
-
-	canary := openDelta(t, connectTo(t, address))
-	canary.ask(t, &corev3.Node{Id: "canary"}, underPattern("canary"))
-	canary.receive(t, 1)
-
-	attacker := openDelta(t, connectTo(t, address))
-	names := make([]string, made)
-	for i := range names {
-		names[i] = underPattern(fmt.Sprintf("made-up-%d", i))
-	}
-	attacker.ask(t, &corev3.Node{Id: "attacker"}, names...)
-	given, refused := attacker.receive(t, made)
-	if len(given) != scopes || len(refused) != made-scopes {
-		t.Errorf("%d names are given and %d refused, want %d and %d", len(given), len(refused), scopes, made-scopes)
-	}
-	want := fmt.Sprintf("%d 101 authorities, partitions and sets of dynamic parameters on this stream, but limits.scopes is 100", codes.ResourceExhausted)
-	for name, why := range refused {
-		if why != want {
-			t.Fatalf("%s is refused: %s, want %s", name, why, want)
-		}
-	}
-
-	// While it is there, who was there is served, and who is new.
-	canary.ask(t, nil, "xdstp://canary.example.com/envoy.config.cluster.v3.Cluster/y")
-	canary.receive(t, 1)
-	late := openDelta(t, connectTo(t, address))
-	late.ask(t, &corev3.Node{Id: "late"}, underPattern("late"))
-	late.receive(t, 1)
-
-	// What was refused is given once others have ended.
-	ended := given[0]
-	if err := attacker.Send(unsubscribe(ended)); err != nil {
-		t.Fatal(err)
-	}
-	again := names[len(names)-1]
-	attacker.ask(t, nil, again)
-	if given, refused := attacker.receive(t, 1); len(given) != 1 || given[0] != again {
-		t.Errorf("asked again: %q is given, and %v refused", given, refused)
-	}
-
-	attacker.end()
-	plane.await(t, "the streams of a client that has gone are closed", func() bool { return plane.open == idle+2 })
-	plane.mu.Lock()
-	most := plane.most
-	plane.mu.Unlock()
-	if limit := scopes + 3; most > limit {
-		t.Errorf("%d streams were open upstream at once, want at most %d", most, limit)
-	}
-	if n := r.cache.Stats().Idle; n > idle {
-		t.Errorf("%d names linger, want at most %d", n, idle)
-	}
-	canary.ask(t, nil, "xdstp://canary.example.com/envoy.config.cluster.v3.Cluster/z")
-	canary.receive(t, 1)
+// Start implements cache.Source.
+func (f *recordedScopeSource) Start(cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics++
 }
 
-// Made-up Nodes come on many streams of one connection.
-func TestAConnectionThatMakesUpNodesHasFewPartitions(t *testing.T) {
-	const scopes = 20
-	plane := newRecordingPlane()
-	r, address := runRelay(t, fmt.Sprintf(`
-listeners: [{address: "127.0.0.1:0", limits: {scopes_per_connection: %d}}]
-authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
-old_style_names: [{authority: cp, partition: node.id}]
-cache: {idle_scopes: 5}
-`, scopes, listen(t, plane)), slog.New(slog.DiscardHandler))
-	conn := connectTo(t, address)
-	var clients []*deltaClient
-	for i := range scopes {
-		// Several streams of one node are one partition.
-		for range 2 {
-			c := openDelta(t, conn)
-			c.ask(t, &corev3.Node{Id: fmt.Sprint("made-up-", i)}, "x")
-			c.receive(t, 1)
-			clients = append(clients, c)
-		}
-	}
-	for _, names := range [][]string{{"x"}, {"*"}} {
-		over := openDelta(t, conn)
-		over.ask(t, &corev3.Node{Id: "one too many"}, names...)
-		_, err := over.Recv()
-		want := "21 authorities, partitions and sets of dynamic parameters on this connection, but limits.scopes_per_connection is 20"
-		if status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
-			t.Errorf("%q: got %v, want RESOURCE_EXHAUSTED: %s", names, err, want)
-		}
-	}
-	other := openDelta(t, connectTo(t, address))
-	other.ask(t, &corev3.Node{Id: "other"}, "x")
-	other.receive(t, 1)
-	if n := r.server.Stats().Limits["scopes_per_connection"]; n != 2 {
-		t.Errorf("the limit was exceeded %d times, want 2", n)
-	}
+// Refresh implements cache.Source.
+func (f *recordedScopeSource) Refresh(cache.Key) {}
 
-	// One of two streams of a node makes no room, and both of them do.
-	clients[0].end()
-	clients[1].end()
-	for deadline := time.Now().Add(time.Minute); ; {
-		c := openDelta(t, conn)
-		c.ask(t, &corev3.Node{Id: "in its place"}, "x")
-		if _, err := c.Recv(); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("there is no room although a node has gone: %v", err)
-		}
-	}
-	for _, c := range clients {
-		c.end()
-	}
-	plane.await(t, "the streams of nodes that have gone are closed", func() bool { return plane.open <= 5+2 })
+// Stop implements cache.Source.
+func (f *recordedScopeSource) Stop(cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics--
 }
 
-// A client over a limit of a listener for REST is told so by HTTP.
-func TestScopesAreLimitedOverREST(t *testing.T) {
-	plane := newRecordingPlane()
-	_, address := runRelay(t, fmt.Sprintf(`
-listeners: [{address: "127.0.0.1:0", protocol: rest, limits: {scopes: 1}, long_poll: 10s}]
-authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
-`, listen(t, plane)), slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	body := postJSON(ctx, t, address, fmt.Sprintf(`{"resource_names": [%q, %q]}`, underPattern("a"), underPattern("b")))
-	if strings.Count(body, `"@type"`) != 1 || !strings.Contains(body, "but limits.scopes is 1") {
-		t.Errorf("got %s, want one cluster and one name refused", body)
+// Drain implements source.
+func (f *recordedScopeSource) Drain() {
+	f.leaving <- struct{}{}
+	<-f.gone
+}
+
+// Close implements source.
+func (f *recordedScopeSource) Close() { close(f.closed) }
+
+func newRecordedScopes() (*scopes, *[]*recordedScopeSource) {
+	var opened []*recordedScopeSource
+	f := newScopes()
+	f.open = func(_ cache.Scope, node *corev3.Node) source {
+		of := &recordedScopeSource{node: node, leaving: make(chan struct{}), gone: make(chan struct{}), closed: make(chan struct{})}
+		opened = append(opened, of)
+		return of
+	}
+	return f, &opened
+}
+
+var (
+	scopeA = cache.Scope{Authority: "a", Partition: "p", OldStyle: true}
+	scopeB = cache.Scope{Authority: "b"}
+)
+
+func TestAScopeHasOneSourceHoweverManyTopics(t *testing.T) {
+	f, opened := newRecordedScopes()
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	f.Start(cache.Key{Scope: scopeA, Name: "y"})
+	f.Start(cache.Key{Scope: scopeB, Name: "x"})
+	if len(*opened) != 2 || (*opened)[0].topics != 2 || (*opened)[1].topics != 1 {
+		t.Fatalf("%d sources were opened, want one for each of the two scopes", len(*opened))
+	}
+	f.Close()
+	for _, of := range *opened {
+		<-of.closed
 	}
 }
 
-// What a client that says it is a relay makes up is kept while the client uses it, and not
-// what it was refused.
-func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
-	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
-	n := &clientNames{through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains}
-	a, b := cache.Scope{Authority: "a"}, cache.Scope{Authority: "a", Params: cache.Params{"env": "prod"}.String()}
-	n.Enter(a)
-	n.Enter(b)
-	n.Leave(a)
-	if len(n.joined) != 1 {
-		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.joined))
+// The control plane is to hear that nothing is wanted any more before the source is
+// closed; and what is wanted again by then goes on with the same source.
+func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
+	f, opened := newRecordedScopes()
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	f.Stop(k)
+	of := (*opened)[0]
+	<-of.leaving
+	f.Start(k)
+	if len(*opened) != 1 {
+		t.Fatal("a second source was opened for the scope while the first took leave")
 	}
-	n.Leave(b)
-	if len(n.joined) != 0 {
-		t.Errorf("%d scopes are joined, want none", len(n.joined))
+	of.gone <- struct{}{}
+	f.Stop(k)
+	<-of.leaving
+	select {
+	case <-of.closed:
+		t.Fatal("closed although a topic was wanted again, or before it had taken leave")
+	default:
+	}
+	of.gone <- struct{}{}
+	<-of.closed
+	f.Start(k)
+	if len(*opened) != 2 {
+		t.Fatal("the topic was started on a closed source")
+	}
+	f.Close()
+}
+
+// asNode is a client that has this Node and sends all of it.
+func asNode(node *corev3.Node) partitionClient {
+	return partitionClient{node: func() *corev3.Node { return node }, marks: marksOf(node)}
+}
+
+func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
+	f, opened := newRecordedScopes()
+	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.join(scopeA, asNode(&corev3.Node{Id: "second"}))
+	f.leave(scopeA)
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	of := (*opened)[0]
+	if id := of.node.GetId(); id != "first" {
+		t.Errorf("the scope's node is %q, want the first client's", id)
+	}
+	f.leave(scopeA)
+	if id, _ := f.nodeOf(scopeA); id != "first" {
+		t.Errorf("what lingers is said to be asked for as %q, want as the first client", id)
+	}
+	f.Stop(k)
+	<-of.leaving
+	of.gone <- struct{}{}
+	<-of.closed
+	f.Close()
+	if len(f.nodes) != 0 {
+		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes))
 	}
 }
 
-// Scopes without clients keep no client from being served when the control plane has no
-// streams left.
-func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
-	const most, fresh = 99, 20 // of 100 connections with a stream each
-	plane := newRecordingPlane()
-	_, address := runRelay(t, fmt.Sprintf(`
-listeners: [{address: "127.0.0.1:0"}]
-authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
-old_style_names: [{authority: cp, partition: node.id}]
-cache: {linger: 1h}
-`, listen(t, plane, grpc.MaxConcurrentStreams(1))), slog.New(slog.DiscardHandler))
-	open := func(n int, who string) (clients []*deltaClient) {
-		conn := connectTo(t, address)
-		for i := range n {
-			c := openDelta(t, conn)
-			c.ask(t, &corev3.Node{Id: fmt.Sprint(who, i)}, "x")
-			clients = append(clients, c)
+// What lingers goes on being asked for with the Node of a client that has gone, so that is
+// what later clients are compared with.
+func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
+	f, _ := newRecordedScopes()
+	f.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	f.leave(scopeA)
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
+		t.Errorf("Nodes of which only the id differs are told as different in %q", differ.fields())
+	}
+	zone := &corev3.Node{Id: "c", Cluster: "edge", Locality: &corev3.Locality{Zone: "z"}}
+	differ, first := f.join(scopeA, asNode(zone))
+	if !slices.Equal(differ.fields(), []string{"locality"}) || first != "a" {
+		t.Errorf("told is %q of %q, want locality of a", differ.fields(), first)
+	}
+	if differ, _ = f.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
+		t.Errorf("the operator is told twice of one rule: %q", differ.fields())
+	}
+	if _, differ = f.nodeOf(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
+		t.Errorf("kept is %q, want all that differs", differ.fields())
+	}
+	f.Close()
+}
+
+// xds-relay get and watch ask with a Node that is no client's: whether it comes first or later,
+// nobody is compared with it.
+func TestTheNodeOfSomebodyWhoLooksIsNotCompared(t *testing.T) {
+	f, _ := newRecordedScopes()
+	look := asNode(&corev3.Node{Id: client.NodeID})
+	look.looks = true
+	f.join(scopeA, look)
+	f.Start(cache.Key{Scope: scopeA, Name: "x"})
+	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), look, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
+		if differ, _ := f.join(scopeA, c); differ != 0 {
+			t.Errorf("the operator is told that %s differ", differ.fields())
 		}
-		for _, c := range clients {
-			if given, refused := c.receive(t, 1); len(given) != 1 {
-				t.Fatalf("a client of %q is refused: %v", who, refused)
-			}
+	}
+	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
+		t.Errorf("a client that differs is told as different in %q", differ.fields())
+	}
+	f.Close()
+}
+
+func TestMarksAreThoseOfTheContent(t *testing.T) {
+	node := func(order ...string) *corev3.Node {
+		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}
+		for _, key := range order {
+			n.Metadata.Fields[key] = structpb.NewStringValue("of " + key)
 		}
-		return clients
+		return n
 	}
-	for _, c := range open(most, "old") {
-		c.end()
+	keys := strings.Split("a b c d e f g h i j k l m", " ")
+	is := marksOf(node(keys...))
+	for range 20 {
+		if marksOf(node(keys...)) != is {
+			t.Fatal("the same metadata has two marks")
+		}
 	}
-	open(fresh, "new")
-	plane.mu.Lock()
-	defer plane.mu.Unlock()
-	if plane.open > 100 {
-		t.Errorf("%d streams are open upstream", plane.open)
+	if got := is.differ(marksOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
+		t.Errorf("a key less is a difference in %q", got)
 	}
+	if is.differ(marksOf(nil)) == 0 {
+		t.Error("no Node is the same as one")
+	}
+}
+
+// Who asks with dynamic parameters is of the same partition: its Node stands for it
+// upstream, on the same stream.
+func TestParametersHaveTheirPartitionsSource(t *testing.T) {
+	f, opened := newRecordedScopes()
+	f.join(scopeA, asNode(&corev3.Node{Id: "one"}))
+	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	k.Scope.Params = cache.Params{"env": "prod"}.String()
+	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
+	f.Start(k)
+	f.Start(plain)
+	if len(*opened) != 1 || (*opened)[0].topics != 2 {
+		t.Fatalf("%d sources were opened, want one for both", len(*opened))
+	}
+	of := (*opened)[0]
+	if got := of.node.GetId(); got != "one" {
+		t.Errorf("the source stands for node %q, want one", got)
+	}
+	f.Stop(plain)
+	f.Refresh(k)
+	f.Stop(k)
+	<-of.leaving
+	of.gone <- struct{}{}
+	<-of.closed
+	f.Close()
 }

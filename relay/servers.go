@@ -12,16 +12,16 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// How a scope is fed from the servers of its authority: several by priority, or the
-// only one.
+// The source of a scope from the servers of its authority: one server, or several by
+// priority.
 
 // connectWithin is how long it may take until one of several servers has opened a stream. With
 // the time until a client's stream ends, clients know within 5 s.
 const connectWithin = 4 * time.Second
 
-// serverFeed feeds a scope from servers.
-type serverFeed interface {
-	feed
+// serverSource is the source of a scope whose authority has servers.
+type serverSource interface {
+	source
 	statuses() []serverStatus
 }
 
@@ -32,8 +32,8 @@ type serverStatus struct {
 	active bool // what the server says is what clients are told
 }
 
-// openServers makes the feed of a scope from its authority's servers.
-func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverFeed {
+// openServers opens the source of a scope from its authority's servers.
+func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
 	o := failover.Options{
 		Unreachable: unreachable,
@@ -62,7 +62,7 @@ func (s *sources) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &groupFeed{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reachability, s.log)}
+	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reachability, s.log)}
 }
 
 // watch tells failover what becomes of a server.
@@ -85,7 +85,7 @@ type singleFeed struct {
 	server *configs.Server
 }
 
-// Close implements feed.
+// Close implements source.
 func (f *singleFeed) Close() {
 	f.streams.Close()
 	<-f.Done()
@@ -94,13 +94,13 @@ func (f *singleFeed) Close() {
 
 func (f *singleFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
 
-// groupFeed feeds a scope from several.
-type groupFeed struct {
+// serverGroup is the source of a scope whose authority has several servers.
+type serverGroup struct {
 	*failover.Group
 	authority *configs.Authority
 }
 
-func (f *groupFeed) statuses() (all []serverStatus) {
+func (f *serverGroup) statuses() (all []serverStatus) {
 	for _, st := range f.Status() {
 		all = append(all, statusesOf(st.Feed.(streams), &f.authority.Servers[st.Server], st.Active)...)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-type noFeeder struct{}
+type noSource struct{}
 
-func (noFeeder) Start(cache.Key)   {}
-func (noFeeder) Refresh(cache.Key) {}
-func (noFeeder) Stop(cache.Key)    {}
+func (noSource) Start(cache.Key)   {}
+func (noSource) Refresh(cache.Key) {}
+func (noSource) Stop(cache.Key)    {}
 
 func heapInUse() int {
 	var m runtime.MemStats
@@ -34,7 +34,7 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const glob = "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*"
 	subs := newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["cds"])
 	session := newDeltaSession(alone(subs))
-	c := cache.New(noFeeder{}, cache.Options{Linger: time.Hour})
+	c := cache.New(noSource{}, cache.Options{Linger: time.Hour})
 	defer c.Close()
 	var w setWatcher
 	set := c.WatchSet(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: glob}, &w)

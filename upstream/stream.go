@@ -29,7 +29,7 @@ type Sink interface {
 
 // Stream feeds the topics of one scope from a control plane, over one gRPC stream,
 // which is open while there is something to subscribe to: the aggregated one, and
-// then it is the [cache.Feeder] of that scope, or one of [Streams]. It feeds the
+// then it is the [cache.Source] of that scope, or one of [Streams]. It feeds the
 // scope with whatever dynamic parameters.
 type Stream struct {
 	// Read only.

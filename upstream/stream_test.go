@@ -162,14 +162,14 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 		b.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(b.logs, nil))
-	feeder := &lateFeeder{}
-	b.cache = cache.New(feeder, cache.Options{Linger: time.Minute, IdleEntries: 100})
+	source := &lateSource{}
+	b.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
 	b.stream = NewStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, b.cache, log)
-	feeder.Feeder = b.stream
+	source.Source = b.stream
 }
 
-// lateFeeder is set after the cache was made.
-type lateFeeder struct{ cache.Feeder }
+// lateSource is set after the cache was made.
+type lateSource struct{ cache.Source }
 
 func (b *bench) stop() {
 	b.stream.Close()

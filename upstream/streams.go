@@ -15,7 +15,7 @@ import (
 )
 
 // Streams feeds the topics of one scope from a control plane, over a stream for
-// each type, from the type's own service or by REST. It is the [cache.Feeder] of
+// each type, from the type's own service or by REST. It is the [cache.Source] of
 // that scope. Each stream finds out for itself what the control plane speaks, and
 // fails and comes back alone.
 //

@@ -73,11 +73,11 @@ func (s *separate) open(o Options, server func(...grpc.ServerOption) *grpc.Serve
 
 // feed makes the cache, and what feeds it.
 func (s *separate) feed(conn grpc.ClientConnInterface, o Options) {
-	feeder := &lateFeeder{}
-	s.cache = cache.New(feeder, cache.Options{Linger: time.Minute, IdleEntries: 100})
+	source := &lateSource{}
+	s.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
 	log := slog.New(slog.NewTextHandler(s.logs, nil))
 	s.streams = NewStreams(testScope, conn, &corev3.Node{Id: "relay"}, o, s.cache, log)
-	feeder.Feeder = s.streams
+	source.Source = s.streams
 }
 
 func (s *separate) stop() {

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Start notes the interest in a topic. See [cache.Feeder].
+// Start notes the interest in a topic. See [cache.Source].
 func (s *Source) Start(k cache.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,10 +23,10 @@ func (s *Source) Start(k cache.Key) {
 	s.wake()
 }
 
-// Refresh does nothing: what is held is what the files say. See [cache.Feeder].
+// Refresh does nothing: what is held is what the files say. See [cache.Source].
 func (s *Source) Refresh(cache.Key) {}
 
-// Stop notes that nobody is interested in a topic any more. See [cache.Feeder].
+// Stop notes that nobody is interested in a topic any more. See [cache.Source].
 func (s *Source) Stop(k cache.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

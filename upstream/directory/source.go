@@ -18,7 +18,7 @@ type Sink interface {
 }
 
 // Source feeds the topics of one authority, in any number of scopes, from the
-// files of a directory. It is a [cache.Feeder]. All its methods may be called
+// files of a directory. It is a [cache.Source]. All its methods may be called
 // concurrently.
 //
 // One goroutine reads the directory and another talks to the sink, so that a

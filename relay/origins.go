@@ -24,11 +24,11 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
-// sources are what the configured authorities are fed from. Each scope's feed is
-// made from its authority's: a stream of its own, or one for each type, on the
+// origins are the control planes and directories of the configured authorities. The source
+// of a scope comes from its authority's: a stream of its own, or one for each type, on the
 // connection that all scopes of all authorities share which go to the same place, or
 // the one reading of a directory.
-type sources struct {
+type origins struct {
 	router *authority.Router
 	node   *corev3.Node // the relay's own, for xdstp names
 	sink   upstream.Sink
@@ -50,7 +50,7 @@ type sources struct {
 	held sink
 
 	mu      sync.Mutex
-	streams map[cache.Scope]serverFeed
+	streams map[cache.Scope]serverSource
 	room    cache.Room // of streams
 }
 
@@ -75,10 +75,10 @@ type streams interface {
 	Statuses() []upstream.Status
 }
 
-// newSources connects to nothing yet. builtIn, if not nil, is read instead of
+// newOrigins connects to nothing yet. builtIn, if not nil, is read instead of
 // the configured directories.
-func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*sources, error) {
-	s := &sources{
+func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*origins, error) {
+	s := &origins{
 		router: router, node: relayNode(cfg), sink: sink, log: log,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[*configs.Server]connection{},
@@ -88,7 +88,7 @@ func newSources(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		presences:    map[*configs.Server]*upstream.Presence{},
 		reachability: failover.NewReachability(),
 		held:         sink,
-		streams:      map[cache.Scope]serverFeed{},
+		streams:      map[cache.Scope]serverSource{},
 	}
 	at := map[place]connection{}
 	for i := range cfg.Authorities {
@@ -151,7 +151,7 @@ func version() string {
 
 // makeRoom gives up a scope without clients that is fed from a place, so that there is room
 // for a stream of another one. It returns false if there is none.
-func (s *sources) makeRoom(at place) bool {
+func (s *origins) makeRoom(at place) bool {
 	return s.held.GiveUpIdle(func(scope cache.Scope) bool {
 		a, ok := s.router.Source(scope)
 		return ok && slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return placeOf(server) == at })
@@ -200,13 +200,13 @@ func dial(s configs.Server, makeRoom func() bool) (connection, error) {
 	return conn, nil
 }
 
-// open makes the feed of a scope. node is as whom its clients' names are asked for: see
+// open returns the source of a scope. node is as whom its clients' names are asked for: see
 // nodeFor. It is nil for xdstp names, which are asked for with the relay's own.
-func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
+func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 	// The router made the scope, so it knows the authority.
 	a, _ := s.router.Source(scope)
 	if d := s.directories[a]; d != nil {
-		return directoryFeed{d}
+		return directorySource{d}
 	}
 	if node == nil {
 		node = s.node
@@ -215,11 +215,11 @@ func (s *sources) open(scope cache.Scope, node *corev3.Node) feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f
-	return &streamFeed{serverFeed: f, scope: scope, sources: s}
+	return &openSource{serverSource: f, scope: scope, origins: s}
 }
 
-// openServer makes the feed of a scope from one server.
-func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+// openServer opens the streams of a scope to one server.
+func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.Modest
@@ -227,41 +227,41 @@ func (s *sources) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]
 	o.Presence = s.presences[server]
-	o.Chain = s.chains.Of(fedBy(scope))
+	o.Chain = s.chains.Of(sourceScope(scope))
 	if server.Aggregated {
 		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
 	}
 	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }
 
-// streamFeed are streams that the sources know of while they are open.
-type streamFeed struct {
-	serverFeed
+// openSource is a source from servers, in origins.streams while it is open.
+type openSource struct {
+	serverSource
 	scope   cache.Scope
-	sources *sources
+	origins *origins
 }
 
-// Close implements feed.
-func (f *streamFeed) Close() {
-	f.serverFeed.Close()
-	f.sources.mu.Lock()
-	defer f.sources.mu.Unlock()
-	if f.sources.streams[f.scope] == f.serverFeed { // and not its successor
-		f.sources.streams = cache.Without(f.sources.streams, &f.sources.room, f.scope)
+// Close implements source.
+func (f *openSource) Close() {
+	f.serverSource.Close()
+	f.origins.mu.Lock()
+	defer f.origins.mu.Unlock()
+	if f.origins.streams[f.scope] == f.serverSource { // and not its successor
+		f.origins.streams = cache.Without(f.origins.streams, &f.origins.room, f.scope)
 	}
 }
 
-// directoryFeed is a scope's part of a directory, which outlives it.
-type directoryFeed struct{ *directory.Source }
+// directorySource is a scope's part of a directory, which outlives it.
+type directorySource struct{ *directory.Source }
 
-// Drain implements feed.
-func (directoryFeed) Drain() {}
+// Drain implements source.
+func (directorySource) Drain() {}
 
-// Close implements feed.
-func (directoryFeed) Close() {}
+// Close implements source.
+func (directorySource) Close() {}
 
 // statuses returns how the streams are doing.
-func (s *sources) statuses() map[cache.Scope][]serverStatus {
+func (s *origins) statuses() map[cache.Scope][]serverStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
@@ -272,8 +272,8 @@ func (s *sources) statuses() map[cache.Scope][]serverStatus {
 	return statuses
 }
 
-// Close ends what the feeds were made from. They are closed before.
-func (s *sources) Close() {
+// Close closes the connections and directories. The scopes' sources were closed before.
+func (s *origins) Close() {
 	var reading sync.WaitGroup
 	for _, d := range s.directories {
 		reading.Go(d.Close)

@@ -8,45 +8,46 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// feed feeds the topics of one scope, as a cache.Feeder does all.
-type feed interface {
-	cache.Feeder
+// source is a cache.Source for the topics of one scope. A new kind of source implements it,
+// and origins.open returns it.
+type source interface {
+	cache.Source
 	// Drain waits, for a bounded time, until the control plane knows that the relay
 	// has unsubscribed from everything.
 	Drain()
-	// Close ends the feeding, and waits for that.
+	// Close ends the source, and waits until it no longer calls the cache.
 	Close()
 }
 
-// feeders is the cache's feeder: it hands each topic to its scope's feed, which
-// it makes for the first topic and closes after the last. So there is one stream
-// upstream for each scope, however many clients and topics, and with whatever
-// dynamic parameters they ask: those are no part of the scope that a feed is for.
-type feeders struct {
-	// open makes a scope's feed. It must not block.
-	open func(scope cache.Scope, node *corev3.Node) feed
-	// derived feeds the topics that are made of others.
-	derived cache.Feeder
+// scopes is the cache's source: it passes each topic to the source of its scope, which it
+// opens for the first topic and closes after the last. So each scope has one stream
+// upstream, however many clients and topics it has, and whatever dynamic parameters they
+// use: the parameters are not part of a source's scope.
+type scopes struct {
+	// open opens a scope's source. It must not block.
+	open func(scope cache.Scope, node *corev3.Node) source
+	// derived is the source of the derived topics.
+	derived cache.Source
 
-	mu    sync.Mutex
-	feeds map[cache.Scope]*scopeFeed
-	nodes map[cache.Scope]*scopeNode
-	// feedRoom and nodeRoom are of those maps.
-	feedRoom, nodeRoom cache.Room
+	mu      sync.Mutex
+	sources map[cache.Scope]*scopeSource
+	nodes   map[cache.Scope]*scopeNode
+	// sourceRoom and nodeRoom belong to those maps.
+	sourceRoom, nodeRoom cache.Room
 	// warned are the rules of which the log has said that their clients' Nodes differ.
 	warned map[int]bool
-	// closing counts the feeds that are being closed.
+	// closing counts the sources that are being closed.
 	closing sync.WaitGroup
 }
 
-type scopeFeed struct {
-	feed
+type scopeSource struct {
+	source
 	topics int
 	idle   int // how often the last topic has gone
 }
 
 // scopeNode is the Node with which a scope of old-style names is asked for upstream: made
-// from that of the first client, and kept as long as there is a client or a feed.
+// from that of the first client, and kept as long as there is a client or a source.
 type scopeNode struct {
 	node    *corev3.Node
 	clients int
@@ -67,15 +68,15 @@ type partitionClient struct {
 	looks bool
 }
 
-// newFeeders makes feeders without open and derived, which are to be set before the
+// newScopes returns scopes without open and derived, which the caller sets before the
 // first topic is watched.
-func newFeeders() *feeders {
-	return &feeders{feeds: map[cache.Scope]*scopeFeed{}, nodes: map[cache.Scope]*scopeNode{}, warned: map[int]bool{}}
+func newScopes() *scopes {
+	return &scopes{sources: map[cache.Scope]*scopeSource{}, nodes: map[cache.Scope]*scopeNode{}, warned: map[int]bool{}}
 }
 
-// fedBy returns the scope whose feed feeds a scope, and which clients join that use it:
+// sourceScope returns the scope whose source serves a scope, and that its clients join:
 // that without parameters.
-func fedBy(scope cache.Scope) cache.Scope {
+func sourceScope(scope cache.Scope) cache.Scope {
 	scope.Params = ""
 	return scope
 }
@@ -83,7 +84,7 @@ func fedBy(scope cache.Scope) cache.Scope {
 // join notes that a client uses the scope, until it leaves. differ says in what its Node
 // differs from the first client's, if the operator is to be told that: once for each rule.
 // first is the id that the scope is asked for with.
-func (f *feeders) join(scope cache.Scope, c partitionClient) (differ markSet, first string) {
+func (f *scopes) join(scope cache.Scope, c partitionClient) (differ markSet, first string) {
 	f.mu.Lock()
 	if f.nodes[scope] == nil {
 		// A Node may be large, and others are not to wait while it is copied.
@@ -113,27 +114,27 @@ func (f *feeders) join(scope cache.Scope, c partitionClient) (differ markSet, fi
 }
 
 // leave undoes a join.
-func (f *feeders) leave(scope cache.Scope) {
+func (f *scopes) leave(scope cache.Scope) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leaveLocked(scope)
 }
 
-func (f *feeders) leaveLocked(scope cache.Scope) {
+func (f *scopes) leaveLocked(scope cache.Scope) {
 	f.nodes[scope].clients--
 	f.forgetNode(scope)
 }
 
 // forgetNode drops the Node of a scope that nobody uses and nothing is asked for.
-func (f *feeders) forgetNode(scope cache.Scope) {
-	if n := f.nodes[scope]; n != nil && n.clients == 0 && f.feeds[scope] == nil {
+func (f *scopes) forgetNode(scope cache.Scope) {
+	if n := f.nodes[scope]; n != nil && n.clients == 0 && f.sources[scope] == nil {
 		f.nodes = cache.Without(f.nodes, &f.nodeRoom, scope)
 	}
 }
 
 // nodeOf returns the id that a scope is asked for with, and in what its clients' Nodes
 // differ; nothing for xdstp names.
-func (f *feeders) nodeOf(scope cache.Scope) (id string, differ markSet) {
+func (f *scopes) nodeOf(scope cache.Scope) (id string, differ markSet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.nodes[scope]; n != nil {
@@ -142,86 +143,86 @@ func (f *feeders) nodeOf(scope cache.Scope) (id string, differ markSet) {
 	return "", 0
 }
 
-// Start implements cache.Feeder.
-func (f *feeders) Start(k cache.Key) {
+// Start implements cache.Source.
+func (f *scopes) Start(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if k.Scope.Derived != "" {
 		f.startDerived(k)
 		return
 	}
-	scope := fedBy(k.Scope)
-	fd := f.feeds[scope]
-	if fd == nil {
+	scope := sourceScope(k.Scope)
+	of := f.sources[scope]
+	if of == nil {
 		var node *corev3.Node
 		if n := f.nodes[scope]; n != nil {
 			node = n.node
 		}
-		fd = &scopeFeed{feed: f.open(scope, node)}
-		f.feeds[scope] = fd
+		of = &scopeSource{source: f.open(scope, node)}
+		f.sources[scope] = of
 	}
-	fd.topics++
-	fd.feed.Start(k)
+	of.topics++
+	of.source.Start(k)
 }
 
-// Refresh implements cache.Feeder.
-func (f *feeders) Refresh(k cache.Key) {
+// Refresh implements cache.Source.
+func (f *scopes) Refresh(k cache.Key) {
 	if k.Scope.Derived != "" {
 		f.derived.Refresh(k)
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fd := f.feeds[fedBy(k.Scope)]; fd != nil {
-		fd.feed.Refresh(k)
+	if of := f.sources[sourceScope(k.Scope)]; of != nil {
+		of.source.Refresh(k)
 	}
 }
 
-// Stop implements cache.Feeder.
-func (f *feeders) Stop(k cache.Key) {
+// Stop implements cache.Source.
+func (f *scopes) Stop(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if k.Scope.Derived != "" {
 		f.stopDerived(k)
 		return
 	}
-	scope := fedBy(k.Scope)
-	fd := f.feeds[scope]
-	if fd == nil {
+	scope := sourceScope(k.Scope)
+	of := f.sources[scope]
+	if of == nil {
 		return // closed
 	}
-	fd.feed.Stop(k)
-	if fd.topics--; fd.topics == 0 {
-		fd.idle++
-		idle := fd.idle
+	of.source.Stop(k)
+	if of.topics--; of.topics == 0 {
+		of.idle++
+		idle := of.idle
 		// This waits for a goroutine that may be waiting for the cache.
-		f.closing.Go(func() { f.retire(scope, fd, idle) })
+		f.closing.Go(func() { f.retire(scope, of, idle) })
 	}
 }
 
-// retire closes a feed without topics, unless it has had some again by the time
+// retire closes a source without topics, unless it has had some again by the time
 // that it has taken leave: a scope never has two.
-func (f *feeders) retire(scope cache.Scope, fd *scopeFeed, idle int) {
-	fd.Drain()
+func (f *scopes) retire(scope cache.Scope, of *scopeSource, idle int) {
+	of.Drain()
 	f.mu.Lock()
-	if fd.topics > 0 || fd.idle != idle || f.feeds[scope] != fd {
+	if of.topics > 0 || of.idle != idle || f.sources[scope] != of {
 		f.mu.Unlock()
 		return
 	}
-	f.feeds = cache.Without(f.feeds, &f.feedRoom, scope)
+	f.sources = cache.Without(f.sources, &f.sourceRoom, scope)
 	f.forgetNode(scope)
 	f.mu.Unlock()
-	fd.Close()
+	of.Close()
 }
 
-// Close closes all feeds, and waits for that.
-func (f *feeders) Close() {
+// Close closes all sources, and waits for that.
+func (f *scopes) Close() {
 	f.mu.Lock()
-	feeds := f.feeds
-	f.feeds = map[cache.Scope]*scopeFeed{}
+	sources := f.sources
+	f.sources = map[cache.Scope]*scopeSource{}
 	f.mu.Unlock()
-	for _, fd := range feeds {
-		f.closing.Go(fd.Close)
+	for _, of := range sources {
+		f.closing.Go(of.Close)
 	}
 	f.closing.Wait()
 }

@@ -1,0 +1,211 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
+)
+
+func underPattern(authority string) string {
+	return "xdstp://" + authority + ".example.com/envoy.config.cluster.v3.Cluster/x"
+}
+
+// One client makes up authorities under a pattern: it has as many streams upstream as its
+// limit, which go when it goes, and others are served as if it were not there.
+func TestAClientThatMakesUpAuthoritiesHasFewStreamsUpstream(t *testing.T) {
+	const made, scopes, idle = 20_000, 100, 10
+	plane := newRecordingPlane()
+	r, address := runRelay(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
+cache: {idle_scopes: %d}
+`, listen(t, plane), idle), slog.New(slog.DiscardHandler))
+
+	canary := openDelta(t, connectTo(t, address))
+	canary.ask(t, &corev3.Node{Id: "canary"}, underPattern("canary"))
+	canary.receive(t, 1)
+
+	attacker := openDelta(t, connectTo(t, address))
+	names := make([]string, made)
+	for i := range names {
+		names[i] = underPattern(fmt.Sprintf("made-up-%d", i))
+	}
+	attacker.ask(t, &corev3.Node{Id: "attacker"}, names...)
+	given, refused := attacker.receive(t, made)
+	if len(given) != scopes || len(refused) != made-scopes {
+		t.Errorf("%d names are given and %d refused, want %d and %d", len(given), len(refused), scopes, made-scopes)
+	}
+	want := fmt.Sprintf("%d 101 authorities, partitions and sets of dynamic parameters on this stream, but limits.scopes is 100", codes.ResourceExhausted)
+	for name, why := range refused {
+		if why != want {
+			t.Fatalf("%s is refused: %s, want %s", name, why, want)
+		}
+	}
+
+	// While it is there, who was there is served, and who is new.
+	canary.ask(t, nil, "xdstp://canary.example.com/envoy.config.cluster.v3.Cluster/y")
+	canary.receive(t, 1)
+	late := openDelta(t, connectTo(t, address))
+	late.ask(t, &corev3.Node{Id: "late"}, underPattern("late"))
+	late.receive(t, 1)
+
+	// What was refused is given once others have ended.
+	ended := given[0]
+	if err := attacker.Send(unsubscribe(ended)); err != nil {
+		t.Fatal(err)
+	}
+	again := names[len(names)-1]
+	attacker.ask(t, nil, again)
+	if given, refused := attacker.receive(t, 1); len(given) != 1 || given[0] != again {
+		t.Errorf("asked again: %q is given, and %v refused", given, refused)
+	}
+
+	attacker.end()
+	plane.await(t, "the streams of a client that has gone are closed", func() bool { return plane.open == idle+2 })
+	plane.mu.Lock()
+	most := plane.most
+	plane.mu.Unlock()
+	if limit := scopes + 3; most > limit {
+		t.Errorf("%d streams were open upstream at once, want at most %d", most, limit)
+	}
+	if n := r.cache.Stats().Idle; n > idle {
+		t.Errorf("%d names linger, want at most %d", n, idle)
+	}
+	canary.ask(t, nil, "xdstp://canary.example.com/envoy.config.cluster.v3.Cluster/z")
+	canary.receive(t, 1)
+}
+
+// Made-up Nodes come on many streams of one connection.
+func TestAConnectionThatMakesUpNodesHasFewPartitions(t *testing.T) {
+	const scopes = 20
+	plane := newRecordingPlane()
+	r, address := runRelay(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:0", limits: {scopes_per_connection: %d}}]
+authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
+old_style_names: [{authority: cp, partition: node.id}]
+cache: {idle_scopes: 5}
+`, scopes, listen(t, plane)), slog.New(slog.DiscardHandler))
+	conn := connectTo(t, address)
+	var clients []*deltaClient
+	for i := range scopes {
+		// Several streams of one node are one partition.
+		for range 2 {
+			c := openDelta(t, conn)
+			c.ask(t, &corev3.Node{Id: fmt.Sprint("made-up-", i)}, "x")
+			c.receive(t, 1)
+			clients = append(clients, c)
+		}
+	}
+	for _, names := range [][]string{{"x"}, {"*"}} {
+		over := openDelta(t, conn)
+		over.ask(t, &corev3.Node{Id: "one too many"}, names...)
+		_, err := over.Recv()
+		want := "21 authorities, partitions and sets of dynamic parameters on this connection, but limits.scopes_per_connection is 20"
+		if status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != want {
+			t.Errorf("%q: got %v, want RESOURCE_EXHAUSTED: %s", names, err, want)
+		}
+	}
+	other := openDelta(t, connectTo(t, address))
+	other.ask(t, &corev3.Node{Id: "other"}, "x")
+	other.receive(t, 1)
+	if n := r.server.Stats().Limits["scopes_per_connection"]; n != 2 {
+		t.Errorf("the limit was exceeded %d times, want 2", n)
+	}
+
+	// One of two streams of a node makes no room, and both of them do.
+	clients[0].end()
+	clients[1].end()
+	for deadline := time.Now().Add(time.Minute); ; {
+		c := openDelta(t, conn)
+		c.ask(t, &corev3.Node{Id: "in its place"}, "x")
+		if _, err := c.Recv(); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("there is no room although a node has gone: %v", err)
+		}
+	}
+	for _, c := range clients {
+		c.end()
+	}
+	plane.await(t, "the streams of nodes that have gone are closed", func() bool { return plane.open <= 5+2 })
+}
+
+// A client over a limit of a listener for REST is told so by HTTP.
+func TestScopesAreLimitedOverREST(t *testing.T) {
+	plane := newRecordingPlane()
+	_, address := runRelay(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:0", protocol: rest, limits: {scopes: 1}, long_poll: 10s}]
+authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
+`, listen(t, plane)), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	body := postJSON(ctx, t, address, fmt.Sprintf(`{"resource_names": [%q, %q]}`, underPattern("a"), underPattern("b")))
+	if strings.Count(body, `"@type"`) != 1 || !strings.Contains(body, "but limits.scopes is 1") {
+		t.Errorf("got %s, want one cluster and one name refused", body)
+	}
+}
+
+// What a client that says it is a relay makes up is kept while the client uses it, and not
+// what it was refused.
+func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
+	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
+	n := &clientNames{through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains}
+	a, b := cache.Scope{Authority: "a"}, cache.Scope{Authority: "a", Params: cache.Params{"env": "prod"}.String()}
+	n.Enter(a)
+	n.Enter(b)
+	n.Leave(a)
+	if len(n.joined) != 1 {
+		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.joined))
+	}
+	n.Leave(b)
+	if len(n.joined) != 0 {
+		t.Errorf("%d scopes are joined, want none", len(n.joined))
+	}
+}
+
+// Scopes without clients keep no client from being served when the control plane has no
+// streams left.
+func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
+	const most, fresh = 99, 20 // of 100 connections with a stream each
+	plane := newRecordingPlane()
+	_, address := runRelay(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
+old_style_names: [{authority: cp, partition: node.id}]
+cache: {linger: 1h}
+`, listen(t, plane, grpc.MaxConcurrentStreams(1))), slog.New(slog.DiscardHandler))
+	open := func(n int, who string) (clients []*deltaClient) {
+		conn := connectTo(t, address)
+		for i := range n {
+			c := openDelta(t, conn)
+			c.ask(t, &corev3.Node{Id: fmt.Sprint(who, i)}, "x")
+			clients = append(clients, c)
+		}
+		for _, c := range clients {
+			if given, refused := c.receive(t, 1); len(given) != 1 {
+				t.Fatalf("a client of %q is refused: %v", who, refused)
+			}
+		}
+		return clients
+	}
+	for _, c := range open(most, "old") {
+		c.end()
+	}
+	open(fresh, "new")
+	plane.mu.Lock()
+	defer plane.mu.Unlock()
+	if plane.open > 100 {
+		t.Errorf("%d streams are open upstream", plane.open)
+	}
+}
