@@ -11,8 +11,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // viewed is what views are for: a canonical xdstp name, or a type's wildcard.
@@ -78,7 +78,7 @@ func (r *Router) view(typeURL, name string, matches ViewMatcher, passed func(int
 	what := viewed{typeURL, name}
 	if name != cache.Wildcard {
 		key, err := urn.KeyOf(name)
-		if err != nil || key.Type == "" || typeURL != "" && key.Type != typeurl.Short(typeURL) {
+		if err != nil || key.Type == "" || typeURL != "" && key.Type != xdstype.Message(typeURL) {
 			return cache.Key{}, 0, false
 		}
 		what = viewed{name: key.Name}
@@ -146,7 +146,7 @@ func (r *Router) describeViews(b *strings.Builder) {
 		v := &r.views[i]
 		what := v.Match.Glob + v.Match.List
 		if v.Match.Wildcard {
-			what = "all of type " + typeurl.Word(v.ResourceType())
+			what = "all of type " + xdstype.Word(v.ResourceType())
 		}
 		who := "every client"
 		if !v.Always() {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Shapes: the ways in the relay from what clients ask for to what an origin has. The
@@ -181,12 +183,10 @@ func (s *supply) encode(i, v int, delta bool) []byte {
 		l := appendString(nil, 3, otherAuthority)
 		l = appendString(l, 4, endpointPath)
 		l = appendString(l, 2, strings.TrimPrefix(s.spec.originName(to), "xdstp://"+otherAuthority+"/"+endpointPath+"/"))
-		return resourceField(s.name(i), "", 1, 0, anyOf(locatorType, l))
+		return resourceField(s.name(i), "", 1, 0, anyOf(xdstype.Locator, l))
 	}
 	return s.spec.encodeNamed(s.spec.originName(i), i, v, delta)
 }
-
-const locatorType = "type.googleapis.com/xds.core.v3.ResourceLocator"
 
 // authorities is the part of a relay's configuration that a spec needs, with its origin.
 func (s *Spec) authorities(origin string) (string, error) {

@@ -11,13 +11,15 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What a system is to serve, and how its clients ask: the same for all.
 
 const (
-	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	clusterType  = xdstype.ClusterV3
+	endpointType = xdstype.EndpointsV3
 )
 
 // Spec is handed to every process of a run.

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // How a resource goes on the wire: in the form that all clients share, or with a
@@ -38,7 +40,7 @@ func (r *Resource) AppendBeat(b []byte, delta bool) []byte {
 	size := r.beatHead()
 	if !delta {
 		b = appendHeader(b, sizeWrapped(size))
-		b = appendString(b, anyTypeURL, WrappedTypeURL)
+		b = appendString(b, anyTypeURL, xdstype.Wrapper)
 	}
 	return r.appendHead(appendHeader(b, size), r.Name(), WithTTL)
 }
@@ -59,7 +61,7 @@ func (r *Resource) beatHead() int {
 
 // sizeWrapped is the length of an Any with a Resource of that length.
 func sizeWrapped(resource int) int {
-	return sizeString(WrappedTypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
+	return sizeString(xdstype.Wrapper) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
 }
 
 // AppendDelta appends to msg the resource as a field of a
@@ -85,7 +87,7 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 		head, parts := r.fields(name, f)
 		resource := len(head) + sizeParts(parts)
 		all := appendHeader(nil, sizeWrapped(resource))
-		all = appendString(all, anyTypeURL, WrappedTypeURL)
+		all = appendString(all, anyTypeURL, xdstype.Wrapper)
 		all = appendHeader(all, resource)
 		return appendParts(msg, append(all, head...), parts)
 	}

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // constraintsFor are those of the variant for who asks with env=value.
@@ -99,7 +101,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 			t.Fatalf("size %d, is %d", r.Size(name, f), encoded.Len())
 		}
 		got := sotw.Resources[0]
-		if got.TypeUrl == WrappedTypeURL {
+		if got.TypeUrl == xdstype.Wrapper {
 			if f&(Wrapped|ByLocator) == 0 && want.Ttl == nil {
 				t.Fatal("wrapped, which the client does not understand")
 			}
@@ -134,7 +136,7 @@ func checkValue(t *rapid.T, got *anypb.Any, typeURL string, value []byte, inner 
 
 // The types whose field 1 is not a name are not written into.
 func TestWhatHasNoNameInsideKeepsItsFields(t *testing.T) {
-	for _, typeURL := range []string{lbEndpoint, LocatorTypeURL, "type.googleapis.com/envoy.config.listener.v3.ListenerCollection", "type.googleapis.com/example.ThingCollection"} {
+	for _, typeURL := range []string{xdstype.LocalityEndpointV3, xdstype.Locator, "type.googleapis.com/envoy.config.listener.v3.ListenerCollection", "type.googleapis.com/example.ThingCollection"} {
 		testKeepsItsFields(t, typeURL)
 	}
 }
@@ -153,7 +155,7 @@ func testKeepsItsFields(t *testing.T, typeURL string) {
 	if err := proto.Unmarshal(r.AppendSotW(nil, "b", Wrapped).Materialize(), &sotw); err != nil {
 		t.Fatal(err)
 	}
-	if got := sotw.Resources[0]; got.TypeUrl != WrappedTypeURL {
+	if got := sotw.Resources[0]; got.TypeUrl != xdstype.Wrapper {
 		t.Errorf("%v, want it wrapped, as there is no name in it", got)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Field numbers of envoy.service.discovery.v3 and google.protobuf.Any.
@@ -30,10 +32,6 @@ const (
 	// nameField is where every xDS resource carries its own name.
 	nameField = 1
 )
-
-// WrappedTypeURL is that of a resource of a SotW response that is inside a
-// Resource. xDS: "SotW TTL".
-const WrappedTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable, and shared by all who hold or send it. There may be
@@ -94,9 +92,6 @@ type Spec struct {
 	Redirect string
 }
 
-// LocatorTypeURL is that of a resource that is a redirect.
-const LocatorTypeURL = "type.googleapis.com/xds.core.v3.ResourceLocator"
-
 // NewResource encodes a resource. It is the only time that this is done,
 // however many clients receive it.
 func NewResource(s Spec) *Resource {
@@ -115,7 +110,7 @@ func NewResource(s Spec) *Resource {
 		typeURL: s.TypeURL, extraLen: len(s.Extra), ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
 		redirect: s.Redirect,
 	}
-	if s.Name != "" && HasInnerName(s.TypeURL) {
+	if s.Name != "" && xdstype.HasInnerName(s.TypeURL) {
 		// It was found to be a message, if that matters to anybody.
 		switch inner, _ := innerName(s.Value); {
 		case len(inner) == 0:

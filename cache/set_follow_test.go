@@ -1,13 +1,17 @@
 package cache
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
 
 // A member that becomes a redirect is remembered as what it was, until it is found where
 // that leads.
 func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 	c, s, _ := newWatchedSet(t)
 	redirect := func(to string) Change {
-		return Change{Name: "r", Resource: NewResource(Spec{Name: "r", TypeURL: LocatorTypeURL, Value: []byte(to), Redirect: "xdstp://a/T/" + to})}
+		return Change{Name: "r", Resource: NewResource(Spec{Name: "r", TypeURL: xdstype.Locator, Value: []byte(to), Redirect: "xdstp://a/T/" + to})}
 	}
 	was := func() string {
 		is := "nothing"

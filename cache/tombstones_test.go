@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const testGlob = "xdstp://a/T/foo/*"
@@ -220,7 +222,7 @@ func TestHeldIsWhatWasTold(t *testing.T) {
 
 func TestSetsCountRedirects(t *testing.T) {
 	c, s, _ := newWatchedSet(t)
-	redirect := Change{Name: "r", Resource: NewResource(Spec{Name: "r", TypeURL: LocatorTypeURL, Redirect: "xdstp://a/T/x"})}
+	redirect := Change{Name: "r", Resource: NewResource(Spec{Name: "r", TypeURL: xdstype.Locator, Redirect: "xdstp://a/T/x"})}
 	for _, step := range []struct {
 		change Change
 		want   bool

@@ -14,6 +14,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 var bothProtocols = []Protocol{Delta, SotW}
@@ -51,7 +53,7 @@ func TestGetGivesResourcesInTheOrderAsked(t *testing.T) {
 				{[]string{"c", "a"}, "c a"},
 				{nil, "a b c"},
 			} {
-				answer, err := Get(t.Context(), Server{Address: address}, testQuery(protocol, clusterType, test.asked...), long)
+				answer, err := Get(t.Context(), Server{Address: address}, testQuery(protocol, xdstype.ClusterV3, test.asked...), long)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,7 +78,7 @@ func TestGetTellsMissingFromUnanswered(t *testing.T) {
 	address, _ := listen(t, "127.0.0.1:0", plane.server)
 
 	// A full state says that what it leaves out does not exist.
-	answer, err := Get(t.Context(), Server{Address: address}, testQuery(SotW, clusterType, "a", "z"), long)
+	answer, err := Get(t.Context(), Server{Address: address}, testQuery(SotW, xdstype.ClusterV3, "a", "z"), long)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +103,12 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &discoveryv3.DeltaDiscoveryResponse{
-			TypeUrl: clusterType, Nonce: name,
+			TypeUrl: xdstype.ClusterV3, Nonce: name,
 			Resources: []*discoveryv3.Resource{{Name: name, Resource: content}},
 		}
 	}
 	address, _ := listen(t, "127.0.0.1:0", &puppet{responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
-	answer, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, clusterType), long)
+	answer, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +118,14 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 }
 
 func TestUnknownTypeIsTakenAndUndecodableIsNACKed(t *testing.T) {
-	const unknownType = typePrefix + "example.Unheard"
+	const unknownType = xdstype.Prefix + "example.Unheard"
 	garbage := []byte{0xff}
 	for _, test := range []struct {
 		typeURL string
 		nack    bool
 	}{
 		{unknownType, false},
-		{clusterType, true},
+		{xdstype.ClusterV3, true},
 	} {
 		server := &puppet{
 			requests: make(chan *discoveryv3.DeltaDiscoveryRequest, 2),
@@ -156,7 +158,7 @@ func TestUnknownTypeIsTakenAndUndecodableIsNACKed(t *testing.T) {
 
 func TestUnimplementedSaysWhatToTry(t *testing.T) {
 	address, _ := listen(t, "127.0.0.1:0", &puppet{}) // serves delta only
-	query := testQuery(SotW, clusterType)
+	query := testQuery(SotW, xdstype.ClusterV3)
 	_, err := Get(t.Context(), Server{Address: address}, query, long)
 	var unimplemented *UnimplementedError
 	if !errors.As(err, &unimplemented) || !strings.Contains(err.Error(), "try --protocol delta") {
@@ -173,7 +175,7 @@ func TestUnimplementedSaysWhatToTry(t *testing.T) {
 func TestGetOfAServerThatIsNotThere(t *testing.T) {
 	address, server := listen(t, "127.0.0.1:0", &puppet{})
 	server.Stop()
-	_, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, clusterType), long)
+	_, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err == nil || !strings.Contains(err.Error(), "cannot talk to "+address) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}
@@ -232,7 +234,7 @@ func TestWatchTellsEveryChangeOnce(t *testing.T) {
 			plane := newControlPlane(t)
 			plane.set(t, "1", clusters("a=1", "b=1"))
 			address, _ := listen(t, "127.0.0.1:0", plane.server)
-			w := startWatching(t, address, testQuery(protocol, clusterType))
+			w := startWatching(t, address, testQuery(protocol, xdstype.ClusterV3))
 			w.expect("added a", "added b")
 			plane.set(t, "2", clusters("a=1", "b=2"))
 			w.expect("changed b")
@@ -248,7 +250,7 @@ func TestWatchGoesOnWhenTheServerReturns(t *testing.T) {
 			plane := newControlPlane(t)
 			plane.set(t, "1", clusters("a=1", "b=1", "c=1"))
 			address, server := listen(t, "127.0.0.1:0", plane.server)
-			w := startWatching(t, address, testQuery(protocol, clusterType))
+			w := startWatching(t, address, testQuery(protocol, xdstype.ClusterV3))
 			w.expect("added a", "added b", "added c")
 
 			server.Stop()

@@ -26,6 +26,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func TestSessionTranscripts(t *testing.T) {
@@ -67,7 +69,7 @@ func scannedQuery(t *testing.T, d *datadriven.TestData) Query {
 	if q.Protocol, err = ParseProtocol(protocol); err != nil {
 		d.Fatalf(t, "%v", err)
 	}
-	if q.TypeURL, err = ParseType(word); err != nil {
+	if q.TypeURL, err = xdstype.Parse(word); err != nil {
 		d.Fatalf(t, "%v", err)
 	}
 	return q
@@ -111,7 +113,7 @@ func response(t *testing.T, typeURL string, d *datadriven.TestData) *discoveryv3
 	d.ScanArgs(t, "nonce", &resp.Nonce)
 	d.MaybeScanArgs(t, "version", &resp.SystemVersionInfo)
 	if word := ""; d.MaybeScanArgs(t, "type", &word) {
-		resp.TypeUrl, _ = ParseType(word)
+		resp.TypeUrl, _ = xdstype.Parse(word)
 	}
 	for line := range strings.Lines(d.Input) {
 		word := append(strings.Fields(line), "", "", "", "")
@@ -133,9 +135,9 @@ func response(t *testing.T, typeURL string, d *datadriven.TestData) *discoveryv3
 		case "undecodable": // NAME VERSION
 			r.Resource = &anypb.Any{TypeUrl: typeURL, Value: append(encode(t, content), 0xff)}
 		case "other-type": // NAME VERSION
-			r.Resource = &anypb.Any{TypeUrl: listenerType, Value: encode(t, content)}
+			r.Resource = &anypb.Any{TypeUrl: xdstype.ListenerV3, Value: encode(t, content)}
 		case "redirect": // NAME VERSION
-			r.Resource = &anypb.Any{TypeUrl: redirectType}
+			r.Resource = &anypb.Any{TypeUrl: xdstype.Locator}
 		case "no-content": // NAME
 		case "heartbeat": // NAME VERSION
 			r.Ttl = durationpb.New(time.Second)
@@ -173,7 +175,7 @@ func sotwResources(resources []*discoveryv3.Resource) []*anypb.Any {
 			continue
 		}
 		value, _ := proto.Marshal(r)
-		list = append(list, &anypb.Any{TypeUrl: wrappedType, Value: value})
+		list = append(list, &anypb.Any{TypeUrl: xdstype.Wrapper, Value: value})
 	}
 	return list
 }
@@ -195,7 +197,7 @@ func describeDelta(req *discoveryv3.DeltaDiscoveryRequest) string {
 	case req.ResponseNonce != "":
 		fmt.Fprintf(&b, "ACK nonce=%s\n", req.ResponseNonce)
 	default:
-		fmt.Fprintf(&b, "subscribe %s %v", TypeWord(req.TypeUrl), req.ResourceNamesSubscribe)
+		fmt.Fprintf(&b, "subscribe %s %v", xdstype.Word(req.TypeUrl), req.ResourceNamesSubscribe)
 		if len(req.InitialResourceVersions) > 0 {
 			fmt.Fprintf(&b, " having %v", req.InitialResourceVersions)
 		}
@@ -205,7 +207,7 @@ func describeDelta(req *discoveryv3.DeltaDiscoveryRequest) string {
 }
 
 func describeSotW(req *discoveryv3.DiscoveryRequest) string {
-	what := fmt.Sprintf("%s %v version=%q", TypeWord(req.TypeUrl), req.ResourceNames, req.VersionInfo)
+	what := fmt.Sprintf("%s %v version=%q", xdstype.Word(req.TypeUrl), req.ResourceNames, req.VersionInfo)
 	switch {
 	case req.ErrorDetail != nil:
 		return fmt.Sprintf("NACK nonce=%s: %s\n  %s\n", req.ResponseNonce, oneLine(req.ErrorDetail.Message), what)

@@ -9,10 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-const wrappedType = typePrefix + "envoy.service.discovery.v3.Resource"
 
 type sotwSession struct {
 	*state
@@ -98,7 +96,7 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 //
 // xDS: "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) full() bool {
-	return s.names.openEnded() || s.query.TypeURL == listenerType || s.query.TypeURL == clusterType
+	return s.names.openEnded() || xdstype.Of(s.query.TypeURL).FullState
 }
 
 // unwrap gives a resource of a SotW response its name: that of the wrapper if
@@ -107,12 +105,12 @@ func (s *sotwSession) full() bool {
 func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 	inside := func(content *anypb.Any) string {
 		name := nameField(content.GetValue())
-		if of := content.GetTypeUrl(); typeurl.Nameless(of) || unheard(of) && !typeurl.IsName([]byte(name)) {
+		if of := content.GetTypeUrl(); !xdstype.HasInnerName(of) || unheard(of) && !xdstype.IsName([]byte(name)) {
 			return ""
 		}
 		return name
 	}
-	if content.GetTypeUrl() != wrappedType {
+	if content.GetTypeUrl() != xdstype.Wrapper {
 		return &discoveryv3.Resource{Name: inside(content), Version: version, Resource: content}
 	}
 	r := new(discoveryv3.Resource)

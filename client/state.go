@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // state is not safe for concurrent use.
@@ -75,7 +75,7 @@ func (s *state) hear(name string, aliases ...string) (asked []string, wanted boo
 // nameless says that a resource without a name needs none: its type has none, or it is
 // a type that is not known here and the resource is the whole answer to a wildcard.
 func (s *state) nameless(count int) bool {
-	if typeurl.Nameless(s.query.TypeURL) {
+	if xdstype.Of(s.query.TypeURL).Naming == xdstype.NoName {
 		return true
 	}
 	return s.names.anyOne && count == 1 && unheard(s.query.TypeURL)
@@ -84,7 +84,7 @@ func (s *state) nameless(count int) bool {
 // unheard says that nothing is known here of a type.
 func unheard(typeURL string) bool {
 	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
-	return err != nil && typeurl.KindOf(typeURL) == typeurl.Other
+	return err != nil && xdstype.Of(typeURL) == xdstype.Other
 }
 
 // put takes a resource that the server sent; nameless says that it may have no name. An
@@ -128,7 +128,7 @@ func (s *state) put(r *discoveryv3.Resource, nameless bool) ([]Event, error) {
 func (s *state) check(r *discoveryv3.Resource) error {
 	content := r.GetResource()
 	switch content.GetTypeUrl() {
-	case s.query.TypeURL, redirectType:
+	case s.query.TypeURL, xdstype.Locator:
 	default:
 		return fmt.Errorf("it is of type %q (want %q)", content.GetTypeUrl(), s.query.TypeURL)
 	}

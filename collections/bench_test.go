@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // quiet are authorities that are always there, and say what the benchmark writes.
@@ -128,7 +129,7 @@ func BenchmarkRedirects(b *testing.B) {
 			wake, entries := q.watch(n, from)
 			redirect := func(i int) *cache.Resource {
 				return cache.NewResource(cache.Spec{
-					Name: from(i), Version: "1", TypeURL: cache.LocatorTypeURL, Redirect: to(i), Value: mustMarshal(b, locator(b, to(i))),
+					Name: from(i), Version: "1", TypeURL: xdstype.Locator, Redirect: to(i), Value: mustMarshal(b, locator(b, to(i))),
 				})
 			}
 			content := func(i int, c string) *cache.Resource {

@@ -1,6 +1,8 @@
 package collections
 
-import "container/heap"
+import (
+	"container/heap"
+)
 
 // Of one name there can be as many candidates as a control plane likes: all entries of a
 // list may come to the same name. So the work for one of them does not grow with the

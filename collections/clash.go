@@ -1,6 +1,8 @@
 package collections
 
-import "github.com/xds-relay/xds-relay/loglines"
+import (
+	"github.com/xds-relay/xds-relay/loglines"
+)
 
 // Clashes: two different members of one name, of which only the first is seen. They
 // are looked for when a round is over, since in its course sources are read one after

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TP1: "List collections". A list collection as a set: its members are followed, and
@@ -187,7 +188,7 @@ func (l *listSource) inline(of *list, i int) expanded {
 	x := expanded{label: name}
 	redirect := e.locator != urn.URL{}
 	if !redirect && e.typeURL != l.typeURL {
-		x.err = &cache.Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("entry %d of the list collection: is of type %s, where %s is wanted", i, shortType(e.typeURL), shortType(l.typeURL))}
+		x.err = &cache.Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("entry %d of the list collection: is of type %s, where %s is wanted", i, xdstype.Message(e.typeURL), xdstype.Message(l.typeURL))}
 		return x
 	}
 	if redirect && !l.listing && !l.passes {

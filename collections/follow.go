@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // follow is what a URL comes to: the resource that is found by obeying its
@@ -151,7 +151,7 @@ func (e *evaluation) name(name urn.Key, typeURL string, passed []string) result 
 	if name.Glob {
 		return failure(codes.InvalidArgument, "%s is a glob collection, where one resource is wanted", name.Name)
 	}
-	if asked := shortType(typeURL); asked != name.Type {
+	if asked := xdstype.Message(typeURL); asked != name.Type {
 		return failure(codes.InvalidArgument, "%s is of type %s, where %s is wanted", name.Name, name.Type, asked)
 	}
 	key, err := e.resolver.names.Key(typeURL, name.Name)
@@ -240,9 +240,6 @@ func asState(err error) cache.State {
 	}
 	return cache.State{Status: cache.Failed, Err: why}
 }
-
-// shortType is the part of a type URL that names have.
-func shortType(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 // same says whether there is nothing new to somebody who knows r.
 func (r *result) same(is *result) bool {

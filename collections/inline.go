@@ -7,11 +7,10 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TP1: "List collections with inlining". An inline entry by its name, with #entry.
-
-const typePrefix = "type.googleapis.com/"
 
 // entryName is the name of an inline entry.
 func entryName(collection, entry string) string { return collection + "#entry=" + entry }
@@ -19,14 +18,14 @@ func entryName(collection, entry string) string { return collection + "#entry=" 
 // entry evaluates a URL that names an inline entry of a list collection.
 func (e *evaluation) entry(u urn.URL, entry, typeURL string, passed []string) result {
 	name := entryName(u.Key().Name, entry)
-	asked := shortType(typeURL)
+	asked := xdstype.Message(typeURL)
 	if u.Key().Type != asked+"Collection" {
 		return failure(codes.InvalidArgument, "%s is in a %s, where an entry of a %sCollection is wanted", name, u.Key().Type, asked)
 	}
 	if at := slices.Index(passed, name); at >= 0 {
 		return e.loop(passed[at:])
 	}
-	is := e.name(u.Key(), typePrefix+u.Key().Type, passed)
+	is := e.name(u.Key(), xdstype.Prefix+u.Key().Type, passed)
 	if is.Status != cache.Present {
 		return is
 	}
@@ -43,8 +42,8 @@ func (e *evaluation) entry(u urn.URL, entry, typeURL string, passed []string) re
 		return is
 	case found.locator != urn.URL{}:
 		return e.redirect(name, &is, found.locator, typeURL, passed)
-	case shortType(found.typeURL) != asked:
-		return failure(codes.InvalidArgument, "%s is of type %s, where %s is wanted", name, shortType(found.typeURL), asked)
+	case xdstype.Message(found.typeURL) != asked:
+		return failure(codes.InvalidArgument, "%s is of type %s, where %s is wanted", name, xdstype.Message(found.typeURL), asked)
 	}
 	is.Resource = is.leaf.inline(found)
 	is.origin = entryName(is.origin, entry)

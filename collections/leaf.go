@@ -1,6 +1,8 @@
 package collections
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // leaf is a leaf entry that follows use. There is one for each, whatever their
 // number.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Authorities can make redirects that lead back to themselves, in any number.
@@ -23,7 +24,7 @@ func TestLinesAboutLoopsAreFew(t *testing.T) {
 			name := fmt.Sprintf("a/loop-%d", i)
 			list = append(list, name)
 			o.say(cache.Change{Name: long(name), Resource: cache.NewResource(cache.Spec{
-				Name: long(name), TypeURL: cache.LocatorTypeURL, Value: mustMarshal(t, locator(t, long(name))), Redirect: long(name),
+				Name: long(name), TypeURL: xdstype.Locator, Value: mustMarshal(t, locator(t, long(name))), Redirect: long(name),
 			})})
 		}
 		say(list...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TP1: "List". What is in a list collection, of whatever type: all of them are
@@ -147,7 +148,7 @@ func (e *listEntry) redirect(name string) *cache.Resource {
 	if err != nil {
 		locator = &corev3.ResourceLocator{} // it was read from one
 	}
-	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: cache.LocatorTypeURL, Value: marshal(locator), Redirect: e.locator.String()})
+	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: xdstype.Locator, Value: marshal(locator), Redirect: e.locator.String()})
 }
 
 // again returns the entry as it is in another collection, whose bytes it shares then:
@@ -224,7 +225,7 @@ func (e *listEntry) parseInline(b []byte) error {
 		return fmt.Errorf("its Any cannot be read: %w", err)
 	case e.typeURL == "":
 		return errors.New("it has no resource")
-	case e.typeURL == cache.LocatorTypeURL:
+	case e.typeURL == xdstype.Locator:
 		e.locator, err = parseLocator(e.value)
 		e.value = nil
 		return err
@@ -259,7 +260,7 @@ func checkValue(typeURL string, value []byte) error {
 	}
 	// Without the prefix of the protobuf package, whose space is not always one.
 	why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-	return fmt.Errorf("its resource is no %s: %s", shortType(typeURL), why)
+	return fmt.Errorf("its resource is no %s: %s", xdstype.Message(typeURL), why)
 }
 
 // eachBytes calls f for each field of a message that is a string, bytes or a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const (
@@ -68,7 +69,7 @@ func inlineEntry(t testing.TB, name, version string, value *anypb.Any) []byte {
 
 func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
-	return &anypb.Any{TypeUrl: typePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: mustMarshal(t, m)}
+	return &anypb.Any{TypeUrl: xdstype.Prefix + string(m.ProtoReflect().Descriptor().FullName()), Value: mustMarshal(t, m)}
 }
 
 func cluster(t testing.TB, name string) *anypb.Any {
@@ -90,7 +91,7 @@ func (l *list) describe() string {
 			fmt.Fprintf(&b, "%d: locator", i)
 		}
 		if e.value != nil || e.locator == (urn.URL{}) {
-			fmt.Fprintf(&b, " %s of %d bytes", shortType(e.typeURL), len(e.value))
+			fmt.Fprintf(&b, " %s of %d bytes", xdstype.Message(e.typeURL), len(e.value))
 		}
 		if e.locator != (urn.URL{}) {
 			fmt.Fprintf(&b, " -> %s", e.locator)
@@ -146,7 +147,7 @@ func TestListCollectionIsTakenApart(t *testing.T) {
 			inlineEntry(t, "bad", "1", &anypb.Any{TypeUrl: clusterType, Value: []byte{0x0a, 9}}),
 			inlineEntry(t, "worse", "1", &anypb.Any{TypeUrl: "type.googleapis.com/not.known.T", Value: []byte{0x0a, 9}}),
 			append([]byte{0x0a, byte(len(bare))}, bare...),
-			inlineEntry(t, "r", "1", &anypb.Any{TypeUrl: cache.LocatorTypeURL, Value: bare}),
+			inlineEntry(t, "r", "1", &anypb.Any{TypeUrl: xdstype.Locator, Value: bare}),
 			locatorEntry(t, "xdstp://a/envoy.config.cluster.v3.Cluster/x"),
 		}, `
 0: InvalidArgument: entry 0 of the list collection: it cannot be read: unexpected EOF

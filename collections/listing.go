@@ -8,13 +8,14 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Entries of list collections as they are written. While members are listed and not
 // followed, an entry is what stands for each.
 
 // entryType is that of the entries of list collections.
-const entryType = typePrefix + "xds.core.v3.CollectionEntry"
+const entryType = xdstype.Prefix + "xds.core.v3.CollectionEntry"
 
 func newEntry(name string, m *corev3.CollectionEntry) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, TypeURL: entryType, Value: marshal(m)})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Whatever redirects, alternatives and lists there are, over authorities that come
@@ -177,7 +178,7 @@ func canWant(name string) bool {
 	}
 	_, entry := u.Entry()
 	_, alt := u.Alt()
-	return entry || u.Key().Type == shortType(clusterType) && (alt || slices.Contains(known, u.Key().Authority))
+	return entry || u.Key().Type == xdstype.Message(clusterType) && (alt || slices.Contains(known, u.Key().Authority))
 }
 
 // model evaluates TP1's rules by themselves.
@@ -214,7 +215,7 @@ func (m *model) check(w *wanted) error {
 	}
 	is := w.entry.State()
 	var want []string
-	for _, o := range m.url(u, shortType(clusterType), nil) {
+	for _, o := range m.url(u, xdstype.Message(clusterType), nil) {
 		got := outcome{status: is.Status, down: o.down}
 		if is.Err != nil {
 			got.code = is.Err.Code
@@ -335,7 +336,7 @@ func (m *model) one(u urn.URL, typ string, path []string) (all []outcome) {
 			all = append(all, outcome{status: cache.Failed, code: codes.InvalidArgument, down: in.down})
 		case in.list.entries[i].value == nil:
 			all = append(all, m.redirect(in, in.list.entries[i].locator, name, typ, path)...)
-		case shortType(in.list.entries[i].typeURL) != typ:
+		case xdstype.Message(in.list.entries[i].typeURL) != typ:
 			all = append(all, fails(codes.InvalidArgument)...)
 		default:
 			r := in.list.entries[i].resource("it")
@@ -350,7 +351,7 @@ func (m *model) one(u urn.URL, typ string, path []string) (all []outcome) {
 }
 
 func (m *model) name(key urn.Key, typ string, path []string) []outcome {
-	leaf := cache.Key{Scope: cache.Scope{Authority: key.Authority}, TypeURL: typePrefix + typ, Name: key.Name}
+	leaf := cache.Key{Scope: cache.Scope{Authority: key.Authority}, TypeURL: xdstype.Prefix + typ, Name: key.Name}
 	switch {
 	case key.Type != typ:
 		return fails(codes.InvalidArgument)
@@ -369,13 +370,13 @@ func (m *model) name(key urn.Key, typ string, path []string) []outcome {
 	switch {
 	case is.Status != cache.Present:
 		o.origin = ""
-	case is.Resource.TypeURL() == cache.LocatorTypeURL:
+	case is.Resource.TypeURL() == xdstype.Locator:
 		to, err := urn.ParseURL(is.Resource.Redirect())
 		if err != nil {
 			panic(err)
 		}
 		return m.redirect(o, to, key.Name, typ, path)
-	case typ == shortType(clusterType):
+	case typ == xdstype.Message(clusterType):
 		_, o.content = contentOf(is.Resource)
 		o.version = is.Resource.Version()
 	default:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Authorities without streams: what they say of each leaf topic is written to the
@@ -28,9 +29,9 @@ import (
 func long(short string) string {
 	name, directives, _ := strings.Cut(short, "#")
 	at := strings.IndexAny(name, "/:")
-	typ := shortType(clusterType)
+	typ := xdstype.Message(clusterType)
 	if name[at] == ':' {
-		typ = shortType(collectionType)
+		typ = xdstype.Message(collectionType)
 	}
 	url := "xdstp://" + name[:at] + "/" + typ + "/" + name[at+1:]
 	sep := "#"
@@ -54,7 +55,7 @@ func short(name string) string {
 	if err != nil {
 		return name
 	}
-	s := strings.NewReplacer("xdstp://", "", "/"+shortType(collectionType)+"/", ":", "/"+shortType(clusterType)+"/", "/").Replace(u.Key().Name)
+	s := strings.NewReplacer("xdstp://", "", "/"+xdstype.Message(collectionType)+"/", ":", "/"+xdstype.Message(clusterType)+"/", "/").Replace(u.Key().Name)
 	sep := "#"
 	if entry, ok := u.Entry(); ok {
 		s, sep = s+"#entry="+entry, ","
@@ -71,7 +72,7 @@ func keyOf(name string) cache.Key {
 	if err != nil {
 		panic(err)
 	}
-	return cache.Key{Scope: cache.Scope{Authority: key.Authority}, TypeURL: typePrefix + key.Type, Name: key.Name}
+	return cache.Key{Scope: cache.Scope{Authority: key.Authority}, TypeURL: xdstype.Prefix + key.Type, Name: key.Name}
 }
 
 // derivedKey is the key of the derived topic of a name.
@@ -84,7 +85,7 @@ func derivedKey(name string) cache.Key {
 	if _, ok := u.Entry(); ok {
 		typ = strings.TrimSuffix(typ, "Collection")
 	}
-	return cache.Key{Scope: cache.Scope{Authority: u.Key().Authority, Derived: cache.Resolved}, TypeURL: typePrefix + typ, Name: name}
+	return cache.Key{Scope: cache.Scope{Authority: u.Key().Authority, Derived: cache.Resolved}, TypeURL: xdstype.Prefix + typ, Name: name}
 }
 
 // clusterNamed is a cluster with something in it.
@@ -96,7 +97,7 @@ func clusterNamed(t testing.TB, name, content string) []byte {
 func contentOf(r *cache.Resource) (name, content string) {
 	if r.Redirect() != "" {
 		u, err := parseLocator(r.Value())
-		if err != nil || u.String() != r.Redirect() || r.TypeURL() != cache.LocatorTypeURL {
+		if err != nil || u.String() != r.Redirect() || r.TypeURL() != xdstype.Locator {
 			return "", fmt.Sprintf("a redirect to %s that says %s, %v", r.Redirect(), u, err)
 		}
 		return r.Name(), "redirect to " + short(u.String())
@@ -378,8 +379,8 @@ func (w *wanted) says() string {
 		if r.TTL() > 0 {
 			s += fmt.Sprintf(" ttl, beats %d", is.Beats)
 		}
-		if shortType(r.TypeURL()) != shortType(w.entry.Key().TypeURL) {
-			s += " of type " + shortType(r.TypeURL())
+		if xdstype.Message(r.TypeURL()) != xdstype.Message(w.entry.Key().TypeURL) {
+			s += " of type " + xdstype.Message(r.TypeURL())
 		}
 		if want := w.entry.Key().Name; r.Name() != want || name != want && name != "" {
 			s += fmt.Sprintf(" NAMED %q, INSIDE %q", r.Name(), name)

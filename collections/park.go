@@ -1,6 +1,8 @@
 package collections
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // What is to be evaluated sees updates as a whole, so it holds the scopes that it reads.
 // While an update is being stored to one of them, which may take a second, it is put aside:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // plain evaluates what a set comes to, as a recursion over TP1's rules: from what the
@@ -200,7 +201,7 @@ func (p *plain) glob(name string, rename func(string) string, way string) plainS
 // listed evaluates the members of a list collection. TP1: "List collections".
 func (p *plain) listed(name string, rename func(string) string, passed []string, way string) plainSet {
 	u, _ := urn.ParseURL(name)
-	is := p.url(u, shortType(collectionType), passed, way)
+	is := p.url(u, xdstype.Message(collectionType), passed, way)
 	all := newPlainSet(is.status)
 	all.down = is.down
 	of, had := p.was.lists[way]
@@ -254,7 +255,7 @@ func (p *plain) member(url string, passed []string, way, before string) (content
 	if err != nil {
 		panic(err)
 	}
-	switch is := p.url(u, shortType(clusterType), passed, way); is.status {
+	switch is := p.url(u, xdstype.Message(clusterType), passed, way); is.status {
 	case cache.Present:
 		content = is.content
 	case cache.Absent:
@@ -308,7 +309,7 @@ func (p *plain) name(key urn.Key, typ string, passed []string, way string) verdi
 	switch {
 	case is.Status != cache.Present:
 		return v
-	case is.Resource.Redirect() == "" && typ == shortType(collectionType):
+	case is.Resource.Redirect() == "" && typ == xdstype.Message(collectionType):
 		v.list = parseList(is.Resource)
 		return v
 	case is.Resource.Redirect() == "":

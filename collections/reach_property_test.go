@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestSetsThroughTheDeathOfAuthorities: views and globs over lists that redirect and
@@ -97,7 +98,7 @@ func newReachWorld(t *testing.T, rt *rapid.T) *reachWorld {
 }
 
 func (w *reachWorld) note(format string, args ...any) {
-	w.log = append(w.log, strings.ReplaceAll(fmt.Sprintf(format, args...), typePrefix, ""))
+	w.log = append(w.log, strings.ReplaceAll(fmt.Sprintf(format, args...), xdstype.Prefix, ""))
 }
 
 func (w *reachWorld) run(rt *rapid.T) {
@@ -202,7 +203,7 @@ func (w *reachWorld) drawMember(rt *rapid.T, name string) cache.Change {
 		w.note("%s does not exist", name)
 		return cache.Change{Name: long(name), Gone: true}
 	case 1, 2:
-		return w.redirect(name, cache.LocatorTypeURL, drawURL(rt, worldNames))
+		return w.redirect(name, xdstype.Locator, drawURL(rt, worldNames))
 	}
 	content := w.fresh()
 	w.note("%s = %s", name, content)
@@ -217,7 +218,7 @@ func (w *reachWorld) drawList(rt *rapid.T, name string) cache.Change {
 		w.note("%s does not exist", name)
 		return cache.Change{Name: long(name), Gone: true}
 	case 1:
-		return w.redirect(name, cache.LocatorTypeURL, drawURL(rt, worldLists))
+		return w.redirect(name, xdstype.Locator, drawURL(rt, worldLists))
 	}
 	entries, notes := [][]byte{}, []string{}
 	for range rapid.IntRange(0, 3).Draw(rt, "entries") {

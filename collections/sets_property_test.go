@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestSetsAreWhatTheyAreMadeOf: after any changes of members, lists and globs, with
@@ -260,7 +261,7 @@ func (w *setWorld) change(name string, m worldMember) cache.Change {
 	switch {
 	case m.to != "":
 		return cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{
-			Name: name, TypeURL: cache.LocatorTypeURL, Value: mustMarshal(w.T, locator(w.T, long(m.to))), Redirect: long(m.to),
+			Name: name, TypeURL: xdstype.Locator, Value: mustMarshal(w.T, locator(w.T, long(m.to))), Redirect: long(m.to),
 		})}
 	case m.content != "":
 		return cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{

@@ -11,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What derived sets are made of. A source is where members come from: a glob, a list
@@ -175,7 +176,7 @@ func (s *setting) collection(to *part, u urn.URL, passed []string) source {
 
 // primary is collection without regard to an alternative.
 func (s *setting) primary(to *part, u urn.URL, passed []string) source {
-	short := shortType(s.typeURL)
+	short := xdstype.Message(s.typeURL)
 	_, entry := u.Entry()
 	switch key := u.Key(); {
 	case len(passed) > s.depth:

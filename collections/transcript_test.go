@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestTranscripts plays testdata/*.txt: derived topics over leaf topics that say what
@@ -153,7 +154,7 @@ func (p *player) parse(name, what string) (cache.Change, error) {
 		return c, fmt.Errorf("no code is called %s", code)
 	case "redirect":
 		version, to, _ := strings.Cut(rest, " ")
-		spec.Version, spec.TypeURL, spec.Redirect = version, cache.LocatorTypeURL, long(to)
+		spec.Version, spec.TypeURL, spec.Redirect = version, xdstype.Locator, long(to)
 		spec.Value = mustMarshal(p, locator(p, long(to)))
 	case "list":
 		version, list, _ := strings.Cut(rest, " ")

@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/costs"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What control planes may write any number of: with twice as many of it there is twice the
@@ -107,7 +108,7 @@ func (w *workWorld) cluster(name, content string) *cache.Resource {
 }
 
 func (w *workWorld) redirect(name, to string) *cache.Resource {
-	return cache.NewResource(cache.Spec{Name: long(name), TypeURL: cache.LocatorTypeURL, Value: mustMarshal(w, locator(w, long(to))), Redirect: long(to)})
+	return cache.NewResource(cache.Spec{Name: long(name), TypeURL: xdstype.Locator, Value: mustMarshal(w, locator(w, long(to))), Redirect: long(to)})
 }
 
 // list is a list collection of n locators.

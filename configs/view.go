@@ -9,8 +9,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // View gives clients a wildcard, a glob or a list collection that is the union of
@@ -45,7 +45,7 @@ type Type string
 
 // UnmarshalText sets t from its notation.
 func (t *Type) UnmarshalText(text []byte) error {
-	url, err := typeurl.Parse(string(text))
+	url, err := xdstype.Parse(string(text))
 	*t = Type(url)
 	return err
 }
@@ -57,10 +57,10 @@ func (v *View) ResourceType() string {
 	switch {
 	case v.Match.Glob != "":
 		key, _ := urn.KeyOf(v.Match.Glob)
-		return typeurl.Prefix + key.Type
+		return xdstype.Prefix + key.Type
 	case v.Match.List != "":
 		key, _ := urn.KeyOf(v.Match.List)
-		return typeurl.Prefix + strings.TrimSuffix(key.Type, collection)
+		return xdstype.Prefix + strings.TrimSuffix(key.Type, collection)
 	}
 	return string(v.Match.Type)
 }
@@ -171,7 +171,7 @@ func (k *checker) wildcardMatch(path string, v *View) (what string) {
 		return ""
 	}
 	if !k.has(path + ".type") {
-		k.fail(path+".type", "missing (want the type of the wildcard: one of %s, or a type URL)", typeurl.Words())
+		k.fail(path+".type", "missing (want the type of the wildcard: one of %s, or a type URL)", xdstype.Words())
 		return ""
 	}
 	if k.isUnread(path + ".type") {
@@ -225,7 +225,7 @@ func (k *checker) viewCollection(path string, url urn.URL, v *View, typed bool, 
 		k.fail(path, "%q is one resource (want a glob, which ends in /*, or a list, whose type ends in %s)", url, collection)
 		return
 	}
-	if want := typeurl.Short(v.ResourceType()); typed {
+	if want := xdstype.Message(v.ResourceType()); typed {
 		if got := key.Type; key.Glob && got != want || !key.Glob && got != want+collection {
 			k.fail(path, "%q is of type %s (want %s for a glob or %s for a list, as in match)", key.Name, got, want, want+collection)
 		}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestClientsThatAskByAliasesHoldEachResourceOnce holds that a delta client that asks by
@@ -79,7 +79,7 @@ func (o *aliasOrigin) change(t *rapid.T) {
 	for _, own := range ownNames {
 		there[own] = rapid.IntRange(0, 3).Draw(t, own+" is there") > 0
 	}
-	u := cache.Update{Scope: oldStyleScope(""), TypeURL: typeurl.VirtualHostV3}
+	u := cache.Update{Scope: oldStyleScope(""), TypeURL: xdstype.VirtualHostV3}
 	for _, name := range aliasNames {
 		own := name
 		if !slices.Contains(ownNames, name) {
@@ -94,7 +94,7 @@ func (o *aliasOrigin) change(t *rapid.T) {
 		if o.of[name] != "" {
 			content := o.content[own]
 			change.Resource = cache.NewResource(cache.Spec{
-				Name: own, Version: content, TypeURL: typeurl.VirtualHostV3, Value: encodeContent(own, content),
+				Name: own, Version: content, TypeURL: xdstype.VirtualHostV3, Value: encodeContent(own, content),
 			})
 			if own != name {
 				change.Resource = change.Resource.Aliased()
@@ -164,7 +164,7 @@ func (c *aliasClient) connect(t *rapid.T) {
 }
 
 func (c *aliasClient) send(t *rapid.T, req *discoveryv3.DeltaDiscoveryRequest) {
-	req.TypeUrl = typeurl.VirtualHostV3
+	req.TypeUrl = xdstype.VirtualHostV3
 	if err := c.conn.delta(req); err != nil {
 		t.Fatal(err)
 	}

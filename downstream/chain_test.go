@@ -21,7 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 )
 
-// Through whatever door a relay comes, it is known through which others it does,
+// Over whichever service a relay asks, it is known through which others it does,
 // and refused if the relay is one of them.
 func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 	c := newTestCache(&recordingSource{}, 1000)
@@ -87,7 +87,7 @@ func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 		}
 		return err
 	}
-	for door, ask := range map[string]func([]string) error{"stream": stream, "fetch": fetch, "REST": rest} {
+	for service, ask := range map[string]func([]string) error{"stream": stream, "fetch": fetch, "REST": rest} {
 		for _, tt := range []struct {
 			values []string
 			want   chain.Chain
@@ -97,16 +97,16 @@ func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 			{[]string{"a%2Cb", "c"}, chain.Chain{Relay: true, IDs: []string{"a,b", "c"}}},
 		} {
 			if err := ask(tt.values); err != nil {
-				t.Errorf("%s, %q: %v", door, tt.values, err)
+				t.Errorf("%s, %q: %v", service, tt.values, err)
 				continue
 			}
 			if got := <-seen; got.Relay != tt.want.Relay || !slices.Equal(got.IDs, tt.want.IDs) {
-				t.Errorf("%s, %q: got %+v", door, tt.values, got)
+				t.Errorf("%s, %q: got %+v", service, tt.values, got)
 			}
 		}
 		err := ask([]string{"a,own", "b"})
 		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "relays ask each other in a circle: own -> b -> own") {
-			t.Errorf("%s: a circle gives %v", door, err)
+			t.Errorf("%s: a circle gives %v", service, err)
 		}
 	}
 }

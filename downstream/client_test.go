@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // tb is what testing.T and rapid.T have in common.
@@ -231,7 +232,7 @@ func decode(t tb, form string, r *response) *received {
 		}
 		got.typeURL, got.nonce, got.version, errs = m.GetTypeUrl(), m.GetNonce(), m.GetVersionInfo(), m.GetResourceErrors()
 		for _, res := range m.GetResources() {
-			if res.GetTypeUrl() == cache.WrappedTypeURL {
+			if res.GetTypeUrl() == xdstype.Wrapper {
 				var inside discoveryv3.Resource
 				if err := res.UnmarshalTo(&inside); err != nil {
 					t.Fatalf("the client cannot decode a Resource: %v", err)
@@ -287,7 +288,7 @@ func openResource(t tb, typeURL string, res *discoveryv3.Resource) (x receivedRe
 
 func openAny(t tb, typeURL string, a *anypb.Any) receivedResource {
 	t.Helper()
-	if a.GetTypeUrl() == cache.LocatorTypeURL {
+	if a.GetTypeUrl() == xdstype.Locator {
 		var locator xdscorev3.ResourceLocator
 		if err := a.UnmarshalTo(&locator); err != nil {
 			t.Fatalf("the client cannot decode a redirect: %v", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestGlobClientsConverge holds, for any interleaving of what origins do, redirects
@@ -186,7 +187,7 @@ func (o *globOrigin) of(k cache.Key, name string) cache.Change {
 		return cache.Change{Name: name}
 	case f.redirect && k.Scope.Derived == "":
 		return cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{
-			Name: name, Version: f.version, TypeURL: cache.LocatorTypeURL, Value: []byte{}, Redirect: "xdstp://other/x",
+			Name: name, Version: f.version, TypeURL: xdstype.Locator, Value: []byte{}, Redirect: "xdstp://other/x",
 		})}
 	}
 	return cache.Change{Name: name, Resource: newTestResource(clusterType, name, f.version, f.content)}

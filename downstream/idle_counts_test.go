@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What a quiet client costs, as counts.
@@ -51,8 +52,8 @@ func TestCostOfAQuietClient(t *testing.T) {
 				}
 			}
 		}
-		g.RegisterService(&grpc.ServiceDesc{ServiceName: doors[0].service, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{
-			streamDesc(doors[0].sotw, hold), streamDesc(doors[0].delta, hold),
+		g.RegisterService(&grpc.ServiceDesc{ServiceName: xdstype.AggregatedV3.Name, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{
+			streamDesc(xdstype.AggregatedV3.Stream, hold), streamDesc(xdstype.AggregatedV3.Delta, hold),
 		}}, nil)
 	}
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
@@ -112,11 +113,11 @@ func (m memory) quiet(form string, clients int, names []string) (goroutines, tim
 // client opens a stream and acknowledges the first response.
 func (m memory) client(ctx context.Context, form string, names []string) {
 	m.t.Helper()
-	method := doors[0].sotw
+	method := xdstype.AggregatedV3.Stream
 	if form == deltaForm.name {
-		method = doors[0].delta
+		method = xdstype.AggregatedV3.Delta
 	}
-	st, err := m.dial().NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/"+doors[0].service+"/"+method)
+	st, err := m.dial().NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, xdstype.AggregatedV3.Method(method))
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -16,15 +16,15 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Responses as JSON, for which alone resources are unmarshalled to be served.
 
-// toJSON gives a response in protobuf's canonical JSON, as the message of its
-// door. The caller must not change it. Resources without a form in JSON are left
-// out and told as errors.
-func (s *Server) toJSON(r *response, d door) ([]byte, error) {
+// toJSON gives a response in protobuf's canonical JSON, as a message of the
+// service's version of the API. The caller must not change it. It leaves out
+// resources that have no form in JSON, and reports them as errors.
+func (s *Server) toJSON(r *response, service *xdstype.Service) ([]byte, error) {
 	size := 0
 	r.gather()
 	for _, b := range r.resources {
@@ -32,19 +32,19 @@ func (s *Server) toJSON(r *response, d door) ([]byte, error) {
 	}
 	// Only what many clients may get is worth keeping: bytes that are shared.
 	if len(r.resources) != 1 || len(r.private) > 0 || size < minJSONCached {
-		return s.render(r, d)
+		return s.render(r, service)
 	}
-	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], size: size, version: r.version, path: d.path}
-	return s.jsonCache.entry(key, r.resources[0]).get(func() ([]byte, error) { return s.render(r, d) })
+	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], size: size, version: r.version, path: service.Path}
+	return s.jsonCache.entry(key, r.resources[0]).get(func() ([]byte, error) { return s.render(r, service) })
 }
 
 // render is toJSON's work.
-func (s *Server) render(r *response, d door) ([]byte, error) {
+func (s *Server) render(r *response, service *xdstype.Service) ([]byte, error) {
 	var msg discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(r.encode().Materialize(), &msg); err != nil {
 		return nil, fmt.Errorf("the response: %s", protoText(err))
 	}
-	if d.isV2() {
+	if service.V2 {
 		msg.ResourceErrors = nil // which v2 does not have, and JSON parsers may be strict
 	}
 	body, err := protojson.Marshal(&msg)
@@ -59,11 +59,11 @@ func (s *Server) render(r *response, d door) ([]byte, error) {
 			continue
 		}
 		name, why := nameOf(res), "it has no form in JSON here"
-		if typeurl.KindOf(msg.GetTypeUrl()) != typeurl.Secret {
+		if xdstype.Of(msg.GetTypeUrl()) != xdstype.Secret {
 			why += ": " + loglines.Clip(protoText(err))
 		}
 		s.options.Log.Warn("resource left out of a REST response", "type_url", msg.GetTypeUrl(), "name", name, "reason", why)
-		if !d.isV2() {
+		if !service.V2 {
 			msg.ResourceErrors = append(msg.ResourceErrors, &discoveryv3.ResourceError{
 				ResourceName: &discoveryv3.ResourceName{Name: name},
 				ErrorDetail:  &statuspb.Status{Code: int32(codes.Unimplemented), Message: why},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The JSON of some names is made twice at most for all who poll for these, also while others
@@ -40,7 +41,7 @@ func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := server.toJSON(r, doors[1])
+		body, err := server.toJSON(r, xdstype.Cluster.V3)
 		if err != nil {
 			t.Fatal(err)
 		}

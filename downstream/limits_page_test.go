@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // edge is a limit at its edge: what is just within it, and what is one more.
@@ -181,29 +183,29 @@ func (e edge) check(t *testing.T) {
 func TestTypeURLsAreBoundedOverEveryService(t *testing.T) {
 	r := newBadRelay(t, Limits{}, ListenerOptions{})
 	long := strings.Repeat("t", maxTypeURLBytes+1)
-	for _, d := range doors {
-		for form, method := range map[string]string{deltaForm.name: d.delta, sotwForm.name: d.sotw} {
+	for _, service := range xdstype.Services(false) {
+		for form, method := range map[string]string{deltaForm.name: service.Delta, sotwForm.name: service.Stream} {
 			if method == "" {
 				continue
 			}
-			g := openRaw(testContext(t), t, r.dial(), "/"+d.service+"/"+method)
+			g := openRaw(testContext(t), t, r.dial(), "/"+service.Name+"/"+method)
 			_ = g.SendMsg(asking(form, long, "a")) // that it was refused says ending
 			if err := ending(g); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("%s: got %v", method, err)
 			}
 		}
-		if d.fetch != "" {
-			err := r.dial().Invoke(testContext(t), "/"+d.service+"/"+d.fetch, &discoveryv3.DiscoveryRequest{TypeUrl: long}, new(discoveryv3.DiscoveryResponse))
+		if service.Fetch != "" {
+			err := r.dial().Invoke(testContext(t), "/"+service.Name+"/"+service.Fetch, &discoveryv3.DiscoveryRequest{TypeUrl: long}, new(discoveryv3.DiscoveryResponse))
 			if status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("%s: got %v", d.fetch, err)
+				t.Errorf("%s: got %v", service.Fetch, err)
 			}
 		}
-		if d.path != "" {
+		if service.Path != "" {
 			w := httptest.NewRecorder()
 			body := strings.NewReader(`{"typeUrl":"` + long + `"}`)
-			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, d.path, body))
+			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, service.Path, body))
 			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "type_url_bytes") {
-				t.Errorf("%s: got %d %s", d.path, w.Code, w.Body)
+				t.Errorf("%s: got %d %s", service.Path, w.Code, w.Body)
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // sentResponse is what a session remembers of a response.
@@ -34,7 +34,7 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *nack {
 	}
 	r.rejected = true
 	s.rejection = loglines.Clip(detail.GetMessage())
-	if typeurl.KindOf(s.typeURL) == typeurl.Secret {
+	if xdstype.Of(s.typeURL) == xdstype.Secret {
 		// A client may quote what it rejects.
 		s.rejection = "(the client's words are not shown, as they may hold a secret)"
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The other side of the sessions, for tests: an origin that writes to a cache,
@@ -26,10 +26,10 @@ var typesByShortName = map[string]string{
 	"rds":    routeType,
 	"srds":   scopedRouteType,
 	"vhds":   virtualHostType,
-	"cds2":   typeurl.ClusterV2,
-	"eds2":   typeurl.EndpointsV2,
-	"lds2":   typeurl.ListenerV2,
-	"rds2":   typeurl.RouteV2,
+	"cds2":   xdstype.ClusterV2,
+	"eds2":   xdstype.EndpointsV2,
+	"lds2":   xdstype.ListenerV2,
+	"rds2":   xdstype.RouteV2,
 	"widget": "type.googleapis.com/example.Widget", // of which nobody has heard
 }
 

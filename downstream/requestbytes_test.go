@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // sizedRequest returns a request whose encoding has exactly so many bytes.
@@ -34,7 +34,7 @@ func sizedRequest(t *testing.T, form, typeURL string, size int) proto.Message {
 func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 	const limit = 2000
 	o := ListenerOptions{MaxRequestBytes: limit, V2: true}
-	for _, door := range []struct {
+	for _, call := range []struct {
 		method, form, typeURL string
 		gzip                  bool
 	}{
@@ -42,11 +42,11 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 		{method: adsMethods[sotwForm.name], form: sotwForm.name, typeURL: endpointType},
 		{method: adsMethods[sotwForm.name], form: sotwForm.name, typeURL: endpointType, gzip: true},
 		{method: "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", form: deltaForm.name, typeURL: clusterType},
-		{method: "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources", form: deltaForm.name, typeURL: typeurl.ClusterV2},
-		{method: "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources", form: sotwForm.name, typeURL: typeurl.ClusterV2},
-		{method: "/envoy.api.v2.ClusterDiscoveryService/StreamClusters", form: sotwForm.name, typeURL: typeurl.ClusterV2},
+		{method: "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources", form: deltaForm.name, typeURL: xdstype.ClusterV2},
+		{method: "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources", form: sotwForm.name, typeURL: xdstype.ClusterV2},
+		{method: "/envoy.api.v2.ClusterDiscoveryService/StreamClusters", form: sotwForm.name, typeURL: xdstype.ClusterV2},
 		{method: "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters", form: formUnary, typeURL: clusterType},
-		{method: "/envoy.api.v2.ClusterDiscoveryService/FetchClusters", form: formUnary, typeURL: typeurl.ClusterV2, gzip: true},
+		{method: "/envoy.api.v2.ClusterDiscoveryService/FetchClusters", form: formUnary, typeURL: xdstype.ClusterV2, gzip: true},
 	} {
 		ours := func(size int) string {
 			return fmt.Sprintf("a request of %d bytes, but max_request_bytes is %d", size, limit)
@@ -61,23 +61,23 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 			{100 * limit, ours(100 * limit), 1},
 			{leastRead + 1, fmt.Sprintf("larger than max (%d vs. %d)", leastRead+1, leastRead), 1},
 		} {
-			if large := test.size > leastRead; large && strings.Contains(door.method, "v2") {
+			if large := test.size > leastRead; large && strings.Contains(call.method, "v2") {
 				continue // one of each form is enough
 			}
-			t.Run(fmt.Sprintf("%s gzip=%v %d", door.method, door.gzip, test.size), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s gzip=%v %d", call.method, call.gzip, test.size), func(t *testing.T) {
 				r := newBadRelay(t, Limits{}, o)
 				m := serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, o) }, ServerOptions(o)...)
 				var options []grpc.CallOption
-				if door.gzip {
+				if call.gzip {
 					options = append(options, grpc.UseCompressor("gzip"))
 				}
-				req := sizedRequest(t, door.form, door.typeURL, test.size)
+				req := sizedRequest(t, call.form, call.typeURL, test.size)
 				var err error
-				if door.form == formUnary {
+				if call.form == formUnary {
 					// Nobody knows the name, so that is what one that is taken is told.
-					err = m.dial().Invoke(testContext(t), door.method, req, new(discoveryv3.DiscoveryResponse), options...)
+					err = m.dial().Invoke(testContext(t), call.method, req, new(discoveryv3.DiscoveryResponse), options...)
 				} else {
-					g, opening := m.dial().NewStream(testContext(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, door.method, options...)
+					g, opening := m.dial().NewStream(testContext(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, call.method, options...)
 					if opening != nil {
 						t.Fatal(opening)
 					}
@@ -95,7 +95,7 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 					}
 					return
 				}
-				if door.gzip && test.size > leastRead {
+				if call.gzip && test.size > leastRead {
 					test.message = "larger than max" // when it is decompressed, gRPC does not say how much it would be
 				}
 				if got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), test.message) {

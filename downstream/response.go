@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. Those of the
@@ -72,7 +72,7 @@ type response struct {
 // noteChanged notes that resources in the response are new or changed to the
 // client.
 func (r *response) noteChanged(res ...*cache.Resource) {
-	if typeurl.KindOf(r.typeURL) == typeurl.Cluster {
+	if xdstype.Of(r.typeURL) == xdstype.Cluster {
 		r.changed = append(r.changed, res...)
 	}
 }

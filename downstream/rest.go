@@ -18,10 +18,11 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The doors over HTTP. xDS: "REST-JSON polling subscriptions". What is answered,
-// and when, is in fetch.go.
+// The discovery services over HTTP. xDS: "REST-JSON polling subscriptions". fetch.go
+// says when a request is answered, and with what.
 
 // timeoutHeader is how Envoy says in milliseconds how long it waits for the
 // answer: its ApiConfigSource.request_timeout, which is one second by default.
@@ -36,13 +37,13 @@ const (
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
 // the latter without TLS too, to clients that know.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
-	h := &restHandler{server: s, gate: newGate(o), options: o, doors: map[string]door{}, decoding: decodeSlots()}
+	h := &restHandler{server: s, gate: newGate(o), options: o, services: map[string]*xdstype.Service{}, decoding: decodeSlots()}
 	if h.options.MaxRequestBytes == 0 {
 		h.options.MaxRequestBytes = maxRequestBytes
 	}
-	for _, d := range doorsOf(o) {
-		if d.path != "" {
-			h.doors[d.path] = d
+	for _, service := range servicesOf(o) {
+		if service.Path != "" {
+			h.services[service.Path] = service
 		}
 	}
 	srv := &http.Server{
@@ -63,10 +64,10 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 }
 
 type restHandler struct {
-	server  *Server
-	gate    *gate
-	options ListenerOptions
-	doors   map[string]door // by path
+	server   *Server
+	gate     *gate
+	options  ListenerOptions
+	services map[string]*xdstype.Service // by path
 	// decoding has the requests that are being decoded.
 	decoding chan struct{}
 }
@@ -76,7 +77,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.pace(r) {
 		return // nobody is there any more
 	}
-	d, ok := h.doors[r.URL.Path]
+	service, ok := h.services[r.URL.Path]
 	switch {
 	case !ok:
 		fail(w, http.StatusNotFound, codes.NotFound, h.unknownPath(r.URL.Path))
@@ -103,7 +104,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	answer, err := h.server.fetchEntered(ctx, h.gate, formREST, d.typeURL, req, h.options.LongPoll)
+	answer, err := h.server.fetchEntered(ctx, h.gate, formREST, service.TypeURL, req, h.options.LongPoll)
 	switch {
 	case r.Context().Err() != nil: // nobody is there any more
 	case err != nil:
@@ -112,7 +113,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case answer == nil:
 		w.WriteHeader(http.StatusNotModified)
 	default:
-		body, err := h.server.toJSON(answer, d)
+		body, err := h.server.toJSON(answer, service)
 		if err != nil {
 			fail(w, http.StatusInternalServerError, codes.Internal, err.Error())
 			return
@@ -159,13 +160,13 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 
 func (h *restHandler) unknownPath(path string) string {
 	if !h.options.V2 {
-		for _, d := range doorsV2 {
-			if d.path == path {
+		for _, service := range xdstype.Services(true) {
+			if service.Path != "" && service.Path == path {
 				return fmt.Sprintf("%q is of the v2 transport, which this listener does not serve", path)
 			}
 		}
 	}
-	return fmt.Sprintf("there is nothing at %q (want one such as %s)", loglines.Clip(path), doors[1].path)
+	return fmt.Sprintf("there is nothing at %q (want one such as %s)", loglines.Clip(path), xdstype.Cluster.V3.Path)
 }
 
 // clientPatience is how long the client waits for the answer, if it says so.

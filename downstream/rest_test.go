@@ -26,61 +26,15 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/genproto/googleapis/api/annotations"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-// The doors are those that the API defines, with its methods, paths and files.
-func TestDoorsAreTheAPIs(t *testing.T) {
-	for _, d := range doorsOf(ListenerOptions{V2: true}) {
-		t.Run(d.service, func(t *testing.T) {
-			found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(d.service))
-			if err != nil {
-				t.Fatal(err)
-			}
-			service := found.(protoreflect.ServiceDescriptor)
-			if file := service.ParentFile().Path(); file != d.file {
-				t.Errorf("it is defined in %s, not in %s", file, d.file)
-			}
-			if _, err := protoregistry.GlobalTypes.FindMessageByURL(d.typeURL); d.typeURL != "" && err != nil {
-				t.Errorf("%s: %v", d.typeURL, err)
-			}
-			methods := map[string]string{} // by what comes before the name of the type
-			path := ""
-			for i := range service.Methods().Len() {
-				m := service.Methods().Get(i)
-				for _, form := range []string{"Stream", "Delta", "Fetch"} {
-					if strings.HasPrefix(string(m.Name()), form) {
-						methods[form] = string(m.Name())
-					}
-				}
-				if rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule); rule != nil {
-					path = rule.GetPost()
-				}
-			}
-			if len(methods) != service.Methods().Len() {
-				t.Errorf("it has methods besides %v", methods)
-			}
-			for form, want := range map[string]string{"Stream": d.sotw, "Delta": d.delta, "Fetch": d.fetch} {
-				if methods[form] != want {
-					t.Errorf("its method is %q, not %q", methods[form], want)
-				}
-			}
-			if path != d.path {
-				t.Errorf("its path is %q, not %q", path, d.path)
-			}
-		})
-	}
-}
 
 // restServer is a served cache, over HTTP.
 type restServer struct {
@@ -169,7 +123,7 @@ func TestRESTAnswersInCanonicalJSON(t *testing.T) {
 	l := &listenerv3.Listener{Name: "l", ListenerFilters: []*listenerv3.ListenerFilter{
 		{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: router}},
 	}}
-	r.keep(t, typeurl.ListenerV3, "l")
+	r.keep(t, xdstype.ListenerV3, "l")
 	r.put(t, "l", l)
 	// The request as Envoy writes it, and with a field that is not known yet.
 	resp, body := post(t, r.Client(), r.URL+"/v3/discovery:listeners", `{
@@ -186,7 +140,7 @@ func TestRESTAnswersInCanonicalJSON(t *testing.T) {
 	if len(msg.GetResources()) != 1 || msg.GetResources()[0].UnmarshalTo(got) != nil || !proto.Equal(got, l) {
 		t.Errorf("got %s, want %s", body, l)
 	}
-	if msg.GetTypeUrl() != typeurl.ListenerV3 || msg.GetVersionInfo() == "" || msg.GetNonce() != msg.GetVersionInfo() {
+	if msg.GetTypeUrl() != xdstype.ListenerV3 || msg.GetVersionInfo() == "" || msg.GetNonce() != msg.GetVersionInfo() {
 		t.Errorf("got %s, want type, version, and the version as the nonce", body)
 	}
 	for _, want := range []string{`"versionInfo"`, `"@type"`, `"suppressEnvoyHeaders"`} {
@@ -298,7 +252,7 @@ func TestRESTTellsWhatItCannotRender(t *testing.T) {
 	bad := &listenerv3.Listener{Name: "bad", ListenerFilters: []*listenerv3.ListenerFilter{
 		{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: unknown}},
 	}}
-	r.keep(t, typeurl.ListenerV3, cache.Wildcard)
+	r.keep(t, xdstype.ListenerV3, cache.Wildcard)
 	r.put(t, "bad", bad)
 	r.put(t, "good", &listenerv3.Listener{Name: "good"})
 	for _, path := range []string{"/v3/discovery:listeners", "/v2/discovery:listeners"} {
@@ -326,7 +280,7 @@ func TestRESTTellsWhatItCannotRender(t *testing.T) {
 				t.Errorf("the operator is not told:\n%s", log)
 			}
 			// Also that is a state that the client has.
-			resp, _ = post(t, r.Client(), r.URL+path+"?", fmt.Sprintf(`{"type_url": %q, "version_info": "other"}`, typeurl.ListenerV3))
+			resp, _ = post(t, r.Client(), r.URL+path+"?", fmt.Sprintf(`{"type_url": %q, "version_info": "other"}`, xdstype.ListenerV3))
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("got %s", resp.Status)
 			}
@@ -352,18 +306,18 @@ func TestAResourceIsNamedAlsoWhereItIsWrapped(t *testing.T) {
 // The response of v2 has no resource_errors, and a client's JSON may be strict.
 func TestRESTOfV2HasTheMessageOfV2(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{V2: true}, (*httptest.Server).Start)
-	r.keep(t, typeurl.ClusterV2, "a")
+	r.keep(t, xdstype.ClusterV2, "a")
 	r.put(t, "a", &clusterv2.Cluster{Name: "a"})
 	resp, body := post(t, r.Client(), r.URL+"/v2/discovery:clusters", `{"resource_names": ["a", "xdstp://nowhere/t/b"], "node": {"id": "n", "build_version": "1.12"}}`)
 	var msg clusterv2.DiscoveryResponse
-	if err := protojson.Unmarshal(body, &msg); err != nil || resp.StatusCode != http.StatusOK || len(msg.GetResources()) != 1 || msg.GetTypeUrl() != typeurl.ClusterV2 {
+	if err := protojson.Unmarshal(body, &msg); err != nil || resp.StatusCode != http.StatusOK || len(msg.GetResources()) != 1 || msg.GetTypeUrl() != xdstype.ClusterV2 {
 		t.Errorf("got %s: %s (%v)", resp.Status, body, err)
 	}
 }
 
 // Invariant: secrets are never logged, of whatever version.
 func TestRejectionsOfV2SecretsAreNotShown(t *testing.T) {
-	s := &subscriptions{typeURL: typeurl.SecretV2}
+	s := &subscriptions{typeURL: xdstype.SecretV2}
 	if n := s.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.reason, "hush") {
 		t.Errorf("the secret is told: %q", n.reason)
 	}
@@ -376,11 +330,11 @@ func TestRESTServesSecretsAndDoesNotLogThem(t *testing.T) {
 	secret := &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
 		Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hush}},
 	}}}
-	broken := &anypb.Any{TypeUrl: typeurl.SecretV3, Value: append(encodeContent("broken", ""), 0x0a, 4, 0xff, 'h', 'u', 0xff)}
-	r.keep(t, typeurl.SecretV3, "s", "broken")
+	broken := &anypb.Any{TypeUrl: xdstype.SecretV3, Value: append(encodeContent("broken", ""), 0x0a, 4, 0xff, 'h', 'u', 0xff)}
+	r.keep(t, xdstype.SecretV3, "s", "broken")
 	r.put(t, "s", secret)
-	r.cache.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: typeurl.SecretV3, Changes: []cache.Change{
-		{Name: "broken", Resource: cache.NewResource(cache.Spec{Name: "broken", TypeURL: typeurl.SecretV3, Value: broken.GetValue()})},
+	r.cache.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: xdstype.SecretV3, Changes: []cache.Change{
+		{Name: "broken", Resource: cache.NewResource(cache.Spec{Name: "broken", TypeURL: xdstype.SecretV3, Value: broken.GetValue()})},
 	}})
 	_, body := post(t, r.Client(), r.URL+"/v3/discovery:secrets", `{"resource_names": ["s"]}`)
 	if !bytes.Contains(body, []byte(hush)) {
@@ -489,13 +443,13 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-	fetch := func(d door, names ...string) []byte {
+	fetch := func(service *xdstype.Service, names ...string) []byte {
 		t.Helper()
 		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := server.toJSON(r, d)
+		body, err := server.toJSON(r, service)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -512,14 +466,14 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 			Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{{Name: "a", Resource: res}}}}})
 	}
 	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, &setSub{subs: &subscriptions{inbox: &inbox{awake: true}}})
-	v3, v2 := doors[1], doorsV2[1]
+	v3, v2 := xdstype.Cluster.V3, xdstype.Cluster.V2
 	put(minJSONCached)
 	first := fetch(v3)
 	if &first[0] != &fetch(v3)[0] {
 		t.Error("the same state was rendered twice")
 	}
 	if &first[0] == &fetch(v2)[0] {
-		t.Error("the other door's rendering was taken")
+		t.Error("the other service's rendering was taken")
 	}
 	put(minJSONCached + 1)
 	second := fetch(v3)
@@ -545,8 +499,8 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 
 // FuzzREST holds that whatever comes is answered, and in form.
 func FuzzREST(f *testing.F) {
-	for _, d := range doorsOf(ListenerOptions{V2: true}) {
-		f.Add(d.path, []byte(`{}`))
+	for _, service := range servicesOf(ListenerOptions{V2: true}) {
+		f.Add(service.Path, []byte(`{}`))
 	}
 	for _, body := range []string{
 		`{"node":{"id":"n","cluster":"c","metadata":{"a":[1,null,{"b":"c"}]}},"resource_names":["a","*",""],"type_url":"type.googleapis.com/envoy.config.cluster.v3.Cluster"}`,
@@ -558,7 +512,7 @@ func FuzzREST(f *testing.F) {
 		f.Add("/v3/discovery:clusters", []byte(body))
 	}
 	r := newRESTServer(f, ListenerOptions{LongPoll: time.Nanosecond, MaxRequestBytes: 1 << 16, V2: true}, (*httptest.Server).Start)
-	for _, typeURL := range []string{typeurl.ClusterV3, typeurl.ClusterV2} {
+	for _, typeURL := range []string{xdstype.ClusterV3, xdstype.ClusterV2} {
 		r.keep(f, typeURL, "a", cache.Wildcard)
 	}
 	r.put(f, "a", &clusterv3.Cluster{Name: "a"})

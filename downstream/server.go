@@ -126,7 +126,7 @@ type ListenerOptions struct {
 	// LongPoll is how long a request that is answered once, over REST or by a
 	// Fetch method, waits for something that its client does not have.
 	LongPoll time.Duration
-	// V2 opens the doors of the v2 transport too.
+	// V2 serves the discovery services of the v2 transport, too.
 	V2 bool
 	// PassRedirects has redirects go to clients as they are, and not be followed: for
 	// relays behind this one.

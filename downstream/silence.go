@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What clients are not told because an authority is silent or cannot be reached. xDS
@@ -154,7 +154,7 @@ func (s *sotwSession) nothingKnown() bool {
 	if s.held > 0 || s.errorsAlone {
 		return false // what is missing is gone; or the client knows that it need not be
 	}
-	unknown, missingIsNoAnswer := false, !s.hasSets() && !typeurl.KindOf(s.typeURL).FullState()
+	unknown, missingIsNoAnswer := false, !s.hasSets() && !xdstype.Of(s.typeURL).FullState
 	for set := range s.sets() {
 		status, err := set.status()
 		switch {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // sotwSession is the state of one type URL on a state-of-the-world stream.
@@ -72,7 +72,7 @@ type sotwSession struct {
 
 func newSotWSession(s subscriptions) *sotwSession {
 	s.sotw = true
-	session := &sotwSession{subscriptions: s, fullType: typeurl.KindOf(s.typeURL).FullState()}
+	session := &sotwSession{subscriptions: s, fullType: xdstype.Of(s.typeURL).FullState}
 	session.took = func(sub *nameSub) {
 		session.count(sub)
 		session.version.origin = nil // it is to be found out

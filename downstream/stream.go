@@ -23,7 +23,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // session is the protocol state of one type URL on a stream, in either form.
@@ -369,8 +369,8 @@ func (st *stream) session(typeURL string) session {
 }
 
 func (st *stream) insert(s session) {
-	at, _ := slices.BinarySearchFunc(st.sessions, rank(s.of())+1, func(s session, r int) int {
-		return rank(s.of()) - r
+	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.of()).Order)+1, func(s session, r int) int {
+		return int(xdstype.Of(s.of()).Order) - r
 	})
 	st.sessions = slices.Insert(st.sessions, at, s)
 }
@@ -521,7 +521,7 @@ func (st *stream) number(s session, r *response) *response {
 	if len(r.changed) == 0 {
 		return r
 	}
-	for _, eds := range [...]session{st.session(typeurl.EndpointsV3), st.session(typeurl.EndpointsV2)} {
+	for _, eds := range [...]session{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
 		if eds == nil {
 			continue
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestTranscripts plays the transcripts in testdata. Each of them is about one
@@ -518,7 +519,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		}
 		spec.Value = encodeContent(spec.Name, content)
 		if target, ok := strings.CutPrefix(content, "to="); ok {
-			spec.TypeURL, spec.Redirect, spec.Value = cache.LocatorTypeURL, target, encodeLocator(t, target)
+			spec.TypeURL, spec.Redirect, spec.Value = xdstype.Locator, target, encodeLocator(t, target)
 		}
 		change.Resource = cache.NewResource(spec)
 		if spec.Name != name {

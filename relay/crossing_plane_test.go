@@ -23,8 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 type scriptedPlane struct {
@@ -241,7 +241,7 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, stream
 			r := scriptedResource(t, typ, words)
 			delta.Resources = append(delta.Resources, r)
 			a := r.GetResource()
-			if a.GetTypeUrl() == cache.LocatorTypeURL || r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil || r.GetResourceName() != nil {
+			if a.GetTypeUrl() == xdstype.Locator || r.GetTtl() != nil || r.GetAliases() != nil || r.GetCacheControl() != nil || r.GetResourceName() != nil {
 				var err error
 				if a, err = anypb.New(r); err != nil {
 					t.Fatal(err)

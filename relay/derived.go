@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/failover"
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Derived topics: what collections/ needs to know of authorities, and how derived topics
@@ -39,7 +39,7 @@ func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 		// one of its members.
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
-			Message: fmt.Sprintf("xdstp name %q is a list collection, and no %s", name, typeurl.Short(typeURL)),
+			Message: fmt.Sprintf("xdstp name %q is a list collection, and no %s", name, xdstype.Message(typeURL)),
 		}
 	}
 	return k, err

@@ -2,7 +2,9 @@
 
 package relay
 
-import "syscall"
+import (
+	"syscall"
+)
 
 // maxDescriptors returns how many descriptors the process may have; 0 if that is not known.
 // Go has raised the soft limit to the hard one.

@@ -1,6 +1,8 @@
 package relay
 
-import "testing"
+import (
+	"testing"
+)
 
 // Whatever clients do, a tenth of the descriptors stays free.
 func TestConnectionsLeaveDescriptorsToTheRelay(t *testing.T) {

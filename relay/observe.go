@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // observe makes what the operator can look at: metrics, and the pages of the
@@ -176,7 +176,7 @@ type RefusedStatus struct {
 }
 
 func viewOfType(t downstream.TypeStatus) TypeStatus {
-	v := TypeStatus{Type: client.TypeWord(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, Refused: t.Refused.Total}
+	v := TypeStatus{Type: xdstype.Word(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, Refused: t.Refused.Total}
 	if t.Refused.Total > 0 {
 		v.LastRefused = &RefusedStatus{t.Refused.Last, t.Refused.Refusal.String(), t.Refused.Reason}
 	}
@@ -267,7 +267,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {
-				view.Type = client.TypeWord(st.TypeURL)
+				view.Type = xdstype.Word(st.TypeURL)
 			}
 			v.Streams = append(v.Streams, view)
 		}

@@ -59,7 +59,7 @@ func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream", "downstream", "cache", "integration", "urn", "relay", "cmd/xds-relay"} {
+	for _, folder := range []string{"upstream", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

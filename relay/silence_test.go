@@ -36,8 +36,8 @@ import (
 // comes to it. The transcripts in testdata/silence have one file for each way not to
 // work. The directive is
 //
-//	clients DOOR upstream=delta|sotw [when_unreachable=auto|end]
-//	  By that door (ads-delta, ads-sotw, single-delta, single-sotw, rest, fetch) one
+//	clients SERVICE upstream=delta|sotw [when_unreachable=auto|end]
+//	  Over that service (ads-delta, ads-sotw, single-delta, single-sotw, rest, fetch) one
 //	  client after the other asks for one thing. It is shown what each is sent within a
 //	  minute, and after what time. A fresh client holds nothing; one that is resumed
 //	  comes with the versions of all that it asks for. What polls does so three times.
@@ -60,7 +60,7 @@ func TestNoClientLosesAnythingBySilence(t *testing.T) {
 			var out strings.Builder
 			for _, what := range subjects {
 				for _, resumed := range []bool{false, true} {
-					c := quietCell{door: d.CmdArgs[0].Key, quietSubject: what, resumed: resumed, when: whenUnreachable[configs.WhenUnreachable(when)]}
+					c := quietCell{service: d.CmdArgs[0].Key, quietSubject: what, resumed: resumed, when: whenUnreachable[configs.WhenUnreachable(when)]}
 					if c.served() {
 						synctest.Test(t, func(t *testing.T) { fmt.Fprintln(&out, c.play(t, state, form)) })
 					}
@@ -136,7 +136,7 @@ views:
 
 // quietCell is one client before one control plane.
 type quietCell struct {
-	door string
+	service string
 	quietSubject
 	resumed bool
 	when    downstream.WhenUnreachable
@@ -149,8 +149,8 @@ type quietCell struct {
 	ended   error          // why the stream ended, if it did
 }
 
-// served says that the client can ask for it by that door.
-func (c *quietCell) served() bool { return c.kind != "list" || strings.HasPrefix(c.door, "ads-") }
+// served says that the client can ask for it over that service.
+func (c *quietCell) served() bool { return c.kind != "list" || strings.HasPrefix(c.service, "ads-") }
 
 func (c *quietCell) play(t *testing.T, state, form string) string {
 	t.Helper()
@@ -172,11 +172,11 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 	}()
 	c.t, c.started = t, time.Now()
 	switch {
-	case c.door == "rest":
+	case c.service == "rest":
 		c.poll(func(req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, string) {
 			return quietREST(t, serving.relay.server.HTTPServer(o).Handler, req)
 		})
-	case c.door == "fetch":
+	case c.service == "fetch":
 		conn := quietConn(t, server)
 		defer func() { _ = conn.Close() }()
 		c.poll(func(req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, string) {
@@ -190,7 +190,7 @@ func (c *quietCell) play(t *testing.T, state, form string) string {
 		conn := quietConn(t, server)
 		defer func() { _ = conn.Close() }()
 		if c.kind == halfAlive.kind {
-			before := quietCell{door: c.door, quietSubject: c.quietSubject, t: t, when: downstream.EndNames}
+			before := quietCell{service: c.service, quietSubject: c.quietSubject, t: t, when: downstream.EndNames}
 			before.names = before.names[:1]
 			before.stream(conn)
 			c.started = time.Now()
@@ -238,9 +238,9 @@ func (c *quietCell) request() *discoveryv3.DiscoveryRequest {
 
 // stream asks over a stream, and takes what comes in a minute.
 func (c *quietCell) stream(conn *grpc.ClientConn) {
-	door, form, _ := strings.Cut(c.door, "-")
+	kind, form, _ := strings.Cut(c.service, "-")
 	service := "ADS"
-	if door == "single" {
+	if kind == "single" {
 		service = map[bool]string{true: "CDS", false: "EDS"}[strings.HasSuffix(c.typ, ".Cluster")]
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -382,11 +382,11 @@ func innerNames(m *discoveryv3.DiscoveryResponse) (names []string) {
 func (c *quietCell) judgeDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	for _, name := range m.GetRemovedResources() {
 		if c.resumed && slices.Contains(c.members, name) {
-			c.t.Errorf("%s, %s: %s is told as gone", c.door, c.kind, name)
+			c.t.Errorf("%s, %s: %s is told as gone", c.service, c.kind, name)
 		}
 	}
 	if c.set && len(m.GetResources()) == 0 {
-		c.t.Errorf("%s, %s: told as the answer to a set is %v", c.door, c.kind, m)
+		c.t.Errorf("%s, %s: told as the answer to a set is %v", c.service, c.kind, m)
 	}
 }
 
@@ -397,9 +397,9 @@ func (c *quietCell) judgeEnd(state string) {
 	ends := !c.alive && lost && (c.when == downstream.EndAll || c.when == downstream.EndNames && !c.set)
 	switch {
 	case !ends && c.ended != nil:
-		c.t.Errorf("%s, %s: the stream ends with %v", c.door, c.kind, c.ended)
+		c.t.Errorf("%s, %s: the stream ends with %v", c.service, c.kind, c.ended)
 	case ends && (status.Code(c.ended) != codes.Unavailable || c.sent > 0):
-		c.t.Errorf("%s, %s: the stream ends with %v after %d responses, want UNAVAILABLE and none", c.door, c.kind, c.ended, c.sent)
+		c.t.Errorf("%s, %s: the stream ends with %v after %d responses, want UNAVAILABLE and none", c.service, c.kind, c.ended, c.sent)
 	}
 }
 
@@ -407,11 +407,11 @@ func (c *quietCell) judgeSotW(m *discoveryv3.DiscoveryResponse) {
 	has := innerNames(m)
 	if full := c.set || strings.HasSuffix(c.typ, ".Cluster"); full {
 		if len(has) == 0 {
-			c.t.Errorf("%s, %s: an empty state: %v", c.door, c.kind, m)
+			c.t.Errorf("%s, %s: an empty state: %v", c.service, c.kind, m)
 		}
 		for _, name := range c.members {
 			if c.resumed && !slices.Contains(has, name) {
-				c.t.Errorf("%s, %s: %s is missing in %v", c.door, c.kind, name, m)
+				c.t.Errorf("%s, %s: %s is missing in %v", c.service, c.kind, name, m)
 			}
 		}
 	}
@@ -419,7 +419,7 @@ func (c *quietCell) judgeSotW(m *discoveryv3.DiscoveryResponse) {
 		switch codes.Code(e.GetErrorDetail().GetCode()) {
 		case codes.NotFound, codes.PermissionDenied:
 			if c.resumed {
-				c.t.Errorf("%s, %s: told as gone: %v", c.door, c.kind, e)
+				c.t.Errorf("%s, %s: told as gone: %v", c.service, c.kind, e)
 			}
 		}
 	}

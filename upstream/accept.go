@@ -12,8 +12,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/typeurl"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What of a response can be stored, and what is said of the rest.
@@ -178,7 +178,7 @@ func accept(r *response, wildcard bool, as speaker) verdicts {
 // may be so too: then the whole answer to a wildcard is one resource without anything
 // that can be its name. Of any other the name is missing, and the resource is bad.
 func (r *response) nameless(wildcard bool) bool {
-	if typeurl.Nameless(r.typeURL) {
+	if xdstype.Of(r.typeURL).Naming == xdstype.NoName {
 		return true
 	}
 	if !wildcard || len(r.resources) != 1 {
@@ -192,7 +192,7 @@ func (r *response) nameless(wildcard bool) bool {
 // resources have their names outside.
 func unheard(typeURL string) bool {
 	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
-	return err != nil && typeurl.KindOf(typeURL) == typeurl.Other && cache.HasInnerName(typeURL)
+	return err != nil && xdstype.Of(typeURL) == xdstype.Other && xdstype.HasInnerName(typeURL)
 }
 
 func badResource(id name, reason error) verdict {
@@ -208,7 +208,7 @@ func check(typeURL string, r *resource, nameless bool) error {
 	switch {
 	case r.err != nil:
 		return fmt.Errorf("cannot be read: %w", r.err)
-	case r.name == "" && r.typeURL == cache.LocatorTypeURL:
+	case r.name == "" && r.typeURL == xdstype.Locator:
 		return errUnnamedRedirect
 	case r.name == "" && !nameless:
 		return errNameless
@@ -224,7 +224,7 @@ func check(typeURL string, r *resource, nameless bool) error {
 	switch {
 	case !r.present:
 		return nil
-	case r.typeURL == cache.LocatorTypeURL && typeURL != cache.LocatorTypeURL:
+	case r.typeURL == xdstype.Locator && typeURL != xdstype.Locator:
 		var err error
 		r.redirect, err = parseRedirect(typeURL, r.value)
 		return err

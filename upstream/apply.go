@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // From what a response says to what the cache is told.
@@ -22,7 +22,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	set := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	// A response of nothing but heartbeats is not the whole state: servers send
 	// those of what has a TTL. xDS: "SotW TTL".
-	full := sotw && !v.hidden && !v.onlyBeats() && (set || typeurl.KindOf(s.typeURL).FullState())
+	full := sotw && !v.hidden && !v.onlyBeats() && (set || xdstype.Of(s.typeURL).FullState)
 	if full {
 		s.fulls++
 	}
@@ -338,7 +338,7 @@ func (s *subscriptions) encode(r *resource) *cache.Resource {
 	}
 	typeURL := s.typeURL // one string for all
 	if r.redirect != "" {
-		typeURL = cache.LocatorTypeURL
+		typeURL = xdstype.Locator
 	}
 	r.stored = cache.NewResource(cache.Spec{
 		Name:    r.name,

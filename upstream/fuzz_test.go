@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // FuzzResponses has a control plane answer anything, response after response, while
@@ -236,7 +237,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	}
 	typeURL := p.subs.typeURL
 	if c.Resource.Redirect() != "" {
-		typeURL = cache.LocatorTypeURL
+		typeURL = xdstype.Locator
 	}
 	if c.Resource.TypeURL() != typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
 		p.t.Fatalf("%q is told as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
@@ -376,7 +377,7 @@ func encodeResponse(delta bool, typ string, args map[string]string, lines []stri
 				if u, err := urn.ParseURL(url); err == nil {
 					m, _ = u.Proto()
 				}
-				a.TypeUrl = cache.LocatorTypeURL
+				a.TypeUrl = xdstype.Locator
 				a.Value, _ = proto.Marshal(m)
 			}
 			d.Resources = append(d.Resources, &discoveryv3.Resource{Name: words[0], Version: version, Resource: a})

@@ -4,10 +4,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Protocol is the form of the protocol that a stream speaks.
@@ -108,13 +108,13 @@ type form struct {
 var (
 	deltaForm = &form{
 		name:    Delta,
-		method:  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
 		session: func(s *paramSets) session { return newDeltaSession(s) },
 		parse:   parseDelta,
 	}
 	sotwForm = &form{
 		name:    SotW,
-		method:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
+		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
 		session: func(s *paramSets) session { return newSotWSession(s) },
 		parse:   parseSotW,
 	}

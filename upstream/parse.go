@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // A shallow parser of responses: it goes as deep as the relay has to look, and
@@ -240,19 +240,19 @@ func parseAnyResource(b []byte) resource {
 	if r.parseAny(b); r.err != nil {
 		return r
 	}
-	if r.typeURL == cache.WrappedTypeURL {
+	if r.typeURL == xdstype.Wrapper {
 		if r = parseResource(r.value); r.name != "" || !r.present || r.err != nil {
 			r.raw = b
 			return r
 		}
 	}
 	r.raw = b
-	if !cache.HasInnerName(r.typeURL) {
+	if !xdstype.HasInnerName(r.typeURL) {
 		r.unnamed = true
 		return r
 	}
 	name, err := cache.InnerName(r.value)
-	r.unnamed = err == nil && !typeurl.IsName([]byte(name))
+	r.unnamed = err == nil && !xdstype.IsName([]byte(name))
 	switch {
 	case err != nil:
 		r.err = fmt.Errorf("undecodable value: %w", err)

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The generated messages decide what a response means: the shallow parser must
@@ -77,7 +78,7 @@ func checkSotW(t interface{ Fatalf(string, ...any) }, b []byte) {
 	}
 	for i, a := range want.GetResources() {
 		r := &got.resources[i]
-		if a.GetTypeUrl() == cache.WrappedTypeURL {
+		if a.GetTypeUrl() == xdstype.Wrapper {
 			inner := &discoveryv3.Resource{}
 			if proto.Unmarshal(a.GetValue(), inner) == nil && (inner.GetName() != "" || inner.GetResourceName().GetName() != "") {
 				checkResource(t, r, inner)
@@ -170,7 +171,7 @@ func genResource(t *rapid.T) *discoveryv3.Resource {
 
 func genAny(t *rapid.T) *anypb.Any {
 	return &anypb.Any{
-		TypeUrl: rapid.SampledFrom([]string{"", "type.googleapis.com/x.Y", cache.WrappedTypeURL}).Draw(t, "type"),
+		TypeUrl: rapid.SampledFrom([]string{"", "type.googleapis.com/x.Y", xdstype.Wrapper}).Draw(t, "type"),
 		Value:   rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "value"),
 	}
 }
@@ -239,7 +240,7 @@ func seeds(f *testing.F) {
 	res = appendText(res, resourceNameMessage, string(appendText(nil, nameName, "c")))
 	// A message that comes in two parts is both.
 	res = appendText(res, resourceAny, string(appendText(nil, anyValue, "\x0a\x01z")))
-	wrap := appendText(appendText(nil, anyTypeURL, cache.WrappedTypeURL), anyValue, string(res))
+	wrap := appendText(appendText(nil, anyTypeURL, xdstype.Wrapper), anyValue, string(res))
 	// Wire types other than a field's, and groups.
 	odd := protowire.AppendVarint(protowire.AppendTag(nil, responseResources, protowire.VarintType), 7)
 	odd = protowire.AppendTag(odd, 99, protowire.StartGroupType)

@@ -26,6 +26,7 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The tests of polling run in a synctest bubble, over HTTP in memory: time is the
@@ -542,7 +543,7 @@ func TestBadResourceIsRejectedAloneWithTheNextPoll(t *testing.T) {
 // TestTTLIsRenewedByPolls: that there is nothing new would not renew it.
 func TestTTLIsRenewedByPolls(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: 5 * time.Second}, func(b *restBench) {
-		answer := `{"version_info": "1", "resources": [{"@type": "` + cache.WrappedTypeURL + `", "name": "a", "ttl": "12s", "resource":
+		answer := `{"version_info": "1", "resources": [{"@type": "` + xdstype.Wrapper + `", "name": "a", "ttl": "12s", "resource":
 			{"@type": "` + typeURLs["eds"] + `", "cluster_name": "a", "named_endpoints": {"1": {}}}}]}`
 		e := b.watch("eds", "a")["a"]
 		for range 10 {
@@ -559,7 +560,7 @@ func TestTTLIsRenewedByPolls(t *testing.T) {
 
 func TestDoNotCacheIsAskedForAnew(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: time.Hour}, func(b *restBench) {
-		answer := `{"version_info": "1", "resources": [{"@type": "` + cache.WrappedTypeURL + `", "name": "a", "cache_control": {"do_not_cache": true},
+		answer := `{"version_info": "1", "resources": [{"@type": "` + xdstype.Wrapper + `", "name": "a", "cache_control": {"do_not_cache": true},
 			"resource": {"@type": "` + typeURLs["eds"] + `", "cluster_name": "a", "named_endpoints": {"%s": {}}}}]}`
 		e := b.watch("eds", "a")["a"]
 		b.next().reply(200, fmt.Sprintf(answer, "1"))
@@ -645,8 +646,8 @@ func TestPollForGlobs(t *testing.T) {
 		if got := members(foo) + ", " + members(bar); got != "present [], present []" || foo.Len() != 1 || bar.Len() != 0 || text(foo.Member("xdstp://auth/t/foo/1")) != "1" {
 			t.Errorf("the sets are %s, of %d and %d", got, foo.Len(), bar.Len())
 		}
-		b.next().reply(200, `{"version_info": "2", "resources": [{"@type": "`+cache.WrappedTypeURL+`", "name": "xdstp://auth/t/bar/1", "resource":
-			{"@type": "`+cache.LocatorTypeURL+`", "authority": "b", "resource_type": "envoy.config.cluster.v3.Cluster", "id": "x"}}]}`)
+		b.next().reply(200, `{"version_info": "2", "resources": [{"@type": "`+xdstype.Wrapper+`", "name": "xdstp://auth/t/bar/1", "resource":
+			{"@type": "`+xdstype.Locator+`", "authority": "b", "resource_type": "envoy.config.cluster.v3.Cluster", "id": "x"}}]}`)
 		if got := members(foo); got != "present []" || foo.Len() != 0 {
 			t.Errorf("the set is %s, of %d", got, foo.Len())
 		}
@@ -710,7 +711,7 @@ func TestGoControlPlanesGateway(t *testing.T) {
 
 func TestDecodeJSON(t *testing.T) {
 	cds := `"@type": "` + typeURLs["cds"] + `"`
-	wrapper := `"@type": "` + cache.WrappedTypeURL + `"`
+	wrapper := `"@type": "` + xdstype.Wrapper + `"`
 	for _, tt := range []struct {
 		name, text string
 		want       string // names, or the name and why not
@@ -727,8 +728,8 @@ func TestDecodeJSON(t *testing.T) {
 		{"bad inside a nameless wrapper", `{"resources": [{` + wrapper + `, "resource": {` + cds + `, "name": "a", "nope": 1}}]}`, ` a!unknown field "nope"`},
 		{"EDS has another name", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "clusterName": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
 		{"EDS in the proto file's", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "cluster_name": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
-		{"a redirect", `{"resources": [{` + wrapper + `, "name": "w", "resource": {"@type": "` + cache.LocatorTypeURL + `", "authority": "b", "resource_type": "t", "id": "x"}}]}`, " w"},
-		{"a redirect without a name", `{"resources": [{"@type": "` + cache.LocatorTypeURL + `", "scheme": "HTTP", "nope": 1}]}`, ` !unknown field "nope"`},
+		{"a redirect", `{"resources": [{` + wrapper + `, "name": "w", "resource": {"@type": "` + xdstype.Locator + `", "authority": "b", "resource_type": "t", "id": "x"}}]}`, " w"},
+		{"a redirect without a name", `{"resources": [{"@type": "` + xdstype.Locator + `", "scheme": "HTTP", "nope": 1}]}`, ` !unknown field "nope"`},
 		{"its name is bad", `{"resources": [{` + cds + `, "name": 5}]}`, ` !invalid value for string field name`},
 		{"not an object", `{"resources": [5, null, {}, []]}`, " !not the JSON form of its type !not the JSON form of its type  !not the JSON form of its type"},
 		{"a secret is not quoted", `{"resources": [{` + cds + `, "name": "a", "connectTimeout": "hush hush"}]}`, " a!not the JSON form of its type"},
@@ -816,7 +817,7 @@ func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 func FuzzJSON(f *testing.F) {
 	cds := `{"@type": "` + typeURLs["cds"] + `", "name": "a"}`
 	f.Add([]byte(cds))
-	f.Add([]byte(`{"@type": "` + cache.WrappedTypeURL + `", "name": "w", "ttl": "5s", "resource": ` + cds + `}`))
+	f.Add([]byte(`{"@type": "` + xdstype.Wrapper + `", "name": "w", "ttl": "5s", "resource": ` + cds + `}`))
 	f.Add([]byte(`{"@type": "made.up/x"}`))
 	f.Add([]byte(`{"version_info": "1", "resources": [` + cds + `], "resource_errors": [{"resource_name": {"name": "x"}, "error_detail": {"code": 5}}]}`))
 	f.Add([]byte(`null`))

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // DiscoveryResponses in JSON. The message as a whole is taken apart as JSON, and
@@ -67,7 +67,7 @@ func parseJSON(text []byte) (*answerJSON, error) {
 // timed says that something in the answer may have a TTL.
 func (a *answerJSON) timed() bool {
 	return slices.ContainsFunc(a.resources, func(text json.RawMessage) bool {
-		return bytes.Contains(text, []byte(`"ttl"`)) && bytes.Contains(text, []byte(cache.WrappedTypeURL))
+		return bytes.Contains(text, []byte(`"ttl"`)) && bytes.Contains(text, []byte(xdstype.Wrapper))
 	})
 }
 
@@ -158,7 +158,7 @@ func nameJSON(text json.RawMessage) (name string) {
 		return ""
 	}
 	key := protoreflect.Name("name")
-	if typeURL != cache.WrappedTypeURL {
+	if typeURL != xdstype.Wrapper {
 		field := t.Descriptor().Fields().ByNumber(1)
 		if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() {
 			return ""
@@ -169,9 +169,9 @@ func nameJSON(text json.RawMessage) (name string) {
 		return ""
 	}
 	var inner json.RawMessage
-	if name == "" && typeURL == cache.WrappedTypeURL && fields.get("resource", &inner) == nil && inner != nil {
+	if name == "" && typeURL == xdstype.Wrapper && fields.get("resource", &inner) == nil && inner != nil {
 		var again string
-		if of, err := object(inner); err == nil && of.get("@type", &again) == nil && again != cache.WrappedTypeURL {
+		if of, err := object(inner); err == nil && of.get("@type", &again) == nil && again != xdstype.Wrapper {
 			return nameJSON(inner)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // separate is Streams between a cache and a control plane.
@@ -226,7 +226,7 @@ func TestAutoIsFoundOutForEachType(t *testing.T) {
 func TestAutoOfADeltaOnlyTypeStaysDelta(t *testing.T) {
 	runSeparate(t, Options{}, func(s *separate) {
 		s.unimplemented = []string{"DeltaVirtualHosts"}
-		k := cache.Key{Scope: testScope, TypeURL: typeurl.VirtualHostV3, Name: "r/v"}
+		k := cache.Key{Scope: testScope, TypeURL: xdstype.VirtualHostV3, Name: "r/v"}
 		e, _ := s.cache.Watch(k, &watcher{})
 		synctest.Wait()
 		s.wantFailed("the virtual host", e.State().Err, codes.Unavailable, "unknown method DeltaVirtualHosts")
@@ -244,8 +244,8 @@ func TestTypeWithoutAServiceIsTold(t *testing.T) {
 		want     string
 	}{
 		{Auto, typeURLs["other"], "no discovery service of its own,"},
-		{SotW, typeurl.VirtualHostV3, "no discovery service of its own in sotw"},
-		{REST, typeurl.VirtualHostV3, "no REST-JSON form"},
+		{SotW, xdstype.VirtualHostV3, "no discovery service of its own in sotw"},
+		{REST, xdstype.VirtualHostV3, "no REST-JSON form"},
 	} {
 		runSeparate(t, Options{Protocol: tt.protocol}, func(s *separate) {
 			w := &watcher{}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What is wanted of one type, and what is known of it, whichever protocol and
@@ -452,7 +452,7 @@ func (s *subscriptions) ask(subs []*subscription, first bool, now time.Time) {
 
 // waits says that an answer is to come for a subscription that was sent.
 func (s *subscriptions) waits(sub *subscription) bool {
-	return !sub.answered || sub.left && typeurl.KindOf(s.typeURL).FullState()
+	return !sub.answered || sub.left && xdstype.Of(s.typeURL).FullState
 }
 
 // waitAnew has all that is without an answer wait for it from now on.

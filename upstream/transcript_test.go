@@ -25,6 +25,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
@@ -386,7 +387,7 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 			r.Resource.TypeUrl = typeURLs[val]
 			typ = val
 		case key == "redirect":
-			r.Resource.TypeUrl = cache.LocatorTypeURL
+			r.Resource.TypeUrl = xdstype.Locator
 			r.Resource.Value = redirect(t, val)
 		case word == "garbage":
 			r.Resource.Value = []byte{0xff}

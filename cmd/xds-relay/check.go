@@ -9,9 +9,9 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/upstream/directory"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 type checkFlags struct {
@@ -138,7 +138,7 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 	}
 	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(node))
 	if f.name != cache.Wildcard && !viewed {
-		fmt.Fprintf(stdout, "asked for as %s %s\n", client.TypeWord(typeURL), f.name)
+		fmt.Fprintf(stdout, "asked for as %s %s\n", xdstype.Word(typeURL), f.name)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func newGetCommand() *cobra.Command {
@@ -22,7 +23,7 @@ func newGetCommand() *cobra.Command {
 		Long: `Asks an xDS server for resources by name, and prints what it has to say.
 Without a name, it asks for all resources of the type (the wildcard).
 
-Types: ` + client.ShortTypes() + `,
+Types: ` + xdstype.Words() + `,
 or a type URL. xdstp names have the type in them, and --type can be left out.
 
 Resources go to standard output, as envoy.service.discovery.v3.Resource with
@@ -71,7 +72,7 @@ Exit status:
 // that is nothing.
 func report(cmd *cobra.Command, asked client.Query, answer client.Answer, timeout time.Duration) bool {
 	say := func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-	word := client.TypeWord(asked.TypeURL)
+	word := xdstype.Word(asked.TypeURL)
 	for _, missing := range answer.Missing {
 		say("%s", doesNotExist(word, missing))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/client/render"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 type printFlags struct {
@@ -93,7 +94,7 @@ func (p *printer) change(e client.Event, typeURL string, at time.Time) {
 		p.write(p.changeJSON(e, change.word, stamp))
 		return
 	}
-	header := fmt.Sprintf("%s %s %s %s %q", stamp, change.sign, change.word, client.TypeWord(typeURL), e.Name)
+	header := fmt.Sprintf("%s %s %s %s %q", stamp, change.sign, change.word, xdstype.Word(typeURL), e.Name)
 	if version := e.Resource.GetVersion(); version != "" && e.Kind != client.Removed {
 		header += fmt.Sprintf(" version %q", version)
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // defaultServer is where the relay listens if nothing else is said.
@@ -74,7 +75,7 @@ func typeOf(word string, names []string) (string, error) {
 	typeURL := ""
 	if word != "" {
 		var err error
-		if typeURL, err = client.ParseType(word); err != nil {
+		if typeURL, err = xdstype.Parse(word); err != nil {
 			return "", fmt.Errorf("--type: %w", err)
 		}
 	}
@@ -93,11 +94,11 @@ func typeOf(word string, names []string) (string, error) {
 			typeURL = own
 		default:
 			return "", fmt.Errorf("%q is of type %s and not of %s; ask for one type at a time",
-				name, client.TypeWord(own), client.TypeWord(typeURL))
+				name, xdstype.Word(own), xdstype.Word(typeURL))
 		}
 	}
 	if typeURL == "" {
-		return "", fmt.Errorf("--type is missing (one of %s, or a type URL)", client.ShortTypes())
+		return "", fmt.Errorf("--type is missing (one of %s, or a type URL)", xdstype.Words())
 	}
 	return typeURL, nil
 }

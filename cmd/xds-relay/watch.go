@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func newWatchCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func newWatchCommand() *cobra.Command {
 resource when it is added, changed or removed, with the time, until Ctrl-C. When
 the stream is lost it reconnects, and prints what has changed meanwhile.
 
-Types: ` + client.ShortTypes() + `,
+Types: ` + xdstype.Words() + `,
 or a type URL. xdstp names have the type in them, and --type can be left out.
 
 Changes go to standard output: as YAML documents below a comment that says what
@@ -68,7 +69,7 @@ Exit status:
 
 // describe says in a line what happened other than a change.
 func describe(e client.Event, server client.Server, asked client.Query) string {
-	word := client.TypeWord(asked.TypeURL)
+	word := xdstype.Word(asked.TypeURL)
 	switch e.Kind {
 	case client.Connected:
 		return "connected to " + server.Address

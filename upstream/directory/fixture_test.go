@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // A directory in memory, a sink that remembers, and a Source between them.
 
 const (
-	clusterType  = typePrefix + "envoy.config.cluster.v3.Cluster"
-	endpointType = typePrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+	clusterType  = xdstype.Prefix + "envoy.config.cluster.v3.Cluster"
+	endpointType = xdstype.Prefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
 var scopes = []cache.Scope{

@@ -6,10 +6,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-// typePrefix begins every type URL. xDS: "Resource Types".
-const typePrefix = "type.googleapis.com/"
 
 // keyOf returns what a resource of the authority is kept under, as
 // [cache.Key.Name] is: a name in a file is a resource's own, so an xdstp one is
@@ -29,8 +27,8 @@ func keyOf(authority, typeURL, name string) (string, error) {
 	if !owns(authority, k.Authority) {
 		return "", fmt.Errorf("%s: authority %q is not the directory's (want %q)", name, k.Authority, authority)
 	}
-	if k.Type != strings.TrimPrefix(typeURL, typePrefix) {
-		return "", fmt.Errorf("%s: type %q is not the resource's (want %q)", name, k.Type, strings.TrimPrefix(typeURL, typePrefix))
+	if k.Type != strings.TrimPrefix(typeURL, xdstype.Prefix) {
+		return "", fmt.Errorf("%s: type %q is not the resource's (want %q)", name, k.Type, strings.TrimPrefix(typeURL, xdstype.Prefix))
 	}
 	return k.Name, nil
 }

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const (
-	resourceType = typePrefix + "envoy.service.discovery.v3.Resource"
-	responseType = typePrefix + "envoy.service.discovery.v3.DiscoveryResponse"
+	responseType = xdstype.Prefix + "envoy.service.discovery.v3.DiscoveryResponse"
 )
 
 // formats are how files are read, by the ending of their names.
@@ -147,7 +147,7 @@ func (r *reader) response(v *value) {
 func (r *reader) resource(v *value) {
 	t, inner := v.typeURL(), v.field("resource")
 	switch {
-	case t == resourceType || t == "" && inner != nil:
+	case t == xdstype.Wrapper || t == "" && inner != nil:
 		rest := v.without("@type").without("resource")
 		if again := rest.field("resource"); again != nil {
 			r.fail(again.line, errors.New(`"resource" twice in one Resource`))
@@ -196,7 +196,7 @@ func (r *reader) decode(v *value, m proto.Message) bool {
 func (r *reader) add(line int, m *discoveryv3.Resource) {
 	r.count++
 	// In a DiscoveryResponse a Resource may be wrapped in an Any itself.
-	for m.GetResource().GetTypeUrl() == resourceType {
+	for m.GetResource().GetTypeUrl() == xdstype.Wrapper {
 		var inner discoveryv3.Resource
 		if err := proto.Unmarshal(m.Resource.Value, &inner); err != nil {
 			r.fail(line, fmt.Errorf("resource %d: not a discovery Resource: %w", r.count, err))
@@ -236,15 +236,15 @@ func (r *reader) add(line int, m *discoveryv3.Resource) {
 func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 	content := m.GetResource()
 	typeURL := content.GetTypeUrl()
-	message, hasPrefix := strings.CutPrefix(typeURL, typePrefix)
+	message, hasPrefix := strings.CutPrefix(typeURL, xdstype.Prefix)
 	switch {
 	case content == nil || typeURL == "" && len(content.Value) == 0:
 		return item{}, fmt.Errorf("Resource %q has nothing in its field resource", name) //nolint:staticcheck // Resource is the message's name
 	case !hasPrefix || !protoreflect.FullName(message).IsValid():
-		return item{}, fmt.Errorf("type URL %q (want %sa.message.Name)", typeURL, typePrefix)
+		return item{}, fmt.Errorf("type URL %q (want %sa.message.Name)", typeURL, xdstype.Prefix)
 	case typeURL == responseType:
 		return item{}, errors.New("a DiscoveryResponse is not a resource")
-	case typeURL == cache.LocatorTypeURL && r.want != typeURL:
+	case typeURL == xdstype.Locator && r.want != typeURL:
 		return r.redirect(name, m)
 	case r.want != "" && r.want != typeURL:
 		return item{}, fmt.Errorf("%s in a DiscoveryResponse whose type_url is %q", describe(typeURL, name), r.want)
@@ -292,7 +292,7 @@ func nameInside(m *anypb.Any) string {
 			return ""
 		}
 	}
-	if !cache.HasInnerName(m.GetTypeUrl()) {
+	if !xdstype.HasInnerName(m.GetTypeUrl()) {
 		return ""
 	}
 	name, err := cache.InnerName(m.GetValue())

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestFilesSayWhatTheyHoldOrWhatIsWrong runs testdata/*.txt. The commands:
@@ -96,7 +97,7 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 	const name = "envoy.config.cluster.v3.Cluster"
 	const text = `name: "foo" connect_timeout { seconds: 1 nanos: 500000000 } type: EDS`
 	const body = `"name": "foo", "connectTimeout": "1.5s", "type": "EDS"`
-	a := &anypb.Any{TypeUrl: typePrefix + name, Value: wireOf(t, name, text)}
+	a := &anypb.Any{TypeUrl: xdstype.Prefix + name, Value: wireOf(t, name, text)}
 	want := cache.NewResource(cache.Spec{Name: "foo", TypeURL: a.TypeUrl, Value: a.Value})
 	wire := func(m proto.Message) string {
 		b, err := proto.Marshal(m)
@@ -114,16 +115,16 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anyText := "[" + typePrefix + name + "] { " + text + " }"
+	anyText := "[" + xdstype.Prefix + name + "] { " + text + " }"
 	anyJSON := `{"@type": "` + a.TypeUrl + `", ` + body + `}`
 	for _, c := range []struct{ what, file, data string }{
 		{"bare", "a.json", anyJSON},
 		{"listed", "a.json", "[" + anyJSON + "]"},
 		{"Resource", "a.json", `{"resource": ` + anyJSON + `}`},
-		{"Resource with a type", "a.json", `{"@type": "` + resourceType + `", "resource": ` + anyJSON + `}`},
+		{"Resource with a type", "a.json", `{"@type": "` + xdstype.Wrapper + `", "resource": ` + anyJSON + `}`},
 		{"DiscoveryResponse", "a.json", `{"versionInfo": "7", "resources": [` + anyJSON + `]}`},
 		{"DiscoveryResponse with a type", "a.json", `{"@type": "` + responseType + `", "version_info": "7", "resources": [` + anyJSON + `]}`},
-		{"Resource in a DiscoveryResponse", "a.json", `{"resources": [{"@type": "` + resourceType + `", "resource": ` + anyJSON + `}]}`},
+		{"Resource in a DiscoveryResponse", "a.json", `{"resources": [{"@type": "` + xdstype.Wrapper + `", "resource": ` + anyJSON + `}]}`},
 		{"JSON in YAML", "a.yml", `{resources: [` + anyJSON + `]}`},
 		{"YAML", "a.yaml", "\"@type\": " + a.TypeUrl + "\nname: foo\nconnect_timeout: 1.5s\ntype: EDS\n"},
 		{"bare", "a.textpb", "# proto-message: " + name + "\n" + text},
@@ -168,12 +169,12 @@ func TestErrorsDoNotQuoteStrings(t *testing.T) {
 		header = "# proto-message: envoy.extensions.transport_sockets.tls.v3.Secret\nname: \"s\"\n"
 	)
 	for _, c := range []struct{ file, data string }{
-		{"a.yaml", "'@type': " + typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: hunter2}\n"},
-		{"a.yaml", "'@type': " + typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: hunter2\n"},
-		{"a.yaml", "'@type': " + typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: {inline_bytes: hunter2*}}\n"},
-		{"a.yaml", "'@type': " + typePrefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: {inline_string: [hunter2]}}\n"},
-		{"a.json", `{"@type": "` + typePrefix + `envoy.extensions.transport_sockets.tls.v3.Secret", "genericSecret": "hunter2"}`},
-		{"a.json", `{"@type": "` + typePrefix + `envoy.extensions.transport_sockets.tls.v3.Secret", "genericSecret": {"secret": {"inlineBytes": "hunter2*"}}}`},
+		{"a.yaml", "'@type': " + xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: hunter2}\n"},
+		{"a.yaml", "'@type': " + xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: hunter2\n"},
+		{"a.yaml", "'@type': " + xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: {inline_bytes: hunter2*}}\n"},
+		{"a.yaml", "'@type': " + xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret\nname: s\ngeneric_secret: {secret: {inline_string: [hunter2]}}\n"},
+		{"a.json", `{"@type": "` + xdstype.Prefix + `envoy.extensions.transport_sockets.tls.v3.Secret", "genericSecret": "hunter2"}`},
+		{"a.json", `{"@type": "` + xdstype.Prefix + `envoy.extensions.transport_sockets.tls.v3.Secret", "genericSecret": {"secret": {"inlineBytes": "hunter2*"}}}`},
 		{"a.textpb", header + `generic_secret: "hunter2"`},
 		{"a.textpb", header + `generic_secret { secret: "hunter2" }`},
 		{"a.textpb", header + `generic_secret { secret { inline_string: hunter2 } }`},
@@ -226,14 +227,14 @@ func TestNameInsideIsOnlyTakenFromTypesThatHaveOne(t *testing.T) {
 	if got := nameInside(data); got != "" {
 		t.Errorf("name %q inside a Struct", got)
 	}
-	if got := nameInside(&anypb.Any{TypeUrl: typePrefix + "not.known", Value: []byte("\x0a\x03foo")}); got != "foo" {
+	if got := nameInside(&anypb.Any{TypeUrl: xdstype.Prefix + "not.known", Value: []byte("\x0a\x03foo")}); got != "foo" {
 		t.Errorf("name %q inside an unknown message (want foo)", got)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	names := []string{"a.yaml", "a.json", "a.textpb", "a.pb"}
-	const cluster = typePrefix + "envoy.config.cluster.v3.Cluster"
+	const cluster = xdstype.Prefix + "envoy.config.cluster.v3.Cluster"
 	for i, data := range []string{
 		"resources:\n- '@type': " + cluster + "\n  name: foo\n  <<: {type: EDS}\n---\n- &x {resource: {'@type': " + cluster + "}, name: xdstp://onprem/envoy.config.cluster.v3.Cluster/a}\n- *x\n",
 		`{"versionInfo": "1", "resources": [{"@type": "` + cluster + `", "name": "foo", "connectTimeout": "1s"}]}`,
@@ -252,7 +253,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		for _, it := range items {
-			if it.resource.Name() == "" || it.key == "" || !strings.HasPrefix(it.typeURL, typePrefix) {
+			if it.resource.Name() == "" || it.key == "" || !strings.HasPrefix(it.typeURL, xdstype.Prefix) {
 				t.Errorf("item %+v", it)
 			}
 		}

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // message takes what a file of one message may be.
@@ -47,7 +49,7 @@ func (r *reader) message(m proto.Message) {
 			return
 		}
 		r.add(0, &discoveryv3.Resource{Resource: &anypb.Any{
-			TypeUrl: typePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: value,
+			TypeUrl: xdstype.Prefix + string(m.ProtoReflect().Descriptor().FullName()), Value: value,
 		}})
 	}
 }
@@ -87,7 +89,7 @@ func wireMessage(data []byte) (proto.Message, error) {
 			_, _, tag := protowire.ConsumeTag(data)
 			content, _ := protowire.ConsumeBytes(data[tag:n])
 			switch {
-			case number == anyTypeURL && bytes.HasPrefix(content, []byte(typePrefix)):
+			case number == anyTypeURL && bytes.HasPrefix(content, []byte(xdstype.Prefix)):
 				return &anypb.Any{}, nil
 			case number == resourceName:
 				m = &discoveryv3.Resource{}
@@ -138,7 +140,7 @@ func (r *reader) text(data []byte) {
 
 // textOf reads the message that the header on that line names.
 func (r *reader) textOf(name string, line int, data []byte) {
-	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(strings.TrimPrefix(name, typePrefix)))
+	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(strings.TrimPrefix(name, xdstype.Prefix)))
 	if err != nil {
 		r.fail(line, unknown(name))
 		return

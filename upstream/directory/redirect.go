@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // redirect checks a Resource with a ResourceLocator in the place of the resource, and
@@ -30,7 +31,7 @@ func (r *reader) redirect(name string, m *discoveryv3.Resource) (item, error) {
 			return item{}, err
 		}
 		if typeURL == "" {
-			typeURL = typePrefix + key.Type
+			typeURL = xdstype.Prefix + key.Type
 		}
 	}
 	if typeURL == "" {
@@ -44,7 +45,7 @@ func (r *reader) redirect(name string, m *discoveryv3.Resource) (item, error) {
 	if err != nil {
 		return item{}, fmt.Errorf("the redirect %q: %w", name, err)
 	}
-	if err := u.CheckTarget(strings.TrimPrefix(typeURL, typePrefix)); err != nil {
+	if err := u.CheckTarget(strings.TrimPrefix(typeURL, xdstype.Prefix)); err != nil {
 		return item{}, fmt.Errorf("the redirect %q: %w", name, err)
 	}
 	return r.encode(name, typeURL, m, u.String())

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/typeurl"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // call opens a stream by its method's name.
@@ -121,15 +121,15 @@ func TestFetchMethodsAreAnsweredOnce(t *testing.T) {
 	hurried := serveInMemory(t, func(g *grpc.Server) {
 		r.server.Register(g, ListenerOptions{LongPoll: time.Millisecond, V2: true})
 	}, ServerOptions(ListenerOptions{})...).dial()
-	for _, d := range doorsOf(ListenerOptions{V2: true}) {
-		if d.fetch == "" {
+	for _, service := range servicesOf(ListenerOptions{V2: true}) {
+		if service.Fetch == "" {
 			continue
 		}
-		t.Run(d.service, func(t *testing.T) {
+		t.Run(service.Name, func(t *testing.T) {
 			fetch := func(conn *grpc.ClientConn, req *discoveryv3.DiscoveryRequest) *discoveryv3.DiscoveryResponse {
 				t.Helper()
 				var response discoveryv3.DiscoveryResponse
-				if err := conn.Invoke(testContext(t), "/"+d.service+"/"+d.fetch, req, &response); err != nil {
+				if err := conn.Invoke(testContext(t), "/"+service.Name+"/"+service.Fetch, req, &response); err != nil {
 					t.Fatal(err)
 				}
 				return &response
@@ -141,11 +141,11 @@ func TestFetchMethodsAreAnsweredOnce(t *testing.T) {
 				}})
 			}()
 			first := fetch(conn, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}})
-			if len(first.GetResources()) != 1 || first.GetTypeUrl() != d.typeURL || first.GetVersionInfo() == "" {
+			if len(first.GetResources()) != 1 || first.GetTypeUrl() != service.TypeURL || first.GetVersionInfo() == "" {
 				t.Errorf("got %v", first)
 			}
 			again := fetch(hurried, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: first.GetVersionInfo()})
-			if len(again.GetResources()) != 0 || again.GetTypeUrl() != d.typeURL || again.GetVersionInfo() != first.GetVersionInfo() {
+			if len(again.GetResources()) != 0 || again.GetTypeUrl() != service.TypeURL || again.GetVersionInfo() != first.GetVersionInfo() {
 				t.Errorf("got %v, want nothing but the version", again)
 			}
 		})
@@ -164,20 +164,20 @@ func TestV2ServicesServeBothVersionsOfTheirType(t *testing.T) {
 	r := newRelay(t)
 	conn := r.dial()
 	v3 := map[string]string{}
-	for _, d := range doors {
-		v3[d.service[strings.LastIndexByte(d.service, '.')+1:]] = d.typeURL
+	for _, service := range xdstype.Services(false) {
+		v3[service.Name[strings.LastIndexByte(service.Name, '.')+1:]] = service.TypeURL
 	}
-	for _, d := range doorsV2 {
-		t.Run(d.service, func(t *testing.T) {
-			requested := map[string]string{"": d.typeURL, d.typeURL: d.typeURL}
-			if other := v3[d.service[strings.LastIndexByte(d.service, '.')+1:]]; d.typeURL != "" {
+	for _, service := range xdstype.Services(true) {
+		t.Run(service.Name, func(t *testing.T) {
+			requested := map[string]string{"": service.TypeURL, service.TypeURL: service.TypeURL}
+			if other := v3[service.Name[strings.LastIndexByte(service.Name, '.')+1:]]; service.TypeURL != "" {
 				requested[other] = other
 			} else {
-				requested = map[string]string{clusterType: clusterType, typeurl.ClusterV2: typeurl.ClusterV2}
+				requested = map[string]string{clusterType: clusterType, xdstype.ClusterV2: xdstype.ClusterV2}
 			}
 			for asked, want := range requested {
-				g := call(t, conn, "/"+d.service+"/"+d.delta)
-				name := d.service + asked // which no other case asks for
+				g := call(t, conn, "/"+service.Name+"/"+service.Delta)
+				name := service.Name + asked // which no other case asks for
 				if err := g.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: asked, ResourceNamesSubscribe: []string{name}}); err != nil {
 					t.Fatal(err)
 				}
@@ -193,10 +193,10 @@ func TestV2ServicesServeBothVersionsOfTheirType(t *testing.T) {
 					t.Errorf("%q gives %v", asked, &response)
 				}
 			}
-			if d.typeURL == "" {
+			if service.TypeURL == "" {
 				return
 			}
-			g := call(t, conn, "/"+d.service+"/"+d.delta)
+			g := call(t, conn, "/"+service.Name+"/"+service.Delta)
 			if err := g.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/other"}); err != nil {
 				t.Fatal(err)
 			}

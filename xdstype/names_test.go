@@ -1,20 +1,8 @@
-package typeurl
+package xdstype
 
-import "testing"
-
-func TestTypesWithoutNames(t *testing.T) {
-	for url, want := range map[string]bool{
-		"type.googleapis.com/istio.networking.nds.v1.NameTable":   true,
-		"type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig":     true,
-		"type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap": true,
-		ClusterV3:                             false,
-		"type.googleapis.com/example.Unheard": false,
-	} {
-		if Nameless(url) != want {
-			t.Errorf("Nameless(%q) is %t", url, !want)
-		}
-	}
-}
+import (
+	"testing"
+)
 
 func TestFieldOneIsANameOnlyIfItIsText(t *testing.T) {
 	for field, want := range map[string]bool{

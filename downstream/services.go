@@ -1,0 +1,93 @@
+package downstream
+
+import (
+	"fmt"
+	"slices"
+
+	// The services' descriptions, for reflection and for JSON.
+	_ "github.com/envoyproxy/go-control-plane/envoy/api/v2"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v2"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// servicesOf returns the discovery services of a listener. All of them are served by
+// the same sessions. The messages of the v2 transport have the form of v3's on the
+// wire, and may carry resources of either version of the API.
+func servicesOf(o ListenerOptions) []*xdstype.Service {
+	services := xdstype.Services(false)
+	if o.V2 {
+		services = slices.Concat(services, xdstype.Services(true))
+	}
+	return services
+}
+
+// Register adds the xDS services of a listener to a gRPC server that was made
+// with its ServerOptions, and returns what other services are to be registered with. The
+// limits are those of all streams that come through either.
+func (s *Server) Register(r GRPCServer, o ListenerOptions) GRPCServer {
+	g := newGate(o)
+	for _, service := range servicesOf(o) {
+		desc := &grpc.ServiceDesc{ServiceName: service.Name, HandlerType: (*any)(nil)}
+		if service.Stream != "" {
+			desc.Streams = append(desc.Streams, streamDesc(service.Stream, handler(s, g, sotwForm, service)))
+		}
+		if service.Delta != "" {
+			desc.Streams = append(desc.Streams, streamDesc(service.Delta, handler(s, g, deltaForm, service)))
+		}
+		if service.Fetch != "" {
+			desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: service.Fetch, Handler: unary(s, g, service.TypeURL, o.LongPoll)})
+		}
+		r.RegisterService(desc, s)
+	}
+	return &gatedServer{GRPCServer: r, server: s, gate: g}
+}
+
+func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h}
+}
+
+func handler[R request, S session](s *Server, g *gate, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
+	return func(_ any, stream grpc.ServerStream) error {
+		if e := g.enter(); e != nil {
+			return s.turnAway(g, stream, e)
+		}
+		defer g.leave()
+		st := s.open(stream, f.name, service.TypeURL)
+		defer s.forget(st)
+		g.admit(st)
+		return serve(st, f)
+	}
+}
+
+// typeOf returns the type URL of a request: its own, which the aggregated service
+// requires, or the implied one of the service of a single type. A service of the v2
+// transport serves resources of version 3 of the API, too.
+func typeOf(implied, requested string) (string, error) {
+	switch {
+	case requested == "" && implied == "":
+		return "", status.Error(codes.InvalidArgument, "the request has no type_url, which is required on an aggregated stream")
+	case requested == "":
+		return implied, nil
+	case implied != "" && requested != implied && !servesV3(implied, requested):
+		return "", status.Error(codes.InvalidArgument, fmt.Sprintf("the request is for type_url %q on the service of %q", requested, implied))
+	}
+	return requested, nil
+}
+
+// servesV3 says that a service of the v2 transport implies the same type as the
+// requested one.
+func servesV3(implied, requested string) bool {
+	t := xdstype.Of(implied)
+	return t.V2 != nil && t.V2.TypeURL == implied && xdstype.Of(requested) == t
+}

@@ -1,0 +1,231 @@
+// Package xdstype is the table of the resource types that the relay knows something
+// about: their type URLs, their discovery services, the words that people use for
+// them, and the rules of the protocol that differ between types. The relay passes on
+// resources of any other type without looking inside, under the rules of [Other].
+//
+// A new type is one line in the table.
+package xdstype
+
+import (
+	"strings"
+)
+
+// Prefix begins every type URL. xDS: "Resource Types".
+const Prefix = "type.googleapis.com/"
+
+// Type is a resource type, in all versions of the API that have it.
+type Type struct {
+	// Word and Abbreviation are what people call it: "cluster" and "cds". A type
+	// without words has neither.
+	Word, Abbreviation string
+	// Order is the type's place on an aggregated stream: additions and changes of a
+	// lower one are sent first. xDS: "Eventual consistency considerations".
+	Order uint8
+	// FullState: a SotW response lists everything that the client asked for, also by
+	// name, so that a name that it leaves out does not exist. Responses to a wildcard
+	// are like that for all types. xDS: "Grouping Resources into Responses".
+	FullState bool
+	// Naming says where a resource of the type has its name.
+	Naming Naming
+	// V3 and V2 are the type's discovery services. V2 is nil if version 2 of the API
+	// has none, and both are nil if no version has one.
+	V3, V2 *Service
+
+	url string // in version 3 of the API
+}
+
+// Service is a discovery service: that of one type, or the aggregated one.
+// xDS: "API flow", "Aggregated Discovery Service".
+type Service struct {
+	Name string // "envoy.service.cluster.v3.ClusterDiscoveryService"
+	// TypeURL is the type that the service implies; empty for the aggregated service.
+	TypeURL string
+	// The names of the methods, empty where the API defines none.
+	Stream, Delta, Fetch string
+	// Path is that of Fetch over REST. xDS: "REST-JSON polling subscriptions".
+	Path string
+	// V2: it is a service of the v2 transport.
+	V2 bool
+}
+
+// Method returns the full name of a method, as gRPC wants it, or "" for none.
+func (s *Service) Method(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "/" + s.Name + "/" + name
+}
+
+// Naming says where a resource has its name.
+type Naming uint8
+
+const (
+	// NameInside is field 1 of the resource, as in every type that is not listed.
+	NameInside Naming = iota
+	// NameOutside is the Resource around it only. Field 1 is something else.
+	NameOutside
+	// NoName is that of types whose one resource is the whole answer to a wildcard.
+	NoName
+)
+
+// The type URLs of the API.
+const (
+	ListenerV3         = Prefix + "envoy.config.listener.v3.Listener"
+	RouteV3            = Prefix + "envoy.config.route.v3.RouteConfiguration"
+	ScopedRouteV3      = Prefix + "envoy.config.route.v3.ScopedRouteConfiguration"
+	VirtualHostV3      = Prefix + "envoy.config.route.v3.VirtualHost"
+	ClusterV3          = Prefix + "envoy.config.cluster.v3.Cluster"
+	EndpointsV3        = Prefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+	LocalityEndpointV3 = Prefix + "envoy.config.endpoint.v3.LbEndpoint"
+	SecretV3           = Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret"
+	RuntimeV3          = Prefix + "envoy.service.runtime.v3.Runtime"
+	ExtensionConfigV3  = Prefix + "envoy.config.core.v3.TypedExtensionConfig"
+
+	ListenerV2    = Prefix + "envoy.api.v2.Listener"
+	RouteV2       = Prefix + "envoy.api.v2.RouteConfiguration"
+	ScopedRouteV2 = Prefix + "envoy.api.v2.ScopedRouteConfiguration"
+	VirtualHostV2 = Prefix + "envoy.api.v2.route.VirtualHost"
+	ClusterV2     = Prefix + "envoy.api.v2.Cluster"
+	EndpointsV2   = Prefix + "envoy.api.v2.ClusterLoadAssignment"
+	SecretV2      = Prefix + "envoy.api.v2.auth.Secret"
+	RuntimeV2     = Prefix + "envoy.service.discovery.v2.Runtime"
+)
+
+// Resources of any type can come as one of these. They are no types of the table.
+const (
+	// Wrapper is the Resource around a resource of a SotW response.
+	Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
+	// Locator is a redirect. TP1: "Server redirects".
+	Locator = Prefix + "xds.core.v3.ResourceLocator"
+)
+
+// last is the order of all types of which the protocol names no place.
+const last = 6
+
+// table has a line for each type, in the order in which people are told the words.
+var table = []*Type{
+	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
+	{Word: "route", Abbreviation: "rds", Order: 3, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
+	{Word: "scoped-route", Abbreviation: "srds", Order: 4, V3: v3(ScopedRouteV3, "route", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"), V2: v2(ScopedRouteV2, "envoy.api.v2", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes")},
+	{Word: "virtual-host", Abbreviation: "vhds", Order: 5, V3: v3(VirtualHostV3, "route", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly), V2: v2(VirtualHostV2, "envoy.api.v2", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly)},
+	{Word: "cluster", Abbreviation: "cds", Order: 0, FullState: true, V3: v3(ClusterV3, "cluster", "ClusterDiscoveryService", "Clusters", "clusters"), V2: v2(ClusterV2, "envoy.api.v2", "ClusterDiscoveryService", "Clusters", "clusters")},
+	{Word: "endpoint", Abbreviation: "eds", Order: 1, V3: v3(EndpointsV3, "endpoint", "EndpointDiscoveryService", "Endpoints", "endpoints"), V2: v2(EndpointsV2, "envoy.api.v2", "EndpointDiscoveryService", "Endpoints", "endpoints")},
+	{Word: "locality-endpoint", Abbreviation: "leds", Order: last, Naming: NameOutside, V3: v3(LocalityEndpointV3, "endpoint", "LocalityEndpointDiscoveryService", "LocalityEndpoints", deltaOnly)},
+	{Word: "secret", Abbreviation: "sds", Order: last, V3: v3(SecretV3, "secret", "SecretDiscoveryService", "Secrets", "secrets"), V2: v2(SecretV2, "envoy.service.discovery.v2", "SecretDiscoveryService", "Secrets", "secrets")},
+	{Word: "runtime", Abbreviation: "rtds", Order: last, V3: v3(RuntimeV3, "runtime", "RuntimeDiscoveryService", "Runtime", "runtime"), V2: v2(RuntimeV2, "envoy.service.discovery.v2", "RuntimeDiscoveryService", "Runtime", "runtime")},
+	{Word: "extension", Abbreviation: "ecds", Order: last, V3: v3(ExtensionConfigV3, "extension", "ExtensionConfigDiscoveryService", "ExtensionConfigs", "extension_configs")},
+
+	// Istio's. Address and Workload are of its ambient mesh.
+	{url: Prefix + "istio.networking.nds.v1.NameTable", Order: last, Naming: NoName},
+	{url: Prefix + "istio.mesh.v1alpha1.ProxyConfig", Order: last, Naming: NoName},
+	{url: Prefix + "envoy.config.bootstrap.v3.Bootstrap", Order: last, Naming: NoName},
+	{url: Prefix + "istio.workload.Address", Order: last, Naming: NameOutside},
+	{url: Prefix + "istio.workload.Workload", Order: last, Naming: NameOutside},
+}
+
+// deltaOnly, as the path, says that a service has neither a SotW nor a Fetch method.
+const deltaOnly = ""
+
+func v3(typeURL, folder, service, plural, path string) *Service {
+	return newService(typeURL, "envoy.service."+folder+".v3."+service, plural, "/v3/discovery:", path)
+}
+
+func v2(typeURL, pkg, service, plural, path string) *Service {
+	s := newService(typeURL, pkg+"."+service, plural, "/v2/discovery:", path)
+	s.V2 = true
+	return s
+}
+
+func newService(typeURL, name, plural, root, path string) *Service {
+	s := &Service{Name: name, TypeURL: typeURL, Delta: "Delta" + plural}
+	if path != deltaOnly {
+		s.Stream, s.Fetch, s.Path = "Stream"+plural, "Fetch"+plural, root+path
+	}
+	return s
+}
+
+// The types that have a rule of their own somewhere else in the code.
+var (
+	Cluster = withWord("cluster") // changed, it makes clients warm its endpoints anew
+	Secret  = withWord("secret")  // its content is not shown
+)
+
+// Other is every type that the table does not have.
+var Other = &Type{Order: last}
+
+// AggregatedV3 and AggregatedV2 are the aggregated discovery services.
+var (
+	AggregatedV3 = &Service{Name: "envoy.service.discovery.v3.AggregatedDiscoveryService", Stream: "StreamAggregatedResources", Delta: "DeltaAggregatedResources"}
+	AggregatedV2 = &Service{Name: "envoy.service.discovery.v2.AggregatedDiscoveryService", Stream: "StreamAggregatedResources", Delta: "DeltaAggregatedResources", V2: true}
+)
+
+var byURL = func() map[string]*Type {
+	m := map[string]*Type{}
+	for _, t := range table {
+		if t.V3 != nil {
+			t.url = t.V3.TypeURL
+		}
+		m[t.url] = t
+		if t.V2 != nil {
+			m[t.V2.TypeURL] = t
+		}
+	}
+	return m
+}()
+
+func withWord(word string) *Type {
+	for _, t := range table {
+		if t.Word == word || t.Abbreviation == word {
+			return t
+		}
+	}
+	return nil
+}
+
+// Of returns the type of a type URL of any version of the API: a line of the table, or
+// [Other].
+func Of(url string) *Type {
+	if t := byURL[url]; t != nil {
+		return t
+	}
+	return Other
+}
+
+// All returns the table.
+func All() []*Type { return table }
+
+// Service returns the discovery service that is for a type URL alone, or nil.
+func (t *Type) Service(url string) *Service {
+	for _, s := range [...]*Service{t.V3, t.V2} {
+		if s != nil && s.TypeURL == url {
+			return s
+		}
+	}
+	return nil
+}
+
+// Services returns the discovery services of version 3 of the API, or, for the v2
+// transport, of version 2: the aggregated one first.
+func Services(ofV2 bool) []*Service {
+	all := []*Service{AggregatedV3}
+	if ofV2 {
+		all[0] = AggregatedV2
+	}
+	for _, t := range table {
+		s := t.V3
+		if ofV2 {
+			s = t.V2
+		}
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// HasInnerName says whether resources of a type carry their name inside, in field
+// 1. Those of [NameOutside] do not, nor do list collections, whose field 1 is their
+// entries, and redirects. TP1: "List", "Server redirects".
+func HasInnerName(url string) bool {
+	return Of(url).Naming == NameInside && url != Locator && !strings.HasSuffix(url, "Collection")
+}
