@@ -24,16 +24,30 @@ import (
 // more slowly: it is what gRPC has made of them by then that costs, and a client that
 // resets each stream at once is under every limit on those that are open.
 func (s *Server) Listen(socket net.Listener, o ListenerOptions) net.Listener {
+	l := s.listen(socket, o)
+	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}
+	return l
+}
+
+func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
 	return &limitedListener{
 		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout,
 		churning: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
 
+// streamPace is how fast the streams of one connection are read.
+type streamPace struct {
+	limit limit
+	// perSecond is for the long run, burst for once. Without a perSecond there is no limit.
+	perSecond, burst int
+}
+
 type limitedListener struct {
 	net.Listener
 	server *Server
 	limits Limits
+	pace   streamPace
 	// userTimeout is how long what was sent may stay unacknowledged.
 	userTimeout time.Duration
 	open        atomic.Int64
@@ -42,6 +56,7 @@ type limitedListener struct {
 	pacing      loglines.Shared // about those that are read slowly
 	churning    rate.Sometimes  // about those that come too fast
 	flooded     loglines.Shared // and about those with too many control frames
+	handshakes  loglines.Shared // and about those that could not be encrypted
 }
 
 // Accept implements net.Listener.
@@ -176,25 +191,29 @@ const streamBurst = 4
 
 // opened notes that the client has opened a stream.
 func (c *limitedConn) opened() {
-	most := c.listener.limits.StreamsPerSecond
-	if most == 0 {
+	pace := &c.listener.pace
+	if pace.perSecond == 0 {
 		return
 	}
 	if c.streams == nil {
-		c.streams = rate.NewLimiter(rate.Limit(most), streamBurst*most)
+		c.streams = rate.NewLimiter(rate.Limit(pace.perSecond), max(pace.burst, 1))
 	}
 	now := time.Now()
 	delay := c.streams.ReserveN(now, 1).DelayFrom(now)
 	if delay == 0 {
 		return
 	}
-	c.readAfter(now.Add(delay), limitStreamsPerSecond)
+	c.readAfter(now.Add(delay), pace.limit)
 	if c.paced {
 		return
 	}
 	c.paced = true
 	if log, ok := c.listener.pacing.Next(c.listener.log(c)); ok {
-		log.Warn("client opens streams faster than they are read", "limit", limitStreamsPerSecond.String(), "max", most)
+		if pace.limit == limitRequests {
+			log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", pace.perSecond)
+		} else {
+			log.Warn("client opens streams faster than they are read", "limit", pace.limit.String(), "max", pace.perSecond)
+		}
 	}
 }
 

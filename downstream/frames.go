@@ -13,8 +13,8 @@ import (
 )
 
 // How many HTTP/2 frames a client may send that carry no request: SETTINGS, PING,
-// WINDOW_UPDATE, and others. gRPC answers or processes each of them, and no limit on streams
-// or requests counts them.
+// WINDOW_UPDATE, and others. gRPC and net/http answer or process each of them, and no limit
+// on streams or requests counts them.
 
 const (
 	// controlFrames is how many such frames a client may send in a second, and
@@ -42,20 +42,31 @@ var errControlFrames = errors.New("the client sends too many control frames")
 
 // frameMeter counts the control frames in what a client sends.
 type frameMeter struct {
-	header [9]byte // of the frame that is read
-	have   int     // bytes of it
-	skip   int     // bytes until the next frame
+	preface int     // bytes of it that have come
+	http1   bool    // the connection begins with something else
+	header  [9]byte // of the frame that is read
+	have    int     // bytes of it
+	skip    int     // bytes until the next frame
+	streams int     // HEADERS frames that have come
 
 	base, earned int // frames that may still come
 	since        time.Time
 }
 
 func newFrameMeter(now time.Time) frameMeter {
-	return frameMeter{skip: len(http2.ClientPreface), base: controlFrameBurst, since: now}
+	return frameMeter{base: controlFrameBurst, since: now}
 }
 
 // walk returns what the frames cost that begin in the next bytes from the client.
 func (m *frameMeter) walk(b []byte) (cost int) {
+	if rest := http2.ClientPreface[m.preface:]; rest != "" && !m.http1 {
+		n := min(len(rest), len(b))
+		m.http1 = string(b[:n]) != rest[:n]
+		m.preface, b = m.preface+n, b[n:]
+	}
+	if m.http1 {
+		return 0
+	}
 	for len(b) > 0 {
 		if m.skip > 0 {
 			n := min(m.skip, len(b))
@@ -76,7 +87,8 @@ func (m *frameMeter) walk(b []byte) (cost int) {
 
 func (m *frameMeter) cost(frame http2.FrameType, length int) int {
 	switch frame {
-	case http2.FrameHeaders: // limits.streams_per_second counts them
+	case http2.FrameHeaders: // limits.streams_per_second or requests_per_second counts them
+		m.streams++
 		m.earn(framesPerStream)
 		return 0
 	case http2.FrameData:
@@ -112,7 +124,9 @@ func (m *frameMeter) pay(cost int, now time.Time) bool {
 type meteredConn struct {
 	net.Conn
 	limited *limitedConn
-	sent    atomic.Int64 // bytes that have earned nothing yet
+	// paced is set if nobody else tells limited of the streams that the client opens.
+	paced bool
+	sent  atomic.Int64 // bytes that have earned nothing yet
 
 	meter frameMeter // of the goroutine that reads
 }
@@ -135,7 +149,13 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 
 // count returns an error, which ends the connection, if the client sends too many frames.
 func (c *meteredConn) count(b []byte) error {
+	streams := c.meter.streams
 	cost := c.meter.walk(b)
+	if c.paced {
+		for range c.meter.streams - streams {
+			c.limited.opened()
+		}
+	}
 	if cost == 0 {
 		return nil
 	}

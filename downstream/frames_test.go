@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +74,22 @@ func TestWhichFramesCount(t *testing.T) {
 				t.Errorf("counts as %d if it arrives in parts, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// HTTP/1.1 has no frames, whatever its bytes look like, and however they arrive.
+func TestOnlyFramesOfHTTP2Count(t *testing.T) {
+	for _, begin := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.1\r\n", "P", ""} {
+		sent := append([]byte(begin), pings(2*len(http2.ClientPreface))...)
+		for _, chunk := range []int{1, 7, len(sent)} {
+			m, cost := newFrameMeter(time.Time{}), 0
+			for part := range slices.Chunk(sent, chunk) {
+				cost += m.walk(part)
+			}
+			if cost != 0 {
+				t.Errorf("after %q, in chunks of %d, %d frames count", begin, chunk, cost)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 // How fast requests are read: those of a stream, and over REST those of a connection. A
 // client that is faster is not cut off, but waits.
 
+const fasterThanRead = "client sends requests faster than they are read"
+
 // newPace returns nil where there is no limit.
 func newPace(l Limits) *rate.Limiter {
 	if l.RequestsPerSecond == 0 {
@@ -57,7 +59,7 @@ func (st *stream) pace() bool {
 	if !st.paced {
 		st.paced = true
 		if log, ok := st.gate.line(eventPaced, st.logger()); ok {
-			log.Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
+			log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
 		}
 	}
 	return ok
@@ -74,7 +76,7 @@ func withPace(ctx context.Context, l Limits) context.Context {
 // the meantime.
 func (h *restHandler) pace(r *http.Request) bool {
 	pace, _ := r.Context().Value(paceKey{}).(*rate.Limiter)
-	if pace == nil {
+	if pace == nil || r.ProtoMajor == 2 { // of which the connection is read more slowly: restListener
 		return true
 	}
 	waited, ok := pause(r.Context(), pace)
@@ -83,7 +85,7 @@ func (h *restHandler) pace(r *http.Request) bool {
 	}
 	h.server.stats.limits[limitRequests].Add(1)
 	if log, ok := h.gate.line(eventPaced, h.server.options.Log.With("client", r.RemoteAddr)); ok {
-		log.Warn("client sends requests faster than they are read", "limit", limitRequests.String(), "max", h.gate.limits.RequestsPerSecond)
+		log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", h.gate.limits.RequestsPerSecond)
 	}
 	return ok
 }

@@ -17,9 +17,18 @@ import (
 
 // flood has two clients send frames until the relay closes their connections.
 func (at *target) flood(ctx context.Context, t *testing.T, send func(*rawh2.Conn) error) {
+	flood(ctx, t, at.raw, send)
+}
+
+// floodREST is flood over REST.
+func (at *target) floodREST(ctx context.Context, t *testing.T, send func(*rawh2.Conn) error) {
+	flood(ctx, t, at.rawREST, send)
+}
+
+func flood(ctx context.Context, t *testing.T, dial func(context.Context, *testing.T, rawh2.Options) *rawh2.Conn, send func(*rawh2.Conn) error) {
 	var all sync.WaitGroup
 	for i := range 2 {
-		if c := at.raw(ctx, t, rawh2.Options{Deaf: i == 0}); c != nil {
+		if c := dial(ctx, t, rawh2.Options{Deaf: i == 0}); c != nil {
 			all.Go(func() {
 				for ctx.Err() == nil && send(c) == nil {
 				}
@@ -48,6 +57,24 @@ func manyPings(ctx context.Context, _ *testing.T, at *target) {
 
 func manySettings(ctx context.Context, t *testing.T, at *target) {
 	at.flood(ctx, t, func(c *rawh2.Conn) error { return c.Settings() })
+}
+
+func manyRESTSettings(ctx context.Context, t *testing.T, at *target) {
+	at.floodREST(ctx, t, func(c *rawh2.Conn) error { return c.Settings() })
+}
+
+func manyRESTPings(ctx context.Context, t *testing.T, at *target) {
+	at.floodREST(ctx, t, func(c *rawh2.Conn) error { return c.Ping() })
+}
+
+func rapidRESTResets(ctx context.Context, t *testing.T, at *target) {
+	at.floodREST(ctx, t, func(c *rawh2.Conn) error {
+		stream, err := c.Open("/v3/discovery:clusters")
+		if err != nil {
+			return err
+		}
+		return c.Reset(stream)
+	})
 }
 
 func manyWindowUpdates(ctx context.Context, t *testing.T, at *target) {

@@ -60,7 +60,9 @@ func (at *target) serveCrowd(t *testing.T) {
 	} else if _, err := s.Recv(); err != nil {
 		t.Error(err)
 	}
-	resp, err := http.Post("http://"+at.rest+"/v3/discovery:endpoints", "application/json", strings.NewReader(`{"resource_names": ["`+canaryName+`"]}`))
+	rest := &http.Transport{TLSClientConfig: at.tls}
+	defer rest.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: rest}).Post("https://"+at.rest+"/v3/discovery:endpoints", "application/json", strings.NewReader(`{"resource_names": ["`+canaryName+`"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

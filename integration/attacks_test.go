@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,11 +46,14 @@ var attacks = []attack{
 	{"headers without end", endlessHeaders, ""},
 	{"idle connections", idleConnections, "connections"},
 	{"streams that are reset at once", rapidResets, "streams_per_second"},
+	{"REST requests that are reset at once", rapidRESTResets, "requests_per_second"},
 	{"pings", manyPings, "connections_per_second"},
 	{"settings", manySettings, "control_frames"},
 	{"window updates", manyWindowUpdates, "control_frames"},
 	{"settings of very many values", longSettings, "control_frames"},
 	{"pings while something is sent", pingsBetweenResponses, "control_frames"},
+	{"settings over REST", manyRESTSettings, "control_frames"},
+	{"pings over REST", manyRESTPings, "control_frames"},
 	{"connections that end at once", shortConnections, "connections_per_second"},
 	{"health checks that are watched", watchedHealth, "streams"},
 	{"made-up chains of relays", madeUpChains, ""},
@@ -91,8 +95,10 @@ const mostTries = 3
 func TestNoClientHarmsAnother(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
-	config := attackedConfig(cp.address, startQuietPlane(t))
+	cert, key, roots := writeCertificate(t)
+	config := attackedConfig(cp.address, startQuietPlane(t), cert, key)
 	at := attackedRelay(t, config)
+	at.tls = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	watch := startCanary(t, cp, at.relay, startRelay(t, config))
 	watch.updates(t, 10)
 	at.serveCrowd(t)
@@ -145,8 +151,9 @@ func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone
 // target is a relay that is attacked.
 type target struct {
 	relay      *relay
-	grpc, rest string // addresses
-	reserved   string // and one where few connections may end soon
+	grpc, rest string      // addresses
+	tls        *tls.Config // for rest
+	reserved   string      // and one where few connections may end soon
 	metrics    *http.Client
 }
 
@@ -269,10 +276,10 @@ func manyValues(ctx context.Context, t *testing.T, at *target) {
 
 func largeBodies(ctx context.Context, t *testing.T, at *target) {
 	body := []byte(`{"node":{"metadata":{"x":[` + strings.Repeat("0,", 2_050_000) + `0]}}}`)
-	transport := new(http.Transport)
+	transport := &http.Transport{TLSClientConfig: at.tls}
 	defer transport.CloseIdleConnections()
 	again(ctx, 8, func(int) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+at.rest+"/v3/discovery:clusters", bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+at.rest+"/v3/discovery:clusters", bytes.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return
@@ -291,7 +298,18 @@ func largeBodies(ctx context.Context, t *testing.T, at *target) {
 
 // raw makes a connection of a client that keeps to no rules, which ends with ctx.
 func (at *target) raw(ctx context.Context, t *testing.T, o rawh2.Options) *rawh2.Conn {
-	c, err := rawh2.Dial(at.grpc, o)
+	return dialRaw(ctx, t, at.grpc, o)
+}
+
+// rawREST is raw over REST.
+func (at *target) rawREST(ctx context.Context, t *testing.T, o rawh2.Options) *rawh2.Conn {
+	o.TLS = at.tls.Clone()
+	o.TLS.NextProtos = []string{http2.NextProtoTLS}
+	return dialRaw(ctx, t, at.rest, o)
+}
+
+func dialRaw(ctx context.Context, t *testing.T, address string, o rawh2.Options) *rawh2.Conn {
+	c, err := rawh2.Dial(address, o)
 	if err != nil {
 		if o.Silent {
 			t.Error(err)

@@ -87,8 +87,9 @@ func ended(err error) error {
 }
 
 // attackedConfig is that of a relay that is attacked. The quiet control plane is there under
-// one name, under a pattern, in SotW, with a partition for each node, and in a view.
-func attackedConfig(plane, quiet string) string {
+// one name, under a pattern, in SotW, with a partition for each node, and in a view. The REST
+// listener has TLS.
+func attackedConfig(plane, quiet, cert, key string) string {
 	server := func(name, protocol string) string {
 		return fmt.Sprintf("  - name: %q\n    servers: [{address: %q, protocol: %s}]\n", name, quiet, protocol)
 	}
@@ -100,6 +101,8 @@ listeners:
     limits: {connections: 200, connections_per_second: 5}
   - address: 127.0.0.1:0
     protocol: rest
+    limits: {requests_per_second: 200, request_burst: 400}
+    tls: {cert_file: ` + cert + `, key_file: ` + key + `}
 admin:
   address: 127.0.0.1:0
 node:

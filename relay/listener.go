@@ -51,9 +51,8 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 	n := &listener{protocol: l.Protocol}
 	if l.Protocol == configs.ListenerREST {
 		o.UserTimeout = 0 // it has a time for writing
-		n.socket = r.server.Listen(socket, o)
+		n.socket = r.server.ListenREST(socket, tlsConfig, o)
 		n.rest = r.server.HTTPServer(o)
-		n.rest.TLSConfig = tlsConfig
 		return n
 	}
 	n.socket = r.server.Listen(socket, o)
@@ -92,13 +91,10 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 // serve serves until the listener is stopped, or fails.
 func (l *listener) serve() error {
 	var err error
-	switch {
-	case l.grpc != nil:
+	if l.grpc != nil {
 		err = l.grpc.Serve(l.socket)
-	case l.rest.TLSConfig != nil:
-		err = l.rest.ServeTLS(l.socket, "", "") // the certificate is in the config
-	default:
-		err = l.rest.Serve(l.socket)
+	} else {
+		err = l.rest.Serve(l.socket) // the socket decrypts
 	}
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -4,6 +4,7 @@ package rawh2
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,8 @@ type Options struct {
 	Silent bool
 	// Deaf reads nothing, so that the server's answers fill the network's buffers.
 	Deaf bool
+	// TLS encrypts the connection, if it is not nil.
+	TLS *tls.Config
 }
 
 // Conn is a connection. Its methods that send may be called by one goroutine at a time.
@@ -55,7 +58,7 @@ const patience = time.Minute
 
 // Dial connects, and begins as the options say.
 func Dial(address string, o Options) (*Conn, error) {
-	conn, err := net.Dial("tcp", address)
+	conn, err := dial(address, o.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +79,13 @@ func Dial(address string, o Options) (*Conn, error) {
 		c.reading.Go(c.read)
 	}
 	return c, nil
+}
+
+func dial(address string, config *tls.Config) (net.Conn, error) {
+	if config == nil {
+		return net.Dial("tcp", address)
+	}
+	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, config)
 }
 
 // Close closes the connection.

@@ -1,0 +1,97 @@
+package downstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// The connections of a REST listener. net/http bounds neither the control frames of HTTP/2
+// nor how fast a client opens and resets streams. So the relay decrypts the connections
+// itself and counts the frames. net/http sees plaintext, in which it recognizes HTTP/2 by the
+// preface.
+
+// ListenREST is Listen for the server that HTTPServer makes. tlsConfig is nil for plaintext.
+func (s *Server) ListenREST(socket net.Listener, tlsConfig *tls.Config, o ListenerOptions) net.Listener {
+	l := &restListener{limitedListener: s.listen(socket, o)}
+	l.pace = streamPace{limitRequests, o.Limits.RequestsPerSecond, o.Limits.RequestBurst}
+	if tlsConfig != nil {
+		l.tls = tlsConfig.Clone()
+		for _, protocol := range []string{http2.NextProtoTLS, "http/1.1"} {
+			if !slices.Contains(l.tls.NextProtos, protocol) {
+				l.tls.NextProtos = append(l.tls.NextProtos, protocol)
+			}
+		}
+	}
+	return l
+}
+
+type restListener struct {
+	*limitedListener
+	tls *tls.Config // nil for plaintext
+}
+
+// Accept implements net.Listener.
+func (l *restListener) Accept() (net.Conn, error) {
+	accepted, err := l.limitedListener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	limited, ok := accepted.(*limitedConn)
+	if !ok {
+		return nil, errors.New("downstream: a connection without limits") // Accept makes none
+	}
+	conn := accepted
+	if l.tls != nil {
+		conn = &decryptedConn{Conn: tls.Server(limited, l.tls), limited: limited}
+	}
+	return &meteredConn{Conn: conn, limited: limited, paced: true, meter: newFrameMeter(time.Now())}, nil
+}
+
+// decryptedConn is a TLS connection that shakes hands before its first byte is read.
+type decryptedConn struct {
+	*tls.Conn
+	limited *limitedConn
+	shaken  bool // hands, or tried to
+}
+
+// Read implements net.Conn.
+func (c *decryptedConn) Read(b []byte) (int, error) {
+	if !c.shaken {
+		c.shaken = true
+		if err := c.handshake(); err != nil {
+			return 0, io.EOF // it is logged here
+		}
+	}
+	return c.Conn.Read(b) // the handshake's error, if there was one
+}
+
+func (c *decryptedConn) handshake() error {
+	// The server has set a deadline for reading only.
+	if err := c.SetWriteDeadline(time.Now().Add(restPatience)); err != nil {
+		return err
+	}
+	if err := c.Handshake(); err != nil {
+		c.refuse(err)
+		return err
+	}
+	return c.SetWriteDeadline(time.Time{})
+}
+
+// refuse tells the operator that there is no connection, and a client that does not speak
+// TLS why.
+func (c *decryptedConn) refuse(err error) {
+	l := c.limited.listener
+	if log, ok := l.handshakes.Next(l.log(c.limited)); ok {
+		log.Warn("client's TLS handshake failed", "reason", err)
+	}
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && plain.Conn != nil {
+		_, _ = io.WriteString(plain.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nThis is a request without TLS, but the listener has TLS.\n") // the client may have gone
+	}
+}
