@@ -134,7 +134,8 @@ func (d *deltaSession) subscribeOne(a asked) {
 	key := a.key()
 	delete(d.gone, key)
 	d.settle(a)
-	_, held := d.initial[a.name]
+	_, resumed := d.initial[a.name]
+	held := resumed
 	if held && d.begun {
 		d.initial[a.name] = "" // the versions were for the first request: see forgetVersions
 	}
@@ -152,6 +153,9 @@ func (d *deltaSession) subscribeOne(a asked) {
 		held = held || d.mayHold(sub) || len(d.initial) > 0 && isGlob(a.name)
 	}
 	sub.set(mayHold, held)
+	if resumed {
+		d.resume(sub)
+	}
 }
 
 // forgetVersions makes all that the client holds of another version than it is:

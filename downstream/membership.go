@@ -37,6 +37,11 @@ func (s *subscriptions) joinGroup(list *askedList, mayHold bool) bool {
 		g.remove(m) // each name is told, or refused, by itself
 		return false
 	}
+	if mayHold && !g.resumed.Swap(true) {
+		for i := range g.watches {
+			s.topics.Resume(g.watches[i].Entry())
+		}
+	}
 	s.named.shared = m
 	s.topics.Include(g.watches[0].Entry())
 	for _, i := range g.odd() {

@@ -38,6 +38,8 @@ type nameGroup struct {
 	watches  []cache.Watch // by name; Own is its place
 	// seq numbers the changes. It does not change while the cache is held.
 	seq atomic.Uint64
+	// resumed: one of the clients has come with resources from an earlier stream.
+	resumed atomic.Bool
 
 	mu      sync.Mutex // guards all below; comes before inbox.mu
 	names   []groupName

@@ -181,6 +181,9 @@ func (s *sotwSession) begin(a asked) {
 	if sub, set := s.subscribe(a); sub != nil {
 		given, _ := s.given(sub)
 		sub.set(mayHold, resumed || given != nil)
+		if resumed {
+			s.resume(sub)
+		}
 	} else {
 		set.mayHold = resumed
 	}

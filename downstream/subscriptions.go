@@ -142,6 +142,14 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 	return s.subscribeName(a, key, err), nil
 }
 
+// resume has the control plane asked for what a client holds by a name from an earlier
+// stream, if nothing is known of it.
+func (s *subscriptions) resume(sub *nameSub) {
+	if entry := sub.entry(); entry != nil {
+		s.topics.Resume(entry)
+	}
+}
+
 func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
 	sub := s.newSub()
 	if a.locator || err != nil || key.Name != a.name {

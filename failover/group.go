@@ -53,10 +53,10 @@ type Group struct {
 // events to the child, which is also its sink.
 type Opener func(server int, child *Child) Feed
 
-// note is one call of Start, Refresh or Stop.
+// note is one call of Start, Refresh, Resume or Stop.
 type note struct {
-	key           cache.Key
-	refresh, stop bool
+	key                   cache.Key
+	refresh, resume, stop bool
 }
 
 // NewGroup begins to feed a scope. names are the addresses of the servers, by
@@ -81,6 +81,9 @@ func (g *Group) Start(k cache.Key) { g.note(note{key: k}) }
 
 // Refresh implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Refresh(k cache.Key) { g.note(note{key: k, refresh: true}) }
+
+// Resume implements cache.Resumer. It neither blocks nor calls the cache.
+func (g *Group) Resume(k cache.Key) { g.note(note{key: k, resume: true}) }
 
 // Stop implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Stop(k cache.Key) { g.note(note{key: k, stop: true}) }
@@ -160,6 +163,8 @@ func (g *Group) processNotes(now time.Time) {
 		case n.stop:
 			g.wanted.remove(n.key)
 			g.ttls.forget(n.key)
+		case n.resume:
+			g.wanted.resume(n.key)
 		case !n.refresh:
 			g.wanted.add(n.key)
 		}
@@ -170,11 +175,13 @@ func (g *Group) processNotes(now time.Time) {
 				c.feed.Stop(n.key)
 			case n.refresh:
 				c.feed.Refresh(n.key)
+			case n.resume:
+				cache.Resume(c.feed, n.key)
 			default:
 				c.feed.Start(n.key)
 			}
 		}
-		if g.failure != nil && !n.stop {
+		if g.failure != nil && !n.stop && !n.resume {
 			g.reportFailure(n.key)
 		}
 	}
@@ -283,6 +290,9 @@ func (g *Group) openChild(i int) {
 	c.feed = g.open(i, &c.Child)
 	for k := range g.wanted.all() {
 		c.feed.Start(k)
+		if g.wanted.resumed(k) {
+			cache.Resume(c.feed, k)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ type topicsOfType struct {
 	answered map[string]bool // by Key.Name
 	room     cache.Room      // of answered
 	missing  int             // without an answer
+	// resumed are those whose resource a client holds from an earlier stream.
+	resumed map[string]struct{}
 }
 
 func (w wantedTopics) add(k cache.Key) {
@@ -34,6 +36,28 @@ func (w wantedTopics) add(k cache.Key) {
 	}
 }
 
+// resume records that a client holds the resource of a topic from an earlier stream.
+func (w wantedTopics) resume(k cache.Key) {
+	if !w.contains(k) {
+		return
+	}
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	if t.resumed == nil {
+		t.resumed = map[string]struct{}{}
+	}
+	t.resumed[k.Name] = struct{}{}
+}
+
+// resumed reports whether a client holds the resource of a topic from an earlier stream.
+func (w wantedTopics) resumed(k cache.Key) bool {
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	if t == nil {
+		return false
+	}
+	_, is := t.resumed[k.Name]
+	return is
+}
+
 func (w wantedTopics) remove(k cache.Key) {
 	t := w[typeInScope{k.Scope, k.TypeURL}]
 	if t == nil {
@@ -43,6 +67,7 @@ func (w wantedTopics) remove(k cache.Key) {
 		t.missing--
 	}
 	t.answered = cache.Without(t.answered, &t.room, k.Name)
+	delete(t.resumed, k.Name)
 	if len(t.answered) == 0 {
 		delete(w, typeInScope{k.Scope, k.TypeURL})
 	}

@@ -251,6 +251,9 @@ func (f *openSource) Close() {
 	}
 }
 
+// Resume implements cache.Resumer.
+func (f *openSource) Resume(k cache.Key) { cache.Resume(f.serverSource, k) }
+
 // directorySource is a scope's part of a directory, which outlives it.
 type directorySource struct{ *directory.Source }
 

@@ -178,6 +178,18 @@ func (f *scopes) Refresh(k cache.Key) {
 	}
 }
 
+// Resume implements cache.Resumer. The topics that are made of others are left out.
+func (f *scopes) Resume(k cache.Key) {
+	if k.Scope.Derived != "" {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of := f.sources[sourceScope(k.Scope)]; of != nil {
+		cache.Resume(of.source, k)
+	}
+}
+
 // Stop implements cache.Source.
 func (f *scopes) Stop(k cache.Key) {
 	f.mu.Lock()

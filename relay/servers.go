@@ -92,6 +92,9 @@ func (f *singleFeed) Close() {
 	f.single.Close()
 }
 
+// Resume implements cache.Resumer.
+func (f *singleFeed) Resume(k cache.Key) { cache.Resume(f.streams, k) }
+
 func (f *singleFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
 
 // serverGroup is the source of a scope whose authority has several servers.

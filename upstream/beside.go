@@ -123,13 +123,15 @@ type sideways struct {
 func (w *sideways) take(n note) bool {
 	s, first := w.s, w.s.feeds[n.key.TypeURL]
 	there := s.beside.has(n.key)
-	starts := !n.stop && !n.again && !n.key.IsSet() && first != nil && first.sets.hasWildcard()
+	starts := !n.stop && !n.again && !n.resume && !n.key.IsSet() && first != nil && first.sets.hasWildcard()
 	if !there && !starts {
 		return false
 	}
 	f, subs := w.feed(n.key.TypeURL, n.key.Scope.Params)
 	name, down, u := n.key.Name, s.beside.stream.down, w.updates[subs]
 	switch {
+	case n.resume:
+		subs.resume(name)
 	case n.stop:
 		subs.stop(name)
 		s.beside.remove(n.key)
@@ -239,7 +241,7 @@ func (s *subscriptions) hold(name string) (held, bool) {
 	if sub := s.names[name]; sub != nil {
 		h.sub.answered, h.sub.left = sub.answered, sub.left
 		h.sub.answer, h.sub.via, h.sub.reported, h.sub.expired = sub.answer, sub.via, sub.reported, sub.expired
-		h.sub.failure = sub.failure
+		h.sub.failure, h.sub.resumed = sub.failure, sub.resumed
 		h.sub.answer.Origin = sub.answer.Origin.Fork() // the streams go on from it apart
 		if sub.via != "" {
 			h.key = sub.via

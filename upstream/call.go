@@ -205,6 +205,9 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	if at, ok := s.agenda.due.Next(); ok {
 		next = min(next, at.Sub(now))
 	}
+	if s.agenda.sum.late > 0 { // which the time has brought about
+		next = min(next, s.renewals.wait(now))
+	}
 	return out, next, nil
 }
 

@@ -31,10 +31,11 @@ type plane struct {
 	cancel    context.CancelFunc
 	server    discoveryv3.AggregatedDiscoveryServiceServer
 
-	mu    sync.Mutex
-	sent  []string // names of resources that were sent, in order
-	nacks int
-	opens int
+	mu     sync.Mutex
+	sent   []string // names of resources that were sent, in order
+	nacks  int
+	opens  int // SotW
+	deltas int
 }
 
 func newPlane() *plane {
@@ -42,7 +43,8 @@ func newPlane() *plane {
 	p := &plane{snapshots: cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil), cancel: cancel}
 	noted := func(f func()) { p.mu.Lock(); defer p.mu.Unlock(); f() }
 	p.server = serverv3.NewServer(ctx, p.snapshots, serverv3.CallbackFuncs{
-		StreamOpenFunc: func(context.Context, int64, string) error { noted(func() { p.opens++ }); return nil },
+		StreamOpenFunc:      func(context.Context, int64, string) error { noted(func() { p.opens++ }); return nil },
+		DeltaStreamOpenFunc: func(context.Context, int64, string) error { noted(func() { p.deltas++ }); return nil },
 		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 			noted(func() {
 				if r.GetErrorDetail() != nil {

@@ -88,10 +88,13 @@ func isLegacy(changes []deltaChanges) bool {
 // subscribe packs what is subscribed to of one set.
 func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy bool) {
 	p.of = c.subs
+	var resumed []*subscription // what is held goes first
 	for _, sub := range c.add {
 		switch {
 		case legacy:
 			p.must()
+		case first && sub.toList() && !d.sets.contested(c.subs, sub.name):
+			resumed = append(resumed, sub)
 		case !first || c.subs.member(sub.name) != nil || sub.answer.Resource == nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
@@ -99,6 +102,12 @@ func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy b
 			sub.vague = true
 		case c.subs.members() == nil && c.subs.wildcard != nil && !d.sets.differs(c.subs, sub.answer.Resource):
 			c.subs.wildcard.set.list(sub.name, sub.answer.Resource)
+		}
+	}
+	for _, sub := range resumed {
+		sub.listed = true
+		if !p.resume(sub.name) {
+			d.unlisted++
 		}
 	}
 }
@@ -177,7 +186,11 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silen
 				subs.dropDoubted(sub, u)
 			case !subs.settleHeld(sub, u):
 				subs.fail(sub, noAnswer(timeout), u)
+				subs.unlisted = subs.unlisted || sub.toList()
 			}
+		}
+		if what != mute {
+			subs.relistResumed()
 		}
 	})
 }
@@ -289,7 +302,7 @@ func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
 		switch r := members[key]; {
 		case r.Name() == "":
 			// It has nothing to be listed under, and comes again: see dropNameless.
-		case p.room(versionSize(r)):
+		case p.room(versionSize(r.Name(), r.Version())):
 			p.version(key, r)
 		default:
 			unlisted++
@@ -312,7 +325,7 @@ func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) 
 	if l := locator(name, p.of.params); l != nil {
 		size = sizeMessage(l)
 	}
-	if p.flushed || !p.room(size+versionSize(r)) {
+	if p.flushed || !p.room(size+versionSize(r.Name(), r.Version())) {
 		p.subscribe(name)
 		return false
 	}
@@ -323,11 +336,6 @@ func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) 
 
 // version lists a resource, under the name that the origin knows it by.
 func (p *deltaPacker) version(key string, r *cache.Resource) {
-	req := p.must()
-	if req.InitialResourceVersions == nil {
-		req.InitialResourceVersions = map[string]string{}
-	}
-	p.filled = true
 	version := r.Version()
 	if r.DoNotCache() || p.sets.differs(p.of, r) || *p.proof {
 		*p.proof = false
@@ -336,13 +344,5 @@ func (p *deltaPacker) version(key string, r *cache.Resource) {
 			sub.vague = true
 		}
 	}
-	if _, there := req.InitialResourceVersions[r.Name()]; !there {
-		p.size += versionSize(r)
-	}
-	req.InitialResourceVersions[r.Name()] = version
-}
-
-func versionSize(r *cache.Resource) int {
-	const header = 5 // of an entry, at most
-	return header + sizeString(r.Name()) + sizeString(r.Version())
+	p.put(r.Name(), version)
 }

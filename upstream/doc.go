@@ -75,6 +75,9 @@
 //     names first, of members of a wildcard last. What is left out comes again; if
 //     it is gone, the control plane says so of a name, but not of a member. That is
 //     logged.
+//   - Delta: what a client holds by a name from before the relay was started is listed in
+//     initial_resource_versions, with a version that no control plane gives. go-control-plane
+//     says of no other name that it does not exist. See resumed.go.
 //   - Delta: a resource that came without a version is listed under the hash that
 //     stands in for it. No control plane knows that version, so it sends the
 //     resource again, but many (Istio) look at the names, to tell what is gone.

@@ -91,10 +91,11 @@ type Stream struct {
 	refusedAt time.Time
 }
 
-// note is one call of Start, Refresh, Stop or Resend, or that a peer was answered.
+// note is one call of Start, Refresh, Resume, Stop or Resend, or that a peer was answered.
 type note struct {
 	key         cache.Key
 	again, stop bool
+	resume      bool
 	resend      bool // see Resend; then there is no key
 	hurry, open bool // see peers; nor is there then
 }
@@ -158,6 +159,10 @@ func (s *Stream) Start(k cache.Key) { s.note(note{key: k}) }
 
 // Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
 func (s *Stream) Refresh(k cache.Key) { s.note(note{key: k, again: true}) }
+
+// Resume notes that a client holds the resource of a topic that is fed from an earlier
+// stream: see [cache.Resumer]. It neither blocks nor calls the cache.
+func (s *Stream) Resume(k cache.Key) { s.note(note{key: k, resume: true}) }
 
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
@@ -286,6 +291,10 @@ func (s *Stream) takeNotes() (wanted bool) {
 		subs := f.sets.of(n.key.Scope.Params)
 		if n.stop {
 			subs.stop(n.key.Name)
+			continue
+		}
+		if n.resume {
+			subs.resume(n.key.Name)
 			continue
 		}
 		u := updates[subs]

@@ -171,6 +171,8 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 // lateSource is set after the cache was made.
 type lateSource struct{ cache.Source }
 
+func (f *lateSource) Resume(k cache.Key) { cache.Resume(f.Source, k) }
+
 func (b *bench) stop() {
 	b.stream.Close()
 	<-b.stream.Done()

@@ -70,6 +70,13 @@ func (s *Streams) Refresh(k cache.Key) {
 	}
 }
 
+// Resume is [Stream.Resume].
+func (s *Streams) Resume(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Resume(k)
+	}
+}
+
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Streams) Stop(k cache.Key) {
 	if st := s.stream(k.TypeURL); st != nil {

@@ -53,6 +53,9 @@ type subscription struct {
 	// again says that it is to be asked for once more, and anew that it was and has
 	// not been answered since.
 	again, anew bool
+	// resumed says that a client holds it from an earlier stream, and listed that the
+	// control plane was told so although it is not held here. See resumed.go.
+	resumed, listed bool
 	// expired says that it was not gone for the control plane, but its TTL passed.
 	expired bool
 	// reported says that answer.Err is the control plane's own. It says so once,
@@ -125,6 +128,9 @@ type subscriptions struct {
 	habits   *habits // of the control plane
 	// graces are when the first answers that are incomplete count as complete.
 	graces cache.Expiries[*set]
+	// unlisted: a resumed name may be without an answer because it was not listed, and
+	// relist: one is, so that a new stream is needed.
+	unlisted, relist bool
 }
 
 // waiting are names that were asked for at one time.
@@ -355,6 +361,7 @@ func (s *subscriptions) inherit() {
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
 	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
+	s.unlisted, s.relist = false, false
 	if s.settling.Len() > 0 {
 		for sub := range s.all() {
 			if _, settling := s.settling.At(sub.set); settling {
@@ -503,14 +510,14 @@ func (s *subscriptions) oldest() (time.Time, bool) {
 	return s.waiting[0].since, true
 }
 
-// needStream says that a wildcard is wanted that was not in the first request of
-// the stream, or in SotW is to be asked for once more, and so needs a new one. A response
+// needStream says that a new stream is needed: to ask for resumed names (see resumed.go), or
+// because a wildcard is wanted that was not in the first request of the stream, or in SotW is to be asked for once more, and so needs a new one. A response
 // that was on its way would make its set look smaller than it is, go-control-plane does
 // not send to a second wildcard what it has sent to the first, and in SotW no names do not
 // mean the wildcard once there have been some.
 func (s *subscriptions) needStream(begun bool) bool {
 	w := s.wildcard
-	return begun && w != nil && w.wanted && (s.late(w) || w.again && s.sotw)
+	return begun && (s.relist || w != nil && w.wanted && (s.late(w) || w.again && s.sotw))
 }
 
 // late says, of a stream whose first request was sent, that a subscription is a wildcard

@@ -40,6 +40,8 @@ import (
 //	                                                asked for again
 //	    each with [params=K:V|none], if not with those of the client; what others
 //	    than those are told is printed with their parameters
+//	resume NAME...                                  a client holds it from an earlier
+//	                                                stream
 //	send                                            what is to be sent
 //	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
 //	    that size is as if there were more, of many small resources; one line per resource, NAME followed by any of
@@ -140,6 +142,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 				subs.again(name, p.down, u)
 			}
 		})
+	case "resume":
+		for _, name := range names(d) {
+			p.sets.of(params).resume(name)
+		}
 	case "unsubscribe":
 		for _, name := range names(d) {
 			p.sets.of(params).stop(name)
@@ -197,6 +203,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
 			}
 			p.send(m)
+		}
+		if p.sets.needStream(p.session.begun()) {
+			p.out.WriteString("a new stream is needed\n")
 		}
 		refusals, _ := p.sets.takeRefusals()
 		p.tell(refusals...)

@@ -1,0 +1,94 @@
+package upstream
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// go-control-plane says in delta that a name is gone only to who holds it. What a client
+// holds from before the relay was started is what the relay holds, then.
+
+// reading watches names, which a client holds from an earlier stream if resumed.
+func (b *bench) reading(resumed bool, names ...string) map[string]*cache.Entry {
+	r := b.cache.NewReader()
+	entries := map[string]*cache.Entry{}
+	for _, name := range names {
+		entries[name], _ = r.Watch(key("cds", name), &watcher{})
+		if resumed {
+			r.Resume(entries[name])
+		}
+	}
+	return entries
+}
+
+func withDeltaPlane(t *testing.T, test func(*bench, *plane)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane()
+		defer p.cancel()
+		b := &bench{T: t, logs: &logBuffer{}}
+		b.start(Options{Protocol: Delta}, p.server)
+		defer b.stop()
+		p.set(t, "1", map[string]string{"a": "1"})
+		test(b, p)
+	})
+}
+
+func (p *plane) streams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deltas
+}
+
+func TestGoControlPlaneSaysWhatIsGoneOfWhatIsResumed(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, _ *plane) {
+		resumed, fresh := b.reading(true, "a", "gone"), b.reading(false, "new")
+		b.wantText(resumed["a"], "1")
+		b.wantText(resumed["gone"], "absent")
+		b.wantText(fresh["new"], "requested")
+	})
+}
+
+func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, p *plane) {
+		first := b.reading(false, "a", "silent")
+		b.wantText(first["a"], "1")
+		later := b.reading(true, "a", "gone", "silent")
+		b.wantText(later["gone"], "requested")
+		if n := p.streams(); n != 1 {
+			t.Errorf("there have been %d streams, want 1: an answer may come", n)
+		}
+		pass(defaultResponseTimeout + time.Second)
+		b.wantText(later["gone"], "absent")
+		b.wantText(later["silent"], "absent")
+		b.wantText(later["a"], "1")
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2", n)
+		}
+		b.reading(true, "gone", "silent", "a")
+		pass(time.Minute)
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2: all of it is known", n)
+		}
+	})
+}
+
+// What clients make up costs a stream within the time of an answer, at most.
+func TestAllThatIsResumedRenewsTheStreamTogether(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, p *plane) {
+		b.reading(false, "a")
+		synctest.Wait()
+		for range 300 {
+			pass(100 * time.Millisecond)
+			b.reading(true, time.Now().String())
+		}
+		pass(defaultResponseTimeout)
+		// The first has waited for 15 s at 15 s; the first that was not listed then, at 30 s.
+		if n := p.streams(); n != 3 {
+			t.Errorf("there have been %d streams, want 3", n)
+		}
+	})
+}
