@@ -16,9 +16,10 @@ type Options struct {
 	// Timeout is the time for a server's first response. After it the next server is
 	// tried.
 	Timeout time.Duration
-	// ConnectTimeout is the time within which one of several servers must open its
-	// first stream; after it all of them count as failed. Until then the next server is
-	// tried after a second or less. 0: only Timeout applies.
+	// ConnectTimeout is the time within which one of several servers must send the very
+	// first response; after it all of them count as failed. Until then the next server is
+	// tried after a second or less, or a bit later if the one before has opened a stream.
+	// 0: only Timeout applies.
 	ConnectTimeout time.Duration
 	// Hysteresis is the time for which a flapping server must be up before it becomes
 	// active again.
@@ -46,9 +47,9 @@ type Machine struct {
 	// was tried; zero while one is up.
 	noneUpSince time.Time
 	unreachable bool // all servers have failed, and Fail was issued
-	// everConnected: a server has opened a stream at some time.
-	everConnected bool
-	actions       []Action
+	// everAnswered: a server has responded at some time.
+	everAnswered bool
+	actions      []Action
 }
 
 // server is the state of one server.
@@ -59,7 +60,9 @@ type server struct {
 	// answered: the server has answered since the machine opened it. If its stream opens
 	// again it may have nothing to send, because nothing is new.
 	answered bool
-	lostAt   time.Time // when it was last up
+	// streaming: the server has opened a stream and has not answered.
+	streaming bool
+	lostAt    time.Time // when it was last up
 	// openedAt is when a failing server that had answered before opened its stream.
 	openedAt time.Time
 	// onTrial: the server flaps, and must be up for Hysteresis before it becomes active.
@@ -121,9 +124,9 @@ func (m *Machine) Missing(now time.Time, missing bool) {
 
 // Opened reports that a stream to a server is open.
 func (m *Machine) Opened(now time.Time, i int) {
-	m.everConnected = true
 	switch s := &m.servers[i]; {
 	case !s.answered:
+		s.streaming = s.state == trying
 	case s.state == failing && m.opts.Unreachable:
 		s.openedAt = now // what it sent before is out of date until it responds
 	default:
@@ -135,7 +138,7 @@ func (m *Machine) Opened(now time.Time, i int) {
 // Responded reports the first response of a stream.
 func (m *Machine) Responded(now time.Time, i int) {
 	s := &m.servers[i]
-	s.answered, m.everConnected = true, true
+	s.answered, m.everAnswered = true, true
 	m.markUp(now, s)
 	m.decide(now)
 }
@@ -144,7 +147,7 @@ func (m *Machine) Responded(now time.Time, i int) {
 // another.
 func (m *Machine) Lost(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason, s.openedAt = reason, time.Time{}
+	s.reason, s.openedAt, s.streaming = reason, time.Time{}, false
 	if s.state == up {
 		m.markDown(now, s, trying)
 	}
@@ -154,7 +157,7 @@ func (m *Machine) Lost(now time.Time, i int, reason string) {
 // Failed reports that a stream could not be opened, or has ended without a response.
 func (m *Machine) Failed(now time.Time, i int, reason string) {
 	s := &m.servers[i]
-	s.reason, s.openedAt = reason, time.Time{}
+	s.reason, s.openedAt, s.streaming = reason, time.Time{}, false
 	switch s.state {
 	case up:
 		m.markDown(now, s, failing)
@@ -174,7 +177,7 @@ func (m *Machine) markUp(now time.Time, s *server) {
 		return
 	}
 	s.onTrial = s.onTrial || !s.lostAt.IsZero() && now.Sub(s.lostAt) < m.opts.Hysteresis
-	s.state, s.since, s.reason, s.openedAt = up, now, "", time.Time{}
+	s.state, s.since, s.reason, s.openedAt, s.streaming = up, now, "", time.Time{}, false
 }
 
 // markDown changes the state of a server that was up.
@@ -241,7 +244,7 @@ func (m *Machine) decide(now time.Time) {
 	for m.tryNext(now) {
 		m.open(now, m.opened())
 	}
-	m.failConnecting(now)
+	m.failStarting(now)
 	if failed := m.exhausted(now); failed && !m.unreachable {
 		m.unreachable = true
 		m.add(Fail, -1, m.failureReasons())
@@ -289,6 +292,9 @@ func (m *Machine) winner(now time.Time) int {
 		s := &m.servers[i]
 		switch {
 		case s.state != up:
+			if m.active < 0 && s.state == trying && s.streaming && !m.failedOrSlow(now, i) {
+				return m.active // its first response may come within Timeout
+			}
 		case i == m.active, m.active < 0:
 			return i
 		case i < m.active:
@@ -323,37 +329,57 @@ func (m *Machine) failedOrSlow(now time.Time, i int) bool {
 
 // allowsNext reports whether the state of a server permits to try the next one.
 func (m *Machine) allowsNext(now time.Time, i int) bool {
-	return m.failedOrSlow(now, i) || m.connecting(i) && !now.Before(m.servers[i].since.Add(m.connectInterval()))
+	return m.failedOrSlow(now, i) || m.starting(i) && !now.Before(m.servers[i].since.Add(m.startInterval(i)))
 }
 
-// connecting reports whether Options.ConnectTimeout applies to a server: it has opened
-// no stream yet.
-func (m *Machine) connecting(i int) bool {
-	return m.opts.ConnectTimeout > 0 && len(m.servers) > 1 && !m.everConnected && m.servers[i].state == trying
+// starting reports whether Options.ConnectTimeout applies to a server: none has ever
+// answered.
+func (m *Machine) starting(i int) bool {
+	return m.opts.ConnectTimeout > 0 && len(m.servers) > 1 && !m.everAnswered && m.servers[i].state == trying
 }
 
-// connectInterval is the time that a server has for opening a stream before the next one
-// is tried: the last one has at least a second left.
-func (m *Machine) connectInterval() time.Duration {
-	const each = time.Second
-	return min(each, max(m.opts.ConnectTimeout-each, 0)/time.Duration(max(len(m.servers)-1, 1)))
+// lastStart is the time that the last server has at least.
+const lastStart = time.Second
+
+// startInterval is the time that a starting server has before the next one is tried: for
+// opening a stream, and longer if the stream is open.
+func (m *Machine) startInterval(i int) time.Duration {
+	const toOpen = time.Second
+	share := max(m.opts.ConnectTimeout-lastStart, 0) / time.Duration(max(len(m.servers)-1, 1))
+	if m.servers[i].streaming {
+		return share
+	}
+	return min(toOpen, share)
 }
 
-// failConnecting marks all servers as failed if all have been tried and none has opened
-// a stream within ConnectTimeout.
-func (m *Machine) failConnecting(now time.Time) {
-	if m.opened() < len(m.servers) || now.Before(m.noneUpSince.Add(m.opts.ConnectTimeout)) {
+// startDeadline is when starting servers fail. All are open.
+func (m *Machine) startDeadline() time.Time {
+	at := m.noneUpSince.Add(m.opts.ConnectTimeout)
+	if last := m.servers[len(m.servers)-1].since.Add(lastStart); last.After(at) {
+		return last
+	}
+	return at
+}
+
+// failStarting marks all servers as failed if all have been tried and none has ever
+// answered. A server that only is slow is up with its first response.
+func (m *Machine) failStarting(now time.Time) {
+	if m.opened() < len(m.servers) || now.Before(m.startDeadline()) {
 		return
 	}
 	for i := range m.servers {
-		if m.servers[i].state != failing && !m.connecting(i) {
+		if m.servers[i].state != failing && !m.starting(i) {
 			return
 		}
 	}
 	for i := range m.servers {
-		if s := &m.servers[i]; m.connecting(i) {
-			s.reason = fmt.Sprintf("no stream within %s", now.Sub(s.since).Round(100*time.Millisecond))
-			s.state, s.since = failing, now
+		if s := &m.servers[i]; m.starting(i) {
+			what := "no stream"
+			if s.streaming {
+				what = "no response"
+			}
+			s.reason = fmt.Sprintf("%s within %s", what, now.Sub(s.since).Round(100*time.Millisecond))
+			s.state, s.since, s.streaming = failing, now, false
 		}
 	}
 }
@@ -414,14 +440,14 @@ func (m *Machine) Next(now time.Time) (next time.Time) {
 	}
 	anyUp := m.anyUp()
 	for i := range m.servers {
-		if m.connecting(i) && !m.unreachable {
-			at(m.servers[i].since.Add(m.connectInterval()))
-			at(m.noneUpSince.Add(m.opts.ConnectTimeout))
+		if m.starting(i) && !m.unreachable && !anyUp {
+			at(m.servers[i].since.Add(m.startInterval(i)))
+			at(m.startDeadline())
 		}
 		switch s := &m.servers[i]; {
 		case s.state == up && i < m.active && s.onTrial:
 			at(s.since.Add(m.opts.Hysteresis))
-		case s.state == trying && !anyUp && !m.unreachable:
+		case s.state == trying && (!anyUp || m.active < 0) && !m.unreachable:
 			at(s.since.Add(m.opts.Timeout))
 		case s.state == failing && !s.openedAt.IsZero():
 			at(s.openedAt.Add(m.opts.Timeout))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -123,6 +124,56 @@ func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 				r.mustShow(t, "/metrics", `xds_relay_downstream_unreachable_ends_total 2`)
 			})
 		}
+	}
+}
+
+// startHanging starts a control plane that accepts streams and says nothing on them.
+func startHanging(t *testing.T) (address string) {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}))
+	serve(s, socket)
+	t.Cleanup(s.Stop)
+	return socket.Addr().String()
+}
+
+// TestStreamsEndSoonOfSeveralServersThatHang holds that a server which takes streams and does
+// not answer them keeps clients no longer than others that are broken.
+func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
+	hang, refuse, swallow := startHanging(t), newKillable(t).address, startHole(t)
+	for how, servers := range map[string][]string{
+		"hang, refuse":          {hang, refuse},
+		"hang, swallow":         {hang, swallow},
+		"refuse, hang":          {refuse, hang},
+		"hang, hang":            {hang, startHanging(t)},
+		"swallow, hang, refuse": {swallow, hang, refuse},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			config := relayTo(servers[0], "auto")
+			for _, address := range servers[1:] {
+				config = strings.Replace(config, "\nold_style_names:", "      - address: "+address+"\n\nold_style_names:", 1)
+			}
+			r := startRelay(t, config)
+			c := newClient(t, r, sotw, node("grpc", ""))
+			began := time.Now()
+			c.subscribe(listenerType, "shop")
+			c.await(t, "the stream ends", func(v *view) bool { return v.ended != nil })
+			if took := time.Since(began); took > mostUntilEnd {
+				t.Errorf("the stream ends after %v", took)
+			}
+			c.read(func(v *view) {
+				if status.Code(v.ended) != codes.Unavailable || v.responses > 0 {
+					t.Errorf("the stream ends with %v after %d responses", v.ended, v.responses)
+				}
+			})
+		})
 	}
 }
 
