@@ -15,43 +15,41 @@ import (
 
 // TP1: "Alternatives". gRFC A71: "Fallback".
 
-// Policy says when an alternative takes the place of an authority's resource. The
-// resource is used whenever it can be had.
+// Policy is when an alternative replaces an authority's resource. Otherwise the resource,
+// the primary, is used.
 type Policy struct {
-	// Unreachable has alternatives used as soon as the authority cannot be reached
-	// for Grace, also if the resource is held. Otherwise they are used only if it is
-	// not.
+	// Unreachable: use alternatives once the authority was unreachable for Grace, also if
+	// the primary is cached. Otherwise use them only if it is not.
 	Unreachable bool
 	Grace       time.Duration
-	// Hysteresis is how long the resource must have been there again before it is
+	// Hysteresis is the time for which the primary must be available again before it is
 	// used again.
 	Hysteresis time.Duration
-	// NotFound has alternatives used also if the authority says that the resource
-	// does not exist.
+	// NotFound: use alternatives also if the primary does not exist.
 	NotFound bool
 }
 
-// choice is between a URL and its alternative.
+// choice is the state of the choice between a primary and its alternative.
 type choice struct {
-	// wanted: the alternative is used, if there is something under it.
-	wanted bool
-	// used: there was, the last time.
-	used bool
-	good time.Time // since when the URL itself could be used again, zero if it cannot
+	// wantsAlt: the alternative is to be used, if it has a resource.
+	wantsAlt bool
+	// usesAlt: the alternative had a resource at the last evaluation.
+	usesAlt          bool
+	primaryGoodSince time.Time // since when the primary could be used again, zero if it cannot
 }
 
-// altMark begins what stands for an alternative among the names that were passed:
-// alternatives are bounded together with redirects, in which they may nest.
+// altMark is the prefix of alternatives on a path: alternatives and redirects are bounded
+// together, because they nest.
 const altMark = "#alt="
 
 // choose evaluates a URL that has an alternative.
 func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) result {
-	first := e.primary(u, typeURL, passed)
+	first := e.lookUpPrimary(u, typeURL, passed)
 	c := e.choice(u)
 	policy := e.resolver.names.Policy(u.Key().Authority)
-	lost := first.down || policy.NotFound && missing(first.Status, first.Err)
-	e.wakeAt(c.decide(lost, first.Status != cache.Requested && !first.shaky, policy.Hysteresis, e.now))
-	if !c.wanted {
+	lost := first.unreachable || policy.NotFound && doesNotExist(first.Status, first.Err)
+	e.evaluateAgainAt(c.decide(lost, first.Status != cache.Requested && !first.withinGrace, policy.Hysteresis, e.now))
+	if !c.wantsAlt {
 		return first
 	}
 	passed = append(passed[:len(passed):len(passed)], altMark+alt.Key().Name)
@@ -59,12 +57,12 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 	if len(passed) > e.resolver.depth {
 		second = e.tooDeep(passed)
 	} else {
-		second = e.url(alt, typeURL, passed)
+		second = e.lookUpURL(alt, typeURL, passed)
 	}
-	// Between two that are out of date, what clients have is better than a change.
-	stale := second.down && first.Status == cache.Present && !c.used
-	switch c.used = second.Status == cache.Present && !stale; {
-	case c.used:
+	// If both are out of date clients keep what they have.
+	stale := second.unreachable && first.Status == cache.Present && !c.usesAlt
+	switch c.usesAlt = second.Status == cache.Present && !stale; {
+	case c.usesAlt:
 		return second
 	case first.Status == cache.Present:
 		return first
@@ -73,31 +71,30 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, passed []string) res
 	case first.Status == cache.Absent && (second.Status == cache.Absent || !lost):
 		return first
 	}
-	return first.and(alt, &second)
+	return first.bothFailed(alt, &second)
 }
 
-// decide decides between a URL and its alternative. lost: the alternative is to take
-// its place; answered: there is an answer from the URL itself, which is to last. It
-// returns when to decide again, zero for never.
+// decide chooses. lost: the alternative is to replace the primary; answered: the primary has
+// an answer that is expected to last. It returns when to decide again, zero for never.
 func (c *choice) decide(lost, answered bool, hysteresis time.Duration, now time.Time) (again time.Time) {
 	switch {
 	case lost:
-		c.wanted, c.good = true, time.Time{}
-	case !c.wanted:
+		c.wantsAlt, c.primaryGoodSince = true, time.Time{}
+	case !c.wantsAlt:
 	case !answered:
-		c.good = time.Time{} // it has not answered yet, or is going again
-	case c.good.IsZero() && hysteresis > 0:
-		c.good = now
+		c.primaryGoodSince = time.Time{} // no answer yet, or unreachable again
+	case c.primaryGoodSince.IsZero() && hysteresis > 0:
+		c.primaryGoodSince = now
 		return now.Add(hysteresis)
-	case now.Sub(c.good) < hysteresis:
-		return c.good.Add(hysteresis)
+	case now.Sub(c.primaryGoodSince) < hysteresis:
+		return c.primaryGoodSince.Add(hysteresis)
 	default:
 		*c = choice{}
 	}
 	return time.Time{}
 }
 
-// choice returns what is remembered of the choice between a URL and its alternative.
+// choice returns the state of the choice between a URL and its alternative.
 func (e *evaluation) choice(u urn.URL) *choice {
 	if e.choices == nil {
 		e.choices = map[string]*choice{}
@@ -114,8 +111,8 @@ func (e *evaluation) choice(u urn.URL) *choice {
 	return c
 }
 
-// endChoices forgets all choices but those of these URLs.
-func (f *follow) endChoices(but map[string]bool) {
+// forgetChoices removes all choices except those of these URLs.
+func (f *lookup) forgetChoices(but map[string]bool) {
 	if f.choices == nil {
 		return
 	}
@@ -125,28 +122,28 @@ func (f *follow) endChoices(but map[string]bool) {
 		return
 	}
 	f.choices = nil
-	if !f.reaches {
+	if !f.needsReachability {
 		r := f.resolver
 		r.choosing = cache.Without(r.choosing, &r.rooms.choosing, f)
 	}
 }
 
-// wakeAt has the follow evaluated again at that time, zero for never, or before.
-func (e *evaluation) wakeAt(at time.Time) {
-	if !at.IsZero() && (e.again.IsZero() || at.Before(e.again)) {
-		e.again = at
+// evaluateAgainAt schedules an evaluation for that time at the latest, zero for never.
+func (e *evaluation) evaluateAgainAt(at time.Time) {
+	if !at.IsZero() && (e.nextAt.IsZero() || at.Before(e.nextAt)) {
+		e.nextAt = at
 	}
 }
 
-// missing says that what is asked for does not exist, as far as can be known: a SotW
-// server has no other word for that than its silence.
-func missing(status cache.Status, err *cache.Error) bool {
+// doesNotExist reports whether the resource does not exist, as far as that can be known: a
+// SotW server reports it by silence.
+func doesNotExist(status cache.Status, err *cache.Error) bool {
 	return status == cache.Absent || status == cache.Failed && err.Silent
 }
 
-// reach says of a leaf topic whether it is down, or shaky (see result), and when that
-// may be another for no other reason than the time, zero for never.
-func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (down, shaky bool, again time.Time) {
+// reachability returns whether a leaf topic is unreachable or withinGrace (see result), and
+// when time alone may change that, zero for never.
+func (r *Resolver) reachability(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (down, shaky bool, again time.Time) {
 	if status == cache.Failed && !err.Silent {
 		switch err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
@@ -164,12 +161,12 @@ func (r *Resolver) reach(key cache.Key, status cache.Status, err *cache.Error, n
 	return unreachable, false, time.Time{}
 }
 
-// and is the failure of both a URL and its alternative.
-func (r *result) and(alt urn.URL, second *result) result {
-	err := cache.Error{Code: codes.Unavailable, Message: r.origin + " " + why(r)}
-	if r.Status == cache.Failed && strings.HasPrefix(r.Err.Message, circle) {
-		// Nothing is added to what goes round.
-		return result{State: cache.State{Status: cache.Failed, Err: r.Err}, origin: r.origin, down: r.down || second.down}
+// bothFailed returns the failure of a URL and its alternative.
+func (r *result) bothFailed(alt urn.URL, second *result) result {
+	err := cache.Error{Code: codes.Unavailable, Message: r.origin + " " + reasonOf(r)}
+	if r.Status == cache.Failed && strings.HasPrefix(r.Err.Message, acrossRelaysPrefix) {
+		// The message of a loop must stay the same at all relays.
+		return result{State: cache.State{Status: cache.Failed, Err: r.Err}, origin: r.origin, unreachable: r.unreachable || second.unreachable}
 	}
 	switch {
 	case r.Status == cache.Failed:
@@ -177,13 +174,13 @@ func (r *result) and(alt urn.URL, second *result) result {
 	case second.Status == cache.Failed:
 		err.Code, err.Outage = second.Err.Code, second.Err.Outage
 	}
-	err.Silent = missing(r.Status, r.Err) && missing(second.Status, second.Err)
-	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, why(second)))
-	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, down: r.down || second.down}
+	err.Silent = doesNotExist(r.Status, r.Err) && doesNotExist(second.Status, second.Err)
+	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, reasonOf(second)))
+	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, unreachable: r.unreachable || second.unreachable}
 }
 
-// why says why there is nothing.
-func why(r *result) string {
+// reasonOf describes why a result has no resource.
+func reasonOf(r *result) string {
 	switch {
 	case r.Status == cache.Failed:
 		return "failed: " + r.Err.Error()

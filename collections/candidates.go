@@ -4,99 +4,98 @@ import (
 	"container/heap"
 )
 
-// Of one name there can be as many candidates as a control plane likes: all entries of a
-// list may come to the same name. So the work for one of them does not grow with the
-// others.
+// Members compete for a name. A control plane decides how many: all entries of a list may
+// lead to one name. So the cost of one change does not grow with their number.
 
-// candidates are what the parts of a union offer under one key.
+// candidates are the candidates of a union's inputs for one key.
 type candidates struct {
-	one     candidate // the only one, if rivals is nil
-	rivals  *rivals
-	elected offer // what counts
+	one     rankedCandidate // the only one, if several is nil
+	several *candidateHeap
+	winner  candidate // the one in use
 }
 
-type candidate struct {
-	from *part
-	offer
+// rankedCandidate is a candidate with the input that has it.
+type rankedCandidate struct {
+	from *input
+	candidate
 }
 
-// rivals are several candidates, as a heap: the first is the one that counts. at is where
-// each part's is.
-type rivals struct {
-	list []candidate
-	at   map[*part]int
+// candidateHeap is a heap of several candidates: the first wins. index has the position of
+// each input.
+type candidateHeap struct {
+	list  []rankedCandidate
+	index map[*input]int
 }
 
-// of returns what a part offers.
-func (c *candidates) of(p *part) offer {
-	if c.rivals == nil {
+// candidateOf returns the candidate of an input, the zero candidate if it has none.
+func (c *candidates) candidateOf(p *input) candidate {
+	if c.several == nil {
 		if c.one.from == p {
-			return c.one.offer
+			return c.one.candidate
 		}
-		return offer{}
+		return candidate{}
 	}
-	if i, there := c.rivals.at[p]; there {
-		return c.rivals.list[i].offer
+	if i, there := c.several.index[p]; there {
+		return c.several.list[i].candidate
 	}
-	return offer{}
+	return candidate{}
 }
 
-// put notes what a part offers.
-func (c *candidates) put(p *part, is offer) {
-	none := is == offer{}
+// set replaces the candidate of an input.
+func (c *candidates) set(p *input, is candidate) {
+	none := is == candidate{}
 	switch {
-	case c.rivals != nil:
-		c.rivals.put(p, is)
-		if len(c.rivals.list) == 1 {
-			c.one, c.rivals = c.rivals.list[0], nil
+	case c.several != nil:
+		c.several.set(p, is)
+		if len(c.several.list) == 1 {
+			c.one, c.several = c.several.list[0], nil
 		}
 	case none:
 		if c.one.from == p {
-			c.one = candidate{}
+			c.one = rankedCandidate{}
 		}
 	case c.one.from == nil || c.one.from == p:
-		c.one = candidate{p, is}
+		c.one = rankedCandidate{p, is}
 	default:
-		c.rivals = &rivals{at: map[*part]int{}}
-		c.rivals.put(c.one.from, c.one.offer)
-		c.rivals.put(p, is)
-		c.one = candidate{}
+		c.several = &candidateHeap{index: map[*input]int{}}
+		c.several.set(c.one.from, c.one.candidate)
+		c.several.set(p, is)
+		c.one = rankedCandidate{}
 	}
 }
 
-func (c *candidates) empty() bool { return c.rivals == nil && c.one.from == nil }
+func (c *candidates) empty() bool { return c.several == nil && c.one.from == nil }
 
-// best returns the candidate that counts.
-func (c *candidates) best() candidate {
+// leader returns the candidate that wins.
+func (c *candidates) leader() rankedCandidate {
 	first := c.one
-	if c.rivals != nil {
-		first = c.rivals.list[0]
+	if c.several != nil {
+		first = c.several.list[0]
 	}
 	if first.from == nil || first.from.rank < 0 {
-		return candidate{}
+		return rankedCandidate{}
 	}
 	return first
 }
 
-// reorder is for when the ranks of parts have changed.
+// reorder restores the order after the ranks of inputs have changed.
 func (c *candidates) reorder() {
-	if c.rivals != nil {
-		heap.Init(c.rivals)
+	if c.several != nil {
+		heap.Init(c.several)
 	}
 }
 
-// mostCompared is among how many of the candidates that come next one of another content
-// is looked for.
+// mostCompared is the number of candidates among which next searches.
 const mostCompared = 16
 
-// next returns the first of the candidates after the one that counts that has another
-// content and does not go, if it is near.
-func (c *candidates) next(won candidate) (next candidate) {
-	if c.rivals == nil || won.from == nil {
-		return candidate{}
+// next returns the first candidate after the winner that has a different content and is
+// not leaving, nothing if none is near.
+func (c *candidates) next(won rankedCandidate) (next rankedCandidate) {
+	if c.several == nil || won.from == nil {
+		return rankedCandidate{}
 	}
-	list := c.rivals.list
-	// What comes next is below what came before.
+	list := c.several.list
+	// In a heap, the children of those already seen come next.
 	var front []int
 	add := func(i int) {
 		if i < len(list) {
@@ -110,7 +109,7 @@ func (c *candidates) next(won candidate) (next candidate) {
 		}
 		first := 0
 		for i := range front {
-			if c.rivals.Less(front[i], front[first]) {
+			if c.several.Less(front[i], front[first]) {
 				first = i
 			}
 		}
@@ -119,7 +118,7 @@ func (c *candidates) next(won candidate) (next candidate) {
 		front = front[:len(front)-1]
 		o := &list[at]
 		if o.resource == nil || o.from.rank < 0 || o.from.rank >= leaving {
-			break // and so are those after it
+			break // as all after it
 		}
 		if o.from != won.from && o.resource.Hash() != won.resource.Hash() {
 			return *o
@@ -127,12 +126,12 @@ func (c *candidates) next(won candidate) (next candidate) {
 		add(2*at + 1)
 		add(2*at + 2)
 	}
-	return candidate{}
+	return rankedCandidate{}
 }
 
-// before says whether a candidate goes before another: those that count, then one that can
-// be had before one that cannot, else by the order of the parts.
-func (o candidate) before(other candidate) bool {
+// before is the order of candidates: inputs that count come first, then candidates with a
+// resource, then lower ranks.
+func (o rankedCandidate) before(other rankedCandidate) bool {
 	if counts, counted := o.from.rank >= 0, other.from.rank >= 0; counts != counted {
 		return counts
 	}
@@ -142,44 +141,44 @@ func (o candidate) before(other candidate) bool {
 	return o.from.rank < other.from.rank
 }
 
-func (r *rivals) put(p *part, is offer) {
-	i, there := r.at[p]
-	switch none := is == (offer{}); {
+func (r *candidateHeap) set(p *input, is candidate) {
+	i, there := r.index[p]
+	switch none := is == (candidate{}); {
 	case there && none:
 		heap.Remove(r, i)
 	case there:
-		r.list[i].offer = is
+		r.list[i].candidate = is
 		heap.Fix(r, i)
 	case !none:
-		heap.Push(r, candidate{p, is})
+		heap.Push(r, rankedCandidate{p, is})
 	}
 }
 
 // Len implements heap.Interface.
-func (r *rivals) Len() int { return len(r.list) }
+func (r *candidateHeap) Len() int { return len(r.list) }
 
 // Less implements heap.Interface.
-func (r *rivals) Less(i, j int) bool { return r.list[i].before(r.list[j]) }
+func (r *candidateHeap) Less(i, j int) bool { return r.list[i].before(r.list[j]) }
 
 // Swap implements heap.Interface.
-func (r *rivals) Swap(i, j int) {
+func (r *candidateHeap) Swap(i, j int) {
 	r.list[i], r.list[j] = r.list[j], r.list[i]
-	r.at[r.list[i].from], r.at[r.list[j].from] = i, j
+	r.index[r.list[i].from], r.index[r.list[j].from] = i, j
 }
 
 // Push implements heap.Interface.
-func (r *rivals) Push(x any) {
-	c, _ := x.(candidate)
-	r.at[c.from] = len(r.list)
+func (r *candidateHeap) Push(x any) {
+	c, _ := x.(rankedCandidate)
+	r.index[c.from] = len(r.list)
 	r.list = append(r.list, c)
 }
 
 // Pop implements heap.Interface.
-func (r *rivals) Pop() any {
+func (r *candidateHeap) Pop() any {
 	last := len(r.list) - 1
 	c := r.list[last]
-	r.list[last] = candidate{}
+	r.list[last] = rankedCandidate{}
 	r.list = r.list[:last]
-	delete(r.at, c.from)
+	delete(r.index, c.from)
 	return c
 }

@@ -4,22 +4,22 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Clashes: two different members of one name, of which only the first is seen. They
-// are looked for when a round is over, since in its course sources are read one after
-// the other.
+// Clashes: two members with one name and different contents, of which only the first is
+// used. A round updates one source after the other, so the Resolver looks for clashes when
+// the round is over.
 
-// clash is the parts that two members come from.
-type clash struct{ winner, loser *part }
+// clash is the inputs of two members.
+type clash struct{ winner, loser *input }
 
-// doubt is a key of which there may be a clash.
-type doubt struct {
+// clashKey is a key with a possible clash.
+type clashKey struct {
 	union *union
 	key   string
 }
 
-// tellClashes tells of the clashes that are new, each once.
-func (r *Resolver) tellClashes() {
-	for d := range r.sets.doubtful {
+// reportClashes logs each new clash once.
+func (r *Resolver) reportClashes() {
+	for d := range r.sets.clashKeys {
 		is, found := d.union.clash(d.key)
 		switch {
 		case !found:
@@ -30,21 +30,20 @@ func (r *Resolver) tellClashes() {
 		}
 		d.union.clashes[d.key] = is
 		r.sets.clashes.Add(1)
-		if log, ok := d.union.lines.clashes.Next(d.union.log); ok {
-			log.Warn("two members of one name: the first collection's counts", "member", loglines.Clip(d.key), "first", is.winner.label, "other", is.loser.label)
+		if log, ok := d.union.logs.clashes.Next(d.union.log); ok {
+			log.Warn("two members have the same name: the first one is used", "member", loglines.Clip(d.key), "first", is.winner.label, "other", is.loser.label)
 		}
 	}
-	clear(r.sets.doubtful)
+	clear(r.sets.clashKeys)
 }
 
-// clash returns the clash of a key, if there is one. Those that are about to go do not
-// count.
+// clash returns the clash of a key, if there is one. Leaving members do not count.
 func (u *union) clash(key string) (is clash, found bool) {
 	c := u.members[key]
 	if c == nil {
 		return clash{}, false
 	}
-	won := c.best()
+	won := c.leader()
 	next := c.next(won)
 	if next.from == nil || won.from.rank >= leaving {
 		return clash{}, false

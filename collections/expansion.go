@@ -10,93 +10,92 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// From one state of a list collection to the next: what is in both stays what it is. A
-// list may be long, so that takes turns with what else there is to do.
+// The transition from one version of a list collection to the next. Entries in both keep
+// their sources. A list may be long, so the transition takes turns with other work.
 
-// expansion is the making of a list's members, which may take several rounds.
+// expansion is a transition in progress. It may take several rounds.
 type expansion struct {
-	at     int              // the entry that is next
-	before map[string]*part // those of the list before that have not been met yet
-	stayed map[string]string
-	last   *list                // the one before
-	ranks  []ranked             // those that were met
-	copies map[string]int       // how many there are of an inline entry, if several
-	called map[string]*followed // see entriesOf, nil until needed
+	nextEntry   int               // index of the next entry
+	unmatched   map[string]*input // inputs of the previous list, so far not found in the new one
+	lastGood    map[string]string
+	previous    *list                    // the previous list
+	ranks       []ranked                 // final ranks of inputs
+	copies      map[string]int           // number of equal inline entries, if several
+	namedInside map[string]*memberLookup // see lookupsNamedInside, nil until needed
 }
 
 type ranked struct {
-	part *part
+	part *input
 	rank int
 }
 
-// step implements step: it goes on with an expansion.
+// step implements step: it continues an expansion.
 func (l *listSource) step(time.Time) {
 	if l.expansion == nil {
 		l.queued = false
-		l.begin()
+		l.beginExpansion()
 	} else {
-		l.advance()
+		l.continueExpansion()
 	}
-	l.settle()
+	l.updateState()
 }
 
 func (l *listSource) due() time.Time { return time.Time{} }
 
-// expand makes the members those of another list, when those of the one before have been
-// made.
+// expand makes another list the content, after an expansion in progress.
 func (l *listSource) expand(next *list) {
-	l.aim = next
+	l.next = next
 	if l.expansion == nil && !l.queued {
-		l.begin()
+		l.beginExpansion()
 		return
 	}
 	l.queued = true
 }
 
-func (l *listSource) begin() {
-	next := l.aim
+func (l *listSource) beginExpansion() {
+	next := l.next
 	if next == nil {
 		next = &list{}
 	}
-	l.expansion = &expansion{before: l.byID, stayed: l.stays, last: l.list}
-	l.byID, l.stays, l.list = make(map[string]*part, len(next.entries)), nil, next
-	l.advance()
+	l.expansion = &expansion{unmatched: l.byID, lastGood: l.lastGood, previous: l.current}
+	l.byID, l.lastGood, l.current = make(map[string]*input, len(next.entries)), nil, next
+	l.continueExpansion()
 }
 
-// advance goes on with the expansion, as far as there is room for it in the round. What is
-// new counts after what was there, until all is known to be where it is: nothing takes the
-// place of anything for a moment only.
-func (l *listSource) advance() {
+// continueExpansion adds entries as far as the budget allows. New entries rank after those
+// of the previous list until the expansion is complete, so nothing replaces anything for a
+// moment only.
+func (l *listSource) continueExpansion() {
 	x := l.expansion
-	for ; x.at < len(l.list.entries); x.at++ {
-		if l.left() == 0 {
-			l.todo(l)
+	for ; x.nextEntry < len(l.current.entries); x.nextEntry++ {
+		if l.remaining() == 0 {
+			l.schedule(l)
 			return
 		}
 		l.spend()
-		l.meet(x, x.at)
+		l.addEntry(x, x.nextEntry)
 	}
-	l.complete(x)
+	l.completeExpansion(x)
 	l.expansion = nil
 	if l.queued {
-		l.todo(l)
+		l.schedule(l)
 	}
 }
 
-// arriving is the rank of what is new in a list that is being expanded.
+// arriving is the rank of new entries during an expansion.
 const arriving = leaving - 1
 
-// meet makes an entry a member.
-func (l *listSource) meet(x *expansion, i int) {
-	e := l.entry(l.list, i)
+// addEntry makes an entry an input.
+func (l *listSource) addEntry(x *expansion, i int) {
+	e := l.entry(l.current, i)
 	if e.err != nil {
-		l.bad(e.err)
-		l.stay(x, i)
+		l.badEntry(e.err)
+		l.keepLastGood(x, i)
 		return
 	}
 	if l.byID[e.id] != nil {
-		if e.given == nil {
-			return // the same twice is the same
+		if e.resource == nil {
+			return // the same locator twice is one member
 		}
 		if x.copies == nil {
 			x.copies = map[string]int{}
@@ -104,127 +103,129 @@ func (l *listSource) meet(x *expansion, i int) {
 		x.copies[e.id]++
 		e.id = fmt.Sprintf("%s (%d)", e.id, x.copies[e.id]+1)
 	}
-	p := x.before[e.id]
+	p := x.unmatched[e.id]
 	if p != nil {
-		delete(x.before, e.id)
-		l.put(x, e.id, p, i)
-		if given, ok := p.source.(*givenSource); ok {
-			given.give(e.given)
+		delete(x.unmatched, e.id)
+		l.place(x, e.id, p, i)
+		if given, ok := p.source.(*fixedSource); ok {
+			given.set(e.resource)
 		}
 		return
 	}
 	if l.entries >= l.sets.maxEntries {
-		l.bad(&cache.Error{Code: codes.ResourceExhausted, Message: fmt.Sprintf("entry %d of the list collection: the collections of one set have more than %d entries together", i, l.sets.maxEntries)})
+		l.badEntry(&cache.Error{Code: codes.ResourceExhausted, Message: fmt.Sprintf("entry %d of the list collection: the collections of one set have more than %d entries together", i, l.sets.maxEntries)})
 		return
 	}
 	l.entries++
 	p = l.union.add(e.label, arriving, e.open)
-	l.put(x, e.id, p, i)
-	m, ok := p.source.(*locatedSource)
+	l.place(x, e.id, p, i)
+	m, ok := p.source.(*locatorSource)
 	switch {
 	case !ok:
-	case m.byInner:
-		if x.called == nil {
-			x.called = entriesOf(l.union.parts)
+	case m.namedInside:
+		if x.namedInside == nil {
+			x.namedInside = lookupsNamedInside(l.union.inputs)
 		}
-		if was := x.called[m.entry()]; was != nil {
-			m.follows(was.key, was.spelled, was.home)
+		if was := x.namedInside[m.entry()]; was != nil {
+			m.takePlaceOf(was.key, was.spelled, was.home)
 		}
 	default:
-		was := x.before[l.before(x, l.list.entries[i].name)]
+		was := x.unmatched[l.idBefore(x, l.current.entries[i].name)]
 		if was == nil {
 			break
 		}
 		switch was := was.source.(type) {
-		case *givenSource:
+		case *fixedSource:
 			if was.resource != nil {
-				m.follows(was.key, was.resource.Name(), "")
+				m.takePlaceOf(was.key, was.resource.Name(), "")
 			}
-		case *locatedSource: // which may be called as what it took the place of
-			m.follows(was.key, was.spelled, was.home)
+		case *locatorSource: // it may have the name of what it replaced
+			m.takePlaceOf(was.key, was.spelled, was.home)
 		}
 	}
 }
 
-// put notes which part an entry is.
-func (l *listSource) put(x *expansion, id string, p *part, rank int) {
+// place records the input of an entry.
+func (l *listSource) place(x *expansion, id string, p *input, rank int) {
 	l.byID[id] = p
 	x.ranks = append(x.ranks, ranked{p, rank})
 }
 
-// complete ends an expansion. What is no more in the list goes when what is new is known.
-func (l *listSource) complete(x *expansion) {
+// completeExpansion ends an expansion. Entries that are not in the new list are removed
+// when the new ones are known.
+func (l *listSource) completeExpansion(x *expansion) {
 	for _, r := range x.ranks {
 		r.part.rank = r.rank
 	}
-	if l.list.err != nil { // what comes after is not known
-		maps.Copy(l.byID, x.before)
-		clear(x.before)
+	if l.current.err != nil { // the entries after that are unknown
+		maps.Copy(l.byID, x.unmatched)
+		clear(x.unmatched)
 	}
-	for _, p := range x.before {
+	for _, p := range x.unmatched {
 		l.spend()
 		if !p.known {
-			l.drop(p)
+			l.remove(p)
 			continue
 		}
 		p.rank = leaving + p.rank
-		if l.going == nil {
-			l.going = map[*part]struct{}{}
+		if l.leaving == nil {
+			l.leaving = map[*input]struct{}{}
 		}
-		l.going[p] = struct{}{}
+		l.leaving[p] = struct{}{}
 	}
-	l.union.reelect(false)
+	l.union.decideAgain(false)
 }
 
-// leave ends those that are no more in the list.
-func (l *listSource) leave() {
-	for p := range l.going {
+// removeLeaving removes the entries that are not in the list any more.
+func (l *listSource) removeLeaving() {
+	for p := range l.leaving {
 		l.spend()
-		l.drop(p)
+		l.remove(p)
 	}
-	l.going = nil
+	l.leaving = nil
 }
 
-func (l *listSource) drop(p *part) {
+func (l *listSource) remove(p *input) {
 	l.entries--
 	l.union.remove(p)
 }
 
-// entriesOf are the members among these parts that are called by the name inside them.
-func entriesOf(parts []*part) map[string]*followed {
-	all := map[string]*followed{}
+// lookupsNamedInside returns the known lookups among these inputs that take their name from the
+// resource inside, by the name of the entry.
+func lookupsNamedInside(parts []*input) map[string]*memberLookup {
+	all := map[string]*memberLookup{}
 	for _, p := range parts {
-		if m, ok := p.source.(*locatedSource); ok && m.byInner && m.known {
-			all[m.entry()] = &m.followed
+		if m, ok := p.source.(*locatorSource); ok && m.namedInside && m.known {
+			all[m.entry()] = &m.memberLookup
 		}
 	}
 	return all
 }
 
-// before is the id of the inline entry of that name in the list before, empty if there
-// was none.
-func (l *listSource) before(x *expansion, name string) (id string) {
-	id, ok := x.stayed[name]
-	if !ok && name != "" && x.last != nil {
-		if was := x.last.entry(name); was != nil && was.err == nil {
-			id = l.inline(x.last, x.last.named[name]).id
+// idBefore returns the id that the inline entry of that name had in the previous list, empty
+// if there was none.
+func (l *listSource) idBefore(x *expansion, name string) (id string) {
+	id, ok := x.lastGood[name]
+	if !ok && name != "" && x.previous != nil {
+		if was := x.previous.entry(name); was != nil && was.err == nil {
+			id = l.inlineEntry(x.previous, x.previous.named[name]).id
 		}
 	}
 	return id
 }
 
-// stay has a bad entry be what it was before, as far as its name says what that is.
-func (l *listSource) stay(x *expansion, i int) {
-	name := l.list.entries[i].name
-	id := l.before(x, name)
-	p := x.before[id]
+// keepLastGood makes a bad entry with a name keep its last good content.
+func (l *listSource) keepLastGood(x *expansion, i int) {
+	name := l.current.entries[i].name
+	id := l.idBefore(x, name)
+	p := x.unmatched[id]
 	if p == nil {
 		return
 	}
-	delete(x.before, id)
-	l.put(x, id, p, i)
-	if l.stays == nil {
-		l.stays = map[string]string{}
+	delete(x.unmatched, id)
+	l.place(x, id, p, i)
+	if l.lastGood == nil {
+		l.lastGood = map[string]string{}
 	}
-	l.stays[name] = id
+	l.lastGood[name] = id
 }

@@ -4,35 +4,34 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// leaf is a leaf entry that follows use. There is one for each, whatever their
-// number.
+// leaf is a leaf entry that lookups use. All lookups share one.
 type leaf struct {
 	cache.Watch
 	resolver *Resolver
 	key      cache.Key
 	entry    *cache.Entry
 	withheld *cache.Resource // see Topics.Watch
-	users    map[*follow]struct{}
+	users    map[*lookup]struct{}
 	queued   bool // guarded by Resolver.inbox
 
-	// listed is what listOf was taken apart to, for all who use it.
-	listed *list
-	listOf *cache.Resource
+	// parsed has the entries of parsedFrom, for all users.
+	parsed     *list
+	parsedFrom *cache.Resource
 }
 
-// leaf returns that of a key, and whether it is new.
+// leaf returns the leaf of a key, and whether it is new.
 func (r *Resolver) leaf(k cache.Key) (_ *leaf, isNew bool) {
 	if l := r.leaves[k]; l != nil {
 		return l, false
 	}
-	l := &leaf{resolver: r, key: k, users: map[*follow]struct{}{}}
+	l := &leaf{resolver: r, key: k, users: map[*lookup]struct{}{}}
 	l.entry, l.withheld = r.topics.Watch(k, l)
 	r.leaves[k] = l
 	return l, true
 }
 
-// leave ends a follow's use of a leaf.
-func (l *leaf) leave(f *follow) {
+// release ends a lookup's use of a leaf.
+func (l *leaf) release(f *lookup) {
 	if delete(l.users, f); len(l.users) == 0 {
 		l.resolver.topics.Unwatch(l)
 		r := l.resolver
@@ -40,7 +39,7 @@ func (l *leaf) leave(f *follow) {
 	}
 }
 
-// state is what the authority says.
+// state returns the state of the entry.
 func (l *leaf) state() cache.State {
 	st := l.entry.State()
 	switch {
@@ -55,8 +54,8 @@ func (l *leaf) state() cache.State {
 	return st
 }
 
-// refresh has a resource that is not for newcomers asked for anew. Until it comes,
-// nobody is given what there was: those who have it keep it.
+// refresh requests a resource anew that must not be served from the cache. Until the
+// answer comes, new subscribers wait; clients that have the old one keep it.
 func (l *leaf) refresh() {
 	if r := l.entry.State().Resource; r == nil || !r.DoNotCache() || r == l.withheld {
 		return
@@ -65,47 +64,47 @@ func (l *leaf) refresh() {
 	l.entry, l.withheld = l.resolver.topics.Watch(l.key, l)
 }
 
-// list returns the list collection that was found.
+// list returns the entries of the list collection that was found.
 func (r *result) list() *list {
 	l := r.leaf
-	if l.listOf == r.Resource {
-		return l.listed
+	if l.parsedFrom == r.Resource {
+		return l.parsed
 	}
-	before := l.listed
+	before := l.parsed
 	if before == nil {
 		before = &list{}
 	}
-	l.resolver.aside(len(r.Resource.Value()), func() { l.listed = parseListAfter(r.Resource, before) })
-	l.listed.authority, l.listOf = l.key.Scope.Authority, r.Resource
-	return l.listed
+	l.resolver.withoutHolds(len(r.Resource.Value()), func() { l.parsed = parseListAfter(r.Resource, before) })
+	l.parsed.authority, l.parsedFrom = l.key.Scope.Authority, r.Resource
+	return l.parsed
 }
 
-// inline returns an inline entry of the list collection, which has a name and is no
-// redirect, as a resource.
+// inline returns a named inline entry of the list collection, not a redirect, as a
+// resource.
 func (l *leaf) inline(e *listEntry) *cache.Resource {
-	if e.made == nil {
+	if e.resourceMade == nil {
 		name := entryName(l.key.Name, e.name)
 		r := e.resource(name)
-		e.made = r.Renamed(name, r.Version()) // inside too
+		e.resourceMade = r.Renamed(name, r.Version()) // inside too
 	}
-	return e.made
+	return e.resourceMade
 }
 
-// inlineRedirect returns an inline entry that has a name and is a redirect, as a resource.
+// inlineRedirect returns a named inline entry that is a redirect as a resource.
 func (l *leaf) inlineRedirect(e *listEntry) *cache.Resource {
-	if e.made == nil {
-		e.made = e.redirect(entryName(l.key.Name, e.name))
+	if e.resourceMade == nil {
+		e.resourceMade = e.redirect(entryName(l.key.Name, e.name))
 	}
-	return e.made
+	return e.resourceMade
 }
 
 // Changed implements cache.Watcher.
-func (l *leaf) Changed() cache.Waker { return l.resolver.mark(l) }
+func (l *leaf) Changed() cache.Waker { return l.resolver.enqueue(l) }
 
-func (l *leaf) queue() *bool { return &l.queued }
+func (l *leaf) inInbox() *bool { return &l.queued }
 
-func (l *leaf) dirty() {
+func (l *leaf) onChange() {
 	for f := range l.users {
-		l.resolver.dirty(f)
+		l.resolver.markDirty(f)
 	}
 }

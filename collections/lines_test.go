@@ -64,7 +64,7 @@ func TestLinesAboutMembersOfOneNameAreFew(t *testing.T) {
 		if got := p.resolver.Clashes(); got != many*rounds {
 			t.Errorf("%d clashes, want %d", got, many*rounds)
 		}
-		if got, want := strings.Count(p.logs.String(), "two members of one name"), loglines.AtOnce; got != want {
+		if got, want := strings.Count(p.logs.String(), "two members have the same name"), loglines.AtOnce; got != want {
 			t.Errorf("%d lines about members of one name, want %d", got, want)
 		}
 	})

@@ -18,36 +18,33 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TP1: "List". What is in a list collection, of whatever type: all of them are
+// TP1: "List". The content of a list collection of any type: all of them are
 // repeated CollectionEntry resources = 1.
 
-// list is a list collection's content.
+// list is the content of a list collection.
 type list struct {
-	// authority is whose control plane has said it.
+	// authority is the authority that sent it.
 	authority string
 	entries   []listEntry
-	// named has the indexes of the inline entries that have a name.
+	// named are the indexes of inline entries, by their names.
 	named map[string]int
-	// err says that the rest cannot be read: the entries are those before.
+	// err: the rest is unreadable, and entries has those before.
 	err *cache.Error
 }
 
-// listEntry is one entry of a list collection: a locator, or an inline entry, or a
-// mistake of whoever wrote it.
+// listEntry is one entry of a list collection: a locator, an inline entry, or an error.
 type listEntry struct {
-	// inline says that it is an inline entry. One that is a redirect has a locator
-	// and no value.
+	// inline: it is an inline entry. One that is a redirect has a locator and no value.
 	inline  bool
 	locator urn.URL
-	// name of an inline entry, empty for an anonymous one; and its version, which may
-	// be empty too.
+	// name of an inline entry, empty for an anonymous one; and its version, perhaps empty.
 	name, version string
 	typeURL       string
-	value         []byte // part of the collection's own
-	raw           []byte // all of it
-	// made is the value as a resource, once somebody has asked for that by name.
-	made *cache.Resource
-	// err says why the entry is none. It may have a name nevertheless.
+	value         []byte // shares the collection's bytes
+	raw           []byte // the whole entry
+	// resourceMade is the entry as a resource, after its first use by name.
+	resourceMade *cache.Resource
+	// err is why the entry cannot be used. It may have a name nevertheless.
 	err *cache.Error
 }
 
@@ -66,16 +63,14 @@ const (
 	anyValue   = 2
 )
 
-// maxEntries bounds how many entries of a list collection are read: each costs more here
-// than it does to write.
+// maxEntries bounds the entries that are read of a list collection: an entry costs more
+// here than it does to send.
 const maxEntries = 100_000
 
-// parseList takes a list collection apart. A bad entry is an error of that entry
-// only.
+// parseList parses a list collection. A bad entry is an error of that entry only.
 func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
 
-// parseListAfter is parseList of one that comes after another: what is the same is
-// taken from that.
+// parseListAfter is parseList after a previous version: equal entries are taken from that.
 func parseListAfter(r *cache.Resource, before *list) *list {
 	l := &list{}
 	next := 0 // in before.entries
@@ -84,13 +79,13 @@ func parseListAfter(r *cache.Resource, before *list) *list {
 			return nil
 		}
 		if len(l.entries) == maxEntries {
-			return fmt.Errorf("it has more than %d", maxEntries)
+			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
-		const ahead = 2 // one may be missing now
+		const ahead = 2 // one entry may be gone
 		for i := next; i < min(next+ahead, len(before.entries)); i++ {
 			if e := before.entries[i]; e.err == nil && bytes.Equal(e.raw, b) {
 				next = i + 1
-				l.add(e.again(b), nil)
+				l.add(e.sharing(b), nil)
 				return nil
 			}
 		}
@@ -136,13 +131,12 @@ func (l *list) entry(name string) *listEntry {
 	return nil
 }
 
-// resource returns the value of an inline entry, which is no redirect, as a resource
-// of that name.
+// resource returns an inline entry that is no redirect as a resource of that name.
 func (e *listEntry) resource(name string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
 }
 
-// redirect returns an inline entry that is a redirect, as a resource.
+// redirect returns an inline entry that is a redirect as a resource of that name.
 func (e *listEntry) redirect(name string) *cache.Resource {
 	locator, err := e.locator.Proto()
 	if err != nil {
@@ -151,9 +145,9 @@ func (e *listEntry) redirect(name string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: xdstype.Locator, Value: marshal(locator), Redirect: e.locator.String()})
 }
 
-// again returns the entry as it is in another collection, whose bytes it shares then:
-// those of the one before are not to be kept for it.
-func (e listEntry) again(raw []byte) listEntry {
+// sharing returns the entry with the bytes of another collection, so that those of the
+// previous one can be freed.
+func (e listEntry) sharing(raw []byte) listEntry {
 	if at := bytes.Index(raw, e.value); at >= 0 && e.value != nil {
 		e.value = raw[at : at+len(e.value)]
 	}
@@ -161,8 +155,8 @@ func (e listEntry) again(raw []byte) listEntry {
 	return e
 }
 
-// parseListEntry parses a CollectionEntry. Of a oneof the last on the wire counts,
-// and what comes of one message in several pieces is their concatenation.
+// parseListEntry parses a CollectionEntry. As protobuf requires, the last field of a oneof
+// wins, and pieces of one message are concatenated.
 func parseListEntry(b []byte) (e listEntry, err error) {
 	e.raw = b
 	var locator, inline []byte
@@ -191,15 +185,15 @@ func parseListEntry(b []byte) (e listEntry, err error) {
 	return e, err
 }
 
-// parseInline parses an InlineEntry. It goes on after a mistake, to know whose it is.
+// parseInline parses an InlineEntry. It goes on after an error, to find the name.
 func (e *listEntry) parseInline(b []byte) error {
 	var resource []byte
 	err := eachBytes(b, func(num protowire.Number, b []byte) (err error) {
 		switch num {
 		case inlineName:
-			e.name, err = text(b)
+			e.name, err = utf8String(b)
 		case inlineVersion:
-			e.version, err = text(b)
+			e.version, err = utf8String(b)
 		case inlineResource:
 			resource = merge(resource, b)
 		}
@@ -209,12 +203,12 @@ func (e *listEntry) parseInline(b []byte) error {
 		return fmt.Errorf("the inline entry cannot be read: %w", err)
 	}
 	if e.name != "" && !urn.IsEntry(e.name) {
-		return fmt.Errorf("its name has characters that no entry's may have (want %s)", urn.EntryCharacters)
+		return fmt.Errorf("its name has forbidden characters (want %s)", urn.EntryCharacters)
 	}
 	err = eachBytes(resource, func(num protowire.Number, b []byte) (err error) {
 		switch num {
 		case anyTypeURL:
-			e.typeURL, err = text(b)
+			e.typeURL, err = utf8String(b)
 		case anyValue:
 			e.value = b
 		}
@@ -246,8 +240,8 @@ func parseLocator(b []byte) (urn.URL, error) {
 	return u, nil
 }
 
-// checkValue says why a value is no message of its type, if the type is known here,
-// or no message at all.
+// checkValue returns an error if a value is no message of its type, or of an unknown type no
+// message at all.
 func checkValue(typeURL string, value []byte) error {
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	if err == nil {
@@ -260,11 +254,11 @@ func checkValue(typeURL string, value []byte) error {
 	}
 	// Without the prefix of the protobuf package, whose space is not always one.
 	why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-	return fmt.Errorf("its resource is no %s: %s", xdstype.Message(typeURL), why)
+	return fmt.Errorf("its resource is not a valid %s: %s", xdstype.Message(typeURL), why)
 }
 
-// eachBytes calls f for each field of a message that is a string, bytes or a
-// message, until f returns an error.
+// eachBytes calls f for each field of a message that is a string, bytes or a message, until
+// f returns an error.
 func eachBytes(b []byte, f func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -295,14 +289,14 @@ func eachBytes(b []byte, f func(protowire.Number, []byte) error) error {
 	return nil
 }
 
-func text(b []byte) (string, error) {
+func utf8String(b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", errors.New("not UTF-8")
 	}
 	return string(b), nil
 }
 
-// merge adds a piece of a message to those before. It writes to none.
+// merge appends a piece of a message to the earlier ones. It modifies neither.
 func merge(pieces, piece []byte) []byte {
 	if pieces == nil {
 		return piece

@@ -154,10 +154,10 @@ func TestListCollectionIsTakenApart(t *testing.T) {
 1: InvalidArgument: entry 1 of the list collection: it is neither a locator nor an inline entry
 2: inline "x" version "1" envoy.config.cluster.v3.Cluster of 3 bytes
 3: InvalidArgument: entry 3, "x", of the list collection: its name is also that of entry 2
-4: InvalidArgument: entry 4, "x y", of the list collection: its name has characters that no entry's may have (want one or more of [a-zA-Z0-9_-./~:])
+4: InvalidArgument: entry 4, "x y", of the list collection: its name has forbidden characters (want one or more of [a-zA-Z0-9_-./~:])
 5: InvalidArgument: entry 5, "none", of the list collection: it has no resource
-6: InvalidArgument: entry 6, "bad", of the list collection: its resource is no envoy.config.cluster.v3.Cluster: cannot parse invalid wire-format data
-7: InvalidArgument: entry 7, "worse", of the list collection: its resource is no not.known.T: unexpected EOF
+6: InvalidArgument: entry 6, "bad", of the list collection: its resource is not a valid envoy.config.cluster.v3.Cluster: cannot parse invalid wire-format data
+7: InvalidArgument: entry 7, "worse", of the list collection: its resource is not a valid not.known.T: unexpected EOF
 8: InvalidArgument: entry 8 of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)
 9: InvalidArgument: entry 9, "r", of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)
 10: locator -> xdstp://a/envoy.config.cluster.v3.Cluster/x
@@ -246,7 +246,7 @@ func TestListCollectionAfterAnother(t *testing.T) {
 		before, entries := parseList(collection("c", draw("before")...)), draw("after")
 		for i := range before.entries {
 			if e := &before.entries[i]; e.name != "" && e.err == nil {
-				e.made = e.resource(e.name)
+				e.resourceMade = e.resource(e.name)
 			}
 		}
 		l, want := parseListAfter(collection("c", entries...), before), parseList(collection("c", entries...))
@@ -257,7 +257,7 @@ func TestListCollectionAfterAnother(t *testing.T) {
 			if string(e.value) != string(want.entries[i].value) {
 				rt.Fatalf("entry %d has value %q, want %q", i, e.value, want.entries[i].value)
 			}
-			if e.made != nil && (e.made.Name() != e.name || e.made.Version() != e.version || string(e.made.Value()) != string(e.value)) {
+			if e.resourceMade != nil && (e.resourceMade.Name() != e.name || e.resourceMade.Version() != e.version || string(e.resourceMade.Value()) != string(e.value)) {
 				rt.Fatalf("entry %d is not the resource that was made of another", i)
 			}
 		}
@@ -266,10 +266,10 @@ func TestListCollectionAfterAnother(t *testing.T) {
 	x, y, z := inlineEntry(t, "x", "1", cluster(t, "x")), inlineEntry(t, "y", "1", cluster(t, "y")), inlineEntry(t, "z", "1", cluster(t, "z"))
 	before := parseList(collection("c", x, y, z))
 	made := before.entries[2].resource("z")
-	before.entries[2].made = made
+	before.entries[2].resourceMade = made
 	for _, after := range [][][]byte{{x, y, z}, {z}, {y, z}, {inlineEntry(t, "x", "2", cluster(t, "x")), y, z}, {x, y, inlineEntry(t, "new", "1", cluster(t, "new")), z}} {
 		l := parseListAfter(collection("c", after...), before)
-		if got := l.entry("z").made; got != made && len(after) > 1 {
+		if got := l.entry("z").resourceMade; got != made && len(after) > 1 {
 			t.Errorf("of %d entries the last one, which is the same, is made anew", len(after))
 		}
 	}

@@ -6,30 +6,32 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Loops: found by whoever comes upon one, told to clients as an error of the name
-// that they asked for, and to the operator once, however many names lead into it. Authorities can make any number of
-// them, so the lines of log are bounded.
+// Loops of redirects. A lookup that meets one fails, and its clients get an error. The
+// operator gets one log line per loop, however many names lead into it. Authorities can
+// make up any number of loops, so these lines are rate limited.
 
-// loop is the result of coming back to the first of these names.
-func (e *evaluation) loop(names []string) result {
+// loopError returns the result of a path that leads back to its first name.
+func (e *evaluation) loopError(names []string) result {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, altMark) })
-	e.loops = append(e.loops, turned(names))
-	return failure(codes.FailedPrecondition, "redirects in a loop: %s", chain(append(names, names[0])))
+	e.loops = append(e.loops, canonicalLoop(names))
+	return failure(codes.FailedPrecondition, "redirects in a loop: %s", joinPath(append(names, names[0])))
 }
 
-// turned is a loop in the same words, whichever of its names one has come in by.
-func turned(names []string) string {
+// canonicalLoop describes a loop in the same words whichever name an evaluation met
+// first.
+func canonicalLoop(names []string) string {
 	first := slices.Index(names, slices.Min(names))
-	return chain(append(append(names[first:len(names):len(names)], names[:first]...), names[first]))
+	return joinPath(append(append(names[first:len(names):len(names)], names[:first]...), names[first]))
 }
 
-func chain(names []string) string { return strings.Join(names, " -> ") }
+func joinPath(names []string) string { return strings.Join(names, " -> ") }
 
-// noteLoops notes that a follow has come upon these loops, and upon those before.
-func (r *Resolver) noteLoops(before, now []string) {
+// recordLoops replaces the loops that a lookup had met by those that it meets now.
+func (r *Resolver) recordLoops(before, now []string) {
 	for _, l := range now {
 		if r.loops[l]++; r.loops[l] == 1 {
 			r.stats.loops.Add(1)
@@ -43,4 +45,56 @@ func (r *Resolver) noteLoops(before, now []string) {
 			delete(r.loops, l)
 		}
 	}
+}
+
+// Loops across relays. No relay sees all of a loop of redirects between authorities of
+// several relays: each relay waits for the next. But each passes its errors on, and an
+// error carries the path of redirects on which it was met. So the relays find the loop
+// when the path returns to a name. All of them must arrive at the same message, or they
+// would send each other new errors for ever.
+
+const (
+	viaPrefix          = "via redirects "
+	acrossRelaysPrefix = "redirects in a loop across relays: "
+)
+
+// withPath returns the error of a name with the path on which it was met.
+func (e *evaluation) withPath(err *cache.Error, passed []string, name string) *cache.Error {
+	way := slices.DeleteFunc(append(slices.Clone(passed), name), func(n string) bool { return strings.HasPrefix(n, altMark) })
+	if len(way) < 2 || strings.HasPrefix(err.Message, acrossRelaysPrefix) {
+		return err
+	}
+	further, why, ok := cutPath(err.Message)
+	switch {
+	case ok && further[0] == name:
+		for i, n := range further[1:] {
+			if at := slices.Index(way, n); at >= 0 {
+				return e.loopAcrossRelays(append(way[at:], further[1:i+1]...))
+			}
+		}
+		way = append(way, further[1:]...)
+	case !slices.ContainsFunc(way, func(n string) bool { return !strings.Contains(err.Message, n) }):
+		return err // the message has the whole path already
+	default:
+		why = err.Message
+	}
+	return &cache.Error{Code: err.Code, Message: loglines.Clip(viaPrefix + joinPath(way) + ": " + why), Outage: err.Outage, Silent: err.Silent, Refused: err.Refused}
+}
+
+// cutPath splits a message of withPath into its path and the reason.
+func cutPath(message string) (way []string, why string, ok bool) {
+	names, ok := strings.CutPrefix(message, viaPrefix)
+	if !ok {
+		return nil, "", false
+	}
+	names, why, ok = strings.Cut(names, ": ")
+	return strings.Split(names, " -> "), why, ok
+}
+
+// loopAcrossRelays returns the error of names of which each redirects to the next, and
+// the last to the first. The message is the same at each relay.
+func (e *evaluation) loopAcrossRelays(names []string) *cache.Error {
+	said := canonicalLoop(names)
+	e.loops = append(e.loops, said)
+	return &cache.Error{Code: codes.Unavailable, Message: loglines.Clip(acrossRelaysPrefix + said)}
 }

@@ -10,196 +10,195 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Single members: of which only the place is known, and that are followed; and those
-// that are given with their content.
+// Sources of single members: members that are looked up, and members with known content.
 
-// followed is a member whose content is that of a follow.
-type followed struct {
-	*setting
-	follow  *follow
-	to      *part
-	key     string // under which it is offered
-	spelled string // as clients are to see it
-	home    string // see named
-	last    offer
-	from    result // that last was made of
-	known   bool
-	knows   func() // called when it is known, and when lacks is another
-	lacks   bool   // it cannot be had, and by which name is not known
-	found   func() // called once when it is found, or does not exist; may be nil
-	// byInner has it called by the name inside it, if it has one; own is what it is
-	// called else, if it is called as another is that it took the place of.
-	byInner bool
-	own     string
+// memberLookup is a member whose content is the result of a lookup.
+type memberLookup struct {
+	*setContext
+	lookup     *lookup
+	to         *input
+	key        string // of its candidate
+	spelled    string // its name as clients see it
+	home       string // see named
+	last       candidate
+	from       result // the result of which last was made
+	known      bool
+	onChange   func() // called when known or incomplete has changed
+	incomplete bool   // it is unavailable, and its name unknown
+	onFound    func() // called once when it is found or does not exist; may be nil
+	// namedInside: it takes its name from the resource, if that has one inside. ownName is
+	// its name otherwise, while it has the name of a member that it replaces.
+	namedInside bool
+	ownName     string
 }
 
-// begin begins the following. bad, if not nil, is why there is nothing to follow.
-func (m *followed) begin(s *setting, to *part, name string, knows func(), at target, bad error) {
-	m.setting, m.to, m.knows = s, to, knows
-	m.key, m.spelled = s.member(name)
+// start begins the lookup. bad, if not nil, is why there is nothing to look up.
+func (m *memberLookup) start(s *setContext, to *input, name string, knows func(), at target, bad error) {
+	m.setContext, m.to, m.onChange = s, to, knows
+	m.key, m.spelled = s.memberKey(name)
 	if s.renameTo == "" {
 		m.home = m.key
 	}
 	if bad != nil {
-		m.take(&result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: codes.InvalidArgument, Message: bad.Error()}}})
+		m.update(&result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: codes.InvalidArgument, Message: bad.Error()}}})
 		return
 	}
-	m.follow = s.Resolver.follow(at, s, func() { m.take(&m.follow.result) })
-	if m.last == (offer{}) {
-		m.to.offer(m.key, claim, false)
+	m.lookup = s.Resolver.newLookup(at, s, func() { m.update(&m.lookup.result) })
+	if m.last == (candidate{}) {
+		m.to.set(m.key, pendingCandidate, false)
 	}
 }
 
-// take takes what it has come to. What cannot be had stays as it was.
-func (m *followed) take(is *result) {
+// update takes the result of the lookup. On a failure the last good resource stays.
+func (m *memberLookup) update(is *result) {
 	if is.Status == cache.Requested {
 		return
 	}
-	next, beat := offer{}, false
+	next, beat := candidate{}, false
 	inner := ""
-	if m.byInner && is.Status == cache.Present {
+	if m.namedInside && is.Status == cache.Present {
 		var err error
 		if inner, err = m.innerName(is); err != nil {
 			rejected := failure(codes.InvalidArgument, "%s: %v", m.entry(), err)
-			m.badEntry(m.follow.start.url.String(), rejected.Err)
+			m.reportBadEntry(m.lookup.start.url.String(), rejected.Err)
 			is = &rejected
 		}
 	}
 	switch is.Status {
 	case cache.Present:
-		m.call(cmp.Or(inner, m.own))
-		m.own = ""
-		next = offer{m.last.resource, is.Err}
+		m.rename(cmp.Or(inner, m.ownName))
+		m.ownName = ""
+		next = candidate{m.last.resource, is.Err}
 		beat = is.Beats != m.from.Beats
 		if is.Resource != m.from.Resource || is.origin != m.from.origin || next.resource == nil {
 			next.resource = named(m.spelled, m.home, is)
 		}
 		m.from = *is
 	case cache.Failed:
-		next = offer{m.last.resource, is.Err}
+		next = candidate{m.last.resource, is.Err}
 	}
 	m.last = next
-	m.to.offer(m.key, next, beat)
-	lacks := m.byInner && next.resource == nil && next.err != nil && next.err.Open()
-	if turned := lacks != m.lacks; !m.known || turned {
-		m.known, m.lacks = true, lacks
-		m.knows()
+	m.to.set(m.key, next, beat)
+	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Open()
+	if turned := lacks != m.incomplete; !m.known || turned {
+		m.known, m.incomplete = true, lacks
+		m.onChange()
 	}
-	if m.found != nil && is.Status != cache.Failed {
-		m.found()
-		m.found = nil
+	if m.onFound != nil && is.Status != cache.Failed {
+		m.onFound()
+		m.onFound = nil
 	}
 }
 
-// innerName is the name that an inline entry that was found has inside where it was
-// written, empty if none was, or it has none. It may be one that is not to be believed.
-func (m *followed) innerName(is *result) (string, error) {
+// innerName returns the name inside the resource of an inline entry, empty if there is none.
+// The error says that the authority may not send a resource of that name.
+func (m *memberLookup) innerName(is *result) (string, error) {
 	_, name, ok := strings.Cut(is.origin, entryName("", ""))
 	if !ok || is.leaf == nil {
 		return "", nil
 	}
-	of := is.leaf.listed
+	of := is.leaf.parsed
 	e := of.entry(name)
 	if e == nil {
 		return "", nil
 	}
 	inner := e.resource(is.origin).Inner()
-	return inner, m.foreign(of.authority, inner)
+	return inner, m.checkAuthority(of.authority, inner)
 }
 
-// call gives it another name, unless that is empty.
-func (m *followed) call(name string) {
+// rename gives the member another name, unless that is empty.
+func (m *memberLookup) rename(name string) {
 	if name == "" {
 		return
 	}
-	key, spelled := m.member(name)
+	key, spelled := m.memberKey(name)
 	if key != m.key {
 		m.to.withdraw(m.key)
-		m.last = offer{}
+		m.last = candidate{}
 	}
 	m.key, m.spelled, m.home = key, spelled, ""
 }
 
-// follows has it called as what it takes the place of, until it is found.
-func (m *followed) follows(key, spelled, home string) {
+// takePlaceOf gives the member the name of the one that it replaces, until it is found.
+func (m *memberLookup) takePlaceOf(key, spelled, home string) {
 	if key != m.key {
-		m.own = m.spelled
+		m.ownName = m.spelled
 		m.to.withdraw(m.key)
-		m.to.offer(key, claim, false)
+		m.to.set(key, pendingCandidate, false)
 	}
 	m.key, m.spelled, m.home = key, spelled, home
 }
 
-// entry is the name of the entry that it is to be found in.
-func (m *followed) entry() string {
-	u := m.follow.start.url
+// entry returns the name of the entry that the lookup leads to.
+func (m *memberLookup) entry() string {
+	u := m.lookup.start.url
 	entry, _ := u.Entry()
 	return entryName(u.Key().Name, entry)
 }
 
-func (m *followed) refresh() {
-	if m.follow != nil {
-		m.follow.refresh()
+func (m *memberLookup) refresh() {
+	if m.lookup != nil {
+		m.lookup.refresh()
 	}
 }
 
-func (m *followed) close() {
-	if m.follow != nil {
-		m.follow.close()
+func (m *memberLookup) close() {
+	if m.lookup != nil {
+		m.lookup.close()
 	}
 }
 
-// locatedSource is a member that a list collection has a locator of, or that is a
-// redirect in one.
-type locatedSource struct{ followed }
+// locatorSource is a member that a list collection locates, or an inline entry that is a
+// redirect.
+type locatorSource struct{ memberLookup }
 
-// newLocatedSource makes the source of the member at u, which is called name; byInner
-// as in followed.
-func newLocatedSource(s *setting, to *part, u urn.URL, name string, byInner bool) *locatedSource {
-	m := &locatedSource{}
-	m.byInner = byInner
-	m.begin(s, to, name, to.turned, target{typeURL: s.typeURL, params: s.params, url: u, passes: s.passes}, nil)
+// newLocatorSource returns the source of the member at u with that name; namedInside as in
+// memberLookup.
+func newLocatorSource(s *setContext, to *input, u urn.URL, name string, byInner bool) *locatorSource {
+	m := &locatorSource{}
+	m.namedInside = byInner
+	m.start(s, to, name, to.stateChanged, target{typeURL: s.typeURL, params: s.params, url: u, passRedirects: s.passRedirects}, nil)
 	return m
 }
 
-func (m *locatedSource) condition() condition {
-	c := conditionOf(m.known)
-	c.partial = m.lacks
+func (m *locatorSource) state() sourceState {
+	c := stateOf(m.known)
+	c.partial = m.incomplete
 	return c
 }
 
-func (m *locatedSource) offered(yield func(string)) { yield(m.key) }
+func (m *locatorSource) keys(yield func(string)) { yield(m.key) }
 
-func conditionOf(known bool) condition {
+func stateOf(known bool) sourceState {
 	if known {
-		return condition{status: cache.Present}
+		return sourceState{status: cache.Present}
 	}
-	return condition{}
+	return sourceState{}
 }
 
-// givenSource is a member with its content, nil if it has none.
-type givenSource struct {
-	to       *part
+// fixedSource is a member with known content, nil if it has none.
+type fixedSource struct {
+	to       *input
 	key      string
 	resource *cache.Resource
 }
 
-func newGivenSource(to *part, key string, r *cache.Resource) *givenSource {
-	g := &givenSource{to: to, key: key}
-	g.give(r)
+func newFixedSource(to *input, key string, r *cache.Resource) *fixedSource {
+	g := &fixedSource{to: to, key: key}
+	g.set(r)
 	return g
 }
 
-// give gives another content.
-func (g *givenSource) give(r *cache.Resource) {
+// set replaces the content.
+func (g *fixedSource) set(r *cache.Resource) {
 	if g.resource != nil && r != nil && g.resource.Hash() == r.Hash() && g.resource.Version() == r.Version() && g.resource.Name() == r.Name() {
 		return
 	}
 	g.resource = r
-	g.to.offer(g.key, offer{resource: r}, false)
+	g.to.set(g.key, candidate{resource: r}, false)
 }
 
-func (g *givenSource) condition() condition       { return conditionOf(true) }
-func (g *givenSource) offered(yield func(string)) { yield(g.key) }
-func (g *givenSource) refresh()                   {}
-func (g *givenSource) close()                     {}
+func (g *fixedSource) state() sourceState      { return stateOf(true) }
+func (g *fixedSource) keys(yield func(string)) { yield(g.key) }
+func (g *fixedSource) refresh()                {}
+func (g *fixedSource) close()                  {}

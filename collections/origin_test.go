@@ -158,7 +158,7 @@ func newStepped(t *testing.T, opts Options) *origins {
 // there is something again.
 func (o *origins) rounds() (next time.Duration, timed bool) {
 	for {
-		next, timed = o.resolver.round(time.Now())
+		next, timed = o.resolver.runOnce(time.Now())
 		in := &o.resolver.inbox
 		in.Lock()
 		idle := len(in.notes)+len(in.dirty) == 0 && !in.reach
@@ -190,9 +190,9 @@ func (o *origins) leave(all map[string]*wanted) {
 	}
 	o.settle()
 	r := o.resolver
-	if left := len(r.nodes) + len(r.leaves) + len(r.follows) + len(r.changed) + len(r.choosing) + len(r.due) + len(r.loops); left > 0 {
+	if left := len(r.derived) + len(r.leaves) + len(r.dirtyLookups) + len(r.changed) + len(r.choosing) + len(r.timers) + len(r.loops); left > 0 {
 		o.Errorf("of what nobody wants any more, the resolver remembers %d nodes, %d leaves, %d and %d follows, %d choices, %d times and %d loops",
-			len(r.nodes), len(r.leaves), len(r.follows), len(r.changed), len(r.choosing), len(r.due), len(r.loops))
+			len(r.derived), len(r.leaves), len(r.dirtyLookups), len(r.changed), len(r.choosing), len(r.timers), len(r.loops))
 	}
 	if len(o.asked) > 0 {
 		o.Errorf("nobody wants anything, and asked for are %v", o.asked)
@@ -202,7 +202,7 @@ func (o *origins) leave(all map[string]*wanted) {
 func (o *origins) close() {
 	o.cache.Close()
 	if o.stepped {
-		o.resolver.closeNodes()
+		o.resolver.closeAll()
 		return
 	}
 	o.resolver.Close()

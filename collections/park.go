@@ -4,41 +4,41 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What is to be evaluated sees updates as a whole, so it holds the scopes that it reads.
-// While an update is being stored to one of them, which may take a second, it is put aside:
-// the evaluations that read other scopes are not to wait for that.
+// An evaluation must see an update completely or not at all, so it holds off updates of
+// the scopes that it reads. While an update is being stored to one of them, which may
+// take a second, its work is parked, and work that reads other scopes goes on.
 
-// parked is what waits for an update to be stored. It is due nevertheless.
+// parked is work that waits until an update is stored. It counts as outstanding.
 type parked struct {
 	steps   []step
-	follows []*follow
+	lookups []*lookup
 }
 
-// unpark has all of it take its turn again.
+// unpark returns all parked work to its queues.
 func (r *Resolver) unpark() {
 	was := r.parked
 	r.parked = parked{}
 	for _, s := range was.steps {
-		l := &s.common().line
+		l := &s.context().queue
 		l.steps = append(l.steps, s)
-		r.wait(l)
+		r.activate(l)
 	}
-	for _, f := range was.follows {
-		if _, dirty := r.follows[f]; !dirty {
-			f.waits = false // it has ended
+	for _, f := range was.lookups {
+		if _, dirty := r.dirtyLookups[f]; !dirty {
+			f.inQueue = false // the lookup was closed
 			continue
 		}
-		l := r.lineOf(f)
-		l.follows = append(l.follows, f)
-		r.wait(l)
+		l := r.queueOf(f)
+		l.lookups = append(l.lookups, f)
+		r.activate(l)
 	}
 }
 
-// freed implements cache.Waker for what is parked.
-type freed Resolver
+// updateStored is the Resolver as the cache.Waker of parked work.
+type updateStored Resolver
 
 // Wake implements cache.Waker.
-func (f *freed) Wake() {
+func (f *updateStored) Wake() {
 	r := (*Resolver)(f)
 	r.inbox.Lock()
 	r.inbox.freed = true
@@ -46,19 +46,20 @@ func (f *freed) Wake() {
 	r.Wake()
 }
 
-// holdFor holds the scope of a topic that is about to be read, and says whether that could be done.
-func (r *Resolver) holdFor(of cache.Watching) bool { return r.holds.Try(of, (*freed)(r)) }
+// holdFor holds off updates of the scope of a topic. It returns false while one is being
+// stored.
+func (r *Resolver) holdFor(of cache.Watching) bool { return r.holds.Try(of, (*updateStored)(r)) }
 
-// readable says whether what a step reads can be read now.
+// readable reports whether the topics that a step reads can be read now.
 func (r *Resolver) readable(s step) bool {
 	g, ok := s.(*globSource)
 	return !ok || g.set == nil || r.holdFor(g)
 }
 
-// readable says whether what the last evaluation has used can be read now. What is on the
-// way for the first time is read as it is: when an update is being stored, what of it comes
-// later has the follow evaluated again.
-func (f *follow) readable() bool {
+// readable reports whether the topics that the last evaluation used can be read now. An
+// evaluation reads a new topic without a check: if an update is being stored there, its
+// changes cause another evaluation.
+func (f *lookup) readable() bool {
 	if start := f.start.leaf; start != nil {
 		if l := f.resolver.leaves[*start]; l != nil && !f.resolver.holdFor(l) {
 			return false

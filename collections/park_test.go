@@ -57,7 +57,7 @@ func TestEvaluationsOfOneAuthorityWaitForNoOther(t *testing.T) {
 
 	w.say("a/x", w.cluster("a/x", "2"))
 	w.say("a/s", w.cluster("a/s", "2"))
-	w.resolver.round(time.Now())
+	w.resolver.runOnce(time.Now())
 	if got := x.State().Resource.Version(); got != "2" {
 		t.Errorf("what has nothing to do with the other authority is of version %s, want 2", got)
 	}
@@ -65,10 +65,10 @@ func TestEvaluationsOfOneAuthorityWaitForNoOther(t *testing.T) {
 	if got := version(r); got != "1" {
 		t.Errorf("what leads to the other authority is of version %s, of an update that is not stored yet", got)
 	}
-	if p := &w.resolver.parked; len(p.follows) != 2 || len(p.steps) != 1 {
-		t.Errorf("%d evaluations of names and %d of sets wait for the update, want 2 and 1", len(p.follows), len(p.steps))
+	if p := &w.resolver.parked; len(p.lookups) != 2 || len(p.steps) != 1 {
+		t.Errorf("%d evaluations of names and %d of sets wait for the update, want 2 and 1", len(p.lookups), len(p.steps))
 	}
-	if next, timed := w.resolver.round(time.Now()); timed && next == 0 {
+	if next, timed := w.resolver.runOnce(time.Now()); timed && next == 0 {
 		t.Error("what waits for the update keeps the resolver busy")
 	}
 
@@ -78,7 +78,7 @@ func TestEvaluationsOfOneAuthorityWaitForNoOther(t *testing.T) {
 	if got := version(r) + version(s); got != "22" {
 		t.Errorf("in the end the versions are %s, want 22", got)
 	}
-	if n := len(w.resolver.parked.follows) + len(w.resolver.parked.steps); n != 0 {
+	if n := len(w.resolver.parked.lookups) + len(w.resolver.parked.steps); n != 0 {
 		t.Errorf("%d evaluations still wait", n)
 	}
 }

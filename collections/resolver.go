@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Topics is where leaf topics are watched and derived ones are written: a
+// Topics is where the Resolver watches leaf topics and writes derived ones: a
 // *cache.Cache.
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
@@ -19,102 +19,105 @@ type Topics interface {
 	Apply(cache.Update)
 }
 
-// Names says where names belong. It must be safe for concurrent use.
+// Names maps names to topics and policies. It must be safe for concurrent use.
 type Names interface {
-	// Key returns the key of the leaf topic of a canonical name or glob that is
-	// asked for as typeURL. The error, for clients' eyes, says why there is none.
+	// Key returns the key of the leaf topic of a canonical name or glob that a client
+	// requests as typeURL. Clients are sent the error.
 	Key(typeURL, name string) (cache.Key, error)
-	// Policy returns when alternatives take the place of an authority's resources.
+	// Policy returns when alternatives replace an authority's resources.
 	Policy(authority string) Policy
-	// Unreachable says that what feeds a scope cannot be reached, and since when.
+	// Unreachable reports whether the servers of a scope are unreachable, and since when.
 	Unreachable(cache.Scope) (since time.Time, down bool)
 }
 
 // Options are a Resolver's settings.
 type Options struct {
-	// Depth is how many redirects and alternatives in a row are followed: 10 by
+	// Depth is the maximal number of redirects and alternatives in a row: 10 by
 	// default.
 	Depth int
-	// Views are what views are made of, by Scope.Derived.
+	// Views are the configured views, by Scope.Derived.
 	Views map[string]View
-	// Speaks, if not nil, says whether what an authority says of another one's names is
-	// believed.
-	Speaks func(authority, other string) bool
-	Log    *slog.Logger
+	// SpeaksFor, if not nil, reports whether an authority may send resources with names
+	// of another one.
+	SpeaksFor func(authority, other string) bool
+	Log       *slog.Logger
 }
 
 const defaultDepth = 10
 
-// Resolver is the cache.Source of all derived topics.
+// Resolver is the cache.Source of all derived topics. Its exported methods are safe for
+// concurrent use.
 type Resolver struct {
-	topics Topics
-	names  Names
-	depth  int
-	speaks func(authority, other string) bool
-	log    *slog.Logger
-	wake   chan struct{}
-	stop   chan struct{}
-	done   chan struct{}
-	stats  struct{ loops atomic.Uint64 }
+	topics    Topics
+	names     Names
+	depth     int
+	speaksFor func(authority, other string) bool
+	log       *slog.Logger
+	wake      chan struct{}
+	stop      chan struct{}
+	done      chan struct{}
+	stats     struct{ loops atomic.Uint64 }
 
-	// inbox is what the goroutine is to look at. It comes last in the order of locks.
+	// inbox has what the goroutine has not processed yet. Its lock comes last in the
+	// order of locks.
 	inbox struct {
 		sync.Mutex
 		notes []note
-		dirty []dirtier // leaves that have changed
-		reach bool      // reachability has changed
-		freed bool      // an update has been stored that something waits for
+		dirty []changedTopic // leaf topics that have changed
+		reach bool           // reachability has changed
+		freed bool           // an update is stored for which parked work waits
 	}
 
-	// Of the goroutine.
-	nodes   map[cache.Key]node
-	leaves  map[cache.Key]*leaf
-	follows map[*follow]struct{} // those to be evaluated
-	changed map[node]struct{}    // those that have something to write
-	// choosing are the follows that have chosen, or may, between alternatives; due
-	// those that are to be evaluated again at some time.
-	choosing  map[*follow]struct{}
-	due       due
-	loops     map[string]int // how many follows have come upon each, see noteLoops
+	// The fields below belong to the goroutine.
+	derived      map[cache.Key]derived
+	leaves       map[cache.Key]*leaf
+	dirtyLookups map[*lookup]struct{} // that need an evaluation
+	changed      map[derived]struct{} // that have something to write
+	// choosing are the lookups that depend on reachability, mostly by an alternative;
+	// timers those that need an evaluation at some time.
+	choosing  map[*lookup]struct{}
+	timers    lookupTimers
+	loops     map[string]int // how many lookups have met each, see recordLoops
 	loopLines loglines.Lines
 	sets      *sets
-	turn      turn
+	budget    workBudget
 	holds     cache.Holds
 	parked    parked
-	// lines are those in which something is waiting; entryLines those of them that are not
-	// of a set, by authority.
-	lines      []*line
-	entryLines map[string]*line
-	// rooms are of those of the maps that clients fill.
+	// queues are those with work, in the order of their turns; entryQueues those of
+	// entries, by authority.
+	queues      []*workQueue
+	entryQueues map[string]*workQueue
+	// rooms shrink the maps that clients fill.
 	rooms struct{ nodes, leaves, follows, changed, choosing, entryLines cache.Room }
 }
 
 // note is one call of Start, Refresh or Stop.
 type note struct {
-	key         cache.Key
-	again, stop bool
+	key           cache.Key
+	refresh, stop bool
 }
 
-// dirtier is a leaf topic that has changed.
-type dirtier interface {
-	// dirty marks all that depends on it. It is called by the goroutine.
-	dirty()
-	// queue is whether it is in the inbox already; guarded by inbox.
-	queue() *bool
+// changedTopic is a leaf topic that has changed.
+type changedTopic interface {
+	// onChange schedules everything that depends on the topic. The goroutine calls it.
+	onChange()
+	// inInbox points to whether the topic is in the inbox; guarded by inbox.
+	inInbox() *bool
 }
 
-// node is a derived topic.
-type node interface {
+// derived is a derived topic.
+type derived interface {
 	key() cache.Key
-	// write appends what has changed since it was last called to the update of the
-	// node's scope and type.
-	write(*cache.Update)
-	// refresh has what is not for newcomers asked for anew (Resource.DoNotCache).
+	// appendTo appends the changes since its last call to the update of the topic's
+	// scope and type.
+	appendTo(*cache.Update)
+	// refresh requests anew what must not be served to new subscribers from the cache
+	// (Resource.DoNotCache).
 	refresh()
 	close()
 }
 
-// NewResolver begins to feed derived topics. Close ends it.
+// NewResolver begins to feed derived topics. Close stops it.
 func NewResolver(topics Topics, names Names, o Options) *Resolver {
 	r := newResolver(topics, names, o)
 	go r.run()
@@ -126,17 +129,17 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 		o.Depth = defaultDepth
 	}
 	return &Resolver{
-		topics: topics, names: names, depth: o.Depth, speaks: o.Speaks, log: o.Log,
+		topics: topics, names: names, depth: o.Depth, speaksFor: o.SpeaksFor, log: o.Log,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		nodes:    map[cache.Key]node{},
-		leaves:   map[cache.Key]*leaf{},
-		follows:  map[*follow]struct{}{},
-		changed:  map[node]struct{}{},
-		choosing: map[*follow]struct{}{},
-		loops:    map[string]int{},
-		sets:     newSets(o.Views),
+		derived:      map[cache.Key]derived{},
+		leaves:       map[cache.Key]*leaf{},
+		dirtyLookups: map[*lookup]struct{}{},
+		changed:      map[derived]struct{}{},
+		choosing:     map[*lookup]struct{}{},
+		loops:        map[string]int{},
+		sets:         newSets(o.Views),
 
-		entryLines: map[string]*line{},
+		entryQueues: map[string]*workQueue{},
 	}
 }
 
@@ -144,13 +147,13 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 func (r *Resolver) Start(k cache.Key) { r.note(note{key: k}) }
 
 // Refresh implements cache.Source.
-func (r *Resolver) Refresh(k cache.Key) { r.note(note{key: k, again: true}) }
+func (r *Resolver) Refresh(k cache.Key) { r.note(note{key: k, refresh: true}) }
 
 // Stop implements cache.Source.
 func (r *Resolver) Stop(k cache.Key) { r.note(note{key: k, stop: true}) }
 
-// ReachabilityChanged has the choices between alternatives made anew. It does not
-// block, and may be called with any lock held.
+// ReachabilityChanged repeats the choices between alternatives. It does not block, and
+// may be called with any lock held.
 func (r *Resolver) ReachabilityChanged() {
 	r.inbox.Lock()
 	r.inbox.reach = true
@@ -158,10 +161,10 @@ func (r *Resolver) ReachabilityChanged() {
 	r.Wake()
 }
 
-// Loops returns how many loops of redirects were found since the start.
+// Loops returns the number of redirect loops found since the start.
 func (r *Resolver) Loops() uint64 { return r.stats.loops.Load() }
 
-// Close ends the feeding, and waits for that. Nothing is watched any more then.
+// Close stops the Resolver and waits for it. The Resolver then watches nothing.
 func (r *Resolver) Close() {
 	close(r.stop)
 	<-r.done
@@ -182,11 +185,11 @@ func (r *Resolver) Wake() {
 	}
 }
 
-// mark is what a watcher's Changed does.
-func (r *Resolver) mark(d dirtier) cache.Waker {
+// enqueue adds a changed topic to the inbox: it is the Changed of all watchers.
+func (r *Resolver) enqueue(d changedTopic) cache.Waker {
 	r.inbox.Lock()
 	defer r.inbox.Unlock()
-	if queued := d.queue(); !*queued {
+	if queued := d.inInbox(); !*queued {
 		*queued = true
 		r.inbox.dirty = append(r.inbox.dirty, d)
 	}
@@ -202,29 +205,29 @@ func (r *Resolver) run() {
 		case <-r.wake:
 		case <-timer.C:
 		case <-r.stop:
-			r.closeNodes()
+			r.closeAll()
 			return
 		}
-		if next, ok := r.round(time.Now()); ok {
+		if next, ok := r.runOnce(time.Now()); ok {
 			timer.Reset(next)
 		}
 	}
 }
 
-func (r *Resolver) closeNodes() {
-	for _, n := range r.nodes {
+func (r *Resolver) closeAll() {
+	for _, n := range r.derived {
 		n.close()
 	}
 }
 
-// round brings everything up to date, and says in what time there is something to
-// be looked at again, if there is.
-func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
+// runOnce processes the inbox and a bounded amount of work. It returns the time until
+// it has to run again without being woken; timed is false if there is none.
+func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 	r.inbox.Lock()
 	notes, dirty, reach, freed := r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed
 	r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed = nil, nil, false, false
 	for _, d := range dirty {
-		*d.queue() = false
+		*d.inInbox() = false
 	}
 	r.inbox.Unlock()
 
@@ -232,36 +235,36 @@ func (r *Resolver) round(now time.Time) (next time.Duration, timed bool) {
 		r.unpark()
 	}
 	for _, n := range notes {
-		r.take(n)
+		r.processNote(n)
 	}
 	for _, d := range dirty {
-		d.dirty()
+		d.onChange()
 	}
 	if reach {
 		for f := range r.choosing {
-			r.dirty(f)
+			r.markDirty(f)
 		}
 	}
-	for f := r.due.take(now); f != nil; f = r.due.take(now) {
-		r.dirty(f)
+	for f := r.timers.take(now); f != nil; f = r.timers.take(now) {
+		r.markDirty(f)
 	}
 	r.work(now, reach)
 	updates := map[updateKey]*cache.Update{}
 	for n := range r.changed {
 		r.changed = cache.Without(r.changed, &r.rooms.changed, n)
-		r.write(n, updates)
+		r.collect(n, updates)
 	}
-	r.tellClashes()
+	r.reportClashes()
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
 			r.topics.Apply(*u)
 		}
 	}
-	if len(r.lines) > 0 {
-		return 0, true // and then the rest
+	if len(r.queues) > 0 {
+		return 0, true // for the rest of the work
 	}
-	if len(r.due) > 0 {
-		next, timed = r.due[0].dueAt.Sub(now), true
+	if len(r.timers) > 0 {
+		next, timed = r.timers[0].dueAt.Sub(now), true
 	}
 	return r.sets.next(now, next, timed)
 }
@@ -271,42 +274,42 @@ type updateKey struct {
 	typeURL string
 }
 
-// take takes a note.
-func (r *Resolver) take(n note) {
-	old := r.nodes[n.key]
+// processNote starts, refreshes or stops a derived topic.
+func (r *Resolver) processNote(n note) {
+	old := r.derived[n.key]
 	switch {
 	case n.stop && old != nil:
-		r.nodes = cache.Without(r.nodes, &r.rooms.nodes, n.key)
+		r.derived = cache.Without(r.derived, &r.rooms.nodes, n.key)
 		old.close()
-		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // which closing may add to
+		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // close may have added it
 	case n.stop:
-	case n.again && old != nil:
+	case n.refresh && old != nil:
 		old.refresh()
-	case !n.again && old == nil:
-		r.nodes[n.key] = r.open(n.key)
+	case !n.refresh && old == nil:
+		r.derived[n.key] = r.open(n.key)
 	}
 }
 
-// open makes the node of a derived topic.
-func (r *Resolver) open(k cache.Key) node {
+// open returns the derived topic of a key.
+func (r *Resolver) open(k cache.Key) derived {
 	view, isView := r.sets.views[k.Scope.Derived]
 	switch {
 	case isView && k.IsSet():
-		return newViewNode(r, k, view)
+		return newViewSet(r, k, view)
 	case isView:
-		return newListNode(r, k, view)
+		return newViewList(r, k, view)
 	case k.IsSet():
-		return newResolvedNode(r, k)
+		return newResolvedSet(r, k)
 	}
-	return newEntryNode(r, k)
+	return newDerivedEntry(r, k)
 }
 
-// write has a node write to the update that it belongs to.
-func (r *Resolver) write(n node, updates map[updateKey]*cache.Update) {
+// collect adds the changes of a derived topic to the update that they belong to.
+func (r *Resolver) collect(n derived, updates map[updateKey]*cache.Update) {
 	k := n.key()
 	id := updateKey{k.Scope, k.TypeURL}
 	if updates[id] == nil {
 		updates[id] = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	}
-	n.write(updates[id])
+	n.appendTo(updates[id])
 }

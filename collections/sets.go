@@ -7,51 +7,51 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// sets is what the Resolver knows of sources. It is part of the Resolver.
+// sets is the Resolver's state for derived sets. The Resolver's goroutine owns it.
 type sets struct {
 	views map[string]View
-	// maxEntries is maxEntriesOfSet, but in tests.
+	// maxEntries is maxEntriesOfSet, except in tests.
 	maxEntries int
-	// steps are those that wait in a line: whether they are still to be taken.
+	// steps are those in a queue, with whether they still have to run.
 	steps map[step]bool
-	// standing are all steps that may be due, or depend on reachability, and times when
-	// those are due that are.
-	standing map[step]struct{}
-	times    cache.Expiries[step]
-	doubtful map[doubt]struct{} // of this round
+	// active are all steps that may become due or depend on reachability; timers are
+	// their times.
+	active    map[step]struct{}
+	timers    cache.Expiries[step]
+	clashKeys map[clashKey]struct{} // of this round
 
-	lines setLines // of all that are no views
+	logs setLogs // of all sets that are no views
 
 	clashes, failures atomic.Uint64
 }
 
 func newSets(views map[string]View) *sets {
-	return &sets{views: views, maxEntries: maxEntriesOfSet, steps: map[step]bool{}, standing: map[step]struct{}{}, doubtful: map[doubt]struct{}{}}
+	return &sets{views: views, maxEntries: maxEntriesOfSet, steps: map[step]bool{}, active: map[step]struct{}{}, clashKeys: map[clashKey]struct{}{}}
 }
 
-// Clashes returns how many members were found since the start that are not seen,
-// because an earlier collection of a view has another one of the same name.
+// Clashes returns the number of members hidden since the start by a member of the same name
+// in an earlier collection of a view.
 func (r *Resolver) Clashes() uint64 { return r.sets.clashes.Load() }
 
-// Failures returns how often since the start a collection could not be had that a set
-// is made of, or an entry of one not be used.
+// Failures returns how often since the start a collection of a set was unavailable, or an
+// entry of one could not be used.
 func (r *Resolver) Failures() uint64 { return r.sets.failures.Load() }
 
-// look has the steps taken that the time or reachability calls for.
-func (r *Resolver) look(now time.Time, reach bool) {
+// scheduleDue schedules the steps that are due or depend on a changed reachability.
+func (r *Resolver) scheduleDue(now time.Time, reach bool) {
 	if reach {
-		for st := range r.sets.standing {
-			r.todo(st)
+		for st := range r.sets.active {
+			r.schedule(st)
 		}
 	}
-	for _, st := range r.sets.times.Due(now) {
-		r.todo(st)
+	for _, st := range r.sets.timers.Due(now) {
+		r.schedule(st)
 	}
 }
 
-// next is the earlier of what is due next, and of another.
+// next returns the time until a step is due, or next if that is earlier.
 func (s *sets) next(now time.Time, next time.Duration, timed bool) (time.Duration, bool) {
-	if at, ok := s.times.Next(); ok && (!timed || at.Sub(now) < next) {
+	if at, ok := s.timers.Next(); ok && (!timed || at.Sub(now) < next) {
 		return at.Sub(now), true
 	}
 	return next, timed

@@ -161,7 +161,7 @@ func (p *setPlayer) start() {
 		a.Value = slog.StringValue(shortAll(a.Value.String()))
 		return a
 	}}))
-	o := newStepped(p.t, Options{Views: p.views, Speaks: func(authority, other string) bool {
+	o := newStepped(p.t, Options{Views: p.views, SpeaksFor: func(authority, other string) bool {
 		return slices.Contains(p.speaks, authority+" "+other)
 	}, Log: log})
 	p.player = player{origins: o, wants: map[string]*wanted{}}

@@ -4,195 +4,196 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// union is the members of several sources. Of two of one name the first source's
-// counts; when that goes, the other takes its place without a gap. What a change costs
-// does not depend on how many members there are.
+// union merges the members of several sources. Of two members with one name that of the
+// first source wins; when it goes, the other replaces it without a gap. The cost of a
+// change does not depend on the number of members.
 type union struct {
-	*setting
-	up      sink
-	parts   []*part
+	*setContext
+	sink    sink
+	inputs  []*input
 	members map[string]*candidates
-	// several are the keys that more than one part offers.
-	several map[string]struct{}
-	clashes map[string]clash // that were told, by key
-	open    int              // parts of which not everything is known
-	lacking int              // parts of which something could not be had
-	// filled is called when a part comes to have members, or has none any more. It
-	// may be nil.
-	filled func()
+	// contested are the keys for which several inputs have a candidate.
+	contested  map[string]struct{}
+	clashes    map[string]clash // that were logged, by key
+	unknown    int              // inputs with an unknown state
+	incomplete int              // inputs of which a part is unavailable
+	// onFilled, if not nil, is called when an input gets its first member, or loses its
+	// last.
+	onFilled func()
 }
 
-// part is a source's place in a union.
-type part struct {
-	union  *union
-	label  string // what it is to people
-	rank   int    // its place in the order; notCounted if it is not to be seen
-	source source
-	known  bool         // its condition is not Requested
-	failed *cache.Error // if its condition is Failed
-	lacks  bool         // and that may pass; or it is partial
-	offers int          // members that can be had
-	place  int          // in union.parts
+// input is a source of a union, with its rank.
+type input struct {
+	union      *union
+	label      string // its name in logs
+	rank       int    // the lower wins; notCounted if its members are not used
+	source     source
+	known      bool         // its state is not Requested
+	failure    *cache.Error // of its state, if that is Failed
+	incomplete bool         // a part of it is unavailable, perhaps temporarily
+	available  int          // candidates with a resource
+	index      int          // in union.inputs
 }
 
 const (
 	notCounted = -1
-	// leaving is the rank of the first of those that go as soon as the others are
+	// leaving is the lowest rank of inputs that are removed as soon as the others are
 	// known.
 	leaving = 1 << 30
 )
 
-func newUnion(s *setting, up sink) *union {
-	return &union{setting: s, up: up, members: map[string]*candidates{}, several: map[string]struct{}{}, clashes: map[string]clash{}}
+func newUnion(s *setContext, up sink) *union {
+	return &union{setContext: s, sink: up, members: map[string]*candidates{}, contested: map[string]struct{}{}, clashes: map[string]clash{}}
 }
 
-// add adds a part, whose source open makes.
-func (u *union) add(label string, rank int, open func(*part) source) *part {
-	p := &part{union: u, label: label, rank: rank, place: len(u.parts)}
-	u.parts = append(u.parts, p)
-	u.open++
+// add adds an input. open makes its source.
+func (u *union) add(label string, rank int, open func(*input) source) *input {
+	p := &input{union: u, label: label, rank: rank, index: len(u.inputs)}
+	u.inputs = append(u.inputs, p)
+	u.unknown++
 	p.source = open(p)
-	p.turned()
+	p.stateChanged()
 	return p
 }
 
-// remove ends a part, at the cost of what it has offered.
-func (u *union) remove(p *part) {
+// remove removes an input. The cost is that of its members.
+func (u *union) remove(p *input) {
 	var keys []string
-	p.source.offered(func(key string) { keys = append(keys, key) })
+	p.source.keys(func(key string) { keys = append(keys, key) })
 	p.source.close()
 	for _, key := range keys {
 		p.withdraw(key)
 	}
-	last := len(u.parts) - 1
-	u.parts[p.place] = u.parts[last]
-	u.parts[p.place].place = p.place
-	u.parts[last] = nil
-	u.parts = u.parts[:last]
+	last := len(u.inputs) - 1
+	u.inputs[p.index] = u.inputs[last]
+	u.inputs[p.index].index = p.index
+	u.inputs[last] = nil
+	u.inputs = u.inputs[:last]
 	if !p.known {
-		u.open--
+		u.unknown--
 	}
-	if p.lacks {
-		u.lacking--
+	if p.incomplete {
+		u.incomplete--
 	}
 }
 
-// turned implements sink.
-func (p *part) turned() {
+// stateChanged implements sink.
+func (p *input) stateChanged() {
 	if p.source == nil {
-		return // add will see to it
+		return // add calls it
 	}
-	is := p.source.condition()
+	is := p.source.state()
 	if known := is.status != cache.Requested; known != p.known {
 		p.known = known
-		p.union.open++
+		p.union.unknown++
 		if known {
-			p.union.open -= 2
+			p.union.unknown -= 2
 		}
 	}
-	if is.err != nil && !sameError(is.err, p.failed) {
+	if is.err != nil && !sameError(is.err, p.failure) {
 		p.union.sets.failures.Add(1)
-		if log, ok := p.union.lines.collections.Next(p.union.log); ok {
-			log.Warn("collection cannot be had", "collection", p.label, "error", is.err.Error())
+		if log, ok := p.union.logs.collections.Next(p.union.log); ok {
+			log.Warn("collection unavailable", "collection", p.label, "error", is.err.Error())
 		}
 	}
-	p.failed = is.err
-	if lacks := is.err != nil && is.err.Open() || is.partial; lacks != p.lacks {
-		p.lacks = lacks
-		p.union.lacking--
+	p.failure = is.err
+	if lacks := is.err != nil && is.err.Open() || is.partial; lacks != p.incomplete {
+		p.incomplete = lacks
+		p.union.incomplete--
 		if lacks {
-			p.union.lacking += 2
+			p.union.incomplete += 2
 		}
 	}
-	p.union.up.turned()
+	p.union.sink.stateChanged()
 }
 
-// offer replaces what the part has under a key; again as in sink.
-func (p *part) offer(key string, is offer, again bool) {
+// set replaces the input's candidate for a key; renewed as in sink.
+func (p *input) set(key string, is candidate, renewed bool) {
 	u := p.union
 	c := u.members[key]
 	if c == nil {
-		if is == (offer{}) {
+		if is == (candidate{}) {
 			return
 		}
 		c = &candidates{}
 		u.members[key] = c
 	}
-	was := p.offers
-	if c.of(p).resource != nil {
-		p.offers--
+	was := p.available
+	if c.candidateOf(p).resource != nil {
+		p.available--
 	}
 	if is.resource != nil {
-		p.offers++
+		p.available++
 	}
-	if u.filled != nil && (was == 0) != (p.offers == 0) {
-		u.filled()
+	if u.onFilled != nil && (was == 0) != (p.available == 0) {
+		u.onFilled()
 	}
-	c.put(p, is)
-	if c.rivals != nil {
-		u.several[key] = struct{}{}
+	c.set(p, is)
+	if c.several != nil {
+		u.contested[key] = struct{}{}
 	} else {
-		delete(u.several, key)
+		delete(u.contested, key)
 	}
-	u.elect(key, c, p, again)
+	u.decide(key, c, p, renewed)
 }
 
-func (p *part) withdraw(key string) { p.offer(key, offer{}, false) }
+func (p *input) withdraw(key string) { p.set(key, candidate{}, false) }
 
-// elect decides which candidate counts, after a part has offered another.
-func (u *union) elect(key string, c *candidates, by *part, again bool) {
-	was, best := c.elected, c.best()
-	c.elected = best.offer
-	if _, told := u.clashes[key]; told || c.rivals != nil {
-		u.sets.doubtful[doubt{u, key}] = struct{}{}
+// decide determines the winner of a key, after an input has set its candidate.
+func (u *union) decide(key string, c *candidates, by *input, renewed bool) {
+	was, best := c.winner, c.leader()
+	c.winner = best.candidate
+	if _, told := u.clashes[key]; told || c.several != nil {
+		u.sets.clashKeys[clashKey{u, key}] = struct{}{}
 	}
 	if c.empty() {
 		delete(u.members, key)
 	}
-	if again = again && best.from == by; c.elected != was || again {
-		u.up.elected(key, was, c.elected, again)
+	if renewed = renewed && best.from == by; c.winner != was || renewed {
+		u.sink.winnerChanged(key, was, c.winner, renewed)
 	}
 }
 
-// reelect decides anew after the ranks of parts have changed: of all keys if some
-// counts that did not before, or the other way round.
-func (u *union) reelect(all bool) {
+// decideAgain determines the winners after the ranks of inputs have changed: of all keys
+// if the members of an input are used that were not before, or the other way round;
+// otherwise of the contested ones.
+func (u *union) decideAgain(all bool) {
 	if all {
 		for key, c := range u.members {
 			c.reorder()
-			u.elect(key, c, nil, false)
+			u.decide(key, c, nil, false)
 		}
 		return
 	}
-	for key := range u.several {
+	for key := range u.contested {
 		c := u.members[key]
 		c.reorder()
-		u.elect(key, c, nil, false)
+		u.decide(key, c, nil, false)
 	}
 }
 
-// condition is that of the parts together: what cannot be had of them does not keep the
-// others from being known.
-func (u *union) condition() condition {
-	if u.open > 0 {
-		return condition{status: cache.Requested}
+// state is the state of the inputs together. An unavailable input does not make the others
+// unknown.
+func (u *union) state() sourceState {
+	if u.unknown > 0 {
+		return sourceState{status: cache.Requested}
 	}
-	var first *part // of those that cannot be had
-	for _, p := range u.parts {
-		if p.failed == nil {
-			return condition{status: cache.Present, partial: u.lacking > 0}
+	var first *input // of those that failed
+	for _, p := range u.inputs {
+		if p.failure == nil {
+			return sourceState{status: cache.Present, partial: u.incomplete > 0}
 		}
 		if first == nil || p.rank < first.rank {
 			first = p
 		}
 	}
 	if first == nil {
-		return condition{status: cache.Present}
+		return sourceState{status: cache.Present}
 	}
-	return condition{status: cache.Failed, err: first.failed}
+	return sourceState{status: cache.Failed, err: first.failure}
 }
 
-// keys yields those of all members.
+// keys yields the keys of all members.
 func (u *union) keys(yield func(string)) {
 	for key := range u.members {
 		yield(key)
@@ -200,13 +201,13 @@ func (u *union) keys(yield func(string)) {
 }
 
 func (u *union) refresh() {
-	for _, p := range u.parts {
+	for _, p := range u.inputs {
 		p.source.refresh()
 	}
 }
 
 func (u *union) close() {
-	for _, p := range u.parts {
+	for _, p := range u.inputs {
 		p.source.close()
 	}
 	u.members = nil

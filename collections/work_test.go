@@ -72,7 +72,7 @@ func (w *workWorld) Unreachable(cache.Scope) (time.Time, bool) { return time.Tim
 // settle has everything done that there is to do.
 func (w *workWorld) settle() {
 	for {
-		next, timed := w.resolver.round(time.Now())
+		next, timed := w.resolver.runOnce(time.Now())
 		for _, k := range w.unread {
 			w.answer(k)
 		}

@@ -110,13 +110,13 @@ func TestACircleThroughRedirectsComesToRest(t *testing.T) {
 		alt         string
 		want        string
 	}{
-		{name: "two", form: "delta", authorities: []string{"a", "b"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
-		{name: "three", form: "delta", authorities: []string{"a", "b", "c"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("c") + " -> " + inCircle("a") + "]"},
+		{name: "two", form: "delta", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
+		{name: "three", form: "delta", authorities: []string{"a", "b", "c"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("c") + " -> " + inCircle("a") + "]"},
 		{
 			name: "with alternatives", form: "delta", authorities: []string{"a", "b"}, alt: "#alt=xdstp://nowhere/envoy.config.route.v3.RouteConfiguration/r",
-			want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]",
+			want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]",
 		},
-		{name: "sotw", form: "sotw", authorities: []string{"a", "b"}, want: "Unavailable redirects in a circle of relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
+		{name: "sotw", form: "sotw", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -85,7 +85,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	}
 	r.scopes.open = r.origins.open
 	names := leafNames{router, r.origins.reachability}
-	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), Speaks: names.Speaks, Log: log})
+	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	var unservable loglines.Shared

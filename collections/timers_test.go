@@ -11,9 +11,9 @@ import (
 func TestDueFollowsAreTakenInTheOrderOfTheirTimes(t *testing.T) {
 	start := time.Unix(1, 0)
 	rapid.Check(t, func(t *rapid.T) {
-		follows := make([]follow, 6)
-		var d due
-		want := map[*follow]int{}
+		follows := make([]lookup, 6)
+		var d lookupTimers
+		want := map[*lookup]int{}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			f := &follows[rapid.IntRange(0, len(follows)-1).Draw(t, "follow")]
 			if at := rapid.IntRange(-3, 9).Draw(t, "at"); at < 0 {

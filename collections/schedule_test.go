@@ -12,7 +12,7 @@ import (
 
 // moment is one round, and the answers to what was asked for in it.
 func (w *workWorld) moment() {
-	w.resolver.round(time.Now())
+	w.resolver.runOnce(time.Now())
 	for _, k := range w.unread {
 		w.answer(k)
 	}
@@ -74,7 +74,7 @@ func TestAMoveBetweenLongListsIsWithoutAGap(t *testing.T) {
 	set := w.cache.WatchSet(cache.Key{Scope: cache.Scope{Derived: "view/0"}, TypeURL: clusterType, Name: cache.Wildcard}, s)
 	set.Since(&s.SetWatch, func(cache.Member) bool { return true })
 	rounds := 0
-	for len(w.resolver.lines) > 0 || rounds == 0 {
+	for len(w.resolver.queues) > 0 || rounds == 0 {
 		w.moment()
 		rounds++
 		w.want(set.Len(), n)
@@ -97,15 +97,15 @@ func TestClosingEndsWhatIsBeingDone(t *testing.T) {
 	w.watch()
 	w.moment()
 	close(w.resolver.stop)
-	w.resolver.round(time.Now())
-	if n := len(w.resolver.follows); n == 0 || n > 2*perHold {
+	w.resolver.runOnce(time.Now())
+	if n := len(w.resolver.dirtyLookups); n == 0 || n > 2*perHold {
 		t.Errorf("%d entries of the list are being followed, want some and not many more than %d", n, perHold)
 	}
 }
 
 func TestEntriesOfAListAreLimited(t *testing.T) {
 	entry := []byte{listResources<<3 | 2, 0}
-	for n, want := range map[int]string{maxEntries: "", maxEntries + 1: "it has more than 100000"} {
+	for n, want := range map[int]string{maxEntries: "", maxEntries + 1: "it has more than 100000 entries"} {
 		l := parseList(cache.NewResource(cache.Spec{Name: long("a:l"), TypeURL: collectionType, Value: bytes.Repeat(entry, n)}))
 		if got := len(l.entries); got != maxEntries {
 			t.Errorf("%d entries of %d are read, want %d", got, n, maxEntries)

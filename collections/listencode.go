@@ -11,23 +11,23 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Entries of list collections as they are written. While members are listed and not
-// followed, an entry is what stands for each.
+// Encoding of list entries. Where a set is itself requested as a list collection, its
+// members are encoded entries and not looked up.
 
-// entryType is that of the entries of list collections.
+// entryType is the type of the entries of list collections.
 const entryType = xdstype.Prefix + "xds.core.v3.CollectionEntry"
 
 func newEntry(name string, m *corev3.CollectionEntry) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, TypeURL: entryType, Value: marshal(m)})
 }
 
-// marshal encodes what was decoded, or made of valid text: there is no error.
+// marshal encodes a message that was decoded, or has only valid text: it cannot fail.
 func marshal(m proto.Message) []byte {
 	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return b
 }
 
-// locatorOf is the entry that locates a resource; nil if protobuf cannot say that
+// locatorOf returns the entry that locates a resource; nil if protobuf has no form for it
 // (see urn.URL.Proto).
 func locatorOf(u urn.URL) *cache.Resource {
 	locator, err := u.Proto()
@@ -37,10 +37,10 @@ func locatorOf(u urn.URL) *cache.Resource {
 	return newEntry(u.String(), &corev3.CollectionEntry{ResourceSpecifier: &corev3.CollectionEntry_Locator{Locator: locator}})
 }
 
-// written is an inline entry as it is written, for a member of that name.
-func (e *listEntry) written(name string) *cache.Resource {
+// encode returns an inline entry as the member of that name.
+func (e *listEntry) encode(name string) *cache.Resource {
 	inline := &corev3.CollectionEntry_InlineEntry{Name: e.name, Version: e.version, Resource: &anypb.Any{TypeUrl: e.typeURL, Value: e.value}}
-	if (e.locator != urn.URL{}) { // a redirect
+	if (e.locator != urn.URL{}) { // it is a redirect
 		locator, err := e.locator.Proto()
 		if err != nil {
 			return nil
@@ -50,8 +50,8 @@ func (e *listEntry) written(name string) *cache.Resource {
 	return newEntry(name, &corev3.CollectionEntry{ResourceSpecifier: &corev3.CollectionEntry_InlineEntry_{InlineEntry: inline}})
 }
 
-// writtenName is the name of an inline entry, empty if it has none.
-func writtenName(entry []byte) (name string) {
+// encodedName returns the name in an encoded inline entry, empty if it has none.
+func encodedName(entry []byte) (name string) {
 	_ = eachBytes(entry, func(num protowire.Number, b []byte) error {
 		if num != entryInline {
 			return nil
@@ -66,11 +66,11 @@ func writtenName(entry []byte) (name string) {
 	return name
 }
 
-// anonymous is an inline entry without its name.
-func anonymous(entry []byte) []byte {
+// withoutName returns an encoded inline entry without its name.
+func withoutName(entry []byte) []byte {
 	var m corev3.CollectionEntry
 	if err := proto.Unmarshal(entry, &m); err != nil {
-		return entry // it was written here
+		return entry // unreachable: encode made it
 	}
 	m.GetInlineEntry().Name = ""
 	return marshal(&m)

@@ -1,0 +1,95 @@
+package collections
+
+import (
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// derivedEntry is a derived entry: the resource that clients see under a name.
+type derivedEntry struct {
+	topic  cache.Key
+	lookup *lookup
+	home   string // the origin of a resource found under the entry's own name
+
+	result  cache.State     // as the lookup found it
+	renamed *cache.Resource // result.Resource under the entry's name
+	origin  string          // of renamed
+}
+
+func newDerivedEntry(r *Resolver, k cache.Key) *derivedEntry {
+	n := &derivedEntry{topic: k}
+	start := targetOf(k)
+	if start.leaf != nil {
+		n.home = start.leaf.Name
+	} else {
+		n.home = start.url.Key().Name
+		if entry, ok := start.url.Entry(); ok {
+			n.home = entryName(n.home, entry)
+		}
+	}
+	n.lookup = r.newLookup(start, nil, func() { r.changed[n] = struct{}{} })
+	return n
+}
+
+// targetOf returns where the lookup of a derived key begins: at the URL if the name has
+// directives, otherwise at the leaf topic of the same name.
+func targetOf(k cache.Key) target {
+	t := target{typeURL: k.TypeURL, params: k.Scope.Params, passRedirects: k.Scope.Derived == cache.Passed}
+	if urn.IsName(k.Name) && !k.Scope.OldStyle {
+		if u, err := urn.ParseURL(k.Name); err == nil && u.String() != u.Key().Name {
+			t.url = u
+			return t
+		}
+	}
+	k.Scope.Derived = ""
+	t.leaf = &k
+	return t
+}
+
+func (n *derivedEntry) key() cache.Key { return n.topic }
+
+func (n *derivedEntry) close() { n.lookup.close() }
+
+func (n *derivedEntry) refresh() { n.lookup.refresh() }
+
+func (n *derivedEntry) appendTo(u *cache.Update) {
+	is := &n.lookup.result
+	c := cache.Change{Name: n.topic.Name, Err: is.Err}
+	switch is.Status {
+	case cache.Requested:
+		return // clients keep what they have until the result is known
+	case cache.Present:
+		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Beats == n.result.Beats
+		if is.Resource != n.result.Resource || is.origin != n.origin {
+			n.renamed, n.origin, onlyErr = named(n.topic.Name, n.home, is), is.origin, false
+		}
+		if !onlyErr { // a new error is no heartbeat
+			c.Resource = n.renamed
+		}
+	case cache.Absent:
+		c.Gone = true
+	case cache.Failed:
+	}
+	n.result = is.State
+	u.Changes = append(u.Changes, c)
+}
+
+// named returns the resource of a result under a name. If its origin is not the name's
+// own, the version gets a hash of the origin: two origins may use one version for
+// different contents.
+func named(name, home string, is *result) *cache.Resource {
+	r := is.Resource
+	version := r.Version()
+	switch is.origin {
+	case name:
+		return r
+	case home:
+	default:
+		version = fmt.Sprintf("%s~%08x", version, uint32(xxhash.Sum64String(is.origin)))
+	}
+	return r.Renamed(name, version)
+}

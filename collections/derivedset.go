@@ -1,0 +1,162 @@
+package collections
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// View is a configured view.
+type View struct {
+	// Collections are URLs of globs and list collections. Of two members with one name
+	// that of the first wins.
+	Collections []urn.URL
+	// Rename gives members names under the requested glob.
+	Rename bool
+}
+
+// derivedSet is a derived set: a view that is requested as a wildcard or glob, or a glob or
+// wildcard with redirects in it.
+type derivedSet struct {
+	topic cache.Key
+	*setContext
+	union *union
+	// applied: the cache has the complete set. From then on only changes are written.
+	applied bool
+	// partial: some members are unavailable, see cache.SetUpdate.
+	partial bool
+	// changedKeys are the members to write, with whether more than the error has changed.
+	// withheld are removals, while an outstanding answer may have the member.
+	changedKeys, withheld map[string]bool
+}
+
+// newSetContext returns the common data of a derived topic's sources.
+func (r *Resolver) newSetContext(k cache.Key) *setContext {
+	log, lines := r.log.With("name", k.Name, "type_url", k.TypeURL), &r.sets.logs
+	if _, isView := r.sets.views[k.Scope.Derived]; isView {
+		log, lines = log.With("view", k.Scope.Derived), &setLogs{}
+	}
+	return &setContext{Resolver: r, log: log, logs: lines, passRedirects: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
+}
+
+func newDerivedSet(r *Resolver, k cache.Key) *derivedSet {
+	n := &derivedSet{topic: k, setContext: r.newSetContext(k), changedKeys: map[string]bool{}, withheld: map[string]bool{}}
+	n.setContext.derived = n
+	n.union = newUnion(n.setContext, n)
+	return n
+}
+
+// newResolvedSet returns a leaf set whose redirects are followed, or a glob with an
+// alternative. Members of the latter take their names from the requested glob, whichever
+// authority serves them: clients see one set.
+func newResolvedSet(r *Resolver, k cache.Key) *derivedSet {
+	n := newDerivedSet(r, k)
+	if u, err := urn.ParseURL(k.Name); err == nil && !k.Scope.OldStyle && u.String() != u.Key().Name {
+		n.renameTo = u.Key().Name
+		n.union.addAll([]urn.URL{u})
+		return n
+	}
+	leaf := k
+	leaf.Scope.Derived = ""
+	n.union.add(leaf.Name, 0, func(p *input) source { return newGlobSource(n.setContext, p, leaf) })
+	return n
+}
+
+// newViewSet returns a view's wildcard or glob.
+func newViewSet(r *Resolver, k cache.Key, v View) *derivedSet {
+	n := newDerivedSet(r, k)
+	if v.Rename {
+		n.renameTo = k.Name
+	}
+	n.union.addAll(v.Collections)
+	return n
+}
+
+// addAll adds the collections of a view.
+func (u *union) addAll(collections []urn.URL) {
+	for i, c := range collections {
+		u.add(c.String(), i, func(p *input) source { return u.newCollectionSource(p, c, nil) })
+	}
+}
+
+func (n *derivedSet) key() cache.Key { return n.topic }
+
+// elected implements sink.
+func (n *derivedSet) winnerChanged(key string, was, is candidate, renewed bool) {
+	if n.applied {
+		n.changedKeys[key] = n.changedKeys[key] || renewed || was.resource != is.resource || is.err == nil
+	}
+	n.changed[n] = struct{}{}
+}
+
+// turned implements sink.
+func (n *derivedSet) stateChanged() { n.changed[n] = struct{}{} }
+
+func (n *derivedSet) appendTo(u *cache.Update) {
+	if !n.applied {
+		switch is := n.union.state(); is.status {
+		case cache.Requested:
+			return
+		case cache.Failed:
+			u.Sets = append(u.Sets, cache.SetUpdate{Name: n.topic.Name, Err: is.err})
+			return
+		}
+	}
+	was := n.partial
+	if n.union.unknown == 0 {
+		n.partial = n.union.incomplete > 0
+	}
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial}
+	if n.applied {
+		if !n.busy() {
+			for key, content := range n.withheld {
+				n.changedKeys[key] = n.changedKeys[key] || content
+			}
+			clear(n.withheld)
+		}
+		for key, content := range n.changedKeys {
+			delete(n.changedKeys, key)
+			if gone := n.gone(key); gone && n.busy() {
+				n.withheld[key] = content // an outstanding answer may have it
+				continue
+			}
+			delete(n.withheld, key)
+			set.Changes = n.change(set.Changes, key, content)
+		}
+		n.hasWithheld = len(n.withheld) > 0
+	} else {
+		set.Changes = make([]cache.Change, 0, len(n.union.members))
+		for key := range n.union.members {
+			set.Changes = n.change(set.Changes, key, true)
+		}
+	}
+	n.applied = true
+	if set.Full || len(set.Changes) > 0 || n.partial != was {
+		u.Sets = append(u.Sets, set)
+	}
+}
+
+// change appends the change of a member. A member that is unavailable or unknown stays in
+// the cache as it was, also if that was another entry of a list, or of another collection.
+func (n *derivedSet) change(changes []cache.Change, key string, content bool) []cache.Change {
+	if n.gone(key) {
+		return append(changes, cache.Change{Name: key, Gone: true})
+	}
+	c := n.union.members[key]
+	if c.winner == pendingCandidate {
+		return changes
+	}
+	change := cache.Change{Name: key, Err: c.winner.err}
+	if content {
+		change.Resource = c.winner.resource
+	}
+	return append(changes, change)
+}
+
+func (n *derivedSet) gone(key string) bool {
+	c := n.union.members[key]
+	return c == nil || c.winner == (candidate{})
+}
+
+func (n *derivedSet) refresh() { n.union.refresh() }
+
+func (n *derivedSet) close() { n.union.close() }

@@ -1,0 +1,196 @@
+package collections
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TP1: "Glob". The source of a glob collection. Its members may be redirects; the glob
+// itself may not.
+
+// globSource gives the members of a leaf set: a glob, or a wildcard.
+type globSource struct {
+	cache.SetWatch
+	*setContext
+	to     *input
+	leaf   cache.Key
+	set    *cache.Set
+	queued bool // guarded by Resolver.inbox
+	pendingQuery
+
+	redirects map[string]*redirectMember // by key
+	// withoutResource are the keys of candidates that have only an error.
+	withoutResource map[string]struct{}
+	redirectMembers
+	current sourceState
+	dueAt   time.Time
+}
+
+func newGlobSource(s *setContext, to *input, leaf cache.Key) *globSource {
+	g := &globSource{setContext: s, to: to, leaf: leaf, pendingQuery: s.beginQuery(), redirects: map[string]*redirectMember{}}
+	g.Each = true
+	g.set = s.topics.WatchSet(leaf, g)
+	s.collections++
+	s.startStep(g)
+	return g
+}
+
+// Changed implements cache.Watcher.
+func (g *globSource) Changed() cache.Waker { return g.enqueue(g) }
+
+func (g *globSource) inInbox() *bool { return &g.queued }
+
+func (g *globSource) onChange() {
+	if g.set != nil {
+		g.schedule(g)
+	}
+}
+
+func (g *globSource) due() time.Time { return earlier(g.dueAt, g.redirectMembers.due()) }
+
+// batch is the number of members to read at once. During that time the cache can store
+// nothing in the set.
+const batch = 4096
+
+// step reads a batch of changes.
+func (g *globSource) step(now time.Time) {
+	most := min(batch, g.remaining())
+	var members []cache.Member
+	all := g.set.Since(&g.SetWatch, func(m cache.Member) bool {
+		if len(members) == most {
+			return false
+		}
+		members = append(members, m)
+		return true
+	})
+	for i := range members {
+		g.update(&members[i], now)
+		g.spend()
+	}
+	g.expire(now)
+	if all {
+		g.updateState(now)
+	} else {
+		g.schedule(g)
+	}
+}
+
+// updateState updates the state.
+func (g *globSource) updateState(now time.Time) {
+	is := g.current
+	status, err := g.set.Status()
+	if status != cache.Requested {
+		g.endQuery()
+	}
+	switch {
+	case status == cache.Failed && err.Code == codes.NotFound:
+		is = sourceState{status: cache.Absent}
+	case status == cache.Failed:
+		is = sourceState{status: cache.Failed, err: err}
+	case status == cache.Present && (g.unknown == 0 || is.status == cache.Present):
+		is = sourceState{status: cache.Present, partial: g.set.Partial() || g.set.Incomplete()}
+	case status == cache.Present:
+		is = sourceState{}
+	}
+	is.unreachable, is.withinGrace, g.dueAt = g.reachability(g.leaf, status, err, now)
+	if g.current != is {
+		g.current = is
+		g.to.stateChanged()
+	}
+}
+
+func (g *globSource) state() sourceState { return g.current }
+
+func (g *globSource) keys(yield func(string)) {
+	var names []string // collected first: the set is locked during the loop
+	g.set.Held(&g.SetWatch, func(name, _ string) { names = append(names, name) })
+	for _, name := range names {
+		key, _ := g.memberKey(name)
+		yield(key)
+	}
+	for key := range g.redirects {
+		yield(key)
+	}
+	for key := range g.withoutResource {
+		yield(key)
+	}
+}
+
+// update takes a change of a member.
+func (g *globSource) update(m *cache.Member, now time.Time) {
+	key, spelled := g.memberKey(m.Name)
+	old := g.redirects[key]
+	if m.Resource != nil {
+		delete(g.withoutResource, key)
+	} else {
+		if g.withoutResource == nil {
+			g.withoutResource = map[string]struct{}{}
+		}
+		g.withoutResource[key] = struct{}{}
+	}
+	switch {
+	case m.News == cache.Nothing:
+		if old == nil { // a redirect, and its target, stay as they are
+			g.to.set(key, candidate{g.resource(key, m), m.Err}, false)
+		}
+	case m.News == cache.Removed:
+		g.dropRedirect(key)
+		g.to.withdraw(key)
+	case m.Resource.Redirect() == "" || g.asEntries || g.passRedirects:
+		g.dropRedirect(key)
+		g.to.set(key, candidate{g.resource(key, m), m.Err}, true)
+	case old == nil || old.url != m.Resource.Redirect() || old.spelled != spelled:
+		g.followRedirect(key, m, now)
+	}
+}
+
+// resource returns a member's resource as it is passed on.
+func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
+	switch {
+	case m.Resource == nil:
+		return nil
+	case g.asEntries:
+		u, err := urn.ParseURL(key)
+		if err != nil {
+			return nil
+		}
+		return locatorOf(u)
+	case g.renameTo != "":
+		return named(key, "", &result{State: cache.State{Resource: m.Resource}, origin: canonical(m.Name)})
+	}
+	return m.Resource
+}
+
+func (g *globSource) dropRedirect(key string) {
+	if r := g.redirects[key]; r != nil {
+		delete(g.redirects, key)
+		g.expiring.End(key)
+		g.markKnown(r)
+		r.close()
+	}
+}
+
+// refresh requests anew what must not be served from the cache, as a new subscriber does.
+func (g *globSource) refresh() {
+	for _, r := range g.redirects {
+		r.refresh()
+	}
+	newcomer := &globSource{setContext: g.setContext}
+	g.topics.WatchSet(g.leaf, newcomer)
+	g.topics.Unwatch(newcomer)
+}
+
+func (g *globSource) close() {
+	g.endStep(g)
+	g.collections--
+	g.endQuery()
+	g.topics.Unwatch(g)
+	g.set = nil
+	for _, r := range g.redirects {
+		r.close()
+	}
+}
