@@ -1,7 +1,7 @@
 package authority
 
-// Names with directives: what they mean is worked out in the relay, from the names
-// in them. TP1: "URI-based xDS resource names".
+// Names with directives. The relay itself evaluates them, from the names in them. TP1:
+// "URI-based xDS resource names".
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// collection ends the types of list collections, whose entries are of the type
+// collection is the suffix of the types of list collections. The entries are of the type
 // before it. TP1: "List".
 const collection = "Collection"
 
-// directives returns the URL of a name that has directives, or into which a client
-// has folded some.
-func directives(name string) (u urn.URL, ok bool, err error) {
+// parseDirectives returns the URL of a name with directives, also if the client has folded
+// them into the id.
+func parseDirectives(name string) (u urn.URL, ok bool, err error) {
 	if !urn.IsName(name) || !strings.Contains(name, "#") && !strings.Contains(name, "%23") {
 		return u, false, nil
 	}
@@ -25,12 +25,12 @@ func directives(name string) (u urn.URL, ok bool, err error) {
 	return u, err != nil || u.String() != u.Key().Name, err
 }
 
-// derived routes a name with directives.
-func (r *Router) derived(name string, u urn.URL) (Route, error) {
+// directed routes a name with directives.
+func (r *Router) directed(name string, u urn.URL) (Route, error) {
 	key := u.Key()
 	if _, entry := u.Entry(); key.Glob && entry {
 		return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: name[strings.LastIndexByte(name, '#')+1:],
-			Problem: "an entry of a glob collection", Want: "that of a list collection"}
+			Problem: "entry of a glob collection", Want: "an entry of a list collection"}
 	}
 	if !r.anyKnown(u) {
 		return Route{}, &UnknownAuthorityError{Name: name, Authority: key.Authority}
@@ -39,15 +39,15 @@ func (r *Router) derived(name string, u urn.URL) (Route, error) {
 	if entry, ok := u.Entry(); ok {
 		if key.Type, ok = strings.CutSuffix(key.Type, collection); !ok {
 			return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: "entry=" + entry,
-				Problem: "an entry of what is no list collection", Want: "a type that ends in " + collection}
+				Problem: "entry of a name that is no list collection", Want: "a type that ends in " + collection}
 		}
 	}
 	key.Name = u.String()
 	return Route{Scope: cache.Scope{Authority: key.Authority, Derived: cache.Resolved}, Key: key}, nil
 }
 
-// withPolicies is the key of what an authority is asked for. What lacks a parameter
-// stays as it is, and cannot be had.
+// withPolicies returns the key with which an authority is requested. A name that lacks a
+// required parameter stays as it is; looking it up will fail.
 func (r *Router) withPolicies(key urn.Key) urn.Key {
 	i, ok := r.find(key.Authority)
 	if !ok {
@@ -59,7 +59,7 @@ func (r *Router) withPolicies(key urn.Key) urn.Key {
 	return key
 }
 
-// anyKnown says whether the authority of a URL, or of one of its alternatives, is
+// anyKnown reports whether the authority of a URL, or of one of its alternatives, is
 // configured.
 func (r *Router) anyKnown(u urn.URL) bool {
 	for more := true; more; u, more = u.Alt() {
@@ -70,25 +70,25 @@ func (r *Router) anyKnown(u urn.URL) bool {
 	return false
 }
 
-// explainDirectives says what is behind a name with directives.
+// explainDirectives explains a name with directives.
 func (r *Router) explainDirectives(steps *strings.Builder, u urn.URL) {
 	first := true
 	for more := true; more; u, more = u.Alt() {
 		if first {
-			fmt.Fprintf(steps, "it has directives, which the relay obeys: it is %s\n", whatOf(u))
+			fmt.Fprintf(steps, "it has directives, which the relay evaluates: it is %s\n", describeURL(u))
 		} else {
-			fmt.Fprintf(steps, "or else, where that cannot be had, %s\n", whatOf(u))
+			fmt.Fprintf(steps, "or, if that is unavailable, %s\n", describeURL(u))
 		}
 		first = false
 		if route, err := r.Leaf(u.Key().Name); err != nil {
-			fmt.Fprintf(steps, "which cannot be had here: %v\n", err)
+			fmt.Fprintf(steps, "which has no source: %v\n", err)
 		} else {
 			r.explainSource(steps, route.Scope)
 		}
 	}
 }
 
-func whatOf(u urn.URL) string {
+func describeURL(u urn.URL) string {
 	if entry, ok := u.Entry(); ok {
 		return fmt.Sprintf("the entry %s of %s", entry, u.Key().Name)
 	}

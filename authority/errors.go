@@ -1,18 +1,18 @@
 package authority
 
-// This file is why a name has no scope. Clients may be told the texts as they
-// are: they say what the client sent, and nothing else of the configuration.
-// PartitionError is for the operator, because it quotes the expression.
+// Errors of names without a scope. Their texts may be sent to clients: they quote what the
+// client sent, and nothing of the configuration. PartitionError is for the operator,
+// because it quotes the expression.
 
 import (
 	"fmt"
 	"strings"
 )
 
-// UnknownAuthorityError is for an xdstp name of an authority that is not
-// configured. To its client the resource does not exist.
+// UnknownAuthorityError is the error for an xdstp name whose authority is not configured.
+// For its client the resource does not exist.
 type UnknownAuthorityError struct {
-	Name      string // as it was asked for
+	Name      string // as the client spelled it
 	Authority string
 }
 
@@ -20,20 +20,19 @@ func (e *UnknownAuthorityError) Error() string {
 	return fmt.Sprintf("xdstp name %q: authority %q is not configured at this relay", e.Name, e.Authority)
 }
 
-// MissingParameterError is for an xdstp name that lacks context parameters without
-// which its authority is not asked.
+// MissingParameterError is the error for an xdstp name without a context parameter that its
+// authority requires.
 type MissingParameterError struct {
-	Name       string // as it was asked for
+	Name       string // as the client spelled it
 	Authority  string
-	Parameters []string // keys, or beginnings of keys and a *
+	Parameters []string // keys, or prefixes of keys followed by *
 }
 
 func (e *MissingParameterError) Error() string {
 	return fmt.Sprintf("xdstp name %q: authority %q requires the context parameter %s", e.Name, e.Authority, strings.Join(e.Parameters, ", and "))
 }
 
-// NoRuleError is for a client that asks for old-style names and that no rule
-// matches.
+// NoRuleError is the error for a client that requests old-style names if no rule matches it.
 type NoRuleError struct {
 	Node, Cluster string // the client's Node's id and cluster
 	TypeURL       string
@@ -43,8 +42,8 @@ func (e *NoRuleError) Error() string {
 	return fmt.Sprintf("old-style names: no rule of old_style_names matches node %q of cluster %q for type %q", e.Node, e.Cluster, e.TypeURL)
 }
 
-// PartitionError is for a client that a rule matches whose partition cannot be
-// evaluated for it.
+// PartitionError is the error for a client for which the partition of a rule cannot be
+// evaluated.
 type PartitionError struct {
 	Rule      int    // its index
 	Partition string // its expression

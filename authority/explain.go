@@ -1,6 +1,6 @@
 package authority
 
-// This file tells people what a router does, and why.
+// Explanations of a router's decisions, for people.
 
 import (
 	"fmt"
@@ -14,10 +14,9 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Explain says step by step, one per line, how a name is routed that a client
-// with this Node (which may be nil) asks for under typeURL (which may be empty
-// for an xdstp name). The error is that of Xdstp or OldStyle: why it ended
-// where the steps end.
+// Explain describes, one step per line, how a name is routed that a client with this Node
+// (nil for none) requests under typeURL (empty for none with an xdstp name). The error is
+// that of Xdstp or OldStyle, after the last step.
 func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error) {
 	var steps strings.Builder
 	if r.explainView(&steps, node, typeURL, name) {
@@ -39,7 +38,7 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 		if err != nil {
 			why = err.Error()
 		}
-		fmt.Fprintf(steps, "but no proper one (%s): its authority is asked for it as it is\n", why)
+		fmt.Fprintf(steps, "but not a valid one (%s): the relay requests it from its authority unchanged\n", why)
 		r.explainSource(steps, opaque.Scope)
 		return nil
 	}
@@ -57,15 +56,15 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	}
 	switch {
 	case route.Key.Glob && len(params) > 0:
-		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters, and named with those that are asked for\n")
+		fmt.Fprintf(steps, "it is a glob collection: all resources in that directory with exactly these parameters; their names get the parameters that the client requests\n")
 	case route.Key.Glob:
-		fmt.Fprintf(steps, "it is a glob collection: all in that directory, with exactly these parameters\n")
+		fmt.Fprintf(steps, "it is a glob collection: all resources in that directory with exactly these parameters\n")
 	}
 	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
 		if _, ok := r.Opaque(name); ok {
-			fmt.Fprintf(steps, "its type is %s, and its authority is asked for it under %s all the same\n", route.Key.Type, typeURL)
+			fmt.Fprintf(steps, "its type is %s; the relay requests it from its authority under %s nevertheless\n", route.Key.Type, typeURL)
 		} else {
-			fmt.Fprintf(steps, "its type is %s, so nothing will be found under %s\n", route.Key.Type, typeURL)
+			fmt.Fprintf(steps, "its type is %s, so it does not exist under %s\n", route.Key.Type, typeURL)
 		}
 	}
 	if route.Scope.Derived != "" {
@@ -78,7 +77,7 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 }
 
 func (r *Router) explainOldStyle(steps *strings.Builder, node *corev3.Node, typeURL, name string) error {
-	fmt.Fprintf(steps, "%q is an old-style name: what it means depends on the client, here node %q of cluster %q, and on the type, here %q\n",
+	fmt.Fprintf(steps, "%q is an old-style name: its meaning depends on the client, here node %q of cluster %q, and on the type, here %q\n",
 		name, node.GetId(), node.GetCluster(), typeURL)
 	scope, i, err := r.oldStyle(node, typeURL, func(i int, err error) {
 		when := oneLine(r.rules[i].When)
@@ -101,7 +100,7 @@ func (r *Router) explainOldStyle(steps *strings.Builder, node *corev3.Node, type
 		return err
 	}
 	if rule.Partition == "" {
-		fmt.Fprintf(steps, "partition %q: the rule has only this one\n", scope.Partition)
+		fmt.Fprintf(steps, "partition %q: the only one of the rule\n", scope.Partition)
 	} else {
 		fmt.Fprintf(steps, "partition %q: %s\n", scope.Partition, oneLine(rule.Partition))
 	}
@@ -122,13 +121,13 @@ func (r *Router) explainSource(steps *strings.Builder, scope cache.Scope) {
 	fmt.Fprintf(steps, "\nfed by %s\n", describeSource(a))
 }
 
-// Describe says what each authority, each rule and each view does, one per line.
+// Describe describes each authority, rule and view, one per line.
 func (r *Router) Describe() string {
 	var b strings.Builder
 	for i, a := range r.authorities {
 		fmt.Fprintf(&b, "authorities[%d]: xdstp://%s/... is fed by %s", i, a.Name, describeSource(&a))
 		if strings.HasPrefix(a.Name, "*") {
-			b.WriteString(", each authority by itself")
+			b.WriteString(", separately for each authority")
 		}
 		b.WriteString("\n")
 		if p := a.ContextParameters; p != nil {
@@ -151,7 +150,7 @@ func (r *Router) Describe() string {
 		}
 		fmt.Fprintf(&b, "old_style_names[%d]: %s is served from authority %q, sharing %s\n", i, who, rule.Authority, share)
 		if rule.Joins() {
-			fmt.Fprintf(&b, "old_style_names[%d]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md\n", i)
+			fmt.Fprintf(&b, "old_style_names[%d]: different Nodes can have the same partition, because it joins texts that clients choose: see docs/partitions.md\n", i)
 		}
 		if r.asksServers(rule.Authority) {
 			fmt.Fprintf(&b, "old_style_names[%d]: the relay sends the control plane %s; %s\n", i, describeUpstream(rule), describeSharing(rule))
@@ -176,11 +175,11 @@ func describeSource(a *configs.Authority) string {
 		return servers[0]
 	}
 	f := a.Failover
-	when := "what is missing"
+	when := "missing resources"
 	if f.Policy == configs.PolicyUnreachable {
-		when = fmt.Sprintf("what is missing, and for everything after %s", f.Grace)
+		when = fmt.Sprintf("missing resources, and for all resources after %s", f.Grace)
 	}
-	return fmt.Sprintf("%s (the next one stands in for %s; a server has %s to answer)", strings.Join(servers, ", else "), when, f.Timeout)
+	return fmt.Sprintf("%s (the next server takes over for %s; a server has %s to answer)", strings.Join(servers, ", else "), when, f.Timeout)
 }
 
 func describeServer(s *configs.Server) string {
@@ -201,14 +200,13 @@ func describeServer(s *configs.Server) string {
 	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, security)
 }
 
-// asksServers reports whether an authority is served from control planes, which are sent
-// a Node.
+// asksServers reports whether control planes serve an authority. They receive a Node.
 func (r *Router) asksServers(authority string) bool {
 	i, ok := r.find(authority)
 	return ok && r.authorities[i].Directory == ""
 }
 
-// describeUpstream says which fields of clients' Nodes go upstream.
+// describeUpstream describes the Node that the relay sends to control planes.
 func describeUpstream(rule configs.Rule) string {
 	fields, of := rule.Upstream(), "the first client of a partition"
 	if rule.Partition == "" {
@@ -217,12 +215,12 @@ func describeUpstream(rule configs.Rule) string {
 	if fields.Whole() {
 		return fmt.Sprintf("the whole Node of %s", of)
 	}
-	// The id and the cluster are always among them.
+	// The Node always has the id and the cluster.
 	rest := slices.DeleteFunc(fields.Paths(), func(path string) bool { return path == "id" || path == "cluster" })
 	return fmt.Sprintf("a Node with only %s of %s", strings.Join(append([]string{"id", "cluster"}, rest...), ", "), of)
 }
 
-// describeSharing says what becomes of clients whose Nodes differ.
+// describeSharing describes what clients with different Nodes get.
 func describeSharing(rule configs.Rule) string {
 	if rule.Partition == "" {
 		return "all clients get the same resources, also where their Nodes differ"
@@ -230,5 +228,5 @@ func describeSharing(rule configs.Rule) string {
 	return "all clients of the partition get the same resources, also where their Nodes differ"
 }
 
-// oneLine folds an expression that was written over several lines.
+// oneLine joins the lines of an expression.
 func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }

@@ -28,7 +28,7 @@ fed by server cloud:443 (auto, TLS)
 			want: `
 xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?b=1&a=2 is an xdstp name: it means the same to every client
 its key is xdstp://a.b.example.com/envoy.config.cluster.v3.Cluster/x?a=2&b=1
-its type is envoy.config.cluster.v3.Cluster, and its authority is asked for it under type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret all the same
+its type is envoy.config.cluster.v3.Cluster; the relay requests it from its authority under type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret nevertheless
 authority "a.b.example.com": authorities[2], which is *.b.example.com
 fed by server b:1 (delta, plaintext)
 `,
@@ -37,7 +37,7 @@ fed by server b:1 (delta, plaintext)
 			name: "a glob", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1",
 			want: `
 xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x/*?a=1 is an xdstp name: it means the same to every client
-it is a glob collection: all in that directory, with exactly these parameters
+it is a glob collection: all resources in that directory with exactly these parameters
 authority "cloud.example.com": authorities[0]
 fed by server cloud:443 (auto, TLS)
 `,
@@ -54,8 +54,8 @@ fed by server cloud:443 (auto, TLS)
 			name: "a glob of another type", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/*",
 			want: `
 xdstp://cloud.example.com/envoy.config.cluster.v3.ClusterCollection/x/* is an xdstp name: it means the same to every client
-it is a glob collection: all in that directory, with exactly these parameters
-its type is envoy.config.cluster.v3.ClusterCollection, so nothing will be found under type.googleapis.com/envoy.config.cluster.v3.Cluster
+it is a glob collection: all resources in that directory with exactly these parameters
+its type is envoy.config.cluster.v3.ClusterCollection, so it does not exist under type.googleapis.com/envoy.config.cluster.v3.Cluster
 authority "cloud.example.com": authorities[0]
 fed by server cloud:443 (auto, TLS)
 `,
@@ -66,7 +66,7 @@ fed by server cloud:443 (auto, TLS)
 xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1 is an xdstp name: it means the same to every client
 authorities[1].context_parameters drops from it xds.node.id
 its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1
-it is a glob collection: all in that directory, with exactly these parameters, and named with those that are asked for
+it is a glob collection: all resources in that directory with exactly these parameters; their names get the parameters that the client requests
 authority "drops": authorities[1]
 fed by directory a
 `,
@@ -100,18 +100,18 @@ xdstp://other/envoy.config.cluster.v3.Cluster/x is an xdstp name: it means the s
 			want: `
 xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x%23alt=xdstp%3A//other/envoy.config.cluster.v3.Cluster/y is an xdstp name: it means the same to every client
 its key is xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x#alt=xdstp://other/envoy.config.cluster.v3.Cluster/y
-it has directives, which the relay obeys: it is xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x
+it has directives, which the relay evaluates: it is xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/x
 authority "cloud.example.com": authorities[0]
 fed by server cloud:443 (auto, TLS)
-or else, where that cannot be had, xdstp://other/envoy.config.cluster.v3.Cluster/y
-which cannot be had here: xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/y": authority "other" is not configured at this relay
+or, if that is unavailable, xdstp://other/envoy.config.cluster.v3.Cluster/y
+which has no source: xdstp name "xdstp://other/envoy.config.cluster.v3.Cluster/y": authority "other" is not configured at this relay
 `,
 		},
 		{
 			name: "xdstp, and no name", yaml: federation, typeURL: clusterType, what: "xdstp://cloud.example.com/x",
 			want: `
 xdstp://cloud.example.com/x is an xdstp name: it means the same to every client
-but no proper one (it has no id): its authority is asked for it as it is
+but not a valid one (it has no id): the relay requests it from its authority unchanged
 authority "cloud.example.com": authorities[0]
 fed by server cloud:443 (auto, TLS)
 `,
@@ -119,7 +119,7 @@ fed by server cloud:443 (auto, TLS)
 		{
 			name: "old-style, the last rule", yaml: catchAll, node: node(t, "a", "mesh", nil), typeURL: clusterType, what: "backend",
 			want: `
-"backend" is an old-style name: what it means depends on the client, here node "a" of cluster "mesh", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+"backend" is an old-style name: its meaning depends on the client, here node "a" of cluster "mesh", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 old_style_names[0] does not match: type_url.endsWith(".Secret") is false
 old_style_names[1] does not match: node.metadata.team == "edge" cannot be evaluated: no such key: team
 old_style_names[2] does not match: node.cluster == "tenant" && node.id != "" is false
@@ -132,9 +132,9 @@ fed by directory onprem
 		{
 			name: "old-style, one partition", yaml: rules, typeURL: secretType, what: "*",
 			want: `
-"*" is an old-style name: what it means depends on the client, here node "" of cluster "", and on the type, here "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+"*" is an old-style name: its meaning depends on the client, here node "" of cluster "", and on the type, here "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 old_style_names[0] matches: type_url.endsWith(".Secret") is true
-partition "": the rule has only this one
+partition "": the only one of the rule
 authority "Onprem:1": authorities[4]
 fed by directory onprem
 `,
@@ -142,7 +142,7 @@ fed by directory onprem
 		{
 			name: "old-style, no partition", yaml: rules, node: node(t, "a", "tenant", map[string]any{"team": "mesh"}), typeURL: clusterType, what: "backend",
 			want: `
-"backend" is an old-style name: what it means depends on the client, here node "a" of cluster "tenant", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+"backend" is an old-style name: its meaning depends on the client, here node "a" of cluster "tenant", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 old_style_names[0] does not match: type_url.endsWith(".Secret") is false
 old_style_names[1] does not match: node.metadata.team == "edge" is false
 old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
@@ -152,7 +152,7 @@ old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
 		{
 			name: "old-style, no rules", yaml: federation, what: "backend",
 			want: `
-"backend" is an old-style name: what it means depends on the client, here node "" of cluster "", and on the type, here ""
+"backend" is an old-style name: its meaning depends on the client, here node "" of cluster "", and on the type, here ""
 `,
 			err: `old-style names: no rule of old_style_names matches node "" of cluster "" for type ""`,
 		},
@@ -185,7 +185,7 @@ old_style_names:
 	got := r.Describe()
 	for _, want := range []string{
 		`old_style_names[0]: the relay sends the control plane a Node with only id, cluster, locality, metadata.app, metadata["b.c"] of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ`,
-		"old_style_names[1]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md\n" +
+		"old_style_names[1]: different Nodes can have the same partition, because it joins texts that clients choose: see docs/partitions.md\n" +
 			"old_style_names[1]: the relay sends the control plane a Node with only id, cluster of the first client of a partition; ",
 		"old_style_names[2]: the relay sends the control plane the whole Node of the first client of this rule; all clients get the same resources, also where their Nodes differ\n",
 		"old_style_names[3]: the relay sends the control plane a Node with only id, cluster of the first client of this rule; ",
@@ -219,9 +219,9 @@ authorities:
 `).Describe()
 	for _, want := range []string{
 		"server a:1 (auto, plaintext)\n", "server b:1 (auto, a stream for each type, TLS)\n", "server c:1 (rest, polled every 1m0s, plaintext)\n",
-		"server d:1 (auto, plaintext), else server d:2 (sotw, plaintext) (the next one stands in for what is missing; a server has 15s to answer)\n",
+		"server d:1 (auto, plaintext), else server d:2 (sotw, plaintext) (the next server takes over for missing resources; a server has 15s to answer)\n",
 		"server f:1 (delta, globs from wildcards, plaintext)\n",
-		"server e:2 (auto, plaintext) (the next one stands in for what is missing, and for everything after 1m0s; a server has 3s to answer)\n",
+		"server e:2 (auto, plaintext) (the next server takes over for missing resources, and for all resources after 1m0s; a server has 3s to answer)\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s, want in it %s", got, want)

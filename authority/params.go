@@ -1,7 +1,6 @@
 package authority
 
-// This file is what becomes of a name's context parameters: the policy of its
-// authority's configuration.
+// Context parameters, by the policy in the configuration of their authority.
 
 import (
 	"slices"
@@ -11,15 +10,15 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// withPolicy returns the key of what an authority is asked for when a client asks
-// for key: the same, without the context parameters that are dropped. name is the
-// client's spelling. Names that lack a required parameter are an error.
+// withPolicy returns the key with which the relay requests key from its authority: without
+// the dropped context parameters. name is the client's spelling. A name without a required
+// parameter is an error.
 func withPolicy(p *configs.ContextParameters, name string, key urn.Key) (urn.Key, error) {
 	if p == nil {
 		return key, nil
 	}
 	key = key.WithParams(func(param string) bool { return !p.Drops(param) })
-	// What is dropped does not count: what is left can go through here again.
+	// A dropped parameter does not count as present. So the result passes this check, too.
 	var missing []string
 	for _, entry := range p.Require {
 		if !hasParameter(key, entry) {
@@ -41,7 +40,7 @@ func hasParameter(key urn.Key, entry string) bool {
 	return false
 }
 
-// dropped are the parameters of a name that the policy drops.
+// dropped returns the parameters of a name that the policy drops.
 func dropped(p *configs.ContextParameters, name string) []string {
 	key, err := urn.KeyOf(name)
 	if err != nil {

@@ -1,14 +1,13 @@
-// Package authority says where a resource name belongs: to which authority,
-// and for an old-style name to which partition of it, and what feeds that
-// authority.
+// Package authority maps a resource name to its authority, an old-style name also to a
+// partition, and an authority to the source of its resources.
 //
-// TP1: "Federation". An xdstp name says its authority itself and means the
-// same to every client. What an old-style name means depends on the client's
-// Node, so the configuration's rules decide.
+// TP1: "Federation". An xdstp name contains its authority and means the same to every
+// client. The meaning of an old-style name depends on the client's Node, so the
+// configuration's rules decide.
 package authority
 
-// This file is the way from a name to its scope. errors.go has what can go
-// wrong on it, explain.go tells it to people.
+// This file maps names to scopes. errors.go has the errors, explain.go the explanations for
+// people.
 
 import (
 	"errors"
@@ -21,33 +20,31 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Route is where an xdstp name belongs.
+// Route is the result of routing an xdstp name.
 type Route struct {
-	// Scope is the authority's: a concrete one, never a pattern. It may be the
-	// empty one. Of a name with directives it is Derived, and the authority need not
-	// be one that is configured.
+	// Scope is the scope of the authority: a concrete name, never a pattern, perhaps empty.
+	// For a name with directives the scope is Derived, and its authority need not be
+	// configured.
 	Scope cache.Scope
-	// Key is what the name is known by, which may be that of a glob collection: two
-	// spellings of one name have equal keys, and so have two names that differ in
-	// nothing but context parameters that the authority's policy drops; the members of
-	// such globs are told in the names that they have in the client's. It names the
-	// resource's type, which is to be the type that the client asks for (see Under).
+	// Key identifies the resource or glob collection. Two spellings of one name have equal
+	// keys, as do two names that differ only in context parameters that the authority's
+	// policy drops; members of such globs are sent with names under the client's own glob.
+	// Key.Type must be the type that the client requests (see Under).
 	Key urn.Key
 }
 
-// Under says whether the name may be asked for under the type of that message name:
-// its own, or of a list collection its members', for whoever asks for listeners and
-// names a collection of them. TP1: "List collections".
+// Under reports whether a client may request the name under the type of that message name:
+// its own type or, for a list collection, the type of its members, for clients that request
+// listeners and name a collection of them. TP1: "List collections".
 func (r Route) Under(asked string) bool {
 	return asked == r.Key.Type || !r.Key.Glob && asked+"Collection" == r.Key.Type
 }
 
-// Router routes names by a configuration. It does not change, and is safe for
-// concurrent use.
+// Router routes names by a configuration. It is immutable and safe for concurrent use.
 type Router struct {
 	exact map[string]int // indexes of authorities, by name
-	// suffixes are the indexes of authorities that are patterns, by what
-	// follows the *, which begins with a dot.
+	// suffixes are the indexes of authorities that are patterns, by the text after the *,
+	// which begins with a dot.
 	suffixes    map[string]int
 	authorities []configs.Authority
 	rules       []configs.Rule
@@ -55,8 +52,7 @@ type Router struct {
 	viewsOf     viewIndex
 }
 
-// New returns a router for cfg, which comes from configs.Load or
-// configs.Parse.
+// New returns a router for cfg, a result of configs.Load or configs.Parse.
 func New(cfg *configs.Config) *Router {
 	r := &Router{
 		exact:       map[string]int{},
@@ -76,26 +72,26 @@ func New(cfg *configs.Config) *Router {
 	return r
 }
 
-// Xdstp routes an xdstp name as a client asks for it, who may have directives in it
-// or may have folded them into it (urn.Unfold). If it has none, this is Leaf.
+// Xdstp routes an xdstp name as a client requests it: with directives, perhaps folded into
+// the id (urn.Unfold). For a name without directives it is Leaf.
 func (r *Router) Xdstp(name string) (Route, error) {
-	switch u, ok, err := directives(name); {
+	switch u, ok, err := parseDirectives(name); {
 	case err != nil:
 		return Route{}, err
 	case ok:
-		return r.derived(name, u)
+		return r.directed(name, u)
 	}
 	return r.Leaf(name)
 }
 
-// Leaf routes an xdstp name without directives, by the authority in it: a configured
-// authority of that name, else the pattern with the longest suffix. Each authority
-// that a pattern covers is a scope of its own.
+// Leaf routes an xdstp name without directives: to the configured authority of that name,
+// otherwise to the pattern with the longest suffix. Each authority that a pattern covers has
+// a scope of its own.
 //
-// A name that cannot be parsed, or is not xdstp, gives a *urn.Error; one of an
-// authority that is not configured an *UnknownAuthorityError, for the relay
-// connects to nothing that the configuration does not name; and one that lacks
-// a context parameter that its authority requires a *MissingParameterError.
+// A name that cannot be parsed, or is not xdstp, is a *urn.Error. An authority that is not
+// configured is an *UnknownAuthorityError: the relay connects to nothing that the
+// configuration does not name. A missing required context parameter is a
+// *MissingParameterError.
 func (r *Router) Leaf(name string) (Route, error) {
 	key, err := urn.KeyOf(name)
 	switch {
@@ -115,20 +111,19 @@ func (r *Router) Leaf(name string) (Route, error) {
 	return Route{Scope: cache.Scope{Authority: key.Authority}, Key: key}, nil
 }
 
-// Opaque routes a name that begins as an xdstp name of a configured authority does and
-// that Xdstp cannot route, because it is no name, or that has no id, or that is asked for
-// under another type than its own: the authority is asked for it as it is. So gRPC does,
-// and a control plane may have given such names. Not so what lacks a parameter that its authority requires,
-// what has directives, which are for the relay, and what is or looks like a glob.
+// Opaque routes a name of a configured authority that Xdstp cannot route, because it is
+// malformed, has no id, or is requested under another type than its own. The relay requests
+// it from its authority unchanged, as gRPC does: a control plane may have given such names.
+// Opaque does not route names that may lack a required parameter, names with directives,
+// which the relay evaluates, and names that are or look like globs.
 //
-// The key of what is no name is no other name's key: those are names in their canonical
-// spelling.
+// The key of a malformed name equals no other name's key: those are canonical spellings.
 func (r *Router) Opaque(name string) (Route, bool) {
 	var bad *urn.Error
 	switch route, err := r.Leaf(name); {
 	case err == nil && !urn.HasID(name):
 		if route.Key.Name != canonical(name) {
-			return Route{}, false // without what is dropped it is another
+			return Route{}, false // without the dropped parameters it is another name
 		}
 		route.Key.Name = name
 		return route, true
@@ -154,28 +149,28 @@ func (r *Router) Opaque(name string) (Route, bool) {
 	return Route{Scope: cache.Scope{Authority: authority}, Key: urn.Key{Name: name, Authority: authority}}, true
 }
 
-// OldStyle returns the scope of all old-style names, and of the wildcard, that
-// a client with this Node (which may be nil) asks for under typeURL: what the
-// first rule says that matches. A rule whose when cannot be evaluated does not
-// match. Evaluation takes microseconds and gives the same for the same Node and
-// type, so callers do it once per stream and type and not per name.
+// OldStyle returns the scope of all old-style names, and of the wildcard, that a client with
+// this Node (nil for none) requests under typeURL. The first matching rule decides. A rule
+// whose when cannot be evaluated does not match. An evaluation takes microseconds, and its
+// result depends only on the Node and the type, so callers evaluate once per stream and type
+// and not per name.
 //
-// If no rule matches, the error is a *NoRuleError; if the rule's partition
-// cannot be evaluated, a *PartitionError.
+// If no rule matches, the error is a *NoRuleError; if the rule's partition cannot be
+// evaluated, a *PartitionError.
 func (r *Router) OldStyle(node *corev3.Node, typeURL string) (cache.Scope, error) {
 	p, err := r.Partition(node, typeURL)
 	return p.Scope, err
 }
 
-// Partition is what a rule makes of a client.
+// Partition is the result of a rule for a client.
 type Partition struct {
 	Scope cache.Scope
 	Rule  int // its index
-	// Upstream are the fields of the Node that go upstream.
+	// Upstream are the fields of the Node that the relay sends to control planes.
 	Upstream configs.NodeFields
 }
 
-// Partition is OldStyle, and also says by which rule.
+// Partition is OldStyle, with the rule that decided.
 func (r *Router) Partition(node *corev3.Node, typeURL string) (Partition, error) {
 	scope, i, err := r.oldStyle(node, typeURL, func(int, error) {})
 	if err != nil {
@@ -184,14 +179,13 @@ func (r *Router) Partition(node *corev3.Node, typeURL string) (Partition, error)
 	return Partition{Scope: scope, Rule: i, Upstream: r.rules[i].Upstream()}, nil
 }
 
-// oldStyle is OldStyle. It also returns the index of the rule, and tells
-// passed about each rule before it that did not match, and the error if it
-// could not be evaluated.
-func (r *Router) oldStyle(node *corev3.Node, typeURL string, passed func(int, error)) (cache.Scope, int, error) {
+// oldStyle is OldStyle, and returns the index of the rule. It calls skipped for each rule
+// before it, with the error if the rule could not be evaluated.
+func (r *Router) oldStyle(node *corev3.Node, typeURL string, skipped func(int, error)) (cache.Scope, int, error) {
 	for i := range r.rules {
 		rule := &r.rules[i]
 		if ok, err := rule.Matches(node, typeURL); !ok {
-			passed(i, err)
+			skipped(i, err)
 			continue
 		}
 		partition, err := rule.PartitionOf(node, typeURL)
@@ -203,10 +197,9 @@ func (r *Router) oldStyle(node *corev3.Node, typeURL string, passed func(int, er
 	return cache.Scope{}, -1, &NoRuleError{Node: node.GetId(), Cluster: node.GetCluster(), TypeURL: typeURL}
 }
 
-// Source returns the configured authority that feeds a scope: its servers or
-// its directory. Several scopes have the same source, as those of a pattern
-// do. It returns false for a scope that this router did not make. The result
-// is shared and not to be changed.
+// Source returns the configured authority of a scope: its servers or its directory. The
+// scopes of a pattern have one source in common. It returns false for a scope that this
+// router did not make. The caller must not change the result.
 func (r *Router) Source(scope cache.Scope) (*configs.Authority, bool) {
 	i, ok := r.find(scope.Authority)
 	if !ok {

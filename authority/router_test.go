@@ -140,8 +140,8 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		{"xdstp://notexample.com/t/x", `xdstp name "xdstp://notexample.com/t/x": authority "notexample.com" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
-		{"xdstp://Onprem:1/tCollection/x/*#entry=a", `xdstp name "xdstp://Onprem:1/tCollection/x/*#entry=a": an entry of a glob collection "entry=a" (want that of a list collection) at offset 32`, new(*urn.Error)},
-		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": an entry of what is no list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
+		{"xdstp://Onprem:1/tCollection/x/*#entry=a", `xdstp name "xdstp://Onprem:1/tCollection/x/*#entry=a": entry of a glob collection "entry=a" (want an entry of a list collection) at offset 32`, new(*urn.Error)},
+		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": entry of a name that is no list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
 		{"xdstp://Onprem:1/t/x#other=a", `xdstp name "xdstp://Onprem:1/t/x#other=a": unknown directive "other" (want alt or entry, and %2C for a comma within a value) at offset 21`, new(*urn.Error)},
 		{"xdstp://other/t/x#alt=xdstp://another/t/x", `xdstp name "xdstp://other/t/x#alt=xdstp://another/t/x": authority "other" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x/*", `xdstp name "xdstp://onprem:1/t/x/*": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
@@ -332,13 +332,13 @@ func ExampleRouter_Describe() {
 	fmt.Print(New(cfg).Describe())
 	// Output:
 	// authorities[0]: xdstp://cloud.example.com/... is fed by server cloud:443 (auto, TLS)
-	// authorities[1]: xdstp://*.example.com/... is fed by server any:1 (sotw, plaintext), each authority by itself
-	// authorities[2]: xdstp://*.b.example.com/... is fed by server b:1 (delta, plaintext), each authority by itself
+	// authorities[1]: xdstp://*.example.com/... is fed by server any:1 (sotw, plaintext), separately for each authority
+	// authorities[2]: xdstp://*.b.example.com/... is fed by server b:1 (delta, plaintext), separately for each authority
 	// authorities[3]: xdstp://c.b.example.com/... is fed by directory c
 	// authorities[4]: xdstp://Onprem:1/... is fed by directory onprem
 	// old_style_names[0]: a client with type_url.endsWith(".Secret") is served from authority "Onprem:1", sharing with all clients of this rule
 	// old_style_names[1]: a client with node.metadata.team == "edge" is served from authority "cloud.example.com", sharing with those that have the same node.cluster + "/" + node.locality.zone
-	// old_style_names[1]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md
+	// old_style_names[1]: different Nodes can have the same partition, because it joins texts that clients choose: see docs/partitions.md
 	// old_style_names[1]: the relay sends the control plane a Node with only id, cluster, locality.zone of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ
 	// old_style_names[2]: a client with node.cluster == "tenant" && node.id != "" is served from authority "x.b.example.com", sharing with those that have the same node.metadata.tenant
 	// old_style_names[2]: the relay sends the control plane a Node with only id, cluster, metadata.tenant of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ

@@ -1,6 +1,6 @@
 package authority
 
-// This file is which view a client gets for what it asks for.
+// Views: the choice of a view for a client's request.
 
 import (
 	"fmt"
@@ -15,33 +15,33 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// viewed is what views are for: a canonical xdstp name, or a type's wildcard.
-type viewed struct{ typeURL, name string }
+// viewKey is what a view replaces: a canonical xdstp name, or a type's wildcard.
+type viewKey struct{ typeURL, name string }
 
-// viewIndex are the indexes of the views for each of what they are for, in order.
-type viewIndex map[viewed][]int
+// viewIndex are the indexes of the views for each viewKey, in order.
+type viewIndex map[viewKey][]int
 
 func newViewIndex(views []configs.View) viewIndex {
 	x := viewIndex{}
 	for i, v := range views {
-		what := viewed{string(v.Match.Type), cache.Wildcard}
+		what := viewKey{string(v.Match.Type), cache.Wildcard}
 		if !v.Match.Wildcard {
-			what = viewed{name: v.Match.Glob + v.Match.List}
+			what = viewKey{name: v.Match.Glob + v.Match.List}
 		}
 		x[what] = append(x[what], i)
 	}
 	return x
 }
 
-// ViewScope is the Scope.Derived of a view's topics.
+// ViewScope returns the Scope.Derived of a view's topics.
 func ViewScope(i int) string { return fmt.Sprintf("view/%d", i) }
 
-// ViewMatcher says whether the view with an index is for a client, and gives the
-// error if that could not be told.
+// ViewMatcher reports whether the view with an index matches a client. The error says why its
+// expression could not be evaluated.
 type ViewMatcher func(i int) (bool, error)
 
-// ViewMatcher returns that for a client with this Node (which may be nil). Each
-// view's expression is evaluated at most once. It is not safe for concurrent use.
+// ViewMatcher returns the matcher for a client with this Node (nil for none). It evaluates the
+// expression of a view at most once. It is not safe for concurrent use.
 func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
 	type answer struct {
 		ok  bool
@@ -61,31 +61,30 @@ func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
 	}
 }
 
-// View returns the topic of the first view that is for what a client asks for
-// under typeURL, and for that client; false if there is none. A view whose when
-// cannot be evaluated is for nobody.
+// View returns the topic of the first view for a name under typeURL that matches the client;
+// false if there is none. A view whose when cannot be evaluated does not match.
 func (r *Router) View(typeURL, name string, matches ViewMatcher) (cache.Key, bool) {
 	k, _, ok := r.view(typeURL, name, matches, func(int, error) {})
 	return k, ok
 }
 
-// view is View. It also returns the index of the view, and tells passed about each
-// view for the same that did not match, and the error if it could not be evaluated.
-func (r *Router) view(typeURL, name string, matches ViewMatcher, passed func(int, error)) (cache.Key, int, bool) {
+// view is View, and returns the index of the view. It calls skipped for each view of the same
+// name that does not match, with the error if it could not be evaluated.
+func (r *Router) view(typeURL, name string, matches ViewMatcher, skipped func(int, error)) (cache.Key, int, bool) {
 	if len(r.viewsOf) == 0 {
 		return cache.Key{}, 0, false
 	}
-	what := viewed{typeURL, name}
+	what := viewKey{typeURL, name}
 	if name != cache.Wildcard {
 		key, err := urn.KeyOf(name)
 		if err != nil || key.Type == "" || typeURL != "" && key.Type != xdstype.Message(typeURL) {
 			return cache.Key{}, 0, false
 		}
-		what = viewed{name: key.Name}
+		what = viewKey{name: key.Name}
 	}
 	for _, i := range r.viewsOf[what] {
 		if ok, err := matches(i); !ok {
-			passed(i, err)
+			skipped(i, err)
 			continue
 		}
 		return cache.Key{Scope: cache.Scope{Derived: ViewScope(i)}, TypeURL: typeURL, Name: what.name}, i, true
@@ -93,8 +92,8 @@ func (r *Router) view(typeURL, name string, matches ViewMatcher, passed func(int
 	return cache.Key{}, 0, false
 }
 
-// ViewSources returns the scopes of a view's collections, and of their alternatives,
-// as far as the configuration names them.
+// ViewSources returns the scopes of a view's collections and their alternatives, as far as
+// the configuration names them.
 func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
 	var scopes []cache.Scope
 	for i := range r.views {
@@ -113,8 +112,7 @@ func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
 	return scopes
 }
 
-// explainView says which views are for a name and not for the client, and which one
-// is, if there is one.
+// explainView explains which views of a name match the client.
 func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL, name string) (found bool) {
 	_, i, found := r.view(typeURL, name, r.ViewMatcher(node), func(i int, err error) {
 		when := oneLine(r.views[i].When)
@@ -140,19 +138,19 @@ func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL,
 	return true
 }
 
-// describeViews says what each view does, one per line.
+// describeViews describes each view, one per line.
 func (r *Router) describeViews(b *strings.Builder) {
 	for i := range r.views {
 		v := &r.views[i]
 		what := v.Match.Glob + v.Match.List
 		if v.Match.Wildcard {
-			what = "all of type " + xdstype.Word(v.ResourceType())
+			what = "all resources of type " + xdstype.Word(v.ResourceType())
 		}
 		who := "every client"
 		if !v.Always() {
 			who = "a client with " + oneLine(v.When)
 		}
-		fmt.Fprintf(b, "views[%d]: %s that asks for %s gets %s\n", i, who, what, describeUnion(v))
+		fmt.Fprintf(b, "views[%d]: %s that requests %s gets %s\n", i, who, what, describeUnion(v))
 	}
 }
 

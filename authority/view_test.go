@@ -99,7 +99,7 @@ fed by directory onprem
 		{"none", "", "*", `
 views[0] does not match: node.metadata.team == "edge" cannot be evaluated: no such key: team
 views[1] does not match: node.cluster == "mesh" is false
-"*" is an old-style name: what it means depends on the client, here node "n" of cluster "", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+"*" is an old-style name: its meaning depends on the client, here node "n" of cluster "", and on the type, here "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,10 +112,10 @@ views[1] does not match: node.cluster == "mesh" is false
 }
 
 func TestViewsAreDescribed(t *testing.T) {
-	const want = `views[0]: a client with node.metadata.team == "edge" that asks for all of type cluster gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/edge/*
-views[1]: a client with node.cluster == "mesh" that asks for all of type cluster gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/* and xdstp://a.b.example.com/envoy.config.cluster.v3.ClusterCollection/c
-views[2]: every client that asks for xdstp://fleet/envoy.config.cluster.v3.Cluster/all/*?a=2&b=1 gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/*, renamed by its directory
-views[3]: a client with node.cluster == "mesh" that asks for xdstp://fleet/envoy.config.cluster.v3.ClusterCollection/all gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/*
+	const want = `views[0]: a client with node.metadata.team == "edge" that requests all resources of type cluster gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/edge/*
+views[1]: a client with node.cluster == "mesh" that requests all resources of type cluster gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/* and xdstp://a.b.example.com/envoy.config.cluster.v3.ClusterCollection/c
+views[2]: every client that requests xdstp://fleet/envoy.config.cluster.v3.Cluster/all/*?a=2&b=1 gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/*, renamed by its directory
+views[3]: a client with node.cluster == "mesh" that requests xdstp://fleet/envoy.config.cluster.v3.ClusterCollection/all gets xdstp://Onprem:1/envoy.config.cluster.v3.Cluster/*
 `
 	if got := router(t, views).Describe(); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s, want at its end\n%s", got, want)

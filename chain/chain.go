@@ -1,14 +1,13 @@
-// Package chain finds relays that ask each other in a circle: each would wait for
-// the other for ever, and both would say that nothing is there yet.
+// Package chain finds loops of relays: relays that are clients of each other would wait for
+// each other forever.
 //
-// A relay says on its streams to control planes through which relays its clients
-// have come, and refuses a client that has come through itself. Relays that only
-// begin a chain, having no relays among their clients, are not named: no circle
-// goes through them, and there may be thousands, which come and go.
+// A relay announces, on its streams to control planes, the relays through which its clients
+// come. It refuses a client that has come through itself. A relay without relays among its
+// clients is not announced: no loop goes through it, and thousands of them may come and go.
 package chain
 
-// This file is one chain, as it goes over the wire; table.go puts together those of
-// a scope's clients.
+// This file has the chain as it is sent in a header; table.go merges the chains of a
+// scope's clients.
 
 import (
 	"fmt"
@@ -17,27 +16,27 @@ import (
 	"strings"
 )
 
-// Header is the name of the header, in gRPC the metadata, that has the chain.
+// Header is the name of the HTTP header, or gRPC metadata, with the chain.
 const Header = "x-xds-relay-chain"
 
-// What a chain may have.
+// Limits of a chain.
 const (
 	MaxRelays  = 64
 	MaxIDBytes = 256
 )
 
-// anonymous stands for a relay that begins a chain. No escaped id looks so.
+// anonymous stands for a relay at the beginning of a chain. No escaped id looks like it.
 const anonymous = "*"
 
-// Chain is the relays through which a client asks, the one that asks last. The
-// zero Chain is that of a client that is no relay.
+// Chain is the relays through which a client comes; the client itself is the last one. The
+// zero Chain belongs to a client that is no relay.
 type Chain struct {
 	Relay bool
-	// IDs does not have a relay that begins the chain.
+	// IDs leaves out the relay at the beginning of the chain.
 	IDs []string
 }
 
-// Parse reads the values of a header. None at all are the zero Chain.
+// Parse parses the values of a header. Without any it returns the zero Chain.
 func Parse(values []string) (Chain, error) {
 	var c Chain
 	for _, value := range values {
@@ -68,10 +67,10 @@ func Parse(values []string) (Chain, error) {
 }
 
 func tooLong(beginning string) error {
-	return fmt.Errorf("%s has an id of more than %d bytes, which begins %q", Header, MaxIDBytes, beginning)
+	return fmt.Errorf("%s has an id of more than %d bytes, beginning with %q", Header, MaxIDBytes, beginning)
 }
 
-// String returns the value of the header.
+// String returns the header's value.
 func (c Chain) String() string {
 	if len(c.IDs) == 0 {
 		return anonymous
@@ -83,17 +82,17 @@ func (c Chain) String() string {
 	return strings.Join(escaped, ",")
 }
 
-// LoopError is for a client that asks a relay which asks that client.
+// LoopError is the error for a client that is, perhaps through others, its own client.
 type LoopError struct {
-	// IDs are the relays from the one that found it to itself.
+	// IDs are the relays of the loop, beginning and ending with the one that found it.
 	IDs []string
 }
 
 func (e *LoopError) Error() string {
-	return "relays ask each other in a circle: " + strings.Join(e.IDs, " -> ")
+	return "loop of relays: " + strings.Join(e.IDs, " -> ")
 }
 
-// Check returns a *LoopError if the chain goes through the relay of that id.
+// Check returns a *LoopError if the chain contains the relay with that id.
 func (c Chain) Check(own string) error {
 	i := slices.Index(c.IDs, own)
 	if i < 0 {

@@ -32,8 +32,8 @@ func TestParse(t *testing.T) {
 		{name: "escaped", values: []string{"a%2Cb+c,%2A,%E2%82%AC"}, relay: true, ids: []string{"a,b c", "*", "€"}},
 		{name: "a bad escape", values: []string{"a%2"}, err: `x-xds-relay-chain: invalid URL escape "%2"`},
 		{name: "as long as may be", values: []string{long}, relay: true, ids: []string{long}},
-		{name: "too long", values: []string{long + "y"}, err: `x-xds-relay-chain has an id of more than 256 bytes, which begins "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"`},
-		{name: "far too long", values: []string{strings.Repeat("%41", 1000)}, err: `x-xds-relay-chain has an id of more than 256 bytes, which begins "%41%41%41%41%41%41%41%41%41%41%4"`},
+		{name: "too long", values: []string{long + "y"}, err: `x-xds-relay-chain has an id of more than 256 bytes, beginning with "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"`},
+		{name: "far too long", values: []string{strings.Repeat("%41", 1000)}, err: `x-xds-relay-chain has an id of more than 256 bytes, beginning with "%41%41%41%41%41%41%41%41%41%41%4"`},
 		{name: "as many as may be", values: []string{many(MaxRelays)}, relay: true, ids: strings.Split(many(MaxRelays), ",")},
 		{name: "too many", values: []string{many(MaxRelays + 1)}, err: "x-xds-relay-chain has more than 64 relays"},
 	} {
@@ -50,12 +50,12 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestCheckShowsTheCircle(t *testing.T) {
+func TestCheckShowsTheLoop(t *testing.T) {
 	c := Chain{Relay: true, IDs: []string{"a", "b", "c"}}
 	for _, tt := range []struct{ own, want string }{
-		{"a", "relays ask each other in a circle: a -> b -> c -> a"},
-		{"b", "relays ask each other in a circle: b -> c -> b"},
-		{"c", "relays ask each other in a circle: c -> c"},
+		{"a", "loop of relays: a -> b -> c -> a"},
+		{"b", "loop of relays: b -> c -> b"},
+		{"c", "loop of relays: c -> c"},
 		{"d", ""},
 		{"", ""},
 	} {

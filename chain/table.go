@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Table has, for each scope, the chains of the clients that use it. All of them
-// share the scope's stream, which therefore announces all of their relays.
+// Table has the chains of the clients of each scope. The clients of a scope share its stream
+// to the control plane, so the stream announces the relays of all of them.
 //
-// Its methods may be called with any other lock held: it calls nobody but those
-// who watch, who must not block.
+// All methods may be called with any other lock held. The table calls only the functions given
+// to Watch, which must not block.
 type Table[K comparable] struct {
 	own    string
 	linger time.Duration
@@ -19,37 +19,37 @@ type Table[K comparable] struct {
 	scopes map[K]*scope
 }
 
-// maxCounted bounds the relays that are known of a scope: their ids are what clients say,
-// with no proof. Circles are found only through those that are known.
-const maxCounted = 1024
+// maxRelays bounds the known relays of a scope: clients can make up ids. Loops are found only
+// through known relays.
+const maxRelays = 1024
 
 type scope struct {
-	// relays are those behind the clients, in the order in which they came, and byID the
-	// same by their ids. self is the relay that the table is of, of which each client
-	// that is a relay counts.
-	relays   []*counted
-	byID     map[string]*counted
-	self     counted
+	// relays are the relays in the clients' chains, in the order of their arrival, and
+	// byID the same by id. self is the table's own relay: every client that is a relay
+	// counts for it.
+	relays   []*relayClients
+	byID     map[string]*relayClients
+	self     relayClients
 	watchers map[*func()]struct{}
-	forget   *time.Timer // of relays that have gone, nil if none have
+	forget   *time.Timer // removes relays that have gone, nil if none have
 }
 
-// counted is a relay, and how many clients it is behind. When these are none it is
-// kept for a while.
-type counted struct {
+// relayClients is a relay, and the number of clients that come through it. It is kept for a
+// while after the last one has left.
+type relayClients struct {
 	id      string
 	clients int
-	gone    time.Time
+	goneAt  time.Time
 }
 
-// NewTable returns a table of the relay of that id. A relay that has gone is
-// forgotten after the linger time, for most come back.
+// NewTable returns a table for the relay with that id. It forgets a relay the linger time
+// after its last client has left, as most come back.
 func NewTable[K comparable](own string, linger time.Duration) *Table[K] {
 	return &Table[K]{own: own, linger: linger, scopes: map[K]*scope{}}
 }
 
-// Join notes that a client with that chain uses the scope, until it leaves with what Join
-// returns: the part of the chain that is known.
+// Join records that a client with that chain uses the scope. It returns the known part of the
+// chain, which the caller passes to Leave.
 func (t *Table[K]) Join(k K, c Chain) Chain {
 	if !c.Relay {
 		return c
@@ -77,28 +77,29 @@ func (t *Table[K]) Join(k K, c Chain) Chain {
 		r.clients++
 	}
 	if grown {
-		s.tell()
+		s.notify()
 	}
 	return known
 }
 
-// count adds a relay. If there are too many, one that has gone makes room; nil if none has.
-func (s *scope) count(id string) *counted {
-	if len(s.relays) == maxCounted {
-		gone := slices.IndexFunc(s.relays, func(r *counted) bool { return r.clients == 0 })
+// count adds a relay. If there are too many it replaces one that has gone; it returns nil if
+// none has.
+func (s *scope) count(id string) *relayClients {
+	if len(s.relays) == maxRelays {
+		gone := slices.IndexFunc(s.relays, func(r *relayClients) bool { return r.clients == 0 })
 		if gone < 0 {
 			return nil
 		}
 		delete(s.byID, s.relays[gone].id)
 		s.relays = slices.Delete(s.relays, gone, gone+1)
 	}
-	r := &counted{id: id}
+	r := &relayClients{id: id}
 	s.relays = append(s.relays, r)
 	s.byID[id] = r
 	return r
 }
 
-// Leave undoes a Join that has returned the chain.
+// Leave undoes a Join, with the chain that Join returned.
 func (t *Table[K]) Leave(k K, c Chain) {
 	if !c.Relay {
 		return
@@ -117,36 +118,36 @@ func (t *Table[K]) Leave(k K, c Chain) {
 	}
 }
 
-// leave says whether that was the last client.
-func (r *counted) leave() bool {
+// leave reports whether this was the last client.
+func (r *relayClients) leave() bool {
 	if r.clients--; r.clients > 0 {
 		return false
 	}
-	r.gone = time.Now()
+	r.goneAt = time.Now()
 	return true
 }
 
-// kept says that a relay is there, or has not been gone for long.
-func (t *Table[K]) kept(r *counted) bool {
-	return r.clients > 0 || time.Since(r.gone) < t.linger
+// recent reports whether a relay is present, or has left less than the linger time ago.
+func (t *Table[K]) recent(r *relayClients) bool {
+	return r.clients > 0 || time.Since(r.goneAt) < t.linger
 }
 
-// afterLinger forgets the relays that have been gone for long.
+// afterLinger forgets the relays that have left the linger time ago.
 func (t *Table[K]) afterLinger(k K, s *scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.forget = nil
-	s.relays = slices.DeleteFunc(s.relays, func(r *counted) bool {
-		if t.kept(r) {
+	s.relays = slices.DeleteFunc(s.relays, func(r *relayClients) bool {
+		if t.recent(r) {
 			return false
 		}
 		delete(s.byID, r.id)
 		return true
 	})
-	s.tell()
+	s.notify()
 	next := time.Duration(-1)
 	for _, r := range append(s.relays[:len(s.relays):len(s.relays)], &s.self) {
-		if wait := t.linger - time.Since(r.gone); r.clients == 0 && wait > 0 && (next < 0 || wait < next) {
+		if wait := t.linger - time.Since(r.goneAt); r.clients == 0 && wait > 0 && (next < 0 || wait < next) {
 			next = wait
 		}
 	}
@@ -156,26 +157,26 @@ func (t *Table[K]) afterLinger(k K, s *scope) {
 	t.tidy(k, s)
 }
 
-// Of returns what is to be announced of a scope.
+// Of returns the announcement for a scope.
 func (t *Table[K]) Of(k K) Announced[K] { return Announced[K]{t, k} }
 
-// Announced is what a scope's streams announce.
+// Announced is what the streams of a scope announce.
 type Announced[K comparable] struct {
 	table *Table[K]
 	scope K
 }
 
-// Chain returns it as it is now: the relays behind the clients, and the table's
-// own, or if no client is a relay the beginning of a chain. If they are too many,
-// circles are found only through those that came first.
+// Chain returns the current chain: the relays behind the clients and the table's own or, if no
+// client is a relay, the beginning of a chain. If there are too many, the chain has those that
+// came first, and loops are found only through these.
 func (a Announced[K]) Chain() Chain {
 	a.table.mu.Lock()
 	defer a.table.mu.Unlock()
 	return a.table.chain(a.scope)
 }
 
-// Stale says that a stream which has announced these relays is to be opened anew:
-// there are others, or some of them have been gone for long.
+// Stale reports whether a stream that has announced these relays must be opened anew: there are
+// others, or some of them have left the linger time ago.
 func (a Announced[K]) Stale(announced []string) bool {
 	t := a.table
 	t.mu.Lock()
@@ -191,10 +192,10 @@ func (a Announced[K]) Stale(announced []string) bool {
 		case s == nil:
 			return true
 		case id == t.own:
-			return !t.kept(&s.self)
+			return !t.recent(&s.self)
 		}
 		r := s.byID[id]
-		return r == nil || !t.kept(r)
+		return r == nil || !t.recent(r)
 	})
 }
 
@@ -217,8 +218,8 @@ func (t *Table[K]) chain(k K) Chain {
 	return c
 }
 
-// Watch has f called, with locks held, when Stale may say something else. It ends
-// with stop.
+// Watch calls f, with locks held, whenever the result of Stale may have changed, until stop is
+// called.
 func (a Announced[K]) Watch(f func()) (stop func()) {
 	t := a.table
 	t.mu.Lock()
@@ -233,24 +234,24 @@ func (a Announced[K]) Watch(f func()) (stop func()) {
 	}
 }
 
-// get returns a scope, new if nobody uses it. The caller holds mu.
+// get returns a scope, and adds it if it is new. The caller holds mu.
 func (t *Table[K]) get(k K) *scope {
 	s := t.scopes[k]
 	if s == nil {
-		s = &scope{byID: map[string]*counted{}, watchers: map[*func()]struct{}{}}
+		s = &scope{byID: map[string]*relayClients{}, watchers: map[*func()]struct{}{}}
 		t.scopes[k] = s
 	}
 	return s
 }
 
-// tidy forgets a scope that nobody uses. The caller holds mu.
+// tidy removes a scope without clients and watchers. The caller holds mu.
 func (t *Table[K]) tidy(k K, s *scope) {
 	if t.scopes[k] == s && s.self.clients == 0 && len(s.watchers) == 0 && s.forget == nil {
 		delete(t.scopes, k)
 	}
 }
 
-func (s *scope) tell() {
+func (s *scope) notify() {
 	for f := range s.watchers {
 		(*f)()
 	}

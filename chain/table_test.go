@@ -152,7 +152,7 @@ func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
 		t.Error("the first relay is not known")
 	}
 	var joined []Chain
-	for i := range 2 * maxCounted / MaxRelays {
+	for i := range 2 * maxRelays / MaxRelays {
 		ids := make([]string, MaxRelays)
 		for j := range ids {
 			ids[j] = fmt.Sprint(i, "-", j)
@@ -160,8 +160,8 @@ func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
 		joined = append(joined, table.Join(0, relays(ids...)))
 	}
 	kept := func() (relays, byID int) { return len(table.scopes[0].relays), len(table.scopes[0].byID) }
-	if n, m := kept(); n != maxCounted || m != maxCounted {
-		t.Errorf("%d and %d relays are kept, want %d", n, m, maxCounted)
+	if n, m := kept(); n != maxRelays || m != maxRelays {
+		t.Errorf("%d and %d relays are kept, want %d", n, m, maxRelays)
 	}
 	if c := table.Join(0, relays("late", "genuine")); len(c.IDs) != 1 || c.IDs[0] != "genuine" {
 		t.Errorf("a full table knows %q", c.IDs)
@@ -175,8 +175,8 @@ func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
 	if len(late.IDs) != 1 {
 		t.Errorf("those who have gone keep %q out", "late")
 	}
-	if n, m := kept(); n != maxCounted || m != maxCounted {
-		t.Errorf("%d and %d relays are kept, want %d", n, m, maxCounted)
+	if n, m := kept(); n != maxRelays || m != maxRelays {
+		t.Errorf("%d and %d relays are kept, want %d", n, m, maxRelays)
 	}
 	if c := table.Of(0).Chain(); !slices.Contains(c.IDs, "genuine") || !slices.Contains(c.IDs, "late") {
 		t.Errorf("announced is %q", c.IDs)

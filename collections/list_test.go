@@ -158,8 +158,8 @@ func TestListCollectionIsTakenApart(t *testing.T) {
 5: InvalidArgument: entry 5, "none", of the list collection: it has no resource
 6: InvalidArgument: entry 6, "bad", of the list collection: its resource is not a valid envoy.config.cluster.v3.Cluster: cannot parse invalid wire-format data
 7: InvalidArgument: entry 7, "worse", of the list collection: its resource is not a valid not.known.T: unexpected EOF
-8: InvalidArgument: entry 8 of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)
-9: InvalidArgument: entry 9, "r", of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)
+8: InvalidArgument: entry 8 of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP is not supported (want XDSTP)
+9: InvalidArgument: entry 9, "r", of the list collection: its locator: xds.core.v3.ResourceLocator.scheme: HTTP is not supported (want XDSTP)
 10: locator -> xdstp://a/envoy.config.cluster.v3.Cluster/x
 `},
 		{"of a oneof the last counts, and pieces of it are one message", [][]byte{

@@ -105,8 +105,8 @@ func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 			}
 		}
 		err := ask([]string{"a,own", "b"})
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "relays ask each other in a circle: own -> b -> own") {
-			t.Errorf("%s: a circle gives %v", service, err)
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "loop of relays: own -> b -> own") {
+			t.Errorf("%s: a loop gives %v", service, err)
 		}
 	}
 }

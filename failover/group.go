@@ -12,7 +12,7 @@ import (
 )
 
 // Group feeds the topics of one scope from the servers of its authority: it is their
-// [cache.Source]. It subscribes to all wanted topics at every server that is tried.
+// [cache.Source]. It sends all subscriptions to every server that is tried.
 // The updates of one server, the active one, go to the sink; those of the others do
 // not.
 type Group struct {

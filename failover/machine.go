@@ -86,7 +86,7 @@ type ActionKind uint8
 
 // The kinds of actions.
 const (
-	// Open: subscribe to all wanted topics at a server.
+	// Open: open a server, and send it all subscriptions.
 	Open ActionKind = iota
 	// Close: unsubscribe, and close the feed.
 	Close

@@ -103,7 +103,7 @@ func hostileResource(r *rand.Rand, typeURL, name string) *discoveryv3.Resource {
 		res.Resource = nil
 	case 2:
 		res.Ttl = durationpb.New(time.Duration(r.IntN(200)) * time.Millisecond)
-	case 3: // a redirect, perhaps in a circle
+	case 3: // a redirect, perhaps in a loop
 		res.Resource, _ = anypb.New(&xdscorev3.ResourceLocator{
 			Authority: []string{"evil", "delta", "sotw", "nobody"}[r.IntN(4)], ResourceType: "envoy.config.endpoint.v3.ClusterLoadAssignment",
 			Id: fmt.Sprint("glob/", r.IntN(4)),

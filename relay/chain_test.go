@@ -1,6 +1,6 @@
 package relay
 
-// Relays that stand behind each other, in process: those that do so in a circle
+// Relays that stand behind each other, in process: those that do so in a loop
 // are told, and the others never notice.
 
 import (
@@ -137,9 +137,9 @@ func told(c *scriptedClient, within time.Duration) string {
 	return strings.Join(c.take(), "\n")
 }
 
-// Relays that ask each other in a circle are found at once, and their clients told,
+// Relays that ask each other in a loop are found at once, and their clients told,
 // by old-style and by xdstp names, in both forms.
-func TestRelaysInACircleAreToldIt(t *testing.T) {
+func TestRelaysInALoopAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		asks  map[string]string
@@ -150,7 +150,7 @@ func TestRelaysInACircleAreToldIt(t *testing.T) {
 		{name: "two", asks: map[string]string{"a": "b", "b": "a"}, ask: []string{"a"}, shown: []string{"b -> a -> b"}},
 		{name: "two, with clients of both", asks: map[string]string{"a": "b", "b": "a"}, ask: []string{"a", "b"}, shown: []string{"b -> a -> b", "a -> b -> a"}},
 		{name: "three", asks: map[string]string{"a": "b", "b": "c", "c": "a"}, ask: []string{"a"}, shown: []string{"b -> c -> a -> b"}},
-		{name: "a circle behind a relay", asks: map[string]string{"edge": "a", "a": "b", "b": "a"}, ask: []string{"edge"}, shown: []string{"a -> b -> a"}},
+		{name: "a loop behind a relay", asks: map[string]string{"edge": "a", "a": "b", "b": "a"}, ask: []string{"edge"}, shown: []string{"a -> b -> a"}},
 	} {
 		for _, form := range []string{"delta", "sotw"} {
 			for _, name := range []string{oldStyle, federate} {
@@ -168,9 +168,9 @@ func TestRelaysInACircleAreToldIt(t *testing.T) {
 							// Not after 15 seconds, which is when one without an answer is told so.
 							got := told(c, 5*time.Second)
 							if !slices.ContainsFunc(tt.shown, func(shown string) bool {
-								return strings.Contains(got, "relays ask each other in a circle: "+shown)
+								return strings.Contains(got, "loop of relays: "+shown)
 							}) || !strings.Contains(got, name+": Unavailable") {
-								t.Errorf("%s is told %q, want a circle of %q", c.name, got, tt.shown)
+								t.Errorf("%s is told %q, want a loop of %q", c.name, got, tt.shown)
 							}
 							// It is found again and again, which is no news.
 							if got := told(c, time.Hour); got != "" {
@@ -184,14 +184,14 @@ func TestRelaysInACircleAreToldIt(t *testing.T) {
 	}
 }
 
-// When the circle is gone, so is the error.
-func TestACircleThatIsGoneIsForgotten(t *testing.T) {
+// When the loop is gone, so is the error.
+func TestALoopThatIsGoneIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newRelayNet(t, map[string]string{"a": "b", "b": "a"})
 		defer n.close()
 		c := n.client("a", "delta", "client")
 		n.ask(c, oldStyle)
-		if got := told(c, time.Second); !strings.Contains(got, "circle") {
+		if got := told(c, time.Second); !strings.Contains(got, "loop") {
 			t.Fatalf("got %q", got)
 		}
 		n.rewire("b", "plane")
@@ -204,7 +204,7 @@ func TestACircleThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// A chain without a circle works, and the control plane is told who is in it: those
+// A chain without a loop works, and the control plane is told who is in it: those
 // that have relays behind them.
 func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 	for _, name := range []string{oldStyle, federate} {
@@ -277,7 +277,7 @@ func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 }
 
 // Two relays that each have an authority of their own may ask each other for the
-// other's: that is no circle.
+// other's: that is no loop.
 func TestRelaysMayAskEachOtherForDifferentAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		planes := map[string]*scriptedPlane{"a": newScriptedPlane("delta"), "b": newScriptedPlane("delta")}
@@ -310,7 +310,7 @@ authorities:
 			p.respond(t, "rds", "", "", p.all(), fmt.Sprintf(name, authority)+"@1=of-"+authority)
 		}
 		for _, c := range n.clients {
-			if got := told(c, time.Minute); strings.Count(got, "@1=of-") != 2 || strings.Contains(got, "circle") {
+			if got := told(c, time.Minute); strings.Count(got, "@1=of-") != 2 || strings.Contains(got, "loop") {
 				t.Errorf("%s is told %q", c.name, got)
 			}
 		}
@@ -320,8 +320,8 @@ authorities:
 // A chain that cannot be read, or goes through the relay itself, ends the stream.
 func TestChainsThatAreRefused(t *testing.T) {
 	for _, tt := range []struct{ chain, want string }{
-		{"hub", "code = FailedPrecondition desc = relays ask each other in a circle: hub -> hub"},
-		{"x,hub,y", "code = FailedPrecondition desc = relays ask each other in a circle: hub -> y -> hub"},
+		{"hub", "code = FailedPrecondition desc = loop of relays: hub -> hub"},
+		{"x,hub,y", "code = FailedPrecondition desc = loop of relays: hub -> y -> hub"},
 		{strings.Repeat("x,", chain.MaxRelays) + "y", ""}, // x is one
 		{"%zz", "code = InvalidArgument desc = x-xds-relay-chain: invalid URL escape"},
 		{strings.Repeat("x", chain.MaxIDBytes+1), "code = InvalidArgument desc = x-xds-relay-chain has an id of more than 256 bytes"},

@@ -58,7 +58,7 @@ func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Dura
 	if wait := chainInterval - now.Sub(s.rechained); wait > 0 {
 		return false, wait
 	}
-	// In a circle the end of this stream ends those that made the relays known.
+	// In a loop the end of this stream ends those that made the relays known.
 	s.rechained, s.announce = now, new(s.opts.Chain.Chain())
 	s.own.Log(s.ctx, slog.LevelDebug, "opening a new stream, to announce other relays", "announced", c.relays)
 	return true, 0

@@ -12,21 +12,21 @@ const (
 	entryDirective = "entry"
 )
 
-// EntryCharacters says of what an entry's name may be made.
+// EntryCharacters describes a valid entry name, for errors.
 const EntryCharacters = "one or more of [a-zA-Z0-9_-./~:]"
 
-// IsEntry says whether a list collection's entry may have that name.
+// IsEntry reports whether a list collection's entry may have that name.
 // TP1: "List collections with inlining".
 func IsEntry(name string) bool { return name != "" && inEntry.hasAll(name) }
 
-// directives checks and prints what follows the '#'.
+// directives checks and prints the text after the '#'.
 // TP1: "URI-based xDS resource names".
 //
-// Another '#' in an alt's value begins the directives of that URL. RFC 3986 has it escaped
-// there, and so it is printed; but Envoy reads it bare, and escapes it when it folds
-// directives into names, where nobody can tell any more which of the two was written.
+// Another '#' in an alt's value begins the directives of that URL. RFC 3986 requires it to be
+// escaped, and so it is printed; but Envoy accepts it bare, and escapes it when it folds
+// directives into a name, so the two forms cannot be distinguished there.
 func (p *printer) directives(fragment span) error {
-	var alt, entry string // a value that was given is not empty
+	var alt, entry string // empty if absent: a value is never empty
 	for rest, more := fragment, true; more; {
 		var directive span
 		directive, rest, more = rest.cut(',')
@@ -70,7 +70,7 @@ func (p *printer) directives(fragment span) error {
 	return nil
 }
 
-// directive returns the decoded value of a directive, an alt's in its canonical
+// directive returns the decoded value of a directive. The value of an alt is in its canonical
 // spelling.
 func (p *printer) directive(name string, value span) (string, error) {
 	text, bad := decode(value.text)
@@ -86,8 +86,8 @@ func (p *printer) directive(name string, value span) (string, error) {
 	}
 	url, _, err := canonical(text, globs|directives)
 	if err != nil {
-		// In a chain of fallbacks the first and the last say enough: all the
-		// names of a long chain would make a very long message.
+		// In a chain of alternatives report only the first and the last: all names
+		// would make the message very long.
 		var inner *Error
 		if errors.As(err, &inner) && inner.Err != nil {
 			err = inner.Err
@@ -108,8 +108,8 @@ func (p *parts) directive(name string) (value string, ok bool) {
 	return "", false
 }
 
-// Map returns the URL with other names in the place of its own and those of its
-// alternatives: what f makes of each.
+// Map returns the URL with the name of each Key, its own and those of its alternatives,
+// replaced by the result of f.
 func (u URL) Map(f func(Key) Key) URL {
 	name := f(u.key).Name
 	alt, hasAlt := u.Alt()
@@ -127,7 +127,7 @@ func (u URL) Map(f func(Key) Key) URL {
 	}
 	mapped, err := ParseURL(name)
 	if err != nil {
-		return u // f made something that is no name
+		return u // f returned an invalid name
 	}
 	return mapped
 }

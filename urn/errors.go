@@ -2,26 +2,24 @@ package urn
 
 import "fmt"
 
-// maxQuoted is how many bytes of a name an error message shows.
+// maxQuoted bounds the part of a name that an error message shows, in bytes.
 const maxQuoted = 512
 
-// Error says what is wrong with an xdstp name, where, and what would be right.
-// Every error about a name in this package is one.
+// Error describes what is wrong with an xdstp name, where, and what would be right. Every
+// error about a name in this package is one.
 type Error struct {
-	// Name is the name as it was given. Of a name that came as a protobuf
-	// message, it is the spelling made from it.
+	// Name is the name as given. For a protobuf message, it is the message's spelling as a
+	// string.
 	Name string
-	// Offset is where in Name the offending part begins, in bytes.
+	// Offset is the position of the offending part in Name, in bytes.
 	Offset int
-	// Part is the offending part, as it stands in Name. Empty if something is
-	// missing.
+	// Part is the offending part, as spelled in Name. It is empty if something is missing.
 	Part string
-	// Problem says what is wrong with the part.
+	// Problem describes what is wrong with the part.
 	Problem string
-	// Want says what would be right.
+	// Want describes what would be right.
 	Want string
-	// Err, if not nil, says what is wrong inside an alt directive's URL, with
-	// that URL as its Name.
+	// Err, if not nil, is the error of an alt directive's URL, with that URL as its Name.
 	Err error
 }
 
@@ -46,13 +44,13 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// badEscape is the error for a bad escape at the beginning of at.
+// badEscape returns the error for a bad escape at the beginning of at.
 func badEscape(name string, at span) error {
 	return &Error{Name: name, Offset: at.at, Part: at.text[:min(3, len(at.text))],
 		Problem: "bad escape", Want: "% and two hexadecimal digits, or %25 for the character"}
 }
 
-// quote keeps names from filling the log that they are an error in.
+// quote quotes a name, and truncates a long one.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		return fmt.Sprintf("%q...", s[:maxQuoted])

@@ -1,7 +1,7 @@
 package urn
 
-// What each component may hold unescaped, and the way between the escaped and
-// the decoded form of a component.
+// Escaping: the characters that are plain in each component, and the conversion between
+// the escaped and the decoded form.
 
 import "strings"
 
@@ -16,8 +16,8 @@ const (
 	inEntry                     // an entry directive's value
 )
 
-// chars holds for each byte the components in which it stands for itself in the
-// canonical spelling. No bit is set for '%', control characters and non-ASCII.
+// chars has, for each byte, the components in which it is plain in the canonical spelling.
+// '%', control characters and non-ASCII have no bit.
 //
 // Source of the sets: RFC 3986, Appendix A, with the exceptions of the package
 // comment; for directives the comment on ResourceLocator.Directive.
@@ -39,10 +39,10 @@ var chars = func() (t [256]set) {
 	return t
 }()
 
-// has says whether b may stand unescaped in the component.
+// has reports whether b is plain in the component.
 func (s set) has(b byte) bool { return chars[b]&s != 0 }
 
-// hasAll says whether every byte of str may stand unescaped in the component.
+// hasAll reports whether every byte of str is plain in the component.
 func (s set) hasAll(str string) bool {
 	for i := range len(str) {
 		if !s.has(str[i]) {
@@ -54,7 +54,7 @@ func (s set) hasAll(str string) bool {
 
 const upperHex = "0123456789ABCDEF"
 
-// escape appends str to dst, with everything escaped that is not in plain.
+// escape appends str to dst and escapes every byte that is not in plain.
 func escape(dst []byte, str string, plain set) []byte {
 	for i := range len(str) {
 		if b := str[i]; plain.has(b) {
@@ -66,8 +66,8 @@ func escape(dst []byte, str string, plain set) []byte {
 	return dst
 }
 
-// next decodes the first character of str, which is not empty, and says how
-// many bytes it takes there. They are none if it is a bad escape.
+// next decodes the first character of str, which is not empty. width is its number of bytes in
+// str, 0 for a bad escape.
 func next(str string) (b byte, width int) {
 	if str[0] != '%' {
 		return str[0], 1
@@ -95,8 +95,8 @@ func unhex(b byte) byte {
 	return 255
 }
 
-// decode returns str without its escapes, or the offset of the first bad one.
-// It returns str itself if there are none.
+// decode returns str without its escapes, or the offset of the first bad one. Without escapes
+// it returns str itself.
 func decode(str string) (decoded string, bad int) {
 	i := strings.IndexByte(str, '%')
 	if i < 0 {
@@ -116,15 +116,14 @@ func decode(str string) (decoded string, bad int) {
 	return out.String(), -1
 }
 
-// decoded is decode for components of canonical names, which hold no bad
-// escapes.
+// decoded is decode for components of canonical names, which have no bad escapes.
 func decoded(str string) string {
 	s, _ := decode(str)
 	return s
 }
 
-// compareDecoded compares what two components say, not how they say it. Bad
-// escapes are compared as they stand: they are reported elsewhere.
+// compareDecoded compares the decoded forms of two components. A bad escape is compared as it
+// is spelled; other code reports it.
 func compareDecoded(a, b string) int {
 	for a != "" && b != "" {
 		x, n := next(a)

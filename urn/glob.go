@@ -1,13 +1,12 @@
 package urn
 
-// Which glob collection a resource is a member of.
+// The glob collection of a resource.
 
 import "strings"
 
-// GlobOf returns the glob collection of which the resource with a canonical name
-// ([Key].Name) is a member: of all in its directory, one level deep, with exactly
-// its parameters. It returns false for what is no resource's xdstp name, and for
-// a name without an id, which is in no directory.
+// GlobOf returns the glob collection of the resource with a canonical name ([Key].Name): all
+// resources in its directory, one level deep, with exactly its parameters. It returns false
+// for an old-style name, a glob, and a name without an id, which is in no directory.
 // TP1: "Glob".
 func GlobOf(name string) (glob string, ok bool) {
 	if !strings.HasPrefix(name, prefix) {

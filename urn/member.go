@@ -4,10 +4,10 @@ import "strings"
 
 // TP1: "Glob". The names of a glob collection's members.
 
-// MemberOf returns the name that a resource of that canonical name has as a member of
-// a glob collection, which is given by its canonical name: the glob's, with the
-// resource's last segment for the *. Of an entry of a list collection (name#entry=x)
-// that is the entry's, and of a name that is not xdstp what follows its last slash.
+// MemberOf returns the name under which a resource with that canonical name is a member of a
+// glob collection, given by its canonical name: the glob, with the resource's last segment
+// in place of the *. For an entry of a list collection (name#entry=x) the segment is the
+// entry's name, for an old-style name the text after its last slash.
 func MemberOf(glob, name string) string {
 	xdstp := IsName(name)
 	if id, entry, ok := strings.Cut(name, "#"); xdstp && ok {

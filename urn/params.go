@@ -1,14 +1,14 @@
 package urn
 
-// The context parameters of a key, for those who decide about them by policy.
+// The context parameters of a key, for policies.
 
 import (
 	"iter"
 	"strings"
 )
 
-// ParamKeys yields the keys of the name's context parameters, decoded and in the
-// order of the canonical spelling. A name that is not xdstp has none.
+// ParamKeys yields the keys of the name's context parameters, decoded and in the order of the
+// canonical spelling. An old-style name has none.
 // TP1: "Context parameters".
 func (k Key) ParamKeys() iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -20,9 +20,8 @@ func (k Key) ParamKeys() iter.Seq[string] {
 	}
 }
 
-// WithParams returns the key of the name that has those context parameters only
-// for whose keys keep says true. If that is all of them it is k itself, and
-// nothing is allocated.
+// WithParams returns the key of the name with only those context parameters for whose key keep
+// returns true. If it keeps all of them it returns k itself, and allocates nothing.
 func (k Key) WithParams(keep func(key string) bool) Key {
 	all := true
 	for key := range k.pairs() {
@@ -47,13 +46,13 @@ func (k Key) WithParams(keep func(key string) bool) Key {
 	return k
 }
 
-// pairs yields the decoded keys, and the parameters as they are spelled.
+// pairs yields the decoded keys, and the parameters as spelled.
 func (k Key) pairs() iter.Seq2[string, string] {
 	return func(yield func(key, pair string) bool) {
 		if k.Type == "" {
 			return
 		}
-		// The canonical spelling of a name has no other question mark before these.
+		// The first question mark of a canonical spelling begins the parameters.
 		_, query, found := strings.Cut(k.Name, "?")
 		if !found {
 			return

@@ -1,11 +1,11 @@
 package urn
 
-// From any spelling of a name to the canonical one: a name is split at its raw
-// delimiters first, and a printer then takes its components one by one.
+// Parsing: a name is split at its raw delimiters, and a printer then converts each
+// component to the canonical spelling.
 
 import "strings"
 
-// MaxLength is the longest name in bytes, as given and in canonical spelling.
+// MaxLength is the maximal length of a name in bytes, as given and in canonical spelling.
 const MaxLength = 4096
 
 const (
@@ -15,7 +15,7 @@ const (
 	wantName = "xdstp://authority/type/id"
 )
 
-// span is a piece of a name and where it begins in there.
+// span is a part of a name, with its offset.
 type span struct {
 	text string
 	at   int
@@ -30,7 +30,7 @@ func (s span) cut(sep byte) (before, after span, found bool) {
 	return span{s.text[:i], s.at}, span{s.text[i+1:], s.at + i + 1}, true
 }
 
-// parts is a name that was split at its raw delimiters, and not yet decoded.
+// parts is a name that is split at its raw delimiters, and not decoded.
 type parts struct {
 	authority   span
 	typ         span
@@ -40,7 +40,7 @@ type parts struct {
 	hasFragment bool // there was a '#', even if nothing follows
 }
 
-// split finds the parts of a name. It checks nothing inside them.
+// split finds the parts of a name. It does not check their content.
 func split(name string) (p parts, err error) {
 	if len(name) > MaxLength {
 		return p, &Error{Name: name, Offset: MaxLength,
@@ -65,8 +65,8 @@ func split(name string) (p parts, err error) {
 	return p, nil
 }
 
-// AuthorityOf returns the authority that a name begins with, whatever follows it: also of
-// one that is no name.
+// AuthorityOf returns the authority of an xdstp name, also of a malformed one, whatever
+// follows the authority.
 func AuthorityOf(name string) (authority string, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -82,8 +82,8 @@ func AuthorityOf(name string) (authority string, ok bool) {
 	return decoded(rest), true
 }
 
-// HasID says whether an xdstp name has an id, be it an empty one: in the canonical spelling
-// all have. gRPC takes one that has none for no name.
+// HasID reports whether an xdstp name has an id, perhaps an empty one. Canonical spellings
+// always have one. gRPC does not accept a name without.
 func HasID(name string) bool {
 	rest, _ := strings.CutPrefix(name, prefix)
 	if end := strings.IndexAny(rest, "?#"); end >= 0 {
@@ -100,7 +100,7 @@ func (p *parts) glob() (span, bool) {
 	return last, last.text == "*" || strings.EqualFold(last.text, "%2A")
 }
 
-// allowed is what a name may have besides what a URN has.
+// allowed is what a name may have in addition to a URN.
 type allowed uint8
 
 const (
@@ -108,8 +108,8 @@ const (
 	directives
 )
 
-// canonical returns the canonical spelling of a name, which is the given string
-// if it is spelled so already, and the key of what it names.
+// canonical returns the canonical spelling of a name, which is the given string if that is
+// canonical already, and its key.
 func canonical(name string, may allowed) (string, Key, error) {
 	parts, err := split(name)
 	if err != nil {

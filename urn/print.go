@@ -1,6 +1,6 @@
 package urn
 
-// The canonical spelling: components are checked while they are printed.
+// Printing of the canonical spelling. Components are checked while they are printed.
 
 import (
 	"slices"
@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// printer writes the canonical spelling of a name. While that is how the name
-// is spelled already it only counts, so that canonical names are not copied.
+// printer writes the canonical spelling of a name. While the name is spelled that way it only
+// counts, so that canonical names are not copied.
 type printer struct {
 	name   string
-	same   int  // what is printed so far is name[:same] ...
-	differ bool // ... unless this is set: then it is in out
+	same   int  // the text so far is name[:same] ...
+	differ bool // ... unless differ is set: then it is in out
 	out    strings.Builder
 }
 
@@ -25,14 +25,14 @@ func (p *printer) print(s string) {
 			return
 		}
 		p.differ = true
-		// The spellings of real clients get shorter, or longer by a slash.
+		// The spellings of real clients become shorter, or longer by a slash.
 		p.out.Grow(len(p.name) + 8)
 		p.out.WriteString(p.name[:p.same])
 	}
 	p.out.WriteString(s)
 }
 
-// printed returns how many bytes were printed.
+// printed returns the number of bytes printed.
 func (p *printer) printed() int {
 	if p.differ {
 		return p.out.Len()
@@ -40,7 +40,7 @@ func (p *printer) printed() int {
 	return p.same
 }
 
-// String returns what was printed.
+// String returns the printed text.
 func (p *printer) String() string {
 	if p.differ {
 		return p.out.String()
@@ -48,8 +48,7 @@ func (p *printer) String() string {
 	return p.name[:p.same]
 }
 
-// component prints one component: decoded, checked, and escaped again where it
-// has to be.
+// component prints one component: decoded, checked, and escaped again where necessary.
 func (p *printer) component(c span, plain set) error {
 	text, i := c.text, 0
 	for i < len(text) {
@@ -111,7 +110,7 @@ func (p *printer) params(query span) error {
 	if query.text == "" {
 		return nil
 	}
-	var few [8]param // most names have fewer, and then there is nothing to allocate
+	var few [8]param // most names have fewer parameters, and need no allocation
 	params := few[:0]
 	for rest, more := query, true; more; {
 		var pair span

@@ -1,8 +1,7 @@
 package urn
 
-// The protobuf forms of names. All their strings are decoded, and the id is one
-// string in which every '/' separates segments; so a '/' within a segment, %2F,
-// cannot be said in them.
+// The protobuf forms of names. Their strings are decoded, and the id is one string in which
+// every '/' separates segments. So they cannot express a '/' within a segment (%2F).
 // TP1: "Proto3 expression".
 
 import (
@@ -14,8 +13,7 @@ import (
 	corev3 "github.com/cncf/xds/go/xds/core/v3"
 )
 
-// URNFromProto returns the URN that a ResourceName says. Its errors are those of
-// [ParseURN].
+// URNFromProto returns the URN of a ResourceName. Its errors are those of [ParseURN].
 func URNFromProto(m *corev3.ResourceName) (URN, error) {
 	return ParseURN(spell(m.GetAuthority(), m.GetResourceType(), m.GetId(), m.GetContext()))
 }
@@ -35,12 +33,12 @@ func (u URN) Proto() (*corev3.ResourceName, error) {
 	}, nil
 }
 
-// URLFromProto returns the URL that a ResourceLocator says, such as a redirect
-// or the locator of a CollectionEntry. A scheme other than XDSTP and a directive
-// that is neither alt nor entry are errors; all others are an [*Error].
+// URLFromProto returns the URL of a ResourceLocator, such as a redirect or the locator of a
+// CollectionEntry. A scheme other than XDSTP, and a directive that is neither alt nor entry,
+// are errors; all other errors are an [*Error].
 func URLFromProto(m *corev3.ResourceLocator) (URL, error) {
 	if m.GetScheme() != corev3.ResourceLocator_XDSTP {
-		return URL{}, fmt.Errorf("xds.core.v3.ResourceLocator.scheme: %v has no xdstp name (want XDSTP)", m.GetScheme())
+		return URL{}, fmt.Errorf("xds.core.v3.ResourceLocator.scheme: %v is not supported (want XDSTP)", m.GetScheme())
 	}
 	name := []byte(spell(m.GetAuthority(), m.GetResourceType(), m.GetId(), m.GetExactContext()))
 	sep := byte('#')
@@ -94,13 +92,13 @@ func (u URL) Proto() (*corev3.ResourceLocator, error) {
 	return m, nil
 }
 
-// protoFields returns the id and the parameters of a canonical name as the
-// messages have them.
+// protoFields returns the id and the parameters of a canonical name in the form of the
+// messages.
 func protoFields(name string) (id string, context *corev3.ContextParams, err error) {
 	p, _ := split(name)
 	if i := strings.Index(p.id.text, "%2F"); i >= 0 {
 		return "", nil, &Error{Name: name, Offset: p.id.at + i, Part: "%2F",
-			Problem: "a / within an id segment cannot be said in protobuf"}
+			Problem: "protobuf has no form for a / within an id segment"}
 	}
 	if params := p.params(); params != nil {
 		context = &corev3.ContextParams{Params: params}
@@ -108,8 +106,7 @@ func protoFields(name string) (id string, context *corev3.ContextParams, err err
 	return decoded(p.id.text), context, nil
 }
 
-// spell returns a spelling of the name that a message says, which may be a bad
-// one.
+// spell returns the string form of a message's name, which may be malformed.
 func spell(authority, typ, id string, context *corev3.ContextParams) string {
 	name := escape([]byte(prefix), authority, inAuthority)
 	name = escape(append(name, '/'), typ, inSegment)

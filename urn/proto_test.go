@@ -97,10 +97,10 @@ func TestMessagesThatAreNoNamesSayWhy(t *testing.T) {
 	}
 
 	locators := []struct{ text, want string }{
-		{`scheme: HTTP resource_type: "t"`, `xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)`},
-		{`scheme: FILE id: "t"`, `xds.core.v3.ResourceLocator.scheme: FILE has no xdstp name (want XDSTP)`},
+		{`scheme: HTTP resource_type: "t"`, `xds.core.v3.ResourceLocator.scheme: HTTP is not supported (want XDSTP)`},
+		{`scheme: FILE id: "t"`, `xds.core.v3.ResourceLocator.scheme: FILE is not supported (want XDSTP)`},
 		{`resource_type: "t" directives {}`, `xds.core.v3.ResourceLocator.directives[0]: neither alt nor entry`},
-		{`resource_type: "t" directives { alt { scheme: HTTP } }`, `xds.core.v3.ResourceLocator.scheme: HTTP has no xdstp name (want XDSTP)`},
+		{`resource_type: "t" directives { alt { scheme: HTTP } }`, `xds.core.v3.ResourceLocator.scheme: HTTP is not supported (want XDSTP)`},
 		{`resource_type: "t" directives { alt {} }`, `xdstp name "xdstp:////": no resource type (want xdstp://authority/type/id) at offset 9`},
 		{`resource_type: "t" directives { entry: "" }`, `xdstp name "xdstp:///t/#entry=": bad entry name (want one or more of [a-zA-Z0-9_-./~:]) at offset 18`},
 		{`resource_type: "t" directives { entry: "a,b" }`, `xdstp name "xdstp:///t/#entry=a%2Cb": bad entry name "a%2Cb" (want one or more of [a-zA-Z0-9_-./~:]) at offset 18`},
@@ -114,7 +114,7 @@ func TestMessagesThatAreNoNamesSayWhy(t *testing.T) {
 }
 
 func TestSlashesWithinSegmentsAreNotLostInProto(t *testing.T) {
-	const want = `"xdstp://a/t/x/foo%2Fbar": a / within an id segment cannot be said in protobuf "%2F" at offset 17`
+	const want = `"xdstp://a/t/x/foo%2Fbar": protobuf has no form for a / within an id segment "%2F" at offset 17`
 	urn, err := ParseURN("xdstp://a/t/x/foo%2Fbar")
 	if err != nil {
 		t.Fatal(err)

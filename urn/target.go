@@ -1,12 +1,12 @@
 package urn
 
-// What may be taken in the place of a resource.
+// Checks of redirect targets.
 
 import "strings"
 
-// CheckTarget says why a URL cannot say where to find one resource of a type, as a
-// redirect does; nil if it can. It must locate one resource of that type, or with an
-// entry directive a list collection of such. All its errors are an [*Error].
+// CheckTarget returns an error if the URL cannot be the target of a redirect of a resource of
+// that type: it must locate one resource of the type, or with an entry directive a list
+// collection of the type. All its errors are an [*Error].
 // TP1: "Server redirects", "List".
 func (u URL) CheckTarget(typ string) error {
 	p, err := split(u.String())
@@ -19,11 +19,11 @@ func (u URL) CheckTarget(typ string) error {
 	}
 	if last, glob := p.glob(); glob {
 		return &Error{Name: u.String(), Offset: last.at, Part: last.text,
-			Problem: "glob in the place of a resource", Want: "the name of one resource"}
+			Problem: "glob as the target of a redirect", Want: "the name of one resource"}
 	}
 	if u.Key().Type != want {
 		return &Error{Name: u.String(), Offset: p.typ.at, Part: p.typ.text,
-			Problem: "type in the place of another", Want: want}
+			Problem: "wrong type", Want: want}
 	}
 	alt, ok := u.Alt()
 	if !ok {

@@ -1,7 +1,7 @@
 package urn
 
-// Directives that a client took for a part of the name: Envoy reads every name that
-// it subscribes to as a URN, so of xdstp://a/T/foo#alt=xdstp://b/T/bar it asks for
+// Directives that a client has folded into the id. Envoy reads every name that it subscribes
+// to as a URN, so of xdstp://a/T/foo#alt=xdstp://b/T/bar it requests
 // xdstp://a/T/foo%23alt=xdstp%3A//b/T/bar.
 
 import (
@@ -13,23 +13,22 @@ const (
 	// collectionSuffix ends the types of list collections. TP1: "List".
 	collectionSuffix = "Collection"
 	foldedHash       = "%23"
-	// maxUnfolded is how many alternatives in a row are found.
+	// maxUnfolded bounds the number of nested alternatives.
 	maxUnfolded = 8
 )
 
-// Unfold parses the name of a resource as a client subscribes to it, who may have
-// directives in it, or may have folded them into it. Whatever it looks like, it is
-// such a name only if it makes sense as one: an alternative is of the same type, and
-// an entry is of a list collection. Otherwise what looks like directives is a part
-// of the name.
+// Unfold parses the name of a resource as a client subscribes to it, with directives, or with
+// directives folded into it. Text that looks like directives counts as such only if the result
+// makes sense: an alternative has the same type, and an entry is one of a list collection.
+// Otherwise the text is part of the name.
 //
-// What Envoy folds, and where context parameters end up:
+// How Envoy folds, and where context parameters end up:
 //
-//   - The # and all after it are in the id, if there was no ? before the #. The
-//     parameters are then the last alternative's, but those that a client adds to
-//     all names (TP1: "Context parameters") are for all.
-//   - Otherwise they are in the value of a parameter, with the alternative's own
-//     parameters up to the first &. Other parameters are the primary's.
+//   - If there was no ? before the #, the id has the # and everything after it. The
+//     parameters then belong to the last alternative, except that those which a client
+//     adds to all names (TP1: "Context parameters") belong to all.
+//   - Otherwise the value of a parameter has them, with the alternative's own parameters
+//     up to the first &. Other parameters belong to the primary.
 func Unfold(name string) (URL, error) { return unfold(name, 0) }
 
 func unfold(name string, depth int) (URL, error) {
@@ -59,7 +58,7 @@ func unfold(name string, depth int) (URL, error) {
 	return u, nil
 }
 
-// unfoldID takes directives from the id.
+// unfoldID returns the URL of a name with directives in its id.
 func (p *parts) unfoldID(id, folded string, depth int) (URL, bool) {
 	all := pairs(p.query.text)
 	if alt, _ := cutDirectives(decoded(folded)); alt == "" {
@@ -69,8 +68,8 @@ func (p *parts) unfoldID(id, folded string, depth int) (URL, bool) {
 	return p.unfold(id, own, folded, decodedAll(rest), depth)
 }
 
-// unfold returns the URL of a name with that id, with these parameters, and with
-// directives. For the last alternative there are parameters besides its own.
+// unfold returns the URL of a name with that id, these parameters, and directives. rest are
+// additional parameters of the last alternative.
 func (p *parts) unfold(id string, own []string, folded string, rest []string, depth int) (URL, bool) {
 	alt, entry := cutDirectives(decoded(folded))
 	if alt == "" && entry == "" {
@@ -108,8 +107,8 @@ func (p *parts) unfold(id string, own []string, folded string, rest []string, de
 	return u, err == nil
 }
 
-// memberType is the type of what the URL locates: of an entry, that of the
-// collection's members.
+// memberType returns the type of the resource that the URL locates: for an entry the type of
+// the collection's members.
 func (u URL) memberType() string {
 	if _, ok := u.Entry(); ok {
 		return strings.TrimSuffix(u.key.Type, collectionSuffix)
@@ -117,8 +116,8 @@ func (u URL) memberType() string {
 	return u.key.Type
 }
 
-// spread adds parameters to a URL and all its alternatives, and others to the last
-// of these: where they were, they were escaped as often as they were nested.
+// spread adds parameters to a URL and all its alternatives, and others to the last of these,
+// where they were escaped once for each level of nesting.
 func spread(url string, all, last []string, depth int) (string, bool) {
 	u, err := ParseURL(url)
 	if err != nil || depth > maxUnfolded {
@@ -143,7 +142,7 @@ func spread(url string, all, last []string, depth int) (string, bool) {
 	return name, true
 }
 
-// addParams adds those parameters to a name that it does not have.
+// addParams adds those parameters to a name that it lacks.
 func addParams(name string, more []string) string {
 	name, query, _ := strings.Cut(name, "?")
 	all := pairs(query)
@@ -170,8 +169,7 @@ func decodedAll(pairs []string) []string {
 	return out
 }
 
-// cutFolded returns what is before the first # that is escaped and begins
-// directives, and these.
+// cutFolded splits a text at the first escaped # that begins directives.
 func cutFolded(text string) (before, directives string, ok bool) {
 	for at := 0; ; {
 		i := strings.Index(text[at:], foldedHash)
@@ -185,7 +183,7 @@ func cutFolded(text string) (before, directives string, ok bool) {
 	}
 }
 
-// begins says whether what a text says begins with a word.
+// begins reports whether the decoded form of a text begins with a word.
 func begins(text, word string) bool {
 	for i := range len(word) {
 		if text == "" {
@@ -200,9 +198,9 @@ func begins(text, word string) bool {
 	return true
 }
 
-// cutDirectives returns the values of directives that have lost the escapes around
-// them, so that commas within an alternative cannot be told from those between
-// directives: an entry that follows an alternative with directives is one of those.
+// cutDirectives returns the values of directives that have lost the escapes around them. Commas
+// within an alternative cannot be distinguished from those between directives: an entry after an
+// alternative with directives counts as one of those.
 func cutDirectives(text string) (alt, entry string) {
 	if rest, ok := strings.CutPrefix(text, entryDirective+"="); ok {
 		entry, text, ok = strings.Cut(rest, ",")
@@ -212,7 +210,7 @@ func cutDirectives(text string) (alt, entry string) {
 	}
 	alt, ok := strings.CutPrefix(text, altDirective+"=")
 	if !ok {
-		return "", "" // something else
+		return "", "" // no directive
 	}
 	const andEntry = "," + entryDirective + "="
 	if at := strings.LastIndex(alt, andEntry); at >= 0 && entry == "" && !strings.Contains(alt, "#") {
@@ -221,7 +219,7 @@ func cutDirectives(text string) (alt, entry string) {
 	return alt, entry
 }
 
-// pairs are the context parameters of a name, as they stand.
+// pairs returns the context parameters of a query, as spelled.
 func pairs(query string) []string {
 	if query == "" {
 		return nil
@@ -229,7 +227,7 @@ func pairs(query string) []string {
 	return strings.Split(query, "&")
 }
 
-// added divides parameters into those that a client adds to all names and the rest.
+// added splits parameters into those that a client adds to all names, and the others.
 // TP1: "Context parameters".
 func added(pairs []string) (toAll, rest []string) {
 	for _, pair := range pairs {

@@ -1,17 +1,16 @@
 package urn
 
-// The two forms of xdstp names as values.
+// The two forms of xdstp names, as values.
 
 import "strings"
 
-// URN is the name of one resource, without directives and not a glob. URNs can
-// be compared with ==. The zero URN names nothing, prints as "" and has the zero
-// Key.
+// URN is the name of one resource, without directives and not a glob. URNs can be compared with
+// ==. The zero URN names nothing, prints as "" and has the zero Key.
 // TP1: "URI-based xDS resource names".
 type URN struct{ key Key }
 
-// ParseURN parses the name of a resource. All its errors are an [*Error]; a
-// glob, directives, and a name that is not xdstp are among them.
+// ParseURN parses the name of a resource. All its errors are an [*Error]. A glob, a name with
+// directives and an old-style name are errors.
 func ParseURN(name string) (URN, error) {
 	_, key, err := canonical(name, 0)
 	return URN{key}, err
@@ -29,8 +28,8 @@ func (u URN) Authority() string { return u.key.Authority }
 // Type returns the resource type, such as envoy.config.cluster.v3.Cluster.
 func (u URN) Type() string { return u.key.Type }
 
-// ID returns the segments of the id, decoded. There are none if the id is empty;
-// single segments may be.
+// ID returns the segments of the id, decoded. An empty id has none; single segments may be
+// empty.
 func (u URN) ID() []string {
 	p, _ := split(u.key.Name)
 	if p.id.text == "" {
@@ -43,8 +42,8 @@ func (u URN) ID() []string {
 	return segments
 }
 
-// Params returns the context parameters, decoded. The caller may keep and change
-// the map, which is nil if there are none.
+// Params returns the context parameters, decoded; nil if there are none. The caller may keep and
+// change the map.
 func (u URN) Params() map[string]string {
 	p, _ := split(u.key.Name)
 	return p.params()
@@ -63,17 +62,16 @@ func (p *parts) params() map[string]string {
 	return params
 }
 
-// URL says where to find a resource or a glob collection: its name, and
-// directives for whoever looks for it. URLs can be compared with ==. The zero
-// URL locates nothing, prints as "" and has the zero Key.
+// URL locates a resource or a glob collection: it is a name with directives. URLs can be
+// compared with ==. The zero URL locates nothing, prints as "" and has the zero Key.
 // TP1: "URI-based xDS resource names".
 type URL struct {
 	name string // in canonical spelling, with the directives
 	key  Key
 }
 
-// ParseURL parses a locator. Every name that [ParseURN] takes is one. All its
-// errors are an [*Error].
+// ParseURL parses a locator. It accepts every name that [ParseURN] accepts. All its errors are
+// an [*Error].
 func ParseURL(name string) (URL, error) {
 	s, key, err := canonical(name, globs|directives)
 	return URL{s, key}, err
@@ -82,12 +80,11 @@ func ParseURL(name string) (URL, error) {
 // String returns the canonical spelling, with the directives.
 func (u URL) String() string { return u.name }
 
-// Key returns the key of what the URL locates, without the directives: the key
-// to ask an authority for.
+// Key returns the key of the located resource, without the directives: the key with which to
+// request it from its authority.
 func (u URL) Key() Key { return u.key }
 
-// URN returns the name of the resource that the URL locates, or false if it is a
-// glob collection.
+// URN returns the name of the located resource, or false if it is a glob collection.
 func (u URL) URN() (URN, bool) {
 	if u.key.Glob {
 		return URN{}, false
@@ -95,8 +92,8 @@ func (u URL) URN() (URN, bool) {
 	return URN{u.key}, true
 }
 
-// Alt returns the URL to fall back to, or false if there is none. It may have an
-// Alt of its own.
+// Alt returns the alternative of the URL, or false if there is none. It may have an Alt of its
+// own.
 // TP1: "Alternatives".
 func (u URL) Alt() (URL, bool) {
 	p, _ := split(u.name)
@@ -108,8 +105,8 @@ func (u URL) Alt() (URL, bool) {
 	return url, err == nil // no error: it was parsed with the URL
 }
 
-// Entry returns the name of the list collection's inlined entry that is meant,
-// or false if it is the whole resource.
+// Entry returns the name of an inline entry of a list collection, or false if the URL locates the
+// whole resource.
 // TP1: "List collections with inlining".
 func (u URL) Entry() (string, bool) {
 	p, _ := split(u.name)

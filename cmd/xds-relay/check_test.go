@@ -56,10 +56,10 @@ func TestCheckSaysWhatEachAuthorityAndRuleDoes(t *testing.T) {
 listeners[0]: clients are served on 127.0.0.1:0 over grpc (v3, plaintext), and wait up to 30s when they poll
 listeners[1]: clients are served on 127.0.0.1:18001 over rest (v3 and v2, plaintext), and wait up to 5s when they poll
 authorities[0]: xdstp://cloud.example.com/... is fed by server cp.example.com:443 (auto, TLS)
-authorities[1]: xdstp://*.tenants.example.com/... is fed by server tenants.example.com:443 (sotw, plaintext), each authority by itself
+authorities[1]: xdstp://*.tenants.example.com/... is fed by server tenants.example.com:443 (sotw, plaintext), separately for each authority
 authorities[2]: xdstp://onprem/... is fed by directory resources
 old_style_names[0]: a client with node.cluster.startsWith("edge-") is served from authority "cloud.example.com", sharing with those that have the same node.cluster + "/" + node.locality.zone
-old_style_names[0]: different Nodes can give the same partition, because it joins texts that clients choose: see docs/partitions.md
+old_style_names[0]: different Nodes can have the same partition, because it joins texts that clients choose: see docs/partitions.md
 old_style_names[0]: the relay sends the control plane a Node with only id, cluster, locality.zone of the first client of a partition; all clients of the partition get the same resources, also where their Nodes differ
 old_style_names[1]: every other client is served from authority "onprem", sharing with all clients of this rule
 `

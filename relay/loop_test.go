@@ -1,6 +1,6 @@
 package relay
 
-// Circles of relays that go through redirects: from one authority to another, of which
+// Loops of relays that go through redirects: from one authority to another, of which
 // each relay asks the other for one. The chains of relays do not show them, as each
 // stream is for one authority.
 
@@ -20,16 +20,16 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// circle are relays, each of which has the control plane of one authority, and asks the
+// loop are relays, each of which has the control plane of one authority, and asks the
 // others for theirs.
-type circle struct {
+type loop struct {
 	*relayNet
 	planes map[string]*scriptedPlane
 }
 
-func newCircle(t *testing.T, form string, authorities ...string) *circle {
+func newLoop(t *testing.T, form string, authorities ...string) *loop {
 	t.Helper()
-	c := &circle{relayNet: &relayNet{t: t, relays: map[string]*servedRelay{}}, planes: map[string]*scriptedPlane{}}
+	c := &loop{relayNet: &relayNet{t: t, relays: map[string]*servedRelay{}}, planes: map[string]*scriptedPlane{}}
 	for _, own := range authorities {
 		c.planes[own] = newScriptedPlane("delta")
 		config := fmt.Sprintf("listeners: [{address: \"127.0.0.1:18000\"}]\nnode: {id: relay-%s}\nauthorities:\n", own)
@@ -53,7 +53,7 @@ func newCircle(t *testing.T, form string, authorities ...string) *circle {
 	return c
 }
 
-func (c *circle) close() {
+func (c *loop) close() {
 	c.relayNet.close()
 	for _, p := range c.planes {
 		p.down()
@@ -61,7 +61,7 @@ func (c *circle) close() {
 }
 
 // redirect has the control plane of an authority say that its resource is elsewhere.
-func (c *circle) redirect(from, to string) {
+func (c *loop) redirect(from, to string) {
 	c.t.Helper()
 	u, err := urn.ParseURL(to)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *circle) redirect(from, to string) {
 	}
 	for _, st := range c.planes[from].all() {
 		if err := st.send(&discoveryv3.DeltaDiscoveryResponse{
-			TypeUrl: typeURLOf(c.t, "rds"), Nonce: "redirect", Resources: []*discoveryv3.Resource{{Name: inCircle(from), Version: "1", Resource: a}},
+			TypeUrl: typeURLOf(c.t, "rds"), Nonce: "redirect", Resources: []*discoveryv3.Resource{{Name: inLoop(from), Version: "1", Resource: a}},
 		}); err != nil {
 			c.t.Fatal(err)
 		}
@@ -85,12 +85,12 @@ func (c *circle) redirect(from, to string) {
 	synctest.Wait()
 }
 
-func inCircle(authority string) string {
+func inLoop(authority string) string {
 	return "xdstp://" + authority + "/envoy.config.route.v3.RouteConfiguration/r"
 }
 
 // responses is how many there have been, of relays and of control planes.
-func (c *circle) responses() (n uint64) {
+func (c *loop) responses() (n uint64) {
 	for _, r := range c.relays {
 		for _, statuses := range r.relay.origins.statuses() {
 			for _, st := range statuses {
@@ -101,31 +101,31 @@ func (c *circle) responses() (n uint64) {
 	return n
 }
 
-// A circle is told as one, as relays tell each other errors. It comes
+// A loop is told as one, as relays tell each other errors. It comes
 // to rest, costs nothing as long as it lasts, and is over when it is undone.
-func TestACircleThroughRedirectsComesToRest(t *testing.T) {
+func TestALoopThroughRedirectsComesToRest(t *testing.T) {
 	for _, tt := range []struct {
 		name, form  string
 		authorities []string
 		alt         string
 		want        string
 	}{
-		{name: "two", form: "delta", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
-		{name: "three", form: "delta", authorities: []string{"a", "b", "c"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("c") + " -> " + inCircle("a") + "]"},
+		{name: "two", form: "delta", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inLoop("a") + " -> " + inLoop("b") + " -> " + inLoop("a") + "]"},
+		{name: "three", form: "delta", authorities: []string{"a", "b", "c"}, want: "Unavailable redirects in a loop across relays: " + inLoop("a") + " -> " + inLoop("b") + " -> " + inLoop("c") + " -> " + inLoop("a") + "]"},
 		{
 			name: "with alternatives", form: "delta", authorities: []string{"a", "b"}, alt: "#alt=xdstp://nowhere/envoy.config.route.v3.RouteConfiguration/r",
-			want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]",
+			want: "Unavailable redirects in a loop across relays: " + inLoop("a") + " -> " + inLoop("b") + " -> " + inLoop("a") + "]",
 		},
-		{name: "sotw", form: "sotw", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inCircle("a") + " -> " + inCircle("b") + " -> " + inCircle("a") + "]"},
+		{name: "sotw", form: "sotw", authorities: []string{"a", "b"}, want: "Unavailable redirects in a loop across relays: " + inLoop("a") + " -> " + inLoop("b") + " -> " + inLoop("a") + "]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newCircle(t, tt.form, tt.authorities...)
+				n := newLoop(t, tt.form, tt.authorities...)
 				defer n.close()
 				c := n.client("a", "delta", "client")
-				n.ask(c, inCircle("a"))
+				n.ask(c, inLoop("a"))
 				for i, a := range tt.authorities {
-					n.redirect(a, inCircle(tt.authorities[(i+1)%len(tt.authorities)])+tt.alt)
+					n.redirect(a, inLoop(tt.authorities[(i+1)%len(tt.authorities)])+tt.alt)
 				}
 				if got := told(c, 14*time.Second); got != "" {
 					t.Errorf("the client is told %q before its time", got)
@@ -151,9 +151,9 @@ func TestACircleThroughRedirectsComesToRest(t *testing.T) {
 					t.Errorf("%d goroutines, of %d", got, goroutines)
 				}
 				last := tt.authorities[len(tt.authorities)-1]
-				n.planes[last].respond(t, "rds", "", "", n.planes[last].all(), inCircle(last)+"@1=one")
-				if got := told(c, time.Minute); !strings.Contains(got, inCircle("a")+"@") || !strings.Contains(got, "=one") {
-					t.Errorf("the client is told %q when the circle is undone", got)
+				n.planes[last].respond(t, "rds", "", "", n.planes[last].all(), inLoop(last)+"@1=one")
+				if got := told(c, time.Minute); !strings.Contains(got, inLoop("a")+"@") || !strings.Contains(got, "=one") {
+					t.Errorf("the client is told %q when the loop is undone", got)
 				}
 			})
 		})
