@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -20,6 +22,10 @@ import (
 //	answers    one of them has had a response again, and so have those that came soon
 //	again      after
 //
+// A control plane that comes and goes is logged so a few times, and then at most every
+// lossEvery, with how many losses were left out (skipped). One that lasts is never left out,
+// only logged that much later.
+//
 // While no stream is up, those that are lost later belong to the loss that there is. Where
 // others are up, as when a control plane refuses one Node, the next loss is another one.
 type Presence struct {
@@ -33,6 +39,9 @@ type Presence struct {
 	room    cache.Room // of streams
 	up      int        // streams that have had a response and are open
 	current *loss      // that streams join which are lost now; nil if there is none
+	// lossLines bounds the lines, and skipped counts the losses without one since the last.
+	lossLines *rate.Limiter
+	skipped   int
 	// greeted: the operator was told that the control plane answers, and of no loss since.
 	greeted bool
 }
@@ -51,6 +60,7 @@ type loss struct {
 	quiet   bool         // the first one ended after a response
 	streams int          // that were ever part of it
 	told    bool         // that it was lost
+	late    bool         // there was no line for it in time
 	failed  bool         // the operator was told that the control plane cannot be reached
 	back    time.Time    // when the first stream had a response again
 	again   int          // streams that had one
@@ -60,13 +70,22 @@ type loss struct {
 // together is how long streams are waited for that share a loss, or its end.
 const together = 250 * time.Millisecond
 
+// How many losses of one server are logged at once, and how often one after that.
+const (
+	lossesAtOnce = 3
+	lossEvery    = 10 * time.Second
+)
+
 // catchUp is how long after a control plane has answered attempts count that had begun
 // before.
 const catchUp = time.Second
 
 // NewPresence makes a Presence for all streams to a server, which is named in the lines.
 func NewPresence(server string, log *slog.Logger) *Presence {
-	return &Presence{server: server, log: log, streams: map[*Stream]*presentStream{}}
+	return &Presence{
+		server: server, log: log, streams: map[*Stream]*presentStream{},
+		lossLines: rate.NewLimiter(rate.Every(lossEvery), lossesAtOnce),
+	}
 }
 
 // of returns what is known of a stream. The caller holds mu.
@@ -150,16 +169,34 @@ func (p *Presence) tellLost(l *loss) {
 	if l.left == 0 && l.again == 0 {
 		return // nothing is wanted any more
 	}
+	over := !l.back.IsZero()
+	if (p.up > 0 || over) && p.current == l {
+		p.current = nil // others can still be lost
+	}
+	switch {
+	case over && l.late:
+		return // it was counted when it was over
+	case p.lossLines.Allow():
+	case over:
+		p.skipped++
+		return
+	default:
+		l.late = true
+		time.AfterFunc(lossEvery, func() { p.tellLost(l) })
+		return
+	}
 	l.told, p.greeted = true, false
 	level := slog.LevelWarn
 	if l.quiet {
 		level = slog.LevelInfo
 	}
-	p.logger(l).Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason)
-	if (p.up > 0 || !l.back.IsZero()) && p.current == l {
-		p.current = nil // others can still be lost
+	log := p.logger(l)
+	if p.skipped > 0 {
+		log = log.With("skipped", p.skipped)
+		p.skipped = 0
 	}
-	if !l.back.IsZero() {
+	log.Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason)
+	if over {
 		p.tellBack(l)
 	}
 }
@@ -182,6 +219,9 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 		return
 	}
 	l.back = time.Now()
+	if l.late && !l.told {
+		p.skipped++
+	}
 	if !l.told {
 		return // tellLost tells both
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,47 @@ func TestAStreamThatIsNotWantedIsNotLost(t *testing.T) {
 		p.leaves(p.all[1])
 		if len(p.streams) > 0 || p.up != 0 || p.current != nil {
 			t.Errorf("something is left: %d streams, %d up, %v", len(p.streams), p.up, p.current)
+		}
+	})
+}
+
+// A control plane that comes and goes is a few lines, and says nothing less of an outage.
+func TestLossesOfAControlPlaneThatFlapsAreBounded(t *testing.T) {
+	testPresence(t, 1, func(p *presenceTest) {
+		const flaps = 100
+		for range flaps {
+			p.lost(p.all[0], "reset", true)
+			pass(300 * time.Millisecond)
+			p.answered(p.all[0], Delta)
+			pass(300 * time.Millisecond)
+		}
+		p.lost(p.all[0], "gone", false) // and stays so
+		pass(lossEvery + time.Second)
+		p.logs.mu.Lock()
+		lines := p.logs.b.String()
+		p.logs.mu.Unlock()
+		lost, back := strings.Count(lines, "control plane lost"), strings.Count(lines, "control plane answers again")
+		const most = lossesAtOnce + int(2*flaps*300*time.Millisecond/lossEvery) + 1
+		if lost < most-2 || lost > most || back != lost-1 {
+			t.Errorf("%d lines when it was lost and %d when it was back, want about %d of each:\n%s", lost, back, most, lines)
+		}
+		skipped := 0
+		for _, field := range strings.Fields(lines) {
+			if n, is := strings.CutPrefix(field, "skipped="); is {
+				k, _ := strconv.Atoi(n)
+				skipped += k
+			}
+		}
+		if lost+skipped != flaps+1 {
+			t.Errorf("%d losses were logged and %d left out, want all %d:\n%s", lost, skipped, flaps+1, lines)
+		}
+		if !strings.Contains(lines[strings.LastIndex(lines, "control plane lost"):], "reason=gone") {
+			t.Errorf("the outage at the end is not the last line:\n%s", lines)
+		}
+		p.answered(p.all[0], Delta)
+		pass(time.Second)
+		if n := p.logs.count("control plane answers again"); n != back+1 {
+			t.Errorf("its end is not logged")
 		}
 	})
 }
