@@ -36,6 +36,9 @@ type deltaSession struct {
 	// unsaid waits, and quiet says in which responses: see silence.go.
 	unsaid *unsaid
 	quiet  bool
+	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
+	// hold members: they have no answer.
+	refusedGlobs map[string]struct{}
 	// handed are what the client has by a name that stands for something else now, while
 	// another name gives it, and their constraints.
 	handed map[asked]string
@@ -133,6 +136,7 @@ func (d *deltaSession) subscribeOne(a asked) {
 	}
 	key := a.key()
 	delete(d.gone, key)
+	delete(d.refusedGlobs, key)
 	d.settle(a)
 	_, resumed := d.initial[a.name]
 	held := resumed
@@ -155,6 +159,9 @@ func (d *deltaSession) subscribeOne(a asked) {
 	sub.set(mayHold, held)
 	if resumed {
 		d.resume(sub)
+	}
+	if held && sub.entry() == nil && isGlob(a.name) {
+		d.noteRefusedGlob(key)
 	}
 }
 
@@ -215,6 +222,7 @@ func (d *deltaSession) unsubscribeOne(a asked) {
 		return
 	}
 	delete(d.gone, key)
+	delete(d.refusedGlobs, key)
 	delete(d.initial, a.name)
 	delete(d.lent, sub)
 	d.unsaid.forget(key, nil, false)

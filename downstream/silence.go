@@ -80,7 +80,16 @@ func (u *unsaid) addMember(name string, err *cache.Error) {
 }
 
 // hasOpenSet says that a wildcard or a glob of the client has had no answer.
-func (d *deltaSession) hasOpenSet() bool { return d.freshSets > 0 }
+func (d *deltaSession) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
+
+// noteRefusedGlob notes a glob that the relay refuses, and of which the client may hold
+// members. An error alone would be taken for an empty answer.
+func (d *deltaSession) noteRefusedGlob(key string) {
+	if d.refusedGlobs == nil {
+		d.refusedGlobs = map[string]struct{}{}
+	}
+	d.refusedGlobs[key] = struct{}{}
+}
 
 // waits says that what r has in it would be taken for an empty answer to a set.
 func (d *deltaSession) waits(r *response) bool {
