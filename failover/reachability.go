@@ -22,10 +22,8 @@ func NewReachability() *Reachability { return &Reachability{down: map[cache.Scop
 // Unreachable reports whether none of a scope's servers is reachable, and since when.
 // The state begins once all servers have been tried, counts from the loss of the last
 // one, and ends when a server answers. Unreachable may be called by any goroutine and
-// with any lock held. It ignores the dynamic parameters of the scope: they share one
-// stream.
+// with any lock held.
 func (r *Reachability) Unreachable(scope cache.Scope) (since time.Time, down bool) {
-	scope.Params = ""
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since, down = r.down[scope]

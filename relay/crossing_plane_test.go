@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -40,6 +41,7 @@ type scriptedPlane struct {
 	// began with names of such a type, or false of one that did not.
 	wildcards map[string]bool
 	beside    map[int]bool
+	params    map[int]string // the dynamic parameters that each stream asks with
 	// before is how many names the last SotW request had that was taken.
 	before map[eventKey]int
 	opened int      // streams
@@ -63,7 +65,7 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, beside: map[int]bool{}}
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, beside: map[int]bool{}, params: map[int]string{}}
 	p.up()
 	return p
 }
@@ -297,18 +299,28 @@ func (p *scriptedPlane) take() []string {
 		case e.sotw != nil:
 			what = describeSotWRequest(e.sotw)
 		}
-		who := "control plane <- "
-		if p.beside[e.stream] {
-			who = "control plane, beside <- "
+		who := "control plane"
+		if params := p.params[e.stream]; params != "" {
+			who += " {" + params + "}"
 		}
-		out = append(out, who+what)
+		if p.beside[e.stream] {
+			who += ", beside"
+		}
+		out = append(out, who+" <- "+what)
 	}
 	return out
 }
 
 // tell tells the streams apart: one that begins with names of a type, of which a
-// wildcard was asked for on another, is beside that. The caller holds mu.
+// wildcard was asked for on another, is beside that; and each has its dynamic parameters.
+// The caller holds mu.
 func (p *scriptedPlane) tell() {
+	for _, e := range p.events {
+		locators := append(e.delta.GetResourceLocatorsSubscribe(), e.sotw.GetResourceLocators()...)
+		if len(locators) > 0 {
+			p.params[e.stream] = cache.Params(locators[0].GetDynamicParameters()).String()
+		}
+	}
 	for _, e := range p.events {
 		if typeURL, names := e.asks(); typeURL != "" && !names {
 			p.wildcards[typeURL] = true

@@ -61,7 +61,7 @@ func (n leafNames) Policy(authority string) collections.Policy {
 
 // Unreachable implements collections.Names.
 func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
-	return n.reachability.Unreachable(sourceScope(scope))
+	return n.reachability.Unreachable(scope)
 }
 
 // viewsOf are the views by the scopes of their topics.
@@ -103,5 +103,5 @@ func (f *scopes) stopDerived(k cache.Key) {
 // clientsOf is the scope that clients join whose names are in a scope.
 func clientsOf(scope cache.Scope) cache.Scope {
 	scope.Derived = ""
-	return sourceScope(scope)
+	return partitionOf(scope)
 }

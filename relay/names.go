@@ -107,7 +107,7 @@ func (n *clientNames) Enter(scope cache.Scope) {
 	if !n.through.Relay {
 		return // it makes no difference
 	}
-	scope = sourceScope(scope)
+	scope = partitionOf(scope)
 	j := n.joined[scope]
 	if j.uses++; j.uses == 1 {
 		j.known = n.chains.Join(scope, n.through)
@@ -123,7 +123,7 @@ func (n *clientNames) Leave(scope cache.Scope) {
 	if !n.through.Relay {
 		return
 	}
-	scope = sourceScope(scope)
+	scope = partitionOf(scope)
 	j := n.joined[scope]
 	if j.uses--; j.uses > 0 {
 		n.joined[scope] = j

@@ -59,7 +59,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams upstream, by authority and whether they are connected.", r.upstreamStreams},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often another control plane has taken the place of one, by authority.",
 			func() []admin.Sample { return byAuthority(r.origins.switches) }},
-		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Authorities and partitions of which no control plane can be reached, by authority.", r.unreachable},
+		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Authorities, partitions and sets of dynamic parameters of which no control plane can be reached, by authority.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "What control planes said in resource_errors, by authority.",
 			func() []admin.Sample { return byAuthority(r.origins.errors) }},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "What is wrong with the files of a directory, by authority.", r.directoryErrors},
@@ -214,6 +214,7 @@ type StreamStatus struct {
 	Server        string    `json:"server"`
 	Active        bool      `json:"active"` // and not one that is tried, or stood in for
 	Partition     string    `json:"partition"`
+	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Node          string    `json:"node,omitempty"`         // the id that old-style names are asked for with
 	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
@@ -223,7 +224,6 @@ type StreamStatus struct {
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
 	Subscriptions int       `json:"subscriptions"`
-	Parameters    int       `json:"dynamic_parameters,omitempty"` // how many different ones
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
 	Errors        uint64    `json:"resource_errors"`
@@ -262,9 +262,10 @@ func (r *Relay) authorities() []AuthorityStatus {
 		for _, st := range of {
 			view := StreamStatus{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
-				Node: node, NodesDiffer: differ.fields(),
+				Parameters: loglines.Clip(scope.Params),
+				Node:       node, NodesDiffer: differ.fields(),
 				Beside: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
-				Subscriptions: st.Subscriptions, Parameters: st.Parameters, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {
 				view.Type = xdstype.Word(st.TypeURL)
@@ -274,7 +275,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 	}
 	for _, v := range views {
 		slices.SortStableFunc(v.Streams, func(a, b StreamStatus) int {
-			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Type, b.Type))
+			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Parameters, b.Parameters), cmp.Compare(a.Type, b.Type))
 		})
 	}
 	return views

@@ -227,7 +227,7 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]
 	o.Presence = s.presences[server]
-	o.Chain = s.chains.Of(sourceScope(scope))
+	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {
 		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
 	}

@@ -20,9 +20,8 @@ type source interface {
 }
 
 // scopes is the cache's source: it passes each topic to the source of its scope, which it
-// opens for the first topic and closes after the last. So each scope has one stream
-// upstream, however many clients and topics it has, and whatever dynamic parameters they
-// use: the parameters are not part of a source's scope.
+// opens for the first topic and closes after the last. So each scope (authority, partition
+// and dynamic parameters) has one stream upstream, however many clients and topics it has.
 type scopes struct {
 	// open opens a scope's source. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) source
@@ -42,15 +41,18 @@ type scopes struct {
 
 type scopeSource struct {
 	source
+	node   *scopeNode // nil for xdstp names
 	topics int
 	idle   int // how often the last topic has gone
 }
 
-// scopeNode is the Node with which a scope of old-style names is asked for upstream: made
-// from that of the first client, and kept as long as there is a client or a source.
+// scopeNode is the Node with which a partition of old-style names is asked for upstream,
+// with whatever dynamic parameters: made from that of the first client, and kept as long as
+// there is a client or a source.
 type scopeNode struct {
 	node    *corev3.Node
 	clients int
+	sources int
 	// marks are those of the first client that is not this program's own, as which somebody
 	// only looks; differ says in which of them later clients
 	// were different.
@@ -74,9 +76,9 @@ func newScopes() *scopes {
 	return &scopes{sources: map[cache.Scope]*scopeSource{}, nodes: map[cache.Scope]*scopeNode{}, warned: map[int]bool{}}
 }
 
-// sourceScope returns the scope whose source serves a scope, and that its clients join:
-// that without parameters.
-func sourceScope(scope cache.Scope) cache.Scope {
+// partitionOf returns the scope that clients join which use a scope: that without dynamic
+// parameters.
+func partitionOf(scope cache.Scope) cache.Scope {
 	scope.Params = ""
 	return scope
 }
@@ -127,7 +129,7 @@ func (f *scopes) leaveLocked(scope cache.Scope) {
 
 // forgetNode drops the Node of a scope that nobody uses and nothing is asked for.
 func (f *scopes) forgetNode(scope cache.Scope) {
-	if n := f.nodes[scope]; n != nil && n.clients == 0 && f.sources[scope] == nil {
+	if n := f.nodes[scope]; n != nil && n.clients == 0 && n.sources == 0 {
 		f.nodes = cache.Without(f.nodes, &f.nodeRoom, scope)
 	}
 }
@@ -137,7 +139,7 @@ func (f *scopes) forgetNode(scope cache.Scope) {
 func (f *scopes) nodeOf(scope cache.Scope) (id string, differ markSet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n := f.nodes[scope]; n != nil {
+	if n := f.nodes[partitionOf(scope)]; n != nil {
 		return n.node.GetId(), n.differ
 	}
 	return "", 0
@@ -151,15 +153,16 @@ func (f *scopes) Start(k cache.Key) {
 		f.startDerived(k)
 		return
 	}
-	scope := sourceScope(k.Scope)
-	of := f.sources[scope]
+	of := f.sources[k.Scope]
 	if of == nil {
 		var node *corev3.Node
-		if n := f.nodes[scope]; n != nil {
+		n := f.nodes[partitionOf(k.Scope)]
+		if n != nil {
 			node = n.node
+			n.sources++
 		}
-		of = &scopeSource{source: f.open(scope, node)}
-		f.sources[scope] = of
+		of = &scopeSource{source: f.open(k.Scope, node), node: n}
+		f.sources[k.Scope] = of
 	}
 	of.topics++
 	of.source.Start(k)
@@ -173,7 +176,7 @@ func (f *scopes) Refresh(k cache.Key) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if of := f.sources[sourceScope(k.Scope)]; of != nil {
+	if of := f.sources[k.Scope]; of != nil {
 		of.source.Refresh(k)
 	}
 }
@@ -185,7 +188,7 @@ func (f *scopes) Resume(k cache.Key) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if of := f.sources[sourceScope(k.Scope)]; of != nil {
+	if of := f.sources[k.Scope]; of != nil {
 		cache.Resume(of.source, k)
 	}
 }
@@ -198,8 +201,7 @@ func (f *scopes) Stop(k cache.Key) {
 		f.stopDerived(k)
 		return
 	}
-	scope := sourceScope(k.Scope)
-	of := f.sources[scope]
+	of := f.sources[k.Scope]
 	if of == nil {
 		return // closed
 	}
@@ -208,7 +210,7 @@ func (f *scopes) Stop(k cache.Key) {
 		of.idle++
 		idle := of.idle
 		// This waits for a goroutine that may be waiting for the cache.
-		f.closing.Go(func() { f.retire(scope, of, idle) })
+		f.closing.Go(func() { f.retire(k.Scope, of, idle) })
 	}
 }
 
@@ -222,7 +224,10 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, idle int) {
 		return
 	}
 	f.sources = cache.Without(f.sources, &f.sourceRoom, scope)
-	f.forgetNode(scope)
+	if of.node != nil {
+		of.node.sources--
+		f.forgetNode(partitionOf(scope))
+	}
 	f.mu.Unlock()
 	of.Close()
 }

@@ -206,9 +206,9 @@ func TestMarksAreThoseOfTheContent(t *testing.T) {
 	}
 }
 
-// Who asks with dynamic parameters is of the same partition: its Node stands for it
-// upstream, on the same stream.
-func TestParametersHaveTheirPartitionsSource(t *testing.T) {
+// Each set of dynamic parameters has its own source. All of them use the Node of their
+// partition, which is kept as long as one of them needs it.
+func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 	f, opened := newRecordedScopes()
 	f.join(scopeA, asNode(&corev3.Node{Id: "one"}))
 	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
@@ -216,18 +216,29 @@ func TestParametersHaveTheirPartitionsSource(t *testing.T) {
 	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
 	f.Start(k)
 	f.Start(plain)
-	if len(*opened) != 1 || (*opened)[0].topics != 2 {
-		t.Fatalf("%d sources were opened, want one for both", len(*opened))
+	if len(*opened) != 2 {
+		t.Fatalf("%d sources were opened, want two", len(*opened))
 	}
-	of := (*opened)[0]
-	if got := of.node.GetId(); got != "one" {
-		t.Errorf("the source stands for node %q, want one", got)
+	for _, fd := range *opened {
+		if got := fd.node.GetId(); got != "one" || fd.topics != 1 {
+			t.Errorf("a source has node %q and %d topics, want one and 1", got, fd.topics)
+		}
 	}
-	f.Stop(plain)
+	f.leave(scopeA)
+	end := func(fd *recordedScopeSource, k cache.Key) {
+		f.Stop(k)
+		<-fd.leaving
+		fd.gone <- struct{}{}
+		<-fd.closed
+	}
+	end((*opened)[1], plain)
+	if id, _ := f.nodeOf(k.Scope); id != "one" {
+		t.Errorf("the node is %q while a source uses it, want one", id)
+	}
 	f.Refresh(k)
-	f.Stop(k)
-	<-of.leaving
-	of.gone <- struct{}{}
-	<-of.closed
+	end((*opened)[0], k)
 	f.Close()
+	if id, _ := f.nodeOf(k.Scope); id != "" {
+		t.Errorf("node %q is kept and nobody uses it", id)
+	}
 }

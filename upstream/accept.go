@@ -47,9 +47,6 @@ type verdicts struct {
 	hidden bool
 	// size is that of the response, and largest that of its largest resource: see habits.
 	size, largest int
-	shared        bool // with other sets, for whom there may be something in it
-	beats         bool // what is shared is nothing but heartbeats
-	slow          bool // there may be more to come, but for no longer than settleTime
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
 }

@@ -19,8 +19,6 @@ type agenda struct {
 	// due is when a type is to be looked at although nothing has happened to it.
 	due cache.Expiries[*feed]
 	sum tally
-	// params counts the types by the dynamic parameters that they are asked for with.
-	params map[string]int
 }
 
 // tally is what one type adds to what is known of all.
@@ -34,8 +32,7 @@ type tally struct {
 // entry is what the agenda notes of a type.
 type entry struct {
 	pending bool
-	counted tally    // is in the agenda's sum
-	params  []string // are in the agenda's params
+	counted tally // is in the agenda's sum
 }
 
 // concern notes that something has happened to a type. The caller holds mu.
@@ -63,8 +60,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 	for _, f := range feeds {
 		f.entry.pending = false
 	}
-	feeds = slices.DeleteFunc(feeds, func(f *feed) bool { return s.feeds[f.sets.typeURL] != f })
-	slices.SortFunc(feeds, func(a, b *feed) int { return strings.Compare(a.sets.typeURL, b.sets.typeURL) })
+	feeds = slices.DeleteFunc(feeds, func(f *feed) bool { return s.feeds[f.subs.typeURL] != f })
+	slices.SortFunc(feeds, func(a, b *feed) int { return strings.Compare(a.subs.typeURL, b.subs.typeURL) })
 	return feeds
 }
 
@@ -72,8 +69,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 // silence says that this is also when it has waited too long for an answer. The caller
 // holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
-	at, ok := f.sets.nextDue()
-	if since, waits := f.sets.oldest(); waits && silence {
+	at, ok := f.subs.nextDue()
+	if since, waits := f.subs.oldest(); waits && silence {
 		if late := since.Add(s.opts.ResponseTimeout); !ok || late.Before(at) {
 			at, ok = late, true
 		}
@@ -89,24 +86,24 @@ func (s *Stream) schedule(f *feed, silence bool) {
 
 // remove forgets a type of which nothing is wanted. The caller holds mu.
 func (s *Stream) remove(f *feed) {
-	s.agenda.count(f, tally{}, nil)
+	s.agenda.count(f, tally{})
 	s.agenda.due.End(f)
-	s.feeds = cache.Without(s.feeds, &s.room, f.sets.typeURL)
+	s.feeds = cache.Without(s.feeds, &s.room, f.subs.typeURL)
 }
 
 // recount brings what all types come to in line with one of them. The caller holds mu.
 func (s *Stream) recount(f *feed) {
-	t := tally{wanted: f.sets.wanted()}
+	t := tally{wanted: f.subs.wanted}
 	if t.wanted == 0 {
 		t.idle = 1
 	}
 	if f.session != nil {
 		t.unsent = f.session.pending()
-		if f.sets.needStream(f.session.begun()) {
+		if f.subs.needStream(f.session.begun()) {
 			t.late = 1
 		}
 	}
-	s.agenda.count(f, t, f.sets.wantedParams())
+	s.agenda.count(f, t)
 }
 
 func (a *agenda) add(f *feed) {
@@ -117,26 +114,11 @@ func (a *agenda) add(f *feed) {
 }
 
 // count counts a type anew.
-func (a *agenda) count(f *feed, t tally, params []string) {
+func (a *agenda) count(f *feed, t tally) {
 	before := &f.entry.counted
 	a.sum.wanted += t.wanted - before.wanted
 	a.sum.idle += t.idle - before.idle
 	a.sum.late += t.late - before.late
 	a.sum.unsent += t.unsent - before.unsent
 	*before = t
-	if slices.Equal(params, f.entry.params) {
-		return
-	}
-	if a.params == nil {
-		a.params = map[string]int{}
-	}
-	for _, p := range params {
-		a.params[p]++
-	}
-	for _, p := range f.entry.params {
-		if a.params[p]--; a.params[p] == 0 {
-			delete(a.params, p)
-		}
-	}
-	f.entry.params = params
 }

@@ -3,7 +3,6 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -171,46 +170,35 @@ func TestWhatAllTypesComeToIsKept(t *testing.T) {
 			s := b.stream
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			want, params := tally{}, map[string]int{}
+			want := tally{}
 			for _, f := range s.feeds {
-				want.wanted += f.sets.wanted()
-				if f.sets.wanted() == 0 {
+				want.wanted += f.subs.wanted
+				if f.subs.wanted == 0 {
 					want.idle++
 				}
 				if f.session != nil {
 					want.unsent += f.session.pending()
-					if f.sets.needStream(f.session.begun()) {
+					if f.subs.needStream(f.session.begun()) {
 						want.late++
 					}
 				}
-				for _, p := range f.sets.wantedParams() {
-					params[p]++
-				}
 			}
-			if got := s.agenda.sum; got != want || !maps.Equal(s.agenda.params, params) {
-				t.Errorf("%s: kept are %+v and %v, want %+v and %v", when, got, s.agenda.params, want, params)
+			if got := s.agenda.sum; got != want {
+				t.Errorf("%s: kept are %+v, want %+v", when, got, want)
 			}
-		}
-		with := func(typ, name, params string) cache.Key {
-			k := key(typ, name)
-			k.Scope.Params = params
-			return k
 		}
 		check("at first")
 		b.stream.Start(key("cds", "a"))
 		st := b.next()
 		st.delta(t)
 		check("with a name")
-		b.stream.Start(with("eds", "a", "env=prod"))
-		b.stream.Start(with("eds", "a", "env=test"))
-		b.stream.Start(with("rds", "a", "env=test"))
-		check("with parameters")
-		if got := b.stream.Status().Parameters; got != 2 {
-			t.Errorf("there are %d choices of parameters, want 2", got)
-		}
+		b.stream.Start(key("eds", "a"))
+		b.stream.Start(key("eds", "b"))
+		b.stream.Start(key("rds", "a"))
+		check("with more")
 		b.respond(st, deltaResponse(t, "cds", "1", "a"))
 		check("with an answer")
-		b.stream.Stop(with("eds", "a", "env=test"))
+		b.stream.Stop(key("eds", "b"))
 		check("with less")
 		b.stream.Start(key("cds", cache.Wildcard))
 		check("with a wildcard, for which there is a new stream")
@@ -233,7 +221,7 @@ func TestWhatAllTypesComeToIsKept(t *testing.T) {
 		check("with the next")
 		for _, k := range []cache.Key{
 			key("cds", "a"), key("cds", cache.Wildcard), key("lds", "l"), key("lds", cache.Wildcard),
-			with("eds", "a", "env=prod"), with("rds", "a", "env=test"),
+			key("eds", "a"), key("rds", "a"),
 		} {
 			b.stream.Stop(k)
 			check("without " + k.Name)

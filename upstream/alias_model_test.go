@@ -75,9 +75,8 @@ func newAliasModel(t *rapid.T) *aliasModel {
 		now: t0, told: map[string]string{},
 		state: map[string]aliasState{}, known: map[string]aliasState{},
 	}
-	sets := newParamSets(cache.Scope{}, typeURLs["rds"])
-	m.subs = sets.of("")
-	m.session = newDeltaSession(sets)
+	m.subs = newSubscriptions(cache.Scope{}, typeURLs["rds"])
+	m.session = newDeltaSession(m.subs)
 	m.change(t, false)
 	return m
 }
@@ -228,31 +227,29 @@ func (m *aliasModel) deliver(t *rapid.T, n int) {
 			t.Fatal(err)
 		}
 		m.under = m.under[1:]
-		updates, nack := m.session.response(m.now, r)
+		u, nack := m.session.response(m.now, r)
 		if nack != "" {
 			t.Fatal(nack)
 		}
-		m.tell(t, updates...)
+		m.tell(t, u)
 	}
 	m.send(t)
 }
 
-func (m *aliasModel) tell(t *rapid.T, updates ...cache.Update) {
-	for _, u := range updates {
-		told := map[string]string{}
-		for _, c := range u.Changes {
-			if told[c.Name] = ""; c.Resource != nil {
-				told[c.Name] = c.Resource.Version()
-			}
+func (m *aliasModel) tell(t *rapid.T, u cache.Update) {
+	told := map[string]string{}
+	for _, c := range u.Changes {
+		if told[c.Name] = ""; c.Resource != nil {
+			told[c.Name] = c.Resource.Version()
 		}
-		for name, text := range told {
-			if text == "" && m.kept[name] {
-				t.Errorf("%s is told to be absent, and there is %s before and after", name, m.stands(name))
-			}
-		}
-		t.Logf("told %v", told)
-		maps.Copy(m.told, told)
 	}
+	for name, text := range told {
+		if text == "" && m.kept[name] {
+			t.Errorf("%s is told to be absent, and there is %s before and after", name, m.stands(name))
+		}
+	}
+	t.Logf("told %v", told)
+	maps.Copy(m.told, told)
 }
 
 // compare compares what the cache was told with the state, of which all has come.

@@ -72,12 +72,6 @@ func (c *claims) remove(own, alias string) {
 	}
 }
 
-// alias notes that a name is answered by the resource under another.
-func (s *subscriptions) alias(via, name string) {
-	s.claims.add(via, name)
-	s.note(via)
-}
-
 // unalias forgets which resources list a name.
 func (s *subscriptions) unalias(name string) {
 	delete(s.claims.more, name)
@@ -86,7 +80,6 @@ func (s *subscriptions) unalias(name string) {
 		if len(s.claims.of[own]) == 0 && s.held(own) == nil {
 			s.drop(own)
 		}
-		s.note(own)
 	}
 }
 
@@ -186,7 +179,6 @@ func (r *aliasRound) lose(name string, v *verdict) {
 // said of it.
 func (r *aliasRound) update(v *verdict) {
 	s := r.subs
-	defer s.note(v.key)
 	before := slices.Sorted(maps.Keys(s.claims.of[v.key]))
 	replaced := v.present() || v.gone
 	for _, name := range before {

@@ -53,7 +53,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 		s.renew(now, &v.list[i])
 	}
 	if full {
-		u.Changes = s.takeMissing(now, u.Changes, set, v.shared)
+		u.Changes = s.takeMissing(u.Changes, set)
 	}
 	for _, p := range r.parts {
 		s.finish(now, p, v, sotw, &u)
@@ -70,20 +70,12 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	return u
 }
 
-// passed takes a response of delta that has nothing for the set.
-func (s *subscriptions) passed(v *verdicts, version string) {
-	s.responses++
-	s.hidden = v.hidden
-	s.version(v, false, version)
-	s.now = nil
-}
-
 // dropNameless has a resource without a name gone that the first answer of a stream
 // does not have. In initial_resource_versions it cannot be listed, so that it would
 // have come again.
 func (s *subscriptions) dropNameless(v *verdicts) {
 	const unnamed = ""
-	if s.responses != s.before+1 || v.shared || v.hidden || s.members().Get(unnamed) == nil {
+	if s.responses != s.before+1 || v.hidden || s.members().Get(unnamed) == nil {
 		return
 	}
 	if !slices.ContainsFunc(v.list, func(o verdict) bool { return o.key == unnamed }) {
@@ -129,19 +121,18 @@ func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u
 // goesOn says whether more of a set's first answer may be to come, and has that waited for.
 func (s *subscriptions) goesOn(now time.Time, p *part, v *verdicts) bool {
 	c, large := p.set, v.size >= largeResponse
-	uncertain := v.slow || !p.certain
 	if _, waiting := s.settling.At(c); waiting {
 		c.first.goesOn(now, v.size, false, s.habits)
 		if large {
 			s.settling.Set(c, now.Add(settleTime))
 		}
-		return large || uncertain
+		return large || !p.certain
 	}
 	wait := s.habits.wait(v.size, v.largest, now.Sub(c.asked))
 	if large {
 		c.first = firstAnswer{size: v.size, until: now.Add(settleTime)}
 	}
-	if uncertain {
+	if !p.certain {
 		wait = settleTime
 	}
 	if wait > 0 {
@@ -180,9 +171,6 @@ func (s *subscriptions) settle(c *set, news []cache.Change, u *cache.Update) {
 
 // onlyBeats says that there is nothing but heartbeats.
 func (v *verdicts) onlyBeats() bool {
-	if v.shared {
-		return v.beats // of which this is a part
-	}
 	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
 }
 
@@ -259,7 +247,6 @@ func (s *subscriptions) take(v *verdict, in places) (c cache.Change, tell bool) 
 // answer notes what the control plane has said of a name.
 func (s *subscriptions) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = s.responses, true, false, false, false, ""
-	sub.doubted, sub.vague = false, false
 	if s.has(&c) && !s.has(&sub.answer) {
 		s.having++
 	}
@@ -304,7 +291,7 @@ func (s *subscriptions) keepAlive(sub *subscription, key string, r *resource, he
 
 // takeMissing tells the names absent that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
-func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, shared bool) []cache.Change {
+func (s *subscriptions) takeMissing(changes []cache.Change, set bool) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		sub := s.names[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
@@ -314,11 +301,6 @@ func (s *subscriptions) takeMissing(now time.Time, changes []cache.Change, set, 
 		known := set || sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent())
 		// One that is asked for anew was missing in a request, and may be in this.
 		if sub.seen == s.responses || !known || absent || sub.reported || sub.anew {
-			continue
-		}
-		if shared && !set && !sub.first {
-			// It may have come for others, and not have been asked for by then.
-			s.doubt(sub, now)
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: s.now}, ""

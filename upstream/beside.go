@@ -13,8 +13,7 @@ import (
 // sends are the wildcard's, and SotW ones (go-control-plane's snapshots) take `*`
 // among names for one more name.
 //
-// That is so also of those who ask with other dynamic parameters. A set is always on
-// the first stream. A name goes there as well if there is no set
+// A set is always on the first stream. A name goes there as well if there is no set
 // of its type when it starts, moves when one starts, and then stays where it is until
 // it stops: so nothing moves because a set stops, and a set that comes and goes moves
 // a name at most once. A name is fed by its own stream alone. What is known of it on
@@ -23,8 +22,8 @@ import (
 // beside is a Stream's second stream. Stream.mu guards it.
 type beside struct {
 	stream *Stream // nil until it was needed
-	// names are those that are asked for there.
-	names map[besideType]*besideNames
+	// names are those that are asked for there, by their types.
+	names map[string]*besideNames
 	room  cache.Room // of names
 }
 
@@ -34,14 +33,9 @@ type besideNames struct {
 	room cache.Room // of all
 }
 
-type besideType struct {
-	scope   cache.Scope
-	typeURL string
-}
-
 // has says whether a name is asked for there.
 func (b *beside) has(k cache.Key) bool {
-	of := b.names[besideType{k.Scope, k.TypeURL}]
+	of := b.names[k.TypeURL]
 	if of == nil {
 		return false
 	}
@@ -49,31 +43,29 @@ func (b *beside) has(k cache.Key) bool {
 	return ok
 }
 
-func (b *beside) add(k cache.Key) {
-	t := besideType{k.Scope, k.TypeURL}
+func (b *beside) add(typeURL, name string) {
 	if b.names == nil {
-		b.names = map[besideType]*besideNames{}
+		b.names = map[string]*besideNames{}
 	}
-	if b.names[t] == nil {
-		b.names[t] = &besideNames{all: map[string]struct{}{}}
+	if b.names[typeURL] == nil {
+		b.names[typeURL] = &besideNames{all: map[string]struct{}{}}
 	}
-	b.names[t].all[k.Name] = struct{}{}
+	b.names[typeURL].all[name] = struct{}{}
 }
 
 func (b *beside) remove(k cache.Key) {
-	t := besideType{k.Scope, k.TypeURL}
-	of := b.names[t]
+	of := b.names[k.TypeURL]
 	if of == nil {
 		return
 	}
 	if of.all = cache.Without(of.all, &of.room, k.Name); len(of.all) == 0 {
-		b.names = cache.Without(b.names, &b.room, t)
+		b.names = cache.Without(b.names, &b.room, k.TypeURL)
 	}
 }
 
 // others leaves out of an update of the first stream what is fed by the second.
 func (b *beside) others(u cache.Update) cache.Update {
-	names := b.names[besideType{u.Scope, u.TypeURL}]
+	names := b.names[u.TypeURL]
 	if names == nil || len(u.Changes) == 0 {
 		return u
 	}
@@ -115,20 +107,19 @@ func (s *Stream) openBeside() {
 type sideways struct {
 	s       *Stream
 	locked  bool
-	updates map[*subscriptions]*cache.Update // of the second
-	feeds   map[*feed]struct{}               // of the second, to which something has happened
+	updates map[*feed]*cache.Update // of the second, for those to which something has happened
 }
 
 // take says whether a note was for the second stream.
 func (w *sideways) take(n note) bool {
 	s, first := w.s, w.s.feeds[n.key.TypeURL]
 	there := s.beside.has(n.key)
-	starts := !n.stop && !n.again && !n.resume && !n.key.IsSet() && first != nil && first.sets.hasWildcard()
+	starts := !n.stop && !n.again && !n.resume && !n.key.IsSet() && first != nil && first.subs.wildcard != nil
 	if !there && !starts {
 		return false
 	}
-	f, subs := w.feed(n.key.TypeURL, n.key.Scope.Params)
-	name, down, u := n.key.Name, s.beside.stream.down, w.updates[subs]
+	f := w.feed(n.key.TypeURL)
+	subs, name, down, u := f.subs, n.key.Name, s.beside.stream.down, w.updates[f]
 	switch {
 	case n.resume:
 		subs.resume(name)
@@ -138,13 +129,13 @@ func (w *sideways) take(n note) bool {
 	case n.again:
 		subs.again(name, down, u)
 	default:
-		if from := first.sets.find(n.key.Scope.Params); from != nil && subs.names[name] == nil {
-			if h, ok := from.hold(name); ok {
+		if subs.names[name] == nil {
+			if h, ok := first.subs.hold(name); ok {
 				subs.adopt(h, f.begun())
 			}
 		}
-		f.sets.start(subs, name, down, u)
-		s.beside.add(n.key)
+		subs.start(name, down, u)
+		s.beside.add(n.key.TypeURL, name)
 	}
 	return true
 }
@@ -152,45 +143,34 @@ func (w *sideways) take(n note) bool {
 // move moves the names of types that are with a set now. Nobody hears of it.
 func (w *sideways) move(feeds map[*feed]struct{}) {
 	for first := range feeds {
-		if !first.sets.hasWildcard() {
+		if first.subs.wildcard == nil {
 			continue
 		}
-		for _, from := range first.sets.list {
-			for _, name := range from.sorted() {
-				h, _ := from.hold(name)
-				if first.sets.mixed {
-					h.version = "" // it may have come for others
-				}
-				f, to := w.feed(first.sets.typeURL, from.scope.Params)
-				from.stop(name)
-				to.move(h, f.begun(), w.s.beside.stream.down, w.updates[to])
-				w.s.beside.add(cache.Key{Scope: from.scope, TypeURL: first.sets.typeURL, Name: name})
-			}
+		for _, name := range first.subs.sorted() {
+			h, _ := first.subs.hold(name)
+			f := w.feed(first.subs.typeURL)
+			first.subs.stop(name)
+			f.subs.move(h, f.begun(), w.s.beside.stream.down, w.updates[f])
+			w.s.beside.add(first.subs.typeURL, name)
 		}
 	}
 }
 
-// feed returns the second stream's feed of a type, and its set of those parameters,
-// and sees that there is one.
-func (w *sideways) feed(typeURL, params string) (*feed, *subscriptions) {
+// feed returns the second stream's feed of a type, and sees that there is one.
+func (w *sideways) feed(typeURL string) *feed {
 	s := w.s
 	if s.beside.stream == nil {
 		s.openBeside()
 	}
 	w.lock()
 	f := s.beside.stream.feed(typeURL)
-	if w.feeds == nil {
-		w.feeds = map[*feed]struct{}{}
-	}
-	w.feeds[f] = struct{}{}
-	subs := f.sets.of(params)
-	if w.updates[subs] == nil {
+	if w.updates[f] == nil {
 		if w.updates == nil {
-			w.updates = map[*subscriptions]*cache.Update{}
+			w.updates = map[*feed]*cache.Update{}
 		}
-		w.updates[subs] = new(subs.newUpdate())
+		w.updates[f] = new(f.subs.newUpdate())
 	}
-	return f, subs
+	return f
 }
 
 func (w *sideways) lock() {
@@ -216,7 +196,7 @@ func (w *sideways) done(noted map[*feed]struct{}, restate bool) {
 	for _, u := range w.updates {
 		b.apply(*u)
 	}
-	for f := range w.feeds {
+	for f := range w.updates {
 		b.concern(f)
 	}
 	b.count()
@@ -279,7 +259,7 @@ func (s *subscriptions) adopt(h held, begun bool) {
 	s.adoptVersion(&h.sub.answer)
 	s.keep(h.sub)
 	if via := h.sub.via; via != "" {
-		s.alias(via, h.sub.name)
+		s.claims.add(via, h.sub.name)
 	}
 	if !h.expires.IsZero() {
 		s.expiries.Set(h.key, h.expires)

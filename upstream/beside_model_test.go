@@ -36,9 +36,9 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 					for i, side := range m.sides {
 						half := newModel(t, typ, form, modelNames, cache.Wildcard)
 						half.entries, half.world = entries, world
-						half.subs = side.feed(typeURLs[typ]).sets.of("")
+						half.subs = side.feed(typeURLs[typ]).subs
 						half.hidden = modelOutside
-						half.tell = side.apply
+						half.tell = func(u cache.Update) { side.apply(u) }
 						half.attached = func() { side.feed(typeURLs[typ]).session = half.session }
 						if i == 0 {
 							m.model = half

@@ -64,12 +64,9 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 	p.out.Reset()
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
-	params := p.paramsOf(t, d)
 	take := func(n note) {
-		scope := p.sides[0].scope
-		scope.Params = params
 		for _, name := range names(d) {
-			n.key = cache.Key{Scope: scope, TypeURL: typeURLs[p.typ], Name: name}
+			n.key = cache.Key{Scope: p.sides[0].scope, TypeURL: typeURLs[p.typ], Name: name}
 			p.sides[0].inbox.notes = append(p.sides[0].inbox.notes, n)
 		}
 		if !quiet {
@@ -86,8 +83,11 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		p.player = player{limit: 1 << 20}
 		d.ScanArgs(t, "type", &p.typ)
 		p.form = spoken(t, d)
-		p.params, p.sets = params, newParamSets(cache.Scope{}, typeURLs[p.typ])
-		p.sides = newSides(cache.Scope{Authority: "a"}, p.form, p)
+		params := ""
+		d.MaybeScanArgs(t, "params", &params)
+		scope := cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
+		p.subs = newSubscriptions(scope, typeURLs[p.typ])
+		p.sides = newSides(scope, p.form, p)
 	case "subscribe":
 		take(note{})
 	case "again":
@@ -103,8 +103,8 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatalf("%s: nothing was asked for there: %v", d.Pos, err)
 		}
 		s.answered(&call{})
-		updates, _ := f.session.response(time.Now(), r)
-		s.apply(updates...)
+		u, _ := f.session.response(time.Now(), r)
+		s.apply(u)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -118,7 +118,9 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 			s.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[1].Key}
 			s.retryAt = time.Now().Add(time.Minute)
 			for _, f := range s.sorted() {
-				s.apply(f.sets.failed(s.down)...)
+				u := f.subs.newUpdate()
+				f.subs.failed(s.down, &u)
+				s.apply(u)
 			}
 		}
 	case "open":
@@ -149,7 +151,7 @@ func (p *besidePlayer) lose(s *Stream) {
 	s.live = false
 	for _, f := range s.feeds {
 		f.session = nil
-		if f.sets.lost(); f.sets.wanted() == 0 {
+		if f.subs.lost(); f.subs.wanted == 0 {
 			s.remove(f)
 		}
 	}
@@ -158,7 +160,7 @@ func (p *besidePlayer) lose(s *Stream) {
 func (p *besidePlayer) open(s *Stream) {
 	s.live, s.down, s.reopened = true, nil, true
 	for _, f := range s.feeds {
-		f.session = s.form.session(f.sets)
+		f.session = s.form.session(f.subs)
 	}
 }
 
@@ -168,11 +170,11 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 	if f == nil {
 		return
 	}
-	s.apply(f.sets.expire(time.Now())...)
+	s.apply(f.subs.expire(time.Now()))
 	if f.session == nil {
 		return
 	}
-	if f.sets.needStream(f.begun()) {
+	if f.subs.needStream(f.begun()) {
 		fmt.Fprintf(&p.out, "%s: a new stream\n", name)
 		p.lose(s)
 		p.open(s)
@@ -180,7 +182,7 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 			return
 		}
 	}
-	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.sets.responses > f.sets.before))...)
+	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.subs.responses > f.subs.before)))
 	for _, m := range f.session.requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.out, "%s: ", name)
 		p.send(m)

@@ -64,16 +64,11 @@ func (s *subscriptions) refuse(sub *subscription, why *cache.Error) {
 }
 
 // takeRefusals returns what there is to tell of what was refused.
-func (s *paramSets) takeRefusals() (updates []cache.Update, names int) {
-	for _, subs := range s.list {
-		if u := subs.refusals; len(u.Changes)+len(u.Sets) > 0 {
-			names += len(u.Changes) + len(u.Sets)
-			u.Scope, u.TypeURL = subs.scope, subs.typeURL
-			updates = append(updates, u)
-			subs.refusals = cache.Update{}
-		}
-	}
-	return updates, names
+func (s *subscriptions) takeRefusals() (u cache.Update, names int) {
+	u = s.refusals
+	u.Scope, u.TypeURL = s.scope, s.typeURL
+	s.refusals = cache.Update{}
+	return u, len(u.Changes) + len(u.Sets)
 }
 
 // tooLong is what is told of a name that does not fit into any request.
@@ -98,27 +93,22 @@ func full(room int) *cache.Error {
 // budget is how many bytes of names there are in a session's requests.
 type budget struct {
 	room, used int
-	refused    []waiter // in the order in which they came
+	refused    []*subscription // in the order in which they came
 	// reviewAt is when it is seen whether what was refused has a place, zero if nothing
 	// was. reviewed is when that was last done, and review the time to the next.
 	reviewAt, reviewed time.Time
 	review             time.Duration
 }
 
-type waiter struct {
-	subs *subscriptions
-	sub  *subscription
-}
-
 // admit says whether there is room for a subscription, which then counts as sent.
-func (b *budget) admit(subs *subscriptions, sub *subscription, modest func(cache.Key, int64) bool) bool {
+func (b *budget) admit(subs *subscriptions, sub *subscription) bool {
 	size := subs.size(sub)
 	if b.used+size > b.room {
 		return false
 	}
 	little := max(b.room/modestShare, (b.room-b.used)/modestPart)
-	if b.used+size > b.room-b.room/modestPart && modest != nil &&
-		!modest(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: sub.name}, int64(little)) {
+	if b.used+size > b.room-b.room/modestPart && subs.modest != nil &&
+		!subs.modest(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: sub.name}, int64(little)) {
 		return false
 	}
 	b.used += size
@@ -141,7 +131,7 @@ func (b *budget) refuse(now time.Time, subs *subscriptions, sub *subscription) {
 		return
 	}
 	subs.refuse(sub, full(b.room))
-	b.refused = append(b.refused, waiter{subs, sub})
+	b.refused = append(b.refused, sub)
 	if b.reviewAt.IsZero() {
 		b.reviewed, b.review = now, shortestReview
 		b.reviewAt = now.Add(b.review)
@@ -152,10 +142,10 @@ func (b *budget) refuse(now time.Time, subs *subscriptions, sub *subscription) {
 func (b *budget) due(now time.Time) bool { return !b.reviewAt.IsZero() && !now.Before(b.reviewAt) }
 
 // take returns what was refused and is wanted still, to be admitted or refused anew.
-func (b *budget) take(now time.Time) (again []waiter) {
-	for _, r := range b.refused {
-		if r.subs.get(r.sub.name) == r.sub && r.sub.wanted && !r.sub.sent {
-			again = append(again, r)
+func (b *budget) take(now time.Time, subs *subscriptions) (again []*subscription) {
+	for _, sub := range b.refused {
+		if subs.get(sub.name) == sub && sub.wanted && !sub.sent {
+			again = append(again, sub)
 		}
 	}
 	b.refused, b.reviewAt = nil, time.Time{}

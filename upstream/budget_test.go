@@ -14,11 +14,10 @@ import (
 )
 
 // sotwAlone is a SotW session of EDS with a limit.
-func sotwAlone(modest func(cache.Key, int64) bool) (*paramSets, *subscriptions, *sotwSession) {
-	sets := newParamSets(testScope, typeURLs["eds"])
-	sets.modest = modest
-	s := newSotWSession(sets)
-	return sets, sets.of(""), s
+func sotwAlone(modest func(cache.Key, int64) bool) (*subscriptions, *sotwSession) {
+	subs := newSubscriptions(testScope, typeURLs["eds"])
+	subs.modest = modest
+	return subs, newSotWSession(subs)
 }
 
 func TestLastPartOfARequestIsForModestClients(t *testing.T) {
@@ -27,7 +26,7 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 		return strings.HasPrefix(k.Name, "modest") && most >= limit*3/4/modestShare ||
 			strings.HasPrefix(k.Name, "middling") && most >= middling
 	}
-	_, subs, s := sotwAlone(modest)
+	subs, s := sotwAlone(modest)
 	u := subs.newUpdate()
 	for i := range 2000 {
 		subs.start(fmt.Sprintf("greedy-%06d-%040d", i, i), nil, &u)
@@ -73,12 +72,14 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 // fits is asked for in the end.
 func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sets := newParamSets(testScope, typeURLs["eds"])
+		scope := testScope
+		scope.Params = rapid.SampledFrom([]string{"", "env=prod"}).Draw(t, "params")
+		subs := newSubscriptions(scope, typeURLs["eds"])
 		var s session
 		if rapid.Bool().Draw(t, "delta") {
-			s = newDeltaSession(sets)
+			s = newDeltaSession(subs)
 		} else {
-			s = newSotWSession(sets)
+			s = newSotWSession(subs)
 		}
 		limit := rapid.IntRange(80, 600).Draw(t, "limit")
 		now := t0
@@ -88,11 +89,10 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 					t.Fatalf("a request of %d bytes, and the limit is %d: %v", n, limit, m)
 				}
 			}
-			sets.takeRefusals()
+			subs.takeRefusals()
 		}
 		nonce := 0
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			subs := sets.of(rapid.SampledFrom([]string{"", "env=prod"}).Draw(t, "params"))
 			name := strings.Repeat(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "letter"), rapid.SampledFrom([]int{1, 20, 50, 150}).Draw(t, "length"))
 			u := subs.newUpdate()
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
@@ -103,7 +103,7 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 			default:
 				if s.begun() {
 					nonce++
-					s.response(now, &response{typeURL: sets.typeURL, nonce: fmt.Sprint(nonce), version: "v"})
+					s.response(now, &response{typeURL: subs.typeURL, nonce: fmt.Sprint(nonce), version: "v"})
 				}
 			}
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 3 * time.Second}).Draw(t, "time"))
@@ -119,14 +119,12 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 			return
 		}
 		used := 0
-		for _, subs := range sets.list {
-			for sub := range subs.all() {
-				switch {
-				case sub.sent:
-					used += subs.size(sub)
-				case sub.wanted && sotw.budget.used+subs.size(sub) <= sotw.budget.room:
-					t.Errorf("%s is not asked for, though there is room", sub.name)
-				}
+		for sub := range subs.all() {
+			switch {
+			case sub.sent:
+				used += subs.size(sub)
+			case sub.wanted && sotw.budget.used+subs.size(sub) <= sotw.budget.room:
+				t.Errorf("%s is not asked for, though there is room", sub.name)
 			}
 		}
 		if used != sotw.budget.used {

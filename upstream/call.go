@@ -186,14 +186,13 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		if f.session == nil {
 			continue // the stream has ended
 		}
-		s.apply(f.sets.expire(now)...)
+		s.apply(f.subs.expire(now))
 		if counts {
-			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what)...)
+			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what))
 		}
 		requests := f.session.requests(now, s.limit)
 		out = append(out, requests...)
 		s.refused(f, now)
-		f.sets.prune()
 		if what := f.session.unfit(); what != "" {
 			s.logUnfit(f, what)
 		}
@@ -213,12 +212,12 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 
 // refused tells those whose names do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
-	updates, n := f.sets.takeRefusals()
-	s.apply(updates...)
+	u, n := f.subs.takeRefusals()
+	s.apply(u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
 		s.log.Warn("names are not asked for, because a request has no room for them",
-			"type_url", loglines.Clip(f.sets.typeURL), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
+			"type_url", loglines.Clip(f.subs.typeURL), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
 	}
 }
 
@@ -273,7 +272,7 @@ func (s *Stream) part(c *call) {
 	for _, f := range s.sorted() {
 		// A wildcard is not given up in so many words: made explicit first, as it
 		// has to be, it would all be sent once more.
-		if f.session != nil && !f.sets.hasWildcard() {
+		if f.session != nil && f.subs.wildcard == nil {
 			out = append(out, f.session.requests(time.Now(), s.limit)...)
 		}
 	}
@@ -339,11 +338,9 @@ func (s *Stream) begin(c *call) {
 	s.down = nil
 	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
-			for _, subs := range f.sets.list {
-				subs.seed(time.Now(), s.opts.Seed)
-			}
+			f.subs.seed(time.Now(), s.opts.Seed)
 		}
-		f.session = c.form.session(f.sets)
+		f.session = c.form.session(f.subs)
 		if forceAnswer && f.session.forceAnswer() {
 			forceAnswer = false // one answer is enough
 		}
@@ -412,8 +409,8 @@ func (s *Stream) response(c *call, m *frame) error {
 		s.stray(c, r)
 		return nil
 	}
-	updates, nack := f.session.response(time.Now(), r)
-	s.apply(updates...)
+	u, nack := f.session.response(time.Now(), r)
+	s.apply(u)
 	s.logVariants(f)
 	if nack != "" {
 		s.board.post(func(st *Status) { st.Nacks++ })
@@ -433,7 +430,7 @@ func (s *Stream) answered(c *call) {
 	c.answered = true
 	now := time.Now()
 	for _, f := range s.feeds {
-		f.sets.waitAnew(now)
+		f.subs.waitAnew(now)
 	}
 	s.concernAll()
 }

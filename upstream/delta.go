@@ -15,7 +15,7 @@ import (
 // deltaSession is the client's side of one type on a delta stream.
 // xDS: "Incremental xDS".
 type deltaSession struct {
-	sets    *paramSets
+	subs    *subscriptions
 	answers []answer
 	size    int // of answers
 
@@ -30,15 +30,9 @@ type deltaSession struct {
 	proof bool
 }
 
-func newDeltaSession(sets *paramSets) *deltaSession {
-	sets.opened(false)
-	return &deltaSession{sets: sets}
-}
-
-// deltaChanges are what is to be subscribed to and what is to be given up of a set.
-type deltaChanges struct {
-	subs      *subscriptions
-	add, drop []*subscription
+func newDeltaSession(subs *subscriptions) *deltaSession {
+	subs.opened(false)
+	return &deltaSession{subs: subs}
 }
 
 func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
@@ -46,62 +40,47 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	for i := range d.answers {
 		// Without changes of subscriptions: Istio takes those for errors.
 		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
-			TypeUrl:       d.sets.typeURL,
+			TypeUrl:       d.subs.typeURL,
 			ResponseNonce: d.answers[i].nonce,
 			ErrorDetail:   d.answers[i].errorDetail(),
 		})
 	}
 	d.answers, d.size = nil, 0
 
-	changes := d.changes(limit)
-	if len(changes) == 0 {
+	add, drop := d.changes(limit)
+	if len(add)+len(drop) == 0 {
 		return out
 	}
-	p := deltaPacker{typeURL: d.sets.typeURL, sets: d.sets, limit: limit, out: out, proof: &d.proof}
+	p := deltaPacker{subs: d.subs, limit: limit, out: out, proof: &d.proof}
 	first := !d.asked
-	legacy := first && isLegacy(changes)
 	if first {
-		for _, subs := range d.sets.list {
-			d.unlisted += p.list(subs)
-		}
+		d.unlisted += p.list()
 	}
-	for _, c := range changes {
-		d.subscribe(&p, c, first, legacy)
-		c.subs.ask(c.add, first, now)
-		d.asked = d.asked || len(c.add) > 0
-		d.explicit = d.explicit || len(c.add) > 0 && !legacy
-	}
-	for _, c := range changes {
-		d.unsubscribe(now, &p, c)
-	}
+	d.subscribe(&p, add, first)
+	d.subs.ask(add, first, now)
+	d.unsubscribe(&p, drop)
 	p.flush()
 	return p.out
 }
 
-// isLegacy says that the wildcard is all that is subscribed to, which the old form
-// does. That has no parameters.
-func isLegacy(changes []deltaChanges) bool {
-	c := changes[0]
-	return len(changes) == 1 && len(c.add) == 1 && c.add[0] == c.subs.wildcard && c.subs.params == nil
-}
-
-// subscribe packs what is subscribed to of one set.
-func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy bool) {
-	p.of = c.subs
+// subscribe packs what is subscribed to.
+func (d *deltaSession) subscribe(p *deltaPacker, add []*subscription, first bool) {
+	s := d.subs
+	// The old form: the wildcard is all that is subscribed to. It has no parameters.
+	legacy := first && len(add) == 1 && add[0] == s.wildcard && s.params == nil
 	var resumed []*subscription // what is held goes first
-	for _, sub := range c.add {
+	for _, sub := range add {
 		switch {
 		case legacy:
 			p.must()
-		case first && sub.toList() && !d.sets.contested(c.subs, sub.name):
+		case first && sub.toList():
 			resumed = append(resumed, sub)
-		case !first || c.subs.member(sub.name) != nil || sub.answer.Resource == nil:
+		case !first || s.member(sub.name) != nil || sub.answer.Resource == nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, sub.answer.Resource):
 			d.unlisted++
-			sub.vague = true
-		case c.subs.members() == nil && c.subs.wildcard != nil && !d.sets.differs(c.subs, sub.answer.Resource):
-			c.subs.wildcard.set.list(sub.name, sub.answer.Resource)
+		case s.members() == nil && s.wildcard != nil:
+			s.wildcard.set.list(sub.name, sub.answer.Resource)
 		}
 	}
 	for _, sub := range resumed {
@@ -110,12 +89,13 @@ func (d *deltaSession) subscribe(p *deltaPacker, c deltaChanges, first, legacy b
 			d.unlisted++
 		}
 	}
+	d.asked = d.asked || len(add) > 0
+	d.explicit = d.explicit || len(add) > 0 && !legacy
 }
 
-// unsubscribe packs what is given up of one set.
-func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges) {
-	p.of = c.subs
-	wildcard := slices.IndexFunc(c.drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
+// unsubscribe packs what is given up.
+func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
+	wildcard := slices.IndexFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
 	if wildcard >= 0 {
 		if !d.explicit {
 			// xDS: "How the client specifies what resources to return": it is there
@@ -125,82 +105,67 @@ func (d *deltaSession) unsubscribe(now time.Time, p *deltaPacker, c deltaChanges
 		}
 		p.flush() // whichever of the lists in one request counts first
 	}
-	for _, sub := range c.drop {
+	for _, sub := range drop {
 		p.unsubscribe(sub.name)
-		if sub.answer.Resource == nil {
-			d.sets.left.add(sub.name, now)
-			d.sets.gaveUp(now)
-		}
-		c.subs.forget(sub)
+		d.subs.forget(sub)
 	}
 }
 
-// changes returns what is to be subscribed to and what is to be given up, of the
-// sets of which there is something.
-func (d *deltaSession) changes(limit int) (changes []deltaChanges) {
-	room := roomFor(d.sets.typeURL, limit)
-	for _, subs := range d.sets.list {
-		c := deltaChanges{subs: subs}
-		var late []*subscription
-		for _, sub := range subs.changed {
-			switch {
-			case subs.get(sub.name) != sub:
-				// Given up before it was asked for.
-			case d.asked && subs.late(sub):
-				late = append(late, sub)
-			case sub.wanted && !sub.sent && subs.size(sub) > room:
-				subs.refuse(sub, tooLong(subs.size(sub)))
-			case sub.wanted && (!sub.sent || sub.again):
-				sub.answered = sub.answered && !sub.again
-				sub.sent, sub.again = true, false
-				c.add = append(c.add, sub)
-			case !sub.wanted && sub.sent:
-				sub.sent = false
-				c.drop = append(c.drop, sub)
-			}
-		}
-		subs.changed = late
-		if len(c.add)+len(c.drop) > 0 {
-			changes = append(changes, c)
+// changes returns what is to be subscribed to and what is to be given up.
+func (d *deltaSession) changes(limit int) (add, drop []*subscription) {
+	s := d.subs
+	room := roomFor(s.typeURL, limit)
+	var late []*subscription
+	for _, sub := range s.changed {
+		switch {
+		case s.get(sub.name) != sub:
+			// Given up before it was asked for.
+		case d.asked && s.late(sub):
+			late = append(late, sub)
+		case sub.wanted && !sub.sent && s.size(sub) > room:
+			s.refuse(sub, tooLong(s.size(sub)))
+		case sub.wanted && (!sub.sent || sub.again):
+			sub.answered = sub.answered && !sub.again
+			sub.sent, sub.again = true, false
+			add = append(add, sub)
+		case !sub.wanted && sub.sent:
+			sub.sent = false
+			drop = append(drop, sub)
 		}
 	}
-	return changes
+	s.changed = late
+	return add, drop
 }
 
-func (d *deltaSession) response(now time.Time, r *response) ([]cache.Update, string) {
-	v := accept(r, d.sets.hasWildcard(), d.sets.speaker())
+func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, d.subs.wildcard != nil, d.subs.speaker())
 	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
 	d.size += d.answers[len(d.answers)-1].size()
-	return d.sets.apply(now, &v, false, r.version), v.nack
+	return d.subs.apply(now, &v, false, r.version), v.nack
 }
 
 // conclude tells what the control plane has not answered, which says nothing
 // about its existence: it says that itself.
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) []cache.Update {
-	return d.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
-		subs.endGraces(now, what, u)
-		for _, sub := range subs.overdue(now.Add(-timeout)) {
-			switch {
-			case sub.doubted && what != mute:
-				subs.dropDoubted(sub, u)
-			case !subs.settleHeld(sub, u):
-				subs.fail(sub, noAnswer(timeout), u)
-				subs.unlisted = subs.unlisted || sub.toList()
-			}
+func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	u := d.subs.newUpdate()
+	d.subs.endGraces(now, what, &u)
+	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
+		if !d.subs.settleHeld(sub, &u) {
+			d.subs.fail(sub, noAnswer(timeout), &u)
+			d.subs.unlisted = d.subs.unlisted || sub.toList()
 		}
-		if what != mute {
-			subs.relistResumed()
-		}
-	})
+	}
+	if what != mute {
+		d.subs.relistResumed()
+	}
+	return u
 }
 
 func (d *deltaSession) forceAnswer() bool {
-	for _, subs := range d.sets.list {
-		d.proof = d.proof || subs.hasMembers()
-		for _, sub := range subs.names {
-			d.proof = d.proof || sub.answer.Resource != nil
-		}
+	d.proof = d.subs.hasMembers()
+	for _, sub := range d.subs.names {
+		d.proof = d.proof || sub.answer.Resource != nil
 	}
 	return d.proof
 }
@@ -221,11 +186,9 @@ func (d *deltaSession) unfit() string {
 
 // deltaPacker fills requests up to a limit.
 type deltaPacker struct {
-	typeURL string
-	sets    *paramSets
-	of      *subscriptions // whose names these are; if it has parameters, they go as locators
-	limit   int
-	out     []proto.Message
+	subs  *subscriptions // if they have dynamic parameters, names go as locators
+	limit int
+	out   []proto.Message
 
 	req    *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
 	size   int
@@ -238,7 +201,7 @@ type deltaPacker struct {
 // must begins a request, if there is none.
 func (p *deltaPacker) must() *discoveryv3.DeltaDiscoveryRequest {
 	if p.req == nil {
-		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.typeURL}
+		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.subs.typeURL}
 		p.size = proto.Size(p.req)
 	}
 	return p.req
@@ -269,7 +232,7 @@ func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func (p *deltaPacker) subscribe(name string) {
-	if l := locator(name, p.of.params); l != nil {
+	if l := locator(name, p.subs.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
 		return
@@ -279,7 +242,7 @@ func (p *deltaPacker) subscribe(name string) {
 }
 
 func (p *deltaPacker) unsubscribe(name string) {
-	if l := locator(name, p.of.params); l != nil {
+	if l := locator(name, p.subs.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
 		return
@@ -288,13 +251,12 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// list puts the members of a set's wildcard and globs into the first request of a stream:
+// list puts the members of the wildcard and of globs into the first request of a stream:
 // initial_resource_versions count nowhere else. They go before names, because of
 // members that are left out nobody says that they are gone. It returns how many
 // are left out.
-func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
-	p.of = subs
-	members := subs.allMembers()
+func (p *deltaPacker) list() (unlisted int) {
+	members := p.subs.allMembers()
 	if len(members) > 0 {
 		p.must()
 	}
@@ -303,12 +265,12 @@ func (p *deltaPacker) list(subs *subscriptions) (unlisted int) {
 		case r.Name() == "":
 			// It has nothing to be listed under, and comes again: see dropNameless.
 		case p.room(versionSize(r.Name(), r.Version())):
-			p.version(key, r)
+			p.version(r)
 		default:
 			unlisted++
 		}
 	}
-	subs.list(members, p.listed)
+	p.subs.list(members, p.listed)
 	return unlisted
 }
 
@@ -322,27 +284,24 @@ func (p *deltaPacker) listed(r *cache.Resource) bool {
 // that goes into the same request, and that is the first.
 func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
 	size := sizeString(name)
-	if l := locator(name, p.of.params); l != nil {
+	if l := locator(name, p.subs.params); l != nil {
 		size = sizeMessage(l)
 	}
 	if p.flushed || !p.room(size+versionSize(r.Name(), r.Version())) {
 		p.subscribe(name)
 		return false
 	}
-	p.version(name, r)
+	p.version(r)
 	p.subscribe(name)
 	return true
 }
 
 // version lists a resource, under the name that the origin knows it by.
-func (p *deltaPacker) version(key string, r *cache.Resource) {
+func (p *deltaPacker) version(r *cache.Resource) {
 	version := r.Version()
-	if r.DoNotCache() || p.sets.differs(p.of, r) || *p.proof {
+	if r.DoNotCache() || *p.proof {
 		*p.proof = false
 		version = "" // it is to come again, for those who came later; or to go
-		if sub := p.of.names[key]; sub != nil {
-			sub.vague = true
-		}
 	}
 	p.put(r.Name(), version)
 }

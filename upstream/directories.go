@@ -114,5 +114,4 @@ func (s *subscriptions) inWildcard(glob string) *cache.Resources {
 func (s *subscriptions) keep(sub *subscription) {
 	s.names[sub.name] = sub
 	s.near.add(sub)
-	s.note(sub.name)
 }

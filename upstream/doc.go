@@ -4,11 +4,9 @@
 //
 // The protocol is in plain values, without goroutine, lock, clock or I/O:
 //
-//	subscriptions   what is wanted of one type with the same dynamic parameters,
-//	                and what is known of it; it lasts as long as somebody wants
-//	                something
+//	subscriptions   what is wanted of one type, and what is known of it; it lasts as
+//	                long as somebody wants something
 //	set             of that, what is held of the wildcard or of a glob
-//	paramSets       those of one type, with whatever parameters
 //	deltaSession    what the control plane has been told and has yet to be told
 //	sotwSession     of that, in either form; it lasts as long as its stream
 //
@@ -30,9 +28,9 @@
 //   - A wildcard is in the first request of its type on a stream, or there is a new
 //     stream for it. Otherwise a response that was on its way would make its set
 //     look smaller than it is, and go-control-plane would not send again what it
-//     has sent by name or to a wildcard before. Clients choose types and parameters as
-//     they like: such streams are 2 s apart, and twice as long each time while that goes
-//     on. Meanwhile the wildcard waits, and everything else goes on.
+//     has sent by name or to a wildcard before. Clients choose types as they like: such
+//     streams are 2 s apart, and twice as long each time while that goes on. Meanwhile
+//     the wildcard waits, and everything else goes on.
 //   - A glob is in delta a name among others, on a stream of any age. Its members are
 //     what is in its directory, whether it came because of the glob or of a name: a
 //     control plane need not send it twice. Its own name in removed_resources, or in
@@ -101,24 +99,17 @@
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
 //     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
 //     that has learnt delta is served as well with SotW until the relay restarts.
-//   - TP2: sets of subscriptions with different dynamic parameters share the stream.
-//     Who starts a name that another set has been given, and matches, is given it
-//     before the control plane answers: it need not send again what it has sent.
-//   - TP2: a removal or an error without constraints is about who has been given
-//     something without constraints, or else the answer to who has asked in vain. If
-//     there are several of those, a removal may be about one of them: it is about all
-//     to whom nothing has come within the time of an answer.
-//   - TP2: initial_resource_versions have names only. Where sets hold, or are to have,
-//     different things under a name it is listed without a version, so that it is
-//     sent again. The variant that comes then is in the place of the one before.
-//   - TP2, delta: where a stream has several sets, the first answer to a wildcard may
-//     be that to another's, and counts as all of it after a second.
-//   - TP2, SotW: beside locators, the wildcard of who has no parameters is a locator
-//     too, and not the name `*`. Who does not know locators sees the old form.
-//   - TP2, SotW: the version of a stream that had several sets is not shown on the
-//     next, as what is held under it may have come for others.
-//   - TP2, SotW: a variant is in the place of those that matched before, for which
-//     there is no word of removal.
+//   - TP2: a scope has dynamic parameters, and so each set of them has its own stream.
+//     On one stream, a removal or an error without constraints could be about any of them.
+//   - TP2: a control plane may send variants that do not match the stream's parameters.
+//     They are left out. If several match, the relay takes the one whose encoded
+//     constraints come first, and logs that.
+//   - TP2: a removal without constraints removes the variant without constraints. If that
+//     is not held, it removes all variants that came before the response.
+//   - TP2: initial_resource_versions list names without constraints. So a variant that
+//     comes replaces any variant that came on an earlier stream.
+//   - TP2, SotW: a variant replaces those that came in earlier responses, as SotW cannot
+//     say that one of several variants is gone.
 //   - REST: a request with names that are new goes without a version, at once. The
 //     documents do not ask for that, but control planes that compare versions only
 //     (go-control-plane) would say that there is nothing new.

@@ -14,10 +14,7 @@ func (s *Stream) ends(u *cache.Update) map[string]time.Time {
 	if !s.opts.TellEnds || f == nil {
 		return nil
 	}
-	if subs := f.sets.find(u.Scope.Params); subs != nil {
-		return subs.ends(u)
-	}
-	return nil
+	return f.subs.ends(u)
 }
 
 func (s *subscriptions) ends(u *cache.Update) map[string]time.Time {

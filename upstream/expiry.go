@@ -19,12 +19,20 @@ func (s *subscriptions) nextDue() (time.Time, bool) {
 	if complete, waiting := s.graces.Next(); waiting && (!ok || complete.Before(at)) {
 		at, ok = complete, true
 	}
+	for _, other := range [...]time.Time{s.forgetAt, s.reviewAt} {
+		if !other.IsZero() && (!ok || other.Before(at)) {
+			at, ok = other, true
+		}
+	}
 	return at, ok
 }
 
 // expire tells what has come about by time alone: what is gone because nobody has
 // renewed it, and that a set has settled.
 func (s *subscriptions) expire(now time.Time) cache.Update {
+	if !s.forgetAt.IsZero() && !now.Before(s.forgetAt) {
+		s.forgetAt = time.Time{}
+	}
 	u := s.newUpdate()
 	r := s.newLapse(&u)
 	for _, key := range s.expiries.Due(now) {

@@ -22,7 +22,7 @@ type speaker struct {
 	speaks    func(authority string) bool // see Options.Speaks
 }
 
-func (s *paramSets) speaker() speaker {
+func (s *subscriptions) speaker() speaker {
 	return speaker{s.scope.Authority, s.scope.OldStyle, s.speaks}
 }
 

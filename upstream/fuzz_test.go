@@ -106,7 +106,7 @@ func playScript(t *testing.T, script []byte) {
 	typ := fuzzedTypes[int(script[0]/2)%len(fuzzedTypes)]
 	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[typ])}
 	p.subs.noGlobs = script[0]/fuzzedNoGlobs%2 == 1
-	p.session = p.form.session(alone(p.subs))
+	p.session = p.form.session(p.subs)
 	for script = script[1:]; len(script) > 0; {
 		var act byte
 		var argument []byte
@@ -149,7 +149,7 @@ func (p *fuzzed) reopen(other bool) {
 	if other {
 		p.form = map[*form]*form{deltaForm: sotwForm, sotwForm: deltaForm}[p.form]
 	}
-	p.session = p.form.session(alone(p.subs))
+	p.session = p.form.session(p.subs)
 }
 
 func (p *fuzzed) response(encoded []byte, u *cache.Update) {
@@ -161,8 +161,8 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 	if r.typeURL != p.subs.typeURL || !p.session.begun() {
 		return
 	}
-	updates, nack := p.session.response(p.now, r)
-	*u = updates[0]
+	var nack string
+	*u, nack = p.session.response(p.now, r)
 	p.nonces = append(p.nonces, r.nonce)
 	if len(nack) > 4*maxMessage {
 		p.t.Fatalf("a NACK of %d bytes", len(nack))
@@ -250,7 +250,7 @@ func (p *fuzzed) send() {
 		p.reopen(false)
 	}
 	p.check(p.subs.expire(p.now))
-	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.subs.responses > p.subs.before))[0])
+	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.subs.responses > p.subs.before)))
 	for _, m := range p.session.requests(p.now, fuzzedLimit) {
 		nonce, detail := "", (*status.Status)(nil)
 		switch m := m.(type) {

@@ -17,7 +17,7 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", how, members), func(b *testing.B) {
 				subs := newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["cds"])
 				subs.noGlobs = how != "glob"
-				session := newDeltaSession(alone(subs))
+				session := newDeltaSession(subs)
 				u := subs.newUpdate()
 				subs.start("xdstp://a/t/foo/*", nil, &u)
 				session.requests(t0, defaultMaxRequestBytes)
@@ -25,8 +25,8 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 				for i := range members {
 					all.resources = append(all.resources, member(i, "0"))
 				}
-				if u, nack := session.response(t0, all); nack != "" || len(u[0].Sets) != 1 || len(u[0].Sets[0].Changes) != members {
-					b.Fatalf("%s, %d sets", nack, len(u[0].Sets))
+				if u, nack := session.response(t0, all); nack != "" || len(u.Sets) != 1 || len(u.Sets[0].Changes) != members {
+					b.Fatalf("%s, %d sets", nack, len(u.Sets))
 				}
 				b.ReportAllocs()
 				n := 0
@@ -34,8 +34,8 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 					n++
 					one := &response{typeURL: typeURLs["cds"], nonce: "2", resources: []resource{member(n%members, fmt.Sprint(n))}}
 					u, _ := session.response(t0, one)
-					if len(u[0].Sets) != 1 || len(u[0].Sets[0].Changes) != 1 {
-						b.Fatalf("told %d sets", len(u[0].Sets))
+					if len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
+						b.Fatalf("told %d sets", len(u.Sets))
 					}
 					session.requests(t0.Add(time.Second), defaultMaxRequestBytes)
 				}

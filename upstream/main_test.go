@@ -11,10 +11,3 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // t0 is some time.
 var t0 = time.Unix(1_700_000_000, 0)
-
-// alone is the only set of its type.
-func alone(subs *subscriptions) *paramSets {
-	s := newParamSets(subs.scope, subs.typeURL)
-	s.list = append(s.list, subs)
-	return s
-}

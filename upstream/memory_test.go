@@ -33,7 +33,7 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const most = 66
 	const glob = "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*"
 	subs := newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["cds"])
-	session := newDeltaSession(alone(subs))
+	session := newDeltaSession(subs)
 	c := cache.New(noSource{}, cache.Options{Linger: time.Hour})
 	defer c.Close()
 	var w setWatcher
@@ -61,13 +61,11 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.size = 0 // as if it were no large one, of which more may be to come
-		updates, nack := session.response(t0, r)
+		u, nack := session.response(t0, r)
 		if nack != "" {
 			t.Fatal(nack)
 		}
-		for _, u := range updates {
-			c.Apply(u)
-		}
+		c.Apply(u)
 		session.requests(t0, defaultMaxRequestBytes)
 	}
 	check := func(when string) {

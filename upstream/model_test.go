@@ -30,7 +30,7 @@ type model struct {
 	session session // nil without a stream
 	now     time.Time
 	// tell takes what the cache is told: apply, if there is one stream only.
-	tell func(...cache.Update)
+	tell func(cache.Update)
 	// attached, if not nil, is called when session has changed.
 	attached func()
 
@@ -240,13 +240,7 @@ func (m *model) start(name string) {
 	m.apply(u)
 }
 
-func (m *model) apply(updates ...cache.Update) {
-	for _, u := range updates {
-		m.applyOne(u)
-	}
-}
-
-func (m *model) applyOne(u cache.Update) {
+func (m *model) apply(u cache.Update) {
 	for _, c := range u.Changes {
 		if _, ok := m.entries[c.Name]; !ok {
 			continue
@@ -305,11 +299,11 @@ func (m *model) send() {
 	}
 	if m.session == nil {
 		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
-		m.session = m.form.session(alone(m.subs))
+		m.session = m.form.session(m.subs)
 		m.attach()
 	}
 	m.tell(m.subs.expire(m.now))
-	m.tell(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.responses > m.subs.before))...)
+	m.tell(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.responses > m.subs.before)))
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
 
@@ -327,11 +321,11 @@ func (m *model) deliver() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	updates, nack := m.session.response(m.now, r)
+	u, nack := m.session.response(m.now, r)
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}
-	m.tell(updates...)
+	m.tell(u)
 }
 
 // serve gives the server the next request.

@@ -101,7 +101,7 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	session func(*paramSets) session
+	session func(*subscriptions) session
 	parse   func([]byte) (*response, error)
 }
 
@@ -109,13 +109,13 @@ var (
 	deltaForm = &form{
 		name:    Delta,
 		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
-		session: func(s *paramSets) session { return newDeltaSession(s) },
+		session: func(s *subscriptions) session { return newDeltaSession(s) },
 		parse:   parseDelta,
 	}
 	sotwForm = &form{
 		name:    SotW,
 		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
-		session: func(s *paramSets) session { return newSotWSession(s) },
+		session: func(s *subscriptions) session { return newSotWSession(s) },
 		parse:   parseSotW,
 	}
 )

@@ -303,7 +303,7 @@ func FuzzAccept(f *testing.F) {
 			for _, name := range []string{cache.Wildcard, "a", "b", "r"} {
 				subs.start(name, nil, &u)
 			}
-			s := form.session(alone(subs))
+			s := form.session(subs)
 			s.requests(t0, 1<<20)
 			_, nack := s.response(t0, r)
 			for i := range r.resources {
@@ -348,14 +348,14 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	subs := newSubscriptions(cache.Scope{}, "t/x")
 	u := subs.newUpdate()
 	subs.start("name", nil, &u)
-	s := newDeltaSession(alone(subs))
+	s := newDeltaSession(subs)
 	s.requests(t0, 1<<20)
-	updates, nack := s.response(t0, r)
+	told, nack := s.response(t0, r)
 	if nack != "" {
 		t.Fatal(nack)
 	}
 	clear(b) // as when the buffer is used again
-	got := updates[0].Changes[0].Resource
+	got := told.Changes[0].Resource
 	if got.Name() != "name" || !bytes.Equal(got.Value(), appendText(nil, 1, "name")) {
 		t.Fatalf("%q %q", got.Name(), got.Value())
 	}

@@ -50,10 +50,8 @@ func (s *Stream) hurry(certain bool) {
 	}
 	s.retryAt, s.down, s.hurried = time.Time{}, nil, now
 	for _, f := range s.feeds {
-		for _, subs := range f.sets.list {
-			for sub := range subs.all() {
-				sub.failure = nil
-			}
+		for sub := range f.subs.all() {
+			sub.failure = nil
 		}
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Polling in the form of a gRPC stream, so that a Stream and its sessions need not
@@ -135,12 +133,12 @@ func (p *pollStream) SendMsg(m any) error {
 	return nil
 }
 
-// namesOf returns the names in a request, in order; those in locators with their
-// parameters, and what no name has.
+// namesOf returns the names in a request, in order: all requests of a stream have the same
+// dynamic parameters.
 func namesOf(r *discoveryv3.DiscoveryRequest) []string {
 	names := slices.Clone(r.GetResourceNames())
 	for _, l := range r.GetResourceLocators() {
-		names = append(names, l.GetName()+"\x00"+cache.Params(l.GetDynamicParameters()).String())
+		names = append(names, l.GetName())
 	}
 	slices.Sort(names)
 	return names

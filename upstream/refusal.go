@@ -123,18 +123,16 @@ func (r *refusal) tell() {
 			r.mu.Unlock()
 			return
 		}
-		type about struct{ typeURL, params string }
-		updates := map[about]*cache.Update{}
+		updates := map[string]*cache.Update{} // by type URL
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // given up meanwhile
 			}
-			of := about{k.TypeURL, k.Scope.Params}
-			u := updates[of]
+			u := updates[k.TypeURL]
 			if u == nil {
 				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
-				updates[of] = u
+				updates[k.TypeURL] = u
 			}
 			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})

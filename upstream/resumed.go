@@ -54,25 +54,11 @@ func (s *subscriptions) relistResumed() {
 	}
 }
 
-// contested says that another set has to do with a name: names are listed once for all sets,
-// and what is said of it could be about either.
-func (s *paramSets) contested(subs *subscriptions, name string) bool {
-	if len(s.list) == 1 {
-		return false
-	}
-	for o := range s.among(name) {
-		if o != subs && (o.wildcard != nil || o.names[name] != nil) {
-			return true
-		}
-	}
-	return false
-}
-
 // resume subscribes to a name that a client holds, and lists it if that goes into the same
 // request, and that is the first.
 func (p *deltaPacker) resume(name string) (listed bool) {
 	size := sizeString(name)
-	if l := locator(name, p.of.params); l != nil {
+	if l := locator(name, p.subs.params); l != nil {
 		size = sizeMessage(l)
 	}
 	if p.flushed || !p.room(size+versionSize(name, resumedVersion)) {

@@ -33,9 +33,6 @@ type round struct {
 	whole *part // the wildcard's, nil if there is none
 	parts []*part
 	globs map[*set]*part
-	// shared says that there are others on the stream, for whom what comes of a glob
-	// may have been sent.
-	shared bool
 	// failed are the globs of which an error was said.
 	failed []failedGlob
 	// forgotten are the sets of which all has been told.
@@ -52,7 +49,7 @@ type failedGlob struct {
 // newRound begins to take a response, with what it says of sets as such. set says
 // that it is of the wildcard, and full that it is all of that.
 func (s *subscriptions) newRound(v *verdicts, u *cache.Update, set, full bool) *round {
-	r := &round{subs: s, u: u, shared: v.shared}
+	r := &round{subs: s, u: u}
 	if set {
 		c := s.wildcard.set
 		r.whole = &part{set: c, held: c.members, begins: c.members == nil, full: full, certain: true, bad: v.nack != ""}
@@ -135,10 +132,10 @@ func (r *round) tellEarly() {
 	}
 }
 
-// first says that what comes of names is not because of what others ask for, or of
+// first says that what comes of names is not because of
 // what was given up not long ago.
 func (r *round) first(names ...string) bool {
-	return !r.shared && !slices.ContainsFunc(r.subs.gone, func(gone string) bool { return slices.Contains(names, gone) })
+	return !slices.ContainsFunc(r.subs.gone, func(gone string) bool { return slices.Contains(names, gone) })
 }
 
 // took notes what there is to tell of a name in its places.

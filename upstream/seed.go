@@ -59,9 +59,7 @@ func (s *Streams) Resend() {
 // resendAll does what Resend asked for. The caller holds mu.
 func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
-		for _, subs := range f.sets.list {
-			s.apply(subs.restateAll())
-		}
+		s.apply(f.subs.restateAll())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // session is the protocol of one type on one stream: of what is wanted, what
 // the control plane has been told, and what it is still to be told. What is wanted
-// is in sets, of which more may come.
+// is in subscriptions.
 type session interface {
 	// requests returns what is to be sent now: first the answers to responses,
 	// then what has changed about the subscriptions. None is longer than limit, if
@@ -28,10 +28,10 @@ type session interface {
 	begun() bool
 	// response takes a response and queues the answer to it. It returns what the
 	// cache is to be told, and why if the response was not accepted as a whole.
-	response(now time.Time, r *response) (updates []cache.Update, nack string)
+	response(now time.Time, r *response) (u cache.Update, nack string)
 	// conclude tells what follows from the control plane's silence. It is called
 	// before requests.
-	conclude(now time.Time, timeout time.Duration, what silence) []cache.Update
+	conclude(now time.Time, timeout time.Duration, what silence) cache.Update
 	// pending returns the memory that unsent answers take, in bytes, about.
 	pending() int
 	// unfit says what did not fit into requests of the limit's length since it

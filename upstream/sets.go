@@ -207,7 +207,7 @@ func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(c.listed)) {
 		r := c.listed[name]
 		c.members.Put(name, r)
-		if sub := s.names[name]; sub != nil && !sub.answered && !sub.doubted {
+		if sub := s.names[name]; sub != nil && !sub.answered {
 			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r, Origin: s.versionOf()}
 			changes = append(changes, sub.answer)
 		}

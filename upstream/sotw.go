@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -12,43 +11,30 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
+// onTheWay is for how long an answer to what was given up may be on its way.
+const onTheWay = defaultResponseTimeout
+
 // sotwSession is the client's side of one type on a SotW stream: of the wildcard,
 // in the old form, whose responses are the whole state, or of names. Both at once
-// are on two streams.
-//
-// Each set of dynamic parameters has that for itself: a request has the names of
-// who has none, and locators of all others. Where there are locators, a wildcard
-// without parameters is a locator too. So it is for who knows locators, and to who
-// does not the request looks as if that were all.
+// are on two streams. With dynamic parameters all names, and the wildcard, are locators.
 type sotwSession struct {
-	sets    *paramSets
-	of      map[*subscriptions]*sotwSet
+	subs    *subscriptions
 	answers []answer
 	size    int // of answers
 
-	nonce   string    // the latest
-	version string    // the last accepted
-	asked   bool      // the first request was sent
-	wanted  []sotwAsk // in the last request
+	nonce   string   // the latest
+	version string   // the last accepted
+	asked   bool     // the first request was sent
+	wanted  []string // in the last request
 	// explicit says that a name was subscribed to on this stream. As long as none
-	// was, no names mean the wildcard. located says that one was by a locator.
-	explicit, located bool
-	proof             bool // the version is not to be shown, see session.forceAnswer
-	budget            budget
-}
-
-// sotwSet is what a session knows of one set.
-type sotwSet struct {
+	// was, no names mean the wildcard.
+	explicit bool
+	proof    bool // the version is not to be shown, see session.forceAnswer
+	budget   budget
 	// leaving are the names that were given up not long ago.
 	leaving []leaving
 	// complete says that the last response was the wildcard's whole state.
 	complete bool
-}
-
-// sotwAsk is a name in a request.
-type sotwAsk struct {
-	subs *subscriptions
-	name string
 }
 
 // leaving is a name that was given up. The control plane ignores the request in
@@ -60,19 +46,9 @@ type leaving struct {
 	since time.Time
 }
 
-func newSotWSession(sets *paramSets) *sotwSession {
-	sets.opened(true)
-	return &sotwSession{sets: sets, of: map[*subscriptions]*sotwSet{}}
-}
-
-// set returns what is known of a set.
-func (s *sotwSession) set(subs *subscriptions) *sotwSet {
-	set := s.of[subs]
-	if set == nil {
-		set = &sotwSet{}
-		s.of[subs] = set
-	}
-	return set
+func newSotWSession(subs *subscriptions) *sotwSession {
+	subs.opened(true)
+	return &sotwSession{subs: subs}
 }
 
 func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
@@ -97,7 +73,7 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 	if dropped && !s.explicit {
 		// xDS: "How the client specifies what resources to return". No names still
 		// mean the wildcard, until there have been some.
-		s.wanted = []sotwAsk{{s.sets.of(""), cache.Wildcard}}
+		s.wanted = []string{cache.Wildcard}
 		out = append(out, s.request(&current))
 		s.wanted = nil
 		out = append(out, s.request(&current))
@@ -109,128 +85,111 @@ func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
 // request is due because of it, and whether the wildcard was given up.
 func (s *sotwSession) change(now time.Time, limit int) (changed, dropped bool) {
 	review := s.budget.due(now)
-	if !review && !slices.ContainsFunc(s.sets.list, func(subs *subscriptions) bool { return len(subs.changed) > 0 }) {
+	if !review && len(s.subs.changed) == 0 {
 		return false, false
 	}
-	s.budget.room = sotwRoomFor(s.sets.typeURL, limit)
-	adds := map[*subscriptions][]*subscription{}
-	for _, subs := range s.sets.list {
-		dropped = s.dropOf(subs, now) || dropped
-	}
-	for _, subs := range s.sets.list {
-		adds[subs] = s.addOf(subs, now)
-	}
+	s.budget.room = sotwRoomFor(s.subs.typeURL, limit)
+	dropped = s.drop(now)
+	added := s.add(now)
 	if review {
-		for _, r := range s.budget.take(now) {
-			if s.budget.admit(r.subs, r.sub, s.sets.modest) {
-				adds[r.subs] = append(adds[r.subs], r.sub)
-			} else {
-				s.budget.refuse(now, r.subs, r.sub)
-			}
+		for _, sub := range s.budget.take(now, s.subs) {
+			added = s.admit(now, sub, added)
 		}
 	}
-	s.sets.reviewAt = s.budget.reviewAt
-	added := false
-	for _, subs := range s.sets.list {
-		added = added || len(adds[subs]) > 0
-	}
+	s.subs.reviewAt = s.budget.reviewAt
 	if !s.asked {
 		s.version = s.resume()
 	}
-	for _, subs := range s.sets.list {
-		subs.ask(adds[subs], !s.asked, now)
-	}
+	s.subs.ask(added, !s.asked, now)
 	wanted := s.want()
-	changed = !s.asked && added || !slices.Equal(wanted, s.wanted)
+	changed = !s.asked && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	s.wanted = wanted
 	return changed, dropped
 }
 
-// dropOf takes over what was given up of one set, and says whether it is the wildcard.
-func (s *sotwSession) dropOf(subs *subscriptions, now time.Time) (wildcard bool) {
-	for _, sub := range subs.changed {
-		if subs.get(sub.name) != sub || sub.wanted || !sub.sent {
+// drop takes over what was given up, and says whether it is the wildcard.
+func (s *sotwSession) drop(now time.Time) (wildcard bool) {
+	for _, sub := range s.subs.changed {
+		if s.subs.get(sub.name) != sub || sub.wanted || !sub.sent {
 			continue
 		}
 		sub.sent = false
-		s.budget.release(subs, sub)
-		wildcard = wildcard || sub == subs.wildcard
-		if w := subs.wildcard; s.explicit && (w == nil || subs.late(w)) {
+		s.budget.release(s.subs, sub)
+		wildcard = wildcard || sub == s.subs.wildcard
+		if w := s.subs.wildcard; s.explicit && (w == nil || s.subs.late(w)) {
 			sub.left = true
-			set := s.set(subs)
-			set.leaving = append(set.leaving, leaving{sub, now})
-			s.sets.gaveUp(now)
+			s.leaving = append(s.leaving, leaving{sub, now})
+			s.subs.forgetAt = now.Add(onTheWay)
 		} else {
-			subs.forget(sub) // no name was asked for
+			s.subs.forget(sub) // no name was asked for
 		}
 	}
 	return wildcard
 }
 
-// addOf takes over what is wanted anew of one set, and returns what there is room for:
-// first for what was not refused on an earlier stream.
-func (s *sotwSession) addOf(subs *subscriptions, now time.Time) (add []*subscription) {
+// add takes over what is wanted anew, and returns what there is room for: first for what
+// was not refused on an earlier stream.
+func (s *sotwSession) add(now time.Time) (added []*subscription) {
 	var late, before []*subscription
-	admit := func(sub *subscription) {
-		if s.budget.admit(subs, sub, s.sets.modest) {
-			add = append(add, sub)
-		} else {
-			s.budget.refuse(now, subs, sub)
-		}
-	}
-	for _, sub := range subs.changed {
+	for _, sub := range s.subs.changed {
 		switch {
-		case subs.get(sub.name) != sub, !sub.wanted, sub.sent:
+		case s.subs.get(sub.name) != sub, !sub.wanted, sub.sent:
 			// Given up before it was asked for, or known.
-		case s.asked && subs.late(sub):
+		case s.asked && s.subs.late(sub):
 			late = append(late, sub)
 		case sub.refused:
 			before = append(before, sub)
 		default:
-			admit(sub)
+			added = s.admit(now, sub, added)
 		}
 	}
 	for _, sub := range before {
-		admit(sub)
+		added = s.admit(now, sub, added)
 	}
-	subs.changed = late
-	return add
+	s.subs.changed = late
+	return added
+}
+
+// admit adds a subscription to those that are asked for, or refuses it.
+func (s *sotwSession) admit(now time.Time, sub *subscription, added []*subscription) []*subscription {
+	if s.budget.admit(s.subs, sub) {
+		return append(added, sub)
+	}
+	s.budget.refuse(now, s.subs, sub)
+	return added
 }
 
 // want returns what is to be in the next request.
-func (s *sotwSession) want() (wanted []sotwAsk) {
-	for _, subs := range s.sets.list {
-		if w := subs.wildcard; w != nil && !subs.late(w) {
-			wanted = append(wanted, sotwAsk{subs, cache.Wildcard})
-			continue
-		}
-		for _, name := range subs.sorted() {
-			if subs.names[name].sent {
-				wanted = append(wanted, sotwAsk{subs, name})
+func (s *sotwSession) want() (wanted []string) {
+	w := s.subs.wildcard
+	switch {
+	case w == nil || s.subs.late(w):
+		for _, name := range s.subs.sorted() {
+			if s.subs.names[name].sent {
+				wanted = append(wanted, name)
 			}
 		}
-	}
-	if len(wanted) == 1 && wanted[0].name == cache.Wildcard && wanted[0].subs.params == nil && !s.explicit {
-		return nil // the old form, which has no parameters
+	case s.subs.params != nil || s.explicit: // else it is in the old form, which has no parameters
+		wanted = []string{cache.Wildcard}
 	}
 	return wanted
 }
 
 // again says whether there are names to be asked for once more, and returns the others.
-func (s *sotwSession) again() (rest []sotwAsk, again bool) {
-	due := func(a sotwAsk) bool {
-		sub := a.subs.names[a.name]
+func (s *sotwSession) again() (rest []string, again bool) {
+	due := func(name string) bool {
+		sub := s.subs.names[name]
 		return sub != nil && sub.again
 	}
 	if !slices.ContainsFunc(s.wanted, due) {
 		return nil, false
 	}
-	for _, a := range s.wanted {
-		if !due(a) {
-			rest = append(rest, a)
+	for _, name := range s.wanted {
+		if !due(name) {
+			rest = append(rest, name)
 			continue
 		}
-		sub := a.subs.names[a.name]
+		sub := s.subs.names[name]
 		sub.again, sub.anew, sub.answered = false, true, false
 	}
 	return rest, true
@@ -238,48 +197,43 @@ func (s *sotwSession) again() (rest []sotwAsk, again bool) {
 
 // resume returns the version to be shown in the first request of a stream. What
 // that version has, the control plane may leave out: so there is none to be shown
-// if something was never had, or may have come for others.
+// if something was never had.
 // xDS: "ACK/NACK and resource type instance version".
 func (s *sotwSession) resume() string {
-	if len(s.sets.list) != 1 || s.proof {
+	if s.proof {
 		return ""
 	}
-	subs := s.sets.list[0]
-	for sub := range subs.all() {
+	for sub := range s.subs.all() {
 		if sub.wanted && !sub.answered && !sub.refused {
 			return ""
 		}
 	}
-	return subs.shown
+	return s.subs.shown
 }
 
 // request makes a request, with all names: a later one takes the place of an
 // earlier. xDS: "When to send an update".
 func (s *sotwSession) request(a *answer) *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
-		TypeUrl:       s.sets.typeURL,
+		TypeUrl:       s.subs.typeURL,
 		VersionInfo:   a.version,
 		ResponseNonce: a.nonce,
 		ErrorDetail:   a.errorDetail(),
 	}
-	for _, a := range s.wanted {
-		switch l := locator(a.name, a.subs.params); {
-		case l != nil:
+	for _, name := range s.wanted {
+		if l := locator(name, s.subs.params); l != nil {
 			req.ResourceLocators = append(req.ResourceLocators, l)
-		case a.name == cache.Wildcard && (s.located || s.wanted[len(s.wanted)-1].subs.params != nil):
-			req.ResourceLocators = append(req.ResourceLocators, &discoveryv3.ResourceLocator{Name: a.name})
-		default:
-			req.ResourceNames = append(req.ResourceNames, a.name)
+		} else {
+			req.ResourceNames = append(req.ResourceNames, name)
 		}
 	}
 	s.asked = true
 	s.explicit = s.explicit || len(s.wanted) > 0
-	s.located = s.located || len(req.GetResourceLocators()) > 0
 	return req
 }
 
-func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, string) {
-	v := accept(r, s.sets.hasWildcard(), s.sets.speaker())
+func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, s.subs.wildcard != nil, s.subs.speaker())
 	s.nonce = r.nonce
 	version := ""
 	if v.nack == "" {
@@ -294,27 +248,17 @@ func (s *sotwSession) response(now time.Time, r *response) ([]cache.Update, stri
 	}
 	s.answers = append(s.answers, a)
 	s.size += a.size()
-	updates := s.sets.apply(now, &v, true, r.version)
-	for _, subs := range s.sets.list {
-		subs.shown = version
-		s.set(subs).complete = subs.members() != nil && !v.hidden
-	}
-	return updates, v.nack
+	u := s.subs.apply(now, &v, true, r.version)
+	s.subs.shown = version
+	s.complete = s.subs.members() != nil && !v.hidden
+	return u, v.nack
 }
 
 // conclude tells what has not been answered: there is no other sign of absence, if the
 // control plane answers at all.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
-func (s *sotwSession) conclude(now time.Time, timeout time.Duration, what silence) []cache.Update {
-	if len(s.of) > len(s.sets.list) {
-		maps.DeleteFunc(s.of, func(subs *subscriptions, _ *sotwSet) bool { return s.sets.find(subs.scope.Params) != subs })
-	}
-	return s.sets.newUpdates(func(subs *subscriptions, u *cache.Update) {
-		s.set(subs).conclude(subs, now, timeout, what, u)
-	})
-}
-
-func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Duration, what silence, u *cache.Update) {
+func (s *sotwSession) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	subs, u := s.subs, s.subs.newUpdate()
 	for len(s.leaving) > 0 && !s.leaving[0].since.Add(timeout).After(now) {
 		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && subs.get(sub.name) == sub {
 			subs.forget(sub)
@@ -336,7 +280,7 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 	for _, sub := range subs.overdue(now.Add(-timeout)) {
 		if what == mute {
 			if !sub.answered {
-				subs.fail(sub, noAnswer(timeout), u)
+				subs.fail(sub, noAnswer(timeout), &u)
 			}
 			continue
 		}
@@ -347,22 +291,23 @@ func (s *sotwSet) conclude(subs *subscriptions, now time.Time, timeout time.Dura
 		case sub.anew:
 			// What the control plane has sent already it need not send again, and those
 			// who have it keep it.
-			subs.fail(sub, noAnswer(timeout), u)
+			subs.fail(sub, noAnswer(timeout), &u)
 			sub.anew, sub.answered = false, true
 		case subs.hidden:
 			subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
 				Bad:     true,
-			}, u)
+			}, &u)
 		case subs.wildcard != nil && subs.members() == nil:
-			subs.fail(sub, noAnswer(timeout), u)
+			subs.fail(sub, noAnswer(timeout), &u)
 		case subs.fulls > sub.fulls, what == polledSince:
 			absent(sub) // from the whole state, or from the answer to just this
 		default:
-			subs.silent(sub, timeout, u)
+			subs.silent(sub, timeout, &u)
 		}
 	}
+	return u
 }
 
 func (s *sotwSession) forceAnswer() bool {

@@ -22,8 +22,6 @@ type Status struct {
 	LastError string
 	// Subscriptions is the number of names and wildcards that are wanted.
 	Subscriptions int
-	// Parameters is the number of different dynamic parameters among those.
-	Parameters int
 	// Responses is the number of responses received, and Nacks that of those which
 	// were not accepted as a whole, over all streams.
 	Responses, Nacks uint64
@@ -70,8 +68,8 @@ func (s *Stream) Statuses() []Status {
 
 // count posts how much is subscribed to. The caller holds mu.
 func (s *Stream) count() {
-	wanted, params := s.agenda.sum.wanted, len(s.agenda.params)
-	s.board.post(func(st *Status) { st.Subscriptions, st.Parameters = wanted, params })
+	wanted := s.agenda.sum.wanted
+	s.board.post(func(st *Status) { st.Subscriptions = wanted })
 }
 
 // speak has the stream speak another form. The caller holds mu.

@@ -29,8 +29,7 @@ type Sink interface {
 
 // Stream feeds the topics of one scope from a control plane, over one gRPC stream,
 // which is open while there is something to subscribe to: the aggregated one, and
-// then it is the [cache.Source] of that scope, or one of [Streams]. It feeds the
-// scope with whatever dynamic parameters.
+// then it is the [cache.Source] of that scope, or one of [Streams].
 type Stream struct {
 	// Read only.
 	scope  cache.Scope
@@ -102,7 +101,7 @@ type note struct {
 
 // feed is one type.
 type feed struct {
-	sets     *paramSets
+	subs     *subscriptions
 	session  session // nil without a stream
 	lastNack string  // that was logged
 	entry    entry
@@ -115,12 +114,21 @@ func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
 // share it; node is how the stream announces itself and must not be changed any
 // more. Close ends it.
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
-	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	log = withScope(log, scope)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
 	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
+}
+
+// withScope returns a logger whose lines say which scope they are about.
+func withScope(log *slog.Logger, scope cache.Scope) *slog.Logger {
+	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	if scope.Params != "" {
+		log = log.With("parameters", loglines.Clip(scope.Params))
+	}
+	return log
 }
 
 func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
@@ -265,7 +273,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 	s.inbox.notes = nil
 	s.inbox.Unlock()
 	s.forgive()
-	updates := map[*subscriptions]*cache.Update{}
+	updates := map[*feed]*cache.Update{}
 	restate, aside := false, sideways{s: s}
 	noted := map[*feed]struct{}{}
 	if s.reopened {
@@ -288,24 +296,23 @@ func (s *Stream) takeNotes() (wanted bool) {
 		}
 		f := s.feed(n.key.TypeURL)
 		noted[f] = struct{}{}
-		subs := f.sets.of(n.key.Scope.Params)
 		if n.stop {
-			subs.stop(n.key.Name)
+			f.subs.stop(n.key.Name)
 			continue
 		}
 		if n.resume {
-			subs.resume(n.key.Name)
+			f.subs.resume(n.key.Name)
 			continue
 		}
-		u := updates[subs]
+		u := updates[f]
 		if u == nil {
-			u = new(subs.newUpdate())
-			updates[subs] = u
+			u = new(f.subs.newUpdate())
+			updates[f] = u
 		}
 		if n.again {
-			subs.again(n.key.Name, s.down, u)
+			f.subs.again(n.key.Name, s.down, u)
 		} else {
-			f.sets.start(subs, n.key.Name, s.down, u)
+			f.subs.start(n.key.Name, s.down, u)
 		}
 	}
 	for _, u := range updates {
@@ -330,9 +337,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 // attendOffline does what there is to be done without a stream. The caller holds mu.
 func (s *Stream) attendOffline(now time.Time) {
 	for _, f := range s.concerned(now) {
-		s.apply(f.sets.expire(now)...)
-		f.sets.prune()
-		if f.sets.wanted() == 0 {
+		s.apply(f.subs.expire(now))
+		if f.subs.wanted == 0 {
 			s.remove(f)
 			continue
 		}
@@ -363,14 +369,14 @@ func (s *Stream) untilDue() time.Duration {
 func (s *Stream) feed(typeURL string) *feed {
 	f := s.feeds[typeURL]
 	if f == nil {
-		f = &feed{sets: newParamSets(s.scope, typeURL)}
-		f.sets.noGlobs, f.sets.modest, f.sets.speaks = s.opts.NoGlobs, s.opts.Modest, s.opts.Speaks
-		f.sets.server = server{s.scope, s.opts.peers}
+		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
+		f.subs.noGlobs, f.subs.modest, f.subs.speaks = s.opts.NoGlobs, s.opts.Modest, s.opts.Speaks
+		f.subs.saidBy(server{s.scope, s.opts.peers})
 		if p := s.opts.Presence; p != nil {
-			f.sets.habits = &p.habits
+			f.subs.habits = &p.habits
 		}
 		if s.live {
-			f.session = s.form.session(f.sets)
+			f.session = s.form.session(f.subs)
 		}
 		s.feeds[typeURL] = f
 	}
@@ -413,7 +419,7 @@ func (s *Stream) ended(c *call) {
 	s.setConnected(false)
 	for _, f := range s.feeds {
 		f.session = nil
-		if f.sets.lost(); f.sets.wanted() == 0 {
+		if f.subs.lost(); f.subs.wanted == 0 {
 			s.remove(f)
 		} else {
 			s.concern(f)
@@ -479,7 +485,9 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
-		s.apply(f.sets.failed(s.down)...)
+		u := f.subs.newUpdate()
+		f.subs.failed(s.down, &u)
+		s.apply(u)
 	}
 }
 

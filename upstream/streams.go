@@ -38,7 +38,7 @@ type Streams struct {
 // share it; node is how the streams announce themselves and must not be changed
 // any more. Close ends it.
 func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
-	log = log.With("authority", scope.Authority, "partition", scope.Partition)
+	log = withScope(log, scope)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)

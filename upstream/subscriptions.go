@@ -33,11 +33,6 @@ type subscription struct {
 	// left, in SotW, says that it was given up not long ago. If it is wanted again,
 	// a response without it may be one that was sent in between.
 	left bool
-	// doubted says that it may not exist, see doubt.
-	doubted bool
-	// vague, in delta, says that it is held, and is to come again, as the control
-	// plane was not told which it is.
-	vague bool
 	// refused says that it is not asked for, because a request has no room for it.
 	refused bool
 	// failure is why there is no answer, if that was told.
@@ -71,18 +66,18 @@ type subscriptions struct {
 
 	// noGlobs says that the control plane is not to be asked for globs.
 	noGlobs bool
+	// modest says whether a name is asked for by a client whose names of the type take at
+	// most so many bytes. It is nil if there is nothing to ask.
+	modest func(cache.Key, int64) bool
+	speaks func(authority string) bool // see Options.Speaks
 
-	names map[string]*subscription
-	room  cache.Room // of names
-	near  directories
-	// interests are those of all sets on the stream, nil if there are no others; place is
-	// the one in their list, while a response is taken.
-	interests interests
-	place     int
-	wildcard  *subscription            // nil if there is none
-	globs     map[string]*subscription // those that are fed from the wildcard, too
-	globRoom  cache.Room               // of globs
-	wanted    int                      // of all three, how many are started
+	names    map[string]*subscription
+	room     cache.Room // of names
+	near     directories
+	wildcard *subscription            // nil if there is none
+	globs    map[string]*subscription // those that are fed from the wildcard, too
+	globRoom cache.Room               // of globs
+	wanted   int                      // of all three, how many are started
 
 	// shown is the version_info under which what is held came, for SotW. Empty
 	// if the last response was not accepted, or something came without one.
@@ -118,8 +113,12 @@ type subscriptions struct {
 	// inherited are the members that came before the stream and not since, see
 	// inherit.
 	inherited map[string]struct{}
-	// refusals are what is to be told of what was refused.
+	// refusals are what is to be told of what was refused, and reviewAt is when it is seen
+	// whether that has room now, zero if nothing was refused.
 	refusals cache.Update
+	reviewAt time.Time
+	// forgetAt is when what was given up is forgotten, zero if there is nothing.
+	forgetAt time.Time
 	// gone are the last few that were given up.
 	gone []string
 	// settling are the sets that are not known to be complete, and when what has come
@@ -142,8 +141,8 @@ type waiting struct {
 
 func newSubscriptions(scope cache.Scope, typeURL string) *subscriptions {
 	return &subscriptions{
-		origin: cache.NewOriginVersion(nil, ""),
-		scope:  scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
+		origin: cache.NewOriginVersion(nil, ""), habits: new(habits),
+		scope: scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
 		names: map[string]*subscription{}, globs: map[string]*subscription{},
 	}
 }
@@ -177,7 +176,6 @@ func (s *subscriptions) add(name string) *subscription {
 		s.keep(sub)
 		s.know(sub)
 	}
-	s.note(name)
 	return sub
 }
 
@@ -287,7 +285,6 @@ func (s *subscriptions) touch(sub *subscription) {
 
 // forget drops what was given up.
 func (s *subscriptions) forget(sub *subscription) {
-	defer s.note(sub.name)
 	s.noteGone(sub.name)
 	if sub.set != nil {
 		if sub == s.wildcard {
@@ -332,7 +329,10 @@ func (s *subscriptions) sorted() []string {
 func (s *subscriptions) opened(sotw bool) {
 	filtered := s.filters()
 	s.formed(sotw)
-	s.live, s.before, s.inherited = true, s.responses, nil
+	s.live, s.before, s.inherited, s.forgetAt = true, s.responses, nil, time.Time{}
+	if s.params != nil {
+		s.inherit()
+	}
 	if s.filters() != filtered {
 		s.reroute()
 		s.changed = nil
@@ -360,7 +360,7 @@ func (s *subscriptions) inherit() {
 
 // lost ends the stream. Nothing that is known is lost with it.
 func (s *subscriptions) lost() {
-	s.live, s.changed, s.waiting, s.gone = false, nil, nil, nil
+	s.live, s.changed, s.waiting, s.gone, s.reviewAt = false, nil, nil, nil, time.Time{}
 	s.unlisted, s.relist = false, false
 	if s.settling.Len() > 0 {
 		for sub := range s.all() {
@@ -383,7 +383,7 @@ func (s *subscriptions) lost() {
 		if sub.left {
 			sub.answered = false // it was not certain, and is asked for as if new
 		}
-		sub.sent, sub.first, sub.left, sub.again, sub.anew, sub.doubted, sub.vague = false, false, false, false, false, false, false
+		sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
 		if !sub.started && !sub.wanted {
 			s.forget(sub)
 		}
@@ -462,8 +462,12 @@ func (s *subscriptions) waits(sub *subscription) bool {
 	return !sub.answered || sub.left && xdstype.Of(s.typeURL).FullState
 }
 
-// waitAnew has all that is without an answer wait for it from now on.
+// waitAnew has all that is without an answer wait for it from now on, in SotW: in delta
+// silence says nothing, whenever it begins.
 func (s *subscriptions) waitAnew(now time.Time) {
+	if !s.sotw {
+		return
+	}
 	s.asks++
 	w := waiting{ask: s.asks, since: now}
 	add := func(sub *subscription) {

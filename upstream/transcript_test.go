@@ -38,8 +38,6 @@ import (
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
 //	                                                asked for again
-//	    each with [params=K:V|none], if not with those of the client; what others
-//	    than those are told is printed with their parameters
 //	resume NAME...                                  a client holds it from an earlier
 //	                                                stream
 //	send                                            what is to be sent
@@ -94,8 +92,7 @@ type player struct {
 	form    *form
 	typ     string
 	limit   int
-	params  string // of who is meant if nothing is said
-	sets    *paramSets
+	subs    *subscriptions
 	session session
 	now     time.Time
 	down    *cache.Error
@@ -109,46 +106,39 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	p.out.Reset()
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
-	params := p.paramsOf(t, d)
-	var updates []cache.Update
-	told := func(tell func(subs *subscriptions, u *cache.Update)) {
-		subs := p.sets.of(params)
-		u := subs.newUpdate()
-		tell(subs, &u)
-		updates = append(updates, u)
+	var u cache.Update
+	if p.subs != nil {
+		u = p.subs.newUpdate()
 	}
 	switch d.Cmd {
 	case "client":
 		*p = player{now: time.Unix(0, 0), limit: 1 << 20, habits: p.habits}
 		d.ScanArgs(t, "type", &p.typ)
 		d.MaybeScanArgs(t, "limit", &p.limit)
-		p.params = params
-		p.sets = newParamSets(cache.Scope{Authority: "a"}, typeURLs[p.typ])
-		p.sets.noGlobs = d.HasArg("noglobs")
+		params := ""
+		d.MaybeScanArgs(t, "params", &params)
+		p.subs = newSubscriptions(cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}, typeURLs[p.typ])
+		p.subs.noGlobs = d.HasArg("noglobs")
 		if d.HasArg("again") {
-			p.sets.habits = p.habits // of the control plane of before
+			p.subs.habits = p.habits // of the control plane of before
 		}
-		p.habits = p.sets.habits
+		p.habits = p.subs.habits
 		p.open(t, d)
 	case "subscribe":
-		told(func(subs *subscriptions, u *cache.Update) {
-			for _, name := range names(d) {
-				p.sets.start(subs, name, p.down, u)
-			}
-		})
+		for _, name := range names(d) {
+			p.subs.start(name, p.down, &u)
+		}
 	case "again":
-		told(func(subs *subscriptions, u *cache.Update) {
-			for _, name := range names(d) {
-				subs.again(name, p.down, u)
-			}
-		})
+		for _, name := range names(d) {
+			p.subs.again(name, p.down, &u)
+		}
 	case "resume":
 		for _, name := range names(d) {
-			p.sets.of(params).resume(name)
+			p.subs.resume(name)
 		}
 	case "unsubscribe":
 		for _, name := range names(d) {
-			p.sets.of(params).stop(name)
+			p.subs.stop(name)
 		}
 	case "send":
 	case "response":
@@ -158,12 +148,12 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			return "the stream ends: " + err.Error()
 		}
 		d.MaybeScanArgs(t, "size", &r.size)
-		if r.typeURL != p.sets.typeURL || !p.session.begun() {
+		if r.typeURL != p.subs.typeURL || !p.session.begun() {
 			p.answer()
 			return "ignored: not asked for"
 		}
 		p.answer()
-		if updates, nack = p.session.response(p.now, r); nack != "" && quiet {
+		if u, nack = p.session.response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.out, "rejected")
 		}
 	case "versions":
@@ -176,40 +166,37 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		p.now = p.now.Add(wait)
 	case "lost", "unreachable":
 		p.session = nil
-		p.sets.lost()
+		p.subs.lost()
 		if d.Cmd == "unreachable" {
 			p.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[0].Key}
-			updates = p.sets.failed(p.down)
+			p.subs.failed(p.down, &u)
 		}
 	case "open":
 		p.open(t, d)
 	default:
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
 	}
-	p.tell(updates...)
-	for _, subs := range p.sets.list {
-		for _, name := range subs.takeWarnings() {
-			fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
-		}
+	p.tell(u)
+	for _, name := range p.subs.takeWarnings() {
+		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
 	}
-	p.tell(p.sets.expire(p.now)...)
+	p.tell(p.subs.expire(p.now))
 	if p.session != nil && !quiet {
-		if p.sets.needStream(p.session.begun()) {
+		if p.subs.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
-		p.tell(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered))...)
+		p.tell(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered)))
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
 			}
 			p.send(m)
 		}
-		if p.sets.needStream(p.session.begun()) {
+		if p.subs.needStream(p.session.begun()) {
 			p.out.WriteString("a new stream is needed\n")
 		}
-		refusals, _ := p.sets.takeRefusals()
-		p.tell(refusals...)
-		p.sets.prune()
+		refusals, _ := p.subs.takeRefusals()
+		p.tell(refusals)
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)
 		}
@@ -225,14 +212,14 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 		p.form = map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
 	}
 	p.down, p.answered = nil, false
-	p.session = p.form.session(p.sets)
+	p.session = p.form.session(p.subs)
 }
 
 // answer notes that the control plane has answered something on the stream.
 func (p *player) answer() {
 	if !p.answered {
 		p.answered = true
-		p.sets.waitAnew(p.now)
+		p.subs.waitAnew(p.now)
 	}
 }
 
@@ -243,24 +230,6 @@ func silenceAfter(answered bool) silence {
 		return selective
 	}
 	return mute
-}
-
-// paramsOf returns the parameters of who is meant.
-func (p *player) paramsOf(t *testing.T, d *datadriven.TestData) string {
-	t.Helper()
-	params := p.params
-	if d.Cmd == "client" {
-		params = ""
-	}
-	if !d.HasArg("params") {
-		return params
-	}
-	d.ScanArgs(t, "params", &params)
-	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "params" })
-	if params == "none" {
-		return ""
-	}
-	return strings.ReplaceAll(params, ":", "=")
 }
 
 // names are those of a directive, and of its input, where any spelling can be.
@@ -522,7 +491,7 @@ func (p *player) send(m proto.Message) {
 	var detail *status.Status
 	switch m := m.(type) {
 	case *discoveryv3.DeltaDiscoveryRequest:
-		if m.GetTypeUrl() != p.sets.typeURL {
+		if m.GetTypeUrl() != p.subs.typeURL {
 			parts = append(parts, "type="+m.GetTypeUrl())
 		}
 		addLocators := func(what string, list []*discoveryv3.ResourceLocator) {
@@ -583,44 +552,32 @@ func shorten(s string) string {
 	return s
 }
 
-func (p *player) tell(updates ...cache.Update) {
-	for _, u := range updates {
-		who := "tell"
-		if u.Scope.Params != p.params {
-			who = "tell {" + u.Scope.Params + "}"
-		}
-		p.tellOne(who, u)
-	}
-}
-
 // versions prints the version of everything that is held.
 func (p *player) versions() string {
 	var out []string
-	for _, subs := range p.sets.list {
-		for sub := range subs.all() {
-			origin := sub.answer.Origin
-			if sub.set != nil {
-				origin = sub.set.origin
-			}
-			if sub.answered && (sub.set != nil || sub.answer.Resource != nil) {
-				out = append(out, sub.name+"@"+origin.Said())
-			}
+	for sub := range p.subs.all() {
+		origin := sub.answer.Origin
+		if sub.set != nil {
+			origin = sub.set.origin
+		}
+		if sub.answered && (sub.set != nil || sub.answer.Resource != nil) {
+			out = append(out, sub.name+"@"+origin.Said())
 		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
 }
 
-func (p *player) tellOne(who string, u cache.Update) {
+func (p *player) tell(u cache.Update) {
 	for _, c := range u.Changes {
-		fmt.Fprintf(&p.out, "%s %s: %s\n", who, shorten(c.Name), change(c))
+		fmt.Fprintf(&p.out, "tell %s: %s\n", shorten(c.Name), change(c))
 	}
 	for _, set := range u.Sets {
 		if set.Err != nil {
-			fmt.Fprintf(&p.out, "%s set %s: failed: %s\n", who, set.Name, set.Err)
+			fmt.Fprintf(&p.out, "tell set %s: failed: %s\n", set.Name, set.Err)
 			continue
 		}
-		fmt.Fprintf(&p.out, "%s set %s:", who, set.Name)
+		fmt.Fprintf(&p.out, "tell set %s:", set.Name)
 		if set.Full {
 			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Said())
 		}

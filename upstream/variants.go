@@ -97,8 +97,7 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 	return sorted
 }
 
-// concerns says whether anything is wanted that a verdict may be about. On the same
-// stream comes what others ask for.
+// concerns says whether anything is wanted that a verdict may be about.
 func (s *subscriptions) concerns(v *verdict) bool {
 	if g := s.globOf(v.key); g != nil && g.sent {
 		return true

@@ -21,6 +21,11 @@ type server struct {
 	peers *peers
 }
 
+// saidBy notes which control plane gives the versions.
+func (s *subscriptions) saidBy(server any) {
+	s.server, s.origin = server, cache.NewOriginVersion(server, "")
+}
+
 // version takes a response's version, before the rest of it. s.now is what becomes the
 // version of what is in the response.
 func (s *subscriptions) version(v *verdicts, sotw bool, version string) {

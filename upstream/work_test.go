@@ -15,45 +15,43 @@ import (
 // worker is a control plane's answers and a client's wishes without a stream.
 type worker struct {
 	t    *testing.T
-	sets *paramSets
-	new  func(*paramSets) session
+	subs *subscriptions
+	new  func(*subscriptions) session
 	session
 	now time.Time
 }
 
 func newWorker(t *testing.T, sotw bool) *worker {
-	w := &worker{t: t, sets: newParamSets(cache.Scope{Authority: "a"}, typeURLs["eds"]), now: t0}
-	w.new = func(s *paramSets) session { return newDeltaSession(s) }
+	w := &worker{t: t, subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["eds"]), now: t0}
+	w.new = func(s *subscriptions) session { return newDeltaSession(s) }
 	if sotw {
-		w.new = func(s *paramSets) session { return newSotWSession(s) }
+		w.new = func(s *subscriptions) session { return newSotWSession(s) }
 	}
-	w.session = w.new(w.sets)
+	w.session = w.new(w.subs)
 	return w
 }
 
 // round does what a Stream does after each event.
 func (w *worker) round() {
 	w.now = w.now.Add(time.Millisecond)
-	w.sets.expire(w.now)
+	w.subs.expire(w.now)
 	w.conclude(w.now, defaultResponseTimeout, selective)
 	w.requests(w.now, defaultMaxRequestBytes)
-	w.sets.prune()
-	w.sets.oldest()
-	w.sets.nextDue()
+	w.subs.oldest()
+	w.subs.nextDue()
 }
 
-func (w *worker) start(params string, names ...string) {
-	subs := w.sets.of(params)
-	u := subs.newUpdate()
+func (w *worker) start(names ...string) {
+	u := w.subs.newUpdate()
 	for _, name := range names {
-		w.sets.start(subs, name, nil, &u)
+		w.subs.start(name, nil, &u)
 	}
 	w.round()
 }
 
-func (w *worker) stop(params string, names ...string) {
+func (w *worker) stop(names ...string) {
 	for _, name := range names {
-		w.sets.of(params).stop(name)
+		w.subs.stop(name)
 	}
 	w.round()
 }
@@ -61,16 +59,13 @@ func (w *worker) stop(params string, names ...string) {
 // say has the control plane say something; it returns how many updates of sets come of it.
 func (w *worker) say(r *response) (sets int) {
 	w.t.Helper()
-	r.typeURL = w.sets.typeURL
-	updates, nack := w.response(w.now, r)
+	r.typeURL = w.subs.typeURL
+	u, nack := w.response(w.now, r)
 	if nack != "" {
 		w.t.Fatal(nack)
 	}
-	for _, u := range updates {
-		sets += len(u.Sets)
-	}
 	w.round()
-	return sets
+	return len(u.Sets)
 }
 
 const workType = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/"
@@ -97,17 +92,17 @@ func TestWorkOfNamesAndGlobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			costs.Linear(t, 200, func(t *testing.T, n int) {
 				w := newWorker(t, false)
-				w.sets.noGlobs = noGlobs
+				w.subs.noGlobs = noGlobs
 				names := workNames("dir/%d/x", n)
 				if !noGlobs { // else they are on another stream
-					w.start("", names...)
+					w.start(names...)
 				} else {
-					w.start("", cache.Wildcard)
+					w.start(cache.Wildcard)
 				}
 				w.say(&response{nonce: "n", resources: workResources(names, "1")})
 				sets := 0
 				for i, glob := range workNames("dir/%d/*", n) {
-					w.start("", glob)
+					w.start(glob)
 					sets += w.say(&response{nonce: "g", resources: workResources([]string{fmt.Sprintf(workType+"dir/%d/y", i)}, "1")})
 				}
 				want := n
@@ -127,12 +122,11 @@ func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		w := newWorker(t, true)
 		globs := workNames("dir/%d/*", n)
-		w.start("", globs[0])
+		w.start(globs[0])
 		w.say(&response{nonce: "n", version: "1", resources: workResources(workNames("dir/%d/x", n), "1")})
 		for _, glob := range globs[1:] {
-			subs := w.sets.of("")
-			u := subs.newUpdate()
-			w.sets.start(subs, glob, nil, &u)
+			u := w.subs.newUpdate()
+			w.subs.start(glob, nil, &u)
 			if len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
 				t.Fatalf("told %v", u.Sets)
 			}
@@ -147,21 +141,17 @@ func TestWorkOfGlobsThatSettle(t *testing.T) {
 		w := newWorker(t, false)
 		globs := workNames("dir/%d/*", n)
 		names := workNames("dir/%d/x", n)
-		w.start("", globs...)
-		w.start("", names...)
+		w.start(globs...)
+		w.start(names...)
 		for i := range n {
 			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1")})
 		}
 		w.now = w.now.Add(settleTime)
-		sets := 0
-		for _, u := range w.sets.expire(w.now) {
-			sets += len(u.Sets)
-		}
-		if sets != n {
+		if sets := len(w.subs.expire(w.now).Sets); sets != n {
 			t.Fatalf("%d globs have settled, want %d", sets, n)
 		}
 		for i := range n {
-			w.stop("", globs[i], names[i])
+			w.stop(globs[i], names[i])
 		}
 	})
 }
@@ -171,12 +161,12 @@ func TestWorkOfAliases(t *testing.T) {
 	costs.Linear(t, 400, func(t *testing.T, n int) {
 		w := newWorker(t, false)
 		names := workNames("alias/%d", n)
-		w.start("", names...)
+		w.start(names...)
 		r := workResources([]string{workType + "own"}, "1")
 		r[0].aliases = names
 		w.say(&response{nonce: "n", resources: r})
 		for _, name := range names {
-			w.stop("", name)
+			w.stop(name)
 		}
 	})
 }
@@ -186,7 +176,7 @@ func TestWorkOfResourcesWithOneAlias(t *testing.T) {
 	costs.Linear(t, 800, func(t *testing.T, n int) {
 		w := newWorker(t, false)
 		alias := workNames("alias/%d", 1)
-		w.start("", alias...)
+		w.start(alias...)
 		for range 3 {
 			r := workResources(workNames("own/%d", n), "1")
 			for i := range r {
@@ -204,12 +194,11 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 			costs.Linear(t, 400, func(t *testing.T, n int) {
 				w := newWorker(t, sotw)
 				names := workNames("n/%d", n)
-				w.start("", names...)
+				w.start(names...)
 				w.say(&response{nonce: "n", version: "1", resources: workResources(names, "1")})
-				subs := w.sets.of("")
-				u := subs.newUpdate()
+				u := w.subs.newUpdate()
 				for _, name := range names {
-					subs.again(name, nil, &u)
+					w.subs.again(name, nil, &u)
 				}
 				w.round()
 			})
@@ -222,60 +211,10 @@ func TestWorkOfResuming(t *testing.T) {
 	costs.Linear(t, 400, func(t *testing.T, n int) {
 		w := newWorker(t, false)
 		names := workNames("dir/%d/x", n)
-		w.start("", append(workNames("dir/%d/*", n), names...)...)
+		w.start(append(workNames("dir/%d/*", n), names...)...)
 		w.say(&response{nonce: "n", resources: workResources(names, "1")})
-		w.sets.lost()
-		w.session = w.new(w.sets)
+		w.subs.lost()
+		w.session = w.new(w.subs)
 		w.round()
 	})
-}
-
-// workParams are dynamic parameters of which there are any number.
-func workParams(i int) string { return cache.Params{"p": fmt.Sprint(i)}.String() }
-
-// Sets with different dynamic parameters on one stream, of which each has names of its own and
-// those of its neighbour. (What concerns all of them is work for all of them.)
-func TestWorkOfSetsAndParameters(t *testing.T) {
-	for form, sotw := range map[string]bool{"delta": false, "sotw": true} {
-		t.Run(form, func(t *testing.T) {
-			costs.Linear(t, 200, func(t *testing.T, n int) {
-				const each = 4 // names
-				w := newWorker(t, sotw)
-				var own []string
-				for i := range n {
-					subs := w.sets.of(workParams(i))
-					u := subs.newUpdate()
-					names := workNames(fmt.Sprint("own/", i, "/%d"), each)
-					own = append(own, names...)
-					if i > 0 {
-						names = append(names, workNames(fmt.Sprint("own/", i-1, "/%d"), each)...)
-					}
-					for _, name := range names {
-						w.sets.start(subs, name, nil, &u)
-					}
-				}
-				w.round()
-				w.say(&response{nonce: "n", version: "1", resources: workResources(own, "1")})
-				w.say(&response{nonce: "n", version: "2", resources: workResources(own, "2")})
-				for i, subs := range w.sets.list {
-					for name := range subs.names {
-						if r := subs.holds(name); r == nil || r.Version() != "2" && !sotw {
-							t.Fatalf("set %d holds %v of %s", i, r, name)
-						}
-					}
-				}
-				if !sotw {
-					gone := &response{nonce: "n", version: "3"}
-					for _, n := range own {
-						gone.removed = append(gone.removed, name{name: n})
-					}
-					w.say(gone)
-				}
-				w.say(&response{nonce: "n", version: "4", resources: workResources(own, "4")})
-				w.sets.lost()
-				w.session = w.new(w.sets)
-				w.round()
-			})
-		})
-	}
 }
