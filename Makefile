@@ -12,7 +12,7 @@ SEED     ?= 0
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test chaos interop lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test chaos interop lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 
 build: ## build bin/xds-relay
 	$(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
+
+generate: ## write what is made of the configuration's keys: JSON Schema, reference, tables
+	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
 
 # What allocates with the race detector is counted without it, and what it slows down is
 # measured without it. Work is counted by the counters of coverage (costs/), in the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -61,16 +62,11 @@ func (k *checker) listeners(c *Config) {
 		path := fmt.Sprintf("listeners[%d]", i)
 		k.listenAddress(path+".address", l.Address, taken)
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
+		k.protocolKeys(path, reflect.TypeFor[Listener](), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
 			k.windows(path+".windows", l.Windows)
 			k.buffer(path+".buffers.read", l.Buffers.Read)
 			k.buffer(path+".buffers.write", l.Buffers.Write)
-		} else {
-			for _, key := range []string{".windows", ".buffers", ".limits.streams_per_connection", ".limits.scopes_per_connection", ".limits.streams_per_second", ".when_unreachable"} {
-				if k.has(path + key) {
-					k.fail(path+key, "is for gRPC, and this is %s (want no such key, or protocol: grpc)", l.Protocol)
-				}
-			}
 		}
 		if t := l.TLS; t != nil {
 			k.present(path+".tls.cert_file", t.CertFile, "want the file of the server's certificate")
@@ -79,6 +75,27 @@ func (k *checker) listeners(c *Config) {
 	}
 	if k.has("admin") {
 		k.listenAddress("admin.address", c.Admin.Address, taken)
+	}
+}
+
+// protocolKeys refuses keys of the map at path that do not go with the protocol of its
+// listener or server. A switch may be written there, if it is off.
+func (k *checker) protocolKeys(path string, t reflect.Type, protocol string) {
+	for _, key := range keysOf(t) {
+		field, _ := fieldOf(t, key)
+		at := path + "." + key
+		switch {
+		case !k.has(at) || field.Type.Kind() == reflect.Bool:
+		case !goesWith(field, protocol):
+			with := strings.Split(field.Tag.Get("with"), ",")
+			kind := "gRPC"
+			if with[0] == string(ProtocolREST) {
+				kind = "protocol rest"
+			}
+			k.fail(at, "is for %s, and this is %s (want no such key, or protocol: %s)", kind, protocol, with[0])
+		case isMap(field.Type):
+			k.protocolKeys(at, field.Type, protocol)
+		}
 	}
 }
 
@@ -269,12 +286,8 @@ func (k *checker) polling(path string, s Server) {
 	if k.isUnread(path + ".protocol") {
 		return // it may be the other that is meant
 	}
+	k.protocolKeys(path, reflect.TypeFor[Server](), string(s.Protocol))
 	if s.Protocol != ProtocolREST {
-		for _, key := range []string{".poll_interval", ".request_timeout"} {
-			if k.has(path + key) {
-				k.fail(path+key, "is for protocol rest, and this is %s (want no such key, or protocol: rest)", s.Protocol)
-			}
-		}
 		k.windows(path+".windows", s.Windows)
 		return
 	}
@@ -283,9 +296,6 @@ func (k *checker) polling(path string, s Server) {
 	}
 	if k.has(path + ".keepalive") {
 		k.fail(path+".keepalive", "is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)")
-	}
-	if k.has(path + ".windows") {
-		k.fail(path+".windows", "is for gRPC (want no such key with protocol rest)")
 	}
 	if shortest := 100 * time.Millisecond; s.PollInterval < shortest {
 		k.fail(path+".poll_interval", "%s is too short (want %s or more)", s.PollInterval, shortest)

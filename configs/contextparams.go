@@ -1,7 +1,7 @@
 package configs
 
-// This file is what may be said of context parameters: which of those that clients
-// put into xdstp names an authority is asked with.
+// This file is the policy for context parameters: which of those that clients put into
+// xdstp names the relay sends to an authority.
 
 import (
 	"fmt"
@@ -9,19 +9,17 @@ import (
 )
 
 // ContextParameters is a policy for the context parameters of the xdstp names of
-// an authority. It has Drop or Keep, or neither, never both. Each entry is a key,
-// or ends in *: then it stands for all keys that begin so.
+// an authority. It has Drop or Keep, or neither, never both.
 type ContextParameters struct {
-	// Drop are those that the authority is not asked with: names that differ in
-	// nothing else are one resource.
-	Drop []string `mapstructure:"drop"`
-	// Keep are the only ones that it is asked with.
-	Keep []string `mapstructure:"keep"`
-	// Require are those without which a name is refused: of each entry one.
-	Require []string `mapstructure:"require"`
+	// Those that the relay leaves out when it asks the authority. Not together with `keep`.
+	Drop []string `yaml:"drop" absent:"none"`
+	// Those that the relay keeps: it leaves out all others.
+	Keep []string `yaml:"keep" absent:"all"`
+	// Those that a name needs: the relay refuses a name without them.
+	Require []string `yaml:"require" absent:"none"`
 }
 
-// Drops says that the authority is not asked with the parameter of that key.
+// Drops says that the relay leaves out the parameter of that key.
 func (p *ContextParameters) Drops(key string) bool {
 	if p == nil {
 		return false

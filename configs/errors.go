@@ -1,8 +1,9 @@
 package configs
 
-// This file is how mistakes in a configuration are told to people.
+// This file is the errors: one for each mistake, with its place and a hint.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +11,11 @@ import (
 
 // Error is one mistake in a configuration.
 type Error struct {
-	// File is the name that was given to Load or Parse.
+	// File is the name that was given to Load or Parse, or the environment variable or flag
+	// whose value is wrong.
 	File string
-	// Line counts from 1. It is 0 where there is none to point to.
-	Line int
+	// Line and Column count from 1. They are 0 where there is none to point to.
+	Line, Column int
 	// Path is the key, such as authorities[2].servers[0].address, or empty for
 	// the document as a whole.
 	Path string
@@ -28,6 +30,9 @@ func (e Error) Error() string {
 		b.WriteString(e.File)
 		if e.Line > 0 {
 			fmt.Fprintf(&b, ":%d", e.Line)
+		}
+		if e.Column > 0 {
+			fmt.Fprintf(&b, ":%d", e.Column)
 		}
 		b.WriteString(": ")
 	}
@@ -67,28 +72,39 @@ func (es Errors) orNil() error {
 	if len(es) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(es, func(a, b Error) int { return a.Line - b.Line })
+	slices.SortStableFunc(es, func(a, b Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	return es
 }
 
 // source is where the keys of a configuration were written.
 type source struct {
-	file  string
-	lines map[string]int // by path
+	at map[string]place // by path
 }
 
-// errorf makes an Error at path. A key that was not written is at the line of
-// the map where it should be.
+// place is a place in a file, or the name of an environment variable or flag.
+type place struct {
+	file         string
+	line, column int
+}
+
+func (p place) error(path string, err error) Error {
+	return Error{File: p.file, Line: p.line, Column: p.column, Path: path, Err: err}
+}
+
+// errorf makes an Error at path. A key that was not written is at the map where it should be.
 func (s source) errorf(path, format string, args ...any) Error {
-	e := Error{File: s.file, Path: path, Err: fmt.Errorf(format, args...)}
-	for e.Line = s.lines[path]; e.Line == 0 && path != ""; e.Line = s.lines[path] {
-		path = parent(path)
+	at := path
+	for !s.has(at) && at != "" {
+		at = parent(at)
 	}
-	return e
+	return s.at[at].error(path, fmt.Errorf(format, args...))
 }
 
 // has reports whether the key at path was written.
-func (s source) has(path string) bool { return s.lines[path] > 0 }
+func (s source) has(path string) bool {
+	_, ok := s.at[path]
+	return ok
+}
 
 func join(path, key string) string {
 	if path == "" {

@@ -24,224 +24,224 @@ var mistakes = []struct {
 }{
 	// YAML
 	{"syntax", "a: b\n  c: [", `relay.yaml:2: not YAML: mapping values are not allowed in this context`},
-	{"two documents", head + "---\n" + head, `relay.yaml:3: a second YAML document starts here (want one)`},
+	{"two documents", head + "---\n" + head, `relay.yaml:3:1: a second YAML document starts here (want one)`},
 	{"an empty document", "# nothing\n", `
-relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
-relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, cache)`},
-	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2: cache: *n is a YAML alias, which is not supported (want the value itself)`},
+relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
+relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, cache)`},
+	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2:8: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
-	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3: authorities[0].nmae: unknown key (did you mean "name"?)`},
-	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1: Listeners: unknown key (did you mean "listeners"?)`},
-	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
-	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3: cache.size: unknown key (want one of linger, idle_entries, idle_scopes, tombstones)`},
-	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3: admin."a b": unknown key (want address)`},
-	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5: cache.linger: is given twice (first in line 4)`},
-	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3: cache: a key is a list (want text)`},
-	{"metadata twice", head + "node: {metadata: {a: 1, A: 2, a: 3}}\n", `relay.yaml:3: node.metadata.a: is given twice (first in line 3)`},
-	{"metadata with a number for a key", head + "node: {metadata: {a: {1: 2}}}\n", `relay.yaml:3: node.metadata.a: a key is a number (want text)`},
-	{"an alias in metadata", head + "node: {metadata: {a: &x 1, b: *x}}\n", `relay.yaml:3: node.metadata.b: *x is a YAML alias, which is not supported (want the value itself)`},
-	{"a bad boolean in metadata", head + "node: {metadata: {a: !!bool x}}\n", `relay.yaml:3: node.metadata.a: "x" is not a boolean (want true or false)`},
-	{"a bad number in metadata", head + "node: {metadata: {a: [!!int x]}}\n", `relay.yaml:3: node.metadata.a[0]: "x" is not a number (want one such as 1 or 2.5)`},
+	{"a misspelled key", listener + "authorities:\n  - nmae: cp\n    directory: .\n", `relay.yaml:3:5: authorities[0].nmae: unknown key (did you mean "name"?)`},
+	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1:1: Listeners: unknown key (did you mean "listeners"?)`},
+	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3:9: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
+	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3:9: cache.size: unknown key (want one of linger, idle_entries, idle_scopes, tombstones)`},
+	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3:24: admin."a b": unknown key (want address)`},
+	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5:3: cache.linger: is given twice (first in line 4)`},
+	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3:9: cache: a key is a list (want text)`},
+	{"metadata twice", head + "node: {metadata: {a: 1, A: 2, a: 3}}\n", `relay.yaml:3:31: node.metadata.a: is given twice (first in line 3)`},
+	{"metadata with a number for a key", head + "node: {metadata: {a: {1: 2}}}\n", `relay.yaml:3:23: node.metadata.a: a key is a number (want text)`},
+	{"an alias in metadata", head + "node: {metadata: {a: &x 1, b: *x}}\n", `relay.yaml:3:31: node.metadata.b: *x is a YAML alias, which is not supported (want the value itself)`},
+	{"a bad boolean in metadata", head + "node: {metadata: {a: !!bool x}}\n", `relay.yaml:3:22: node.metadata.a: "x" is not a boolean (want true or false)`},
+	{"a bad number in metadata", head + "node: {metadata: {a: [!!int x]}}\n", `relay.yaml:3:23: node.metadata.a[0]: "x" is not a number (want one such as 1 or 2.5)`},
 
 	// Types
-	{"no value", head + "admin:\n", `relay.yaml:3: admin: has no value (want a map with address, or no such key)`},
-	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3: node.id: is "" (want text, or no such key)`},
-	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3: node.id: has 257 bytes (want at most 256)`},
-	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3: node.id: 1 is a number (want text: "1")`},
-	{"a boolean for text", head + "old_style_names: [{when: true, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: true is a boolean (want text: "true")`},
-	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
-	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3: node.id: is a list (want text)`},
-	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
-	{"text for a map", head + "cache: 5m\n", `relay.yaml:3: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
-	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3: node.metadata: "x" is text (want a map)`},
-	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3: cache.idle_entries: "many" is text (want a whole number)`},
-	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3: cache.idle_entries: "1.5" is a number (want a whole number)`},
-	{"a tag of one's own", head + "node: {id: !x a}\n", `relay.yaml:3: node.id: a is !x (want text: "a")`},
+	{"no value", head + "admin:\n", `relay.yaml:3:7: admin: has no value (want a map with address, or no such key)`},
+	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3:12: node.id: is "" (want text, or no such key)`},
+	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3:8: node.id: has 257 bytes (want at most 256)`},
+	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3:12: node.id: 1 is a number (want text: "1")`},
+	{"a boolean for text", head + "old_style_names: [{when: true, authority: cp}]\n", `relay.yaml:3:26: old_style_names[0].when: true is a boolean (want text: "true")`},
+	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3:12: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
+	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3:12: node.id: is a list (want text)`},
+	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1:12: listeners: is a map (want a list, each entry with "- " before it)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
+	{"text for a map", head + "cache: 5m\n", `relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
+	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3:18: node.metadata: "x" is text (want a map)`},
+	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3:23: cache.idle_entries: "many" is text (want a whole number)`},
+	{"a fraction for a number", head + "cache: {idle_entries: 1.5}\n", `relay.yaml:3:23: cache.idle_entries: "1.5" is a number (want a whole number)`},
+	{"a tag of one's own", head + "node: {id: !x a}\n", `relay.yaml:3:12: node.id: a is !x (want text: "a")`},
 
 	// Times, sizes, counts
-	{"no tombstones", head + "cache: {tombstones: {limit: 0}}\n", `relay.yaml:3: cache.tombstones.limit: 0 is out of range (want 1 or more)`},
-	{"tombstones without time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
-	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3: cache.idle_entries: 0 is out of range (want 1 or more)`},
+	{"no tombstones", head + "cache: {tombstones: {limit: 0}}\n", `relay.yaml:3:29: cache.tombstones.limit: 0 is out of range (want 1 or more)`},
+	{"tombstones without time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3:27: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
+	{"zero entries", head + "cache: {idle_entries: 0}\n", `relay.yaml:3:23: cache.idle_entries: 0 is out of range (want 1 or more)`},
 	{"zero subscriptions", "listeners: [{address: ':18000', limits: {subscriptions: 0, streams: all}}]\n" + authority, `
-relay.yaml:1: listeners[0].limits.subscriptions: 0 is out of range (want 1 or more)
-relay.yaml:1: listeners[0].limits.streams: "all" is text (want a whole number)`},
-	{"too many entries", head + "cache: {idle_entries: 9223372036854775808}\n", `relay.yaml:3: cache.idle_entries: 9223372036854775808 is out of range (want 1 or more)`},
-	{"a time without a unit", head + "cache: {linger: 300}\n", `relay.yaml:3: cache.linger: 300 has no unit (want a duration such as 300s)`},
-	{"not a time", head + "cache: {linger: 5 minutes}\n", `relay.yaml:3: cache.linger: "5 minutes" is not a duration (want a number with ms, s, m or h, such as 30s)`},
-	{"a boolean for a time", head + "cache: {linger: false}\n", `relay.yaml:3: cache.linger: "false" is a boolean (want a duration such as 30s)`},
-	{"a list for a time", head + "cache: {linger: []}\n", `relay.yaml:3: cache.linger: is a list (want a duration such as 30s)`},
-	{"no time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
-	{"no time, without a unit", head + "cache: {tombstones: {ttl: 0}}\n", `relay.yaml:3: cache.tombstones.ttl: 0 is not a time to wait (want more than 0s)`},
-	{"no linger, without a unit", head + "cache: {linger: 0}\n", `relay.yaml:3: cache.linger: 0 has no unit (want a duration such as 0s)`},
-	{"less than no time", head + "cache: {linger: -5m}\n", `relay.yaml:3: cache.linger: -5m is not a time to wait (want more than 0s)`},
-	{"not a size", "listeners: [{address: ':1', max_request_bytes: 4MB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "4MB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
-	{"size zero", "listeners: [{address: ':1', max_request_bytes: 0}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "0" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
-	{"a size below zero", "listeners: [{address: ':1', max_request_bytes: -1MiB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "-1MiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
-	{"too large a size", "listeners: [{address: ':1', max_request_bytes: 2GiB}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: "2GiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
-	{"a list for a size", "listeners: [{address: ':1', max_request_bytes: []}]\n" + authority, `relay.yaml:1: listeners[0].max_request_bytes: is a list (want a size such as 4MiB)`},
-	{"pings from a listener too often", "listeners: [{address: ':1', keepalive: {time: 1ms}}]\n" + authority, `relay.yaml:1: listeners[0].keepalive.time: 1ms is too short (want 1s or more)`},
+relay.yaml:1:57: listeners[0].limits.subscriptions: 0 is out of range (want 1 or more)
+relay.yaml:1:69: listeners[0].limits.streams: "all" is text (want a whole number)`},
+	{"too many entries", head + "cache: {idle_entries: 9223372036854775808}\n", `relay.yaml:3:23: cache.idle_entries: 9223372036854775808 is out of range (want 1 or more)`},
+	{"a time without a unit", head + "cache: {linger: 300}\n", `relay.yaml:3:17: cache.linger: 300 has no unit (want a duration such as 300s)`},
+	{"not a time", head + "cache: {linger: 5 minutes}\n", `relay.yaml:3:17: cache.linger: "5 minutes" is not a duration (want a number with ms, s, m or h, such as 30s)`},
+	{"a boolean for a time", head + "cache: {linger: false}\n", `relay.yaml:3:17: cache.linger: "false" is a boolean (want a duration such as 30s)`},
+	{"a list for a time", head + "cache: {linger: []}\n", `relay.yaml:3:17: cache.linger: is a list (want a duration such as 30s)`},
+	{"no time", head + "cache: {tombstones: {ttl: 0s}}\n", `relay.yaml:3:27: cache.tombstones.ttl: 0s is not a time to wait (want more than 0s)`},
+	{"no time, without a unit", head + "cache: {tombstones: {ttl: 0}}\n", `relay.yaml:3:27: cache.tombstones.ttl: 0 is not a time to wait (want more than 0s)`},
+	{"no linger, without a unit", head + "cache: {linger: 0}\n", `relay.yaml:3:17: cache.linger: 0 has no unit (want a duration such as 0s)`},
+	{"less than no time", head + "cache: {linger: -5m}\n", `relay.yaml:3:17: cache.linger: -5m is not a time to wait (want more than 0s)`},
+	{"not a size", "listeners: [{address: ':1', max_request_bytes: 4MB}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "4MB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"size zero", "listeners: [{address: ':1', max_request_bytes: 0}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "0" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"a size below zero", "listeners: [{address: ':1', max_request_bytes: -1MiB}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "-1MiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"too large a size", "listeners: [{address: ':1', max_request_bytes: 2GiB}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "2GiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
+	{"a list for a size", "listeners: [{address: ':1', max_request_bytes: []}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: is a list (want a size such as 4MiB)`},
+	{"pings from a listener too often", "listeners: [{address: ':1', keepalive: {time: 1ms}}]\n" + authority, `relay.yaml:1:41: listeners[0].keepalive.time: 1ms is too short (want 1s or more)`},
 	{"windows that gRPC would raise", "listeners: [{address: ':1', windows: {stream: 1, connection: 63KiB}}]\nauthorities: [{name: a, servers: [{address: 'a:1', windows: {connection: 1KiB}}]}]\n", `
-relay.yaml:1: listeners[0].windows.stream: 1 is too small (want 64KiB or more)
-relay.yaml:1: listeners[0].windows.connection: 63KiB is too small (want 64KiB or more)
-relay.yaml:2: authorities[0].servers[0].windows.connection: 1KiB is too small (want 64KiB or more)`},
+relay.yaml:1:39: listeners[0].windows.stream: 1 is too small (want 64KiB or more)
+relay.yaml:1:50: listeners[0].windows.connection: 63KiB is too small (want 64KiB or more)
+relay.yaml:2:62: authorities[0].servers[0].windows.connection: 1KiB is too small (want 64KiB or more)`},
 	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
-relay.yaml:1: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
-relay.yaml:1: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
+relay.yaml:1:39: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
+relay.yaml:1:48: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
 	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1, streams_per_second: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
-relay.yaml:1: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1: listeners[0].limits.streams_per_second: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:2: authorities[0].servers[0].windows: is for gRPC (want no such key with protocol rest)`},
+relay.yaml:1:45: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:77: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:104: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:130: listeners[0].limits.streams_per_second: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:154: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:176: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is rest (want no such key, or protocol: auto)`},
 
 	// Listeners
-	{"no listeners", authority, `relay.yaml:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)`},
-	{"a listener without address", "listeners: [{}]\n" + authority, `relay.yaml:1: listeners[0].address: missing (want host:port)`},
-	{"a listener without port", "listeners: [{address: localhost}]\n" + authority, `relay.yaml:1: listeners[0].address: "localhost" has no port (want host:port)`},
-	{"a listener with a bad port", "listeners: [{address: ':65536'}]\n" + authority, `relay.yaml:1: listeners[0].address: "65536" is not a port in ":65536" (want 0 to 65535)`},
-	{"a listener with a bad host", "listeners: [{address: 'a/b:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "a/b" is not a host in "a/b:1" (want host:port)`},
-	{"a listener with a scheme", "listeners: [{address: 'http://a:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "http://a:1" has a scheme (want host:port)`},
-	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
-	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1: listeners[0].address: "[::1:1" is not an address (want host:port)`},
-	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
-	{"admin without address", head + "admin: {}\n", `relay.yaml:3: admin.address: missing (want host:port)`},
-	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3: admin.address: ":18000" is already listeners[0].address (want another port)`},
-	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
-	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1: listeners[0].when_unreachable: "never" is not what streams can do when a control plane cannot be reached (want auto, end or wait)`},
-	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
-	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
-	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1: listeners[0].v2: "yes" is text (want true or false)`},
-	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1: listeners[0].v2: "2" is a number (want true or false)`},
-	{"a list for a switch", "listeners: [{address: ':1', v2: []}]\n" + authority, `relay.yaml:1: listeners[0].v2: is a list (want true or false)`},
-	{"a bad switch", "listeners: [{address: ':1', v2: !!bool x}]\n" + authority, `relay.yaml:1: listeners[0].v2: "x" is a boolean (want true or false)`},
-	{"a poll that does not wait", "listeners: [{address: ':1', long_poll: 0s}]\n" + authority, `relay.yaml:1: listeners[0].long_poll: 0s is not a time to wait (want more than 0s)`},
+	{"no listeners", authority, `relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)`},
+	{"a listener without address", "listeners: [{}]\n" + authority, `relay.yaml:1:13: listeners[0].address: missing (want host:port)`},
+	{"a listener without port", "listeners: [{address: localhost}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "localhost" has no port (want host:port)`},
+	{"a listener with a bad port", "listeners: [{address: ':65536'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "65536" is not a port in ":65536" (want 0 to 65535)`},
+	{"a listener with a bad host", "listeners: [{address: 'a/b:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "a/b" is not a host in "a/b:1" (want host:port)`},
+	{"a listener with a scheme", "listeners: [{address: 'http://a:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "http://a:1" has a scheme (want host:port)`},
+	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
+	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "[::1:1" is not an address (want host:port)`},
+	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1:31: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
+	{"admin without address", head + "admin: {}\n", `relay.yaml:3:1: admin.address: missing (want host:port)`},
+	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3:9: admin.address: ":18000" is already listeners[0].address (want another port)`},
+	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1:39: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
+	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1:47: listeners[0].when_unreachable: "never" is not what streams can do when a control plane cannot be reached (want auto, end or wait)`},
+	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1:40: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
+	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1:39: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
+	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: "yes" is text (want true or false)`},
+	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: "2" is a number (want true or false)`},
+	{"a list for a switch", "listeners: [{address: ':1', v2: []}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: is a list (want true or false)`},
+	{"a bad switch", "listeners: [{address: ':1', v2: !!bool x}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: "x" is a boolean (want true or false)`},
+	{"a poll that does not wait", "listeners: [{address: ':1', long_poll: 0s}]\n" + authority, `relay.yaml:1:40: listeners[0].long_poll: 0s is not a time to wait (want more than 0s)`},
 	{"TLS to clients without files", "listeners: [{address: ':1', tls: {}}]\n" + authority, `
-relay.yaml:1: listeners[0].tls.cert_file: missing (want the file of the server's certificate)
-relay.yaml:1: listeners[0].tls.key_file: missing (want the file of the certificate's key)`},
+relay.yaml:1:29: listeners[0].tls.cert_file: missing (want the file of the server's certificate)
+relay.yaml:1:29: listeners[0].tls.key_file: missing (want the file of the certificate's key)`},
 
 	// Authorities
-	{"no authorities", listener, `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"an authority without name", listener + "authorities: [{directory: .}]\n", `relay.yaml:2: authorities[0].name: missing (want the authority of xdstp://AUTHORITY/..., which may be "")`},
-	{"an authority twice", listener + "authorities:\n- {name: a, directory: .}\n- {name: a, directory: .}\n", `relay.yaml:4: authorities[1].name: "a" is already authorities[0] (want each name once)`},
-	{"an authority that is a name", listener + "authorities: [{name: 'xdstp://a/b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "xdstp://a/b" has a scheme (want the authority alone, as in xdstp://AUTHORITY/...)`},
-	{"a bad authority", listener + "authorities: [{name: 'a/b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "a/b" is not an authority (want what a URL has between // and /, or *.suffix)`},
-	{"every authority", listener + "authorities: [{name: '*', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*" has a * that is not its first label (want a name, or *.suffix)`},
-	{"a * in the middle", listener + "authorities: [{name: 'a.*.b', directory: .}]\n", `relay.yaml:2: authorities[0].name: "a.*.b" has a * that is not its first label (want a name, or *.suffix)`},
-	{"a pattern of nothing", listener + "authorities: [{name: '*.', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*." is not an authority (want what a URL has between // and /, or *.suffix)`},
-	{"a pattern with an empty label", listener + "authorities: [{name: '*..a', directory: .}]\n", `relay.yaml:2: authorities[0].name: "*..a" is not an authority (want what a URL has between // and /, or *.suffix)`},
-	{"no source", listener + "authorities: [{name: a}]\n", `relay.yaml:2: authorities[0]: has neither servers nor directory (want one of them)`},
-	{"two sources", listener + "authorities: [{name: a, directory: ., servers: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0]: has both servers and directory (want one of them)`},
-	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2: authorities[0].servers: is empty (want at least one server, such as - address: cp.example.com:443)`},
-	{"a server twice", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}, {address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].servers[2].address: "a:1" is already authorities[0].servers[0] (want each server once)`},
-	{"a policy", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {policy: always}}]\n", `relay.yaml:2: authorities[0].failover.policy: "always" is not a policy of failover (want missing or unreachable)`},
-	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
+	{"no authorities", listener, `relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"an authority without name", listener + "authorities: [{directory: .}]\n", `relay.yaml:2:15: authorities[0].name: missing (want the authority of xdstp://AUTHORITY/..., which may be "")`},
+	{"an authority twice", listener + "authorities:\n- {name: a, directory: .}\n- {name: a, directory: .}\n", `relay.yaml:4:4: authorities[1].name: "a" is already authorities[0] (want each name once)`},
+	{"an authority that is a name", listener + "authorities: [{name: 'xdstp://a/b', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "xdstp://a/b" has a scheme (want the authority alone, as in xdstp://AUTHORITY/...)`},
+	{"a bad authority", listener + "authorities: [{name: 'a/b', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "a/b" is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"every authority", listener + "authorities: [{name: '*', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "*" has a * that is not its first label (want a name, or *.suffix)`},
+	{"a * in the middle", listener + "authorities: [{name: 'a.*.b', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "a.*.b" has a * that is not its first label (want a name, or *.suffix)`},
+	{"a pattern of nothing", listener + "authorities: [{name: '*.', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "*." is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"a pattern with an empty label", listener + "authorities: [{name: '*..a', directory: .}]\n", `relay.yaml:2:16: authorities[0].name: "*..a" is not an authority (want what a URL has between // and /, or *.suffix)`},
+	{"no source", listener + "authorities: [{name: a}]\n", `relay.yaml:2:15: authorities[0]: has neither servers nor directory (want one of them)`},
+	{"two sources", listener + "authorities: [{name: a, directory: ., servers: [{address: 'a:1'}]}]\n", `relay.yaml:2:15: authorities[0]: has both servers and directory (want one of them)`},
+	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2:25: authorities[0].servers: is empty (want at least one server, such as - address: cp.example.com:443)`},
+	{"a server twice", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}, {address: 'a:1'}]}]\n", `relay.yaml:2:72: authorities[0].servers[2].address: "a:1" is already authorities[0].servers[0] (want each server once)`},
+	{"a policy", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {policy: always}}]\n", `relay.yaml:2:73: authorities[0].failover.policy: "always" is not a policy of failover (want missing or unreachable)`},
+	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2:65: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
 	{"a directory that cannot be reached", listener + "authorities: [{name: a, directory: ., failover: {policy: missing, timeout: 1s, grace: 1s, shared_versions: false, not_found: true, hysteresis: 1s}}]\n", `
-relay.yaml:2: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)
-relay.yaml:2: authorities[0].failover.timeout: is for servers, and a directory can always be reached (want no such key)
-relay.yaml:2: authorities[0].failover.grace: is for servers, and a directory can always be reached (want no such key)
-relay.yaml:2: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
-	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2: authorities[0].server: unknown key (did you mean "servers"?)`},
+relay.yaml:2:50: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2:67: authorities[0].failover.timeout: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2:80: authorities[0].failover.grace: is for servers, and a directory can always be reached (want no such key)
+relay.yaml:2:91: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
+	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2:25: authorities[0].server: unknown key (did you mean "servers"?)`},
 
-	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2: authorities[0].context_parameters: says nothing (want drop, keep or require, or no such key)`},
+	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2:39: authorities[0].context_parameters: says nothing (want drop, keep or require, or no such key)`},
 	{"drop and keep, and an empty list", listener + "authorities:\n- name: a\n  directory: .\n  context_parameters:\n    drop: [a]\n    keep: []\n", `
-relay.yaml:5: authorities[0].context_parameters: has both drop and keep (want one of them: what keep does not name is dropped)
-relay.yaml:7: authorities[0].context_parameters.keep: is empty (want at least one key, such as - shard, or no such key)`},
+relay.yaml:5:3: authorities[0].context_parameters: has both drop and keep (want one of them: what keep does not name is dropped)
+relay.yaml:7:5: authorities[0].context_parameters.keep: is empty (want at least one key, such as - shard, or no such key)`},
 	{"bad context parameters", listener + "authorities: [{name: a, directory: ., context_parameters: {drop: [a, 'a.*.b', a, '*b', 'c*'], require: [b, a, 'cd*', '', cc]}}]\n", `
-relay.yaml:2: authorities[0].context_parameters.require[3]: is "" (want text, or no such key)
-relay.yaml:2: authorities[0].context_parameters.drop[1]: "a.*.b" has a * that is not at its end (want a key, or the beginning of keys and a *)
-relay.yaml:2: authorities[0].context_parameters.drop[2]: "a" is already drop[0] (want each once)
-relay.yaml:2: authorities[0].context_parameters.drop[3]: "*b" has a * that is not at its end (want a key, or the beginning of keys and a *)
-relay.yaml:2: authorities[0].context_parameters.require[1]: "a" is required and dropped (want it kept, or not required)
-relay.yaml:2: authorities[0].context_parameters.require[2]: "cd*" is required and dropped (want it kept, or not required)
-relay.yaml:2: authorities[0].context_parameters.require[4]: "cc" is required and dropped (want it kept, or not required)`},
-	{"what is required is not kept", listener + "authorities: [{name: a, directory: ., context_parameters: {keep: ['a*'], require: [a, b, 'a.*']}}]\n", `relay.yaml:2: authorities[0].context_parameters.require[1]: "b" is required and dropped (want it kept, or not required)`},
+relay.yaml:2:70: authorities[0].context_parameters.drop[1]: "a.*.b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2:79: authorities[0].context_parameters.drop[2]: "a" is already drop[0] (want each once)
+relay.yaml:2:82: authorities[0].context_parameters.drop[3]: "*b" has a * that is not at its end (want a key, or the beginning of keys and a *)
+relay.yaml:2:108: authorities[0].context_parameters.require[1]: "a" is required and dropped (want it kept, or not required)
+relay.yaml:2:111: authorities[0].context_parameters.require[2]: "cd*" is required and dropped (want it kept, or not required)
+relay.yaml:2:118: authorities[0].context_parameters.require[3]: is "" (want text, or no such key)
+relay.yaml:2:122: authorities[0].context_parameters.require[4]: "cc" is required and dropped (want it kept, or not required)`},
+	{"what is required is not kept", listener + "authorities: [{name: a, directory: ., context_parameters: {keep: ['a*'], require: [a, b, 'a.*']}}]\n", `relay.yaml:2:87: authorities[0].context_parameters.require[1]: "b" is required and dropped (want it kept, or not required)`},
 
 	// Servers
-	{"a server without address", listener + "authorities: [{name: a, servers: [{}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: missing (want host:port)`},
-	{"a server without port", listener + "authorities:\n- name: a\n  servers:\n  - address: cp.example.com\n", `relay.yaml:5: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)`},
-	{"a server without host", listener + "authorities: [{name: a, servers: [{address: ':1'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: ":1" has no host (want host:port)`},
-	{"a server on port 0", listener + "authorities: [{name: a, servers: [{address: 'a:0'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "0" is not a port in "a:0" (want 1 to 65535)`},
-	{"a server on a named port", listener + "authorities: [{name: a, servers: [{address: 'a:https'}]}]\n", `relay.yaml:2: authorities[0].servers[0].address: "https" is not a port in "a:https" (want 1 to 65535)`},
-	{"a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: grpc}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "grpc" is not a protocol (want auto, delta, sotw or rest)`},
-	{"a number for a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: 3}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: 3 is a number (want text: "3")`},
-	{"text for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: yes}]}]\n", `relay.yaml:2: authorities[0].servers[0].aggregated: "yes" is text (want true or false)`},
-	{"a list for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: []}]}]\n", `relay.yaml:2: authorities[0].servers[0].aggregated: is a list (want true or false)`},
+	{"a server without address", listener + "authorities: [{name: a, servers: [{}]}]\n", `relay.yaml:2:35: authorities[0].servers[0].address: missing (want host:port)`},
+	{"a server without port", listener + "authorities:\n- name: a\n  servers:\n  - address: cp.example.com\n", `relay.yaml:5:5: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)`},
+	{"a server without host", listener + "authorities: [{name: a, servers: [{address: ':1'}]}]\n", `relay.yaml:2:36: authorities[0].servers[0].address: ":1" has no host (want host:port)`},
+	{"a server on port 0", listener + "authorities: [{name: a, servers: [{address: 'a:0'}]}]\n", `relay.yaml:2:36: authorities[0].servers[0].address: "0" is not a port in "a:0" (want 1 to 65535)`},
+	{"a server on a named port", listener + "authorities: [{name: a, servers: [{address: 'a:https'}]}]\n", `relay.yaml:2:36: authorities[0].servers[0].address: "https" is not a port in "a:https" (want 1 to 65535)`},
+	{"a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: grpc}]}]\n", `relay.yaml:2:62: authorities[0].servers[0].protocol: "grpc" is not a protocol (want auto, delta, sotw or rest)`},
+	{"a number for a protocol", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: 3}]}]\n", `relay.yaml:2:62: authorities[0].servers[0].protocol: 3 is a number (want text: "3")`},
+	{"text for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: yes}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].aggregated: "yes" is text (want true or false)`},
+	{"a list for a boolean", listener + "authorities: [{name: a, servers: [{address: 'a:1', aggregated: []}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].aggregated: is a list (want true or false)`},
 	{"polling without REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', poll_interval: 5s, request_timeout: 5s}]}]\n", `
-relay.yaml:2: authorities[0].servers[0].poll_interval: is for protocol rest, and this is auto (want no such key, or protocol: rest)
-relay.yaml:2: authorities[0].servers[0].request_timeout: is for protocol rest, and this is auto (want no such key, or protocol: rest)`},
-	{"polling with a misspelled REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: REST, poll_interval: 5s}]}]\n", `relay.yaml:2: authorities[0].servers[0].protocol: "REST" is not a protocol (want auto, delta, sotw or rest)`},
+relay.yaml:2:52: authorities[0].servers[0].poll_interval: is for protocol rest, and this is auto (want no such key, or protocol: rest)
+relay.yaml:2:71: authorities[0].servers[0].request_timeout: is for protocol rest, and this is auto (want no such key, or protocol: rest)`},
+	{"polling with a misspelled REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: REST, poll_interval: 5s}]}]\n", `relay.yaml:2:62: authorities[0].servers[0].protocol: "REST" is not a protocol (want auto, delta, sotw or rest)`},
 	{"what does not go with REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: rest, aggregated: true, poll_interval: 1ms, keepalive: {time: 1m}}]}]\n", `
-relay.yaml:2: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
-relay.yaml:2: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)
-relay.yaml:2: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)`},
-	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
-	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
-	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},
+relay.yaml:2:68: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
+relay.yaml:2:86: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)
+relay.yaml:2:106: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)`},
+	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
+	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
+	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},
 	{"probes of a server that is only busy", listener + "authorities: [{name: a, servers: [{address: 'a:1', probe: {after: 1ms, timeout: 99ms}}]}]\n", `
-relay.yaml:2: authorities[0].servers[0].probe.after: 1ms is too short (want 100ms or more)
-relay.yaml:2: authorities[0].servers[0].probe.timeout: 99ms is too short (want 100ms or more)`},
-	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
-	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
-	{"a certificate without key", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {cert_file: a}}]}]\n", `relay.yaml:2: authorities[0].servers[0].tls.key_file: missing (want the key of cert_file, or neither)`},
-	{"a key without certificate", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {key_file: a}}]}]\n", `relay.yaml:2: authorities[0].servers[0].tls.cert_file: missing (want the certificate of key_file, or neither)`},
+relay.yaml:2:60: authorities[0].servers[0].probe.after: 1ms is too short (want 100ms or more)
+relay.yaml:2:72: authorities[0].servers[0].probe.timeout: 99ms is too short (want 100ms or more)`},
+	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
+	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2:57: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
+	{"a certificate without key", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {cert_file: a}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].tls.key_file: missing (want the key of cert_file, or neither)`},
+	{"a key without certificate", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {key_file: a}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].tls.cert_file: missing (want the certificate of key_file, or neither)`},
 
 	// Rules
-	{"a rule without authority", head + "old_style_names: [{when: 'true'}]\n", `relay.yaml:3: old_style_names[0].authority: missing (want the name of an authority)`},
-	{"a rule for no authority", head + "old_style_names: [{authority: other}]\n", `relay.yaml:3: old_style_names[0].authority: "other" is not in authorities (want one of ["cp"])`},
-	{"a rule for a misspelled authority", listener + "authorities: [{name: cloud.example.com, directory: .}]\nold_style_names: [{authority: clod.example.com}]\n", `relay.yaml:3: old_style_names[0].authority: "clod.example.com" is not in authorities (did you mean "cloud.example.com"?)`},
-	{"a rule for a pattern", listener + "authorities: [{name: '*.example.com', directory: .}]\nold_style_names: [{authority: '*.example.com'}]\n", `relay.yaml:3: old_style_names[0].authority: "*.example.com" is a pattern (want the name of one authority that it covers)`},
-	{"a rule outside a pattern", listener + "authorities: [{name: '*.example.com', directory: .}, {name: cp, directory: .}]\nold_style_names: [{authority: .example.com}]\n", `relay.yaml:3: old_style_names[0].authority: ".example.com" is not in authorities (want one of ["cp"])`},
-	{"a condition that does not parse", head + "old_style_names: [{when: 'node.id ==', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: does not compile: column 11: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER} (want CEL over node and type_url)`},
-	{"a condition over something else", head + "old_style_names: [{when: request.id == '' || nod.id == '', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: does not compile: column 1: undeclared reference to 'request'; column 21: undeclared reference to 'nod' (did you mean 'node'?) (want CEL over node and type_url)`},
-	{"a condition over a field that Node has not", head + "old_style_names:\n- authority: cp\n  when: |\n    node.id == 'a' &&\n    node.clustr == 'b'\n", `relay.yaml:5: old_style_names[0].when: does not compile: line 2, column 5: undefined field 'clustr' (want CEL over node and type_url)`},
-	{"a condition that is text", head + "old_style_names: [{when: node.id, authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: gives string (want bool)`},
-	{"a condition with a bad pattern", head + "old_style_names: [{when: 'node.id.matches(\"(\")', authority: cp}]\n", "relay.yaml:3: old_style_names[0].when: does not compile: error parsing regexp: missing closing ): `(` (want CEL over node and type_url)"},
-	{"a pattern from the client", head + "old_style_names: [{when: '\"a\".matches(node.id)', authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: takes the pattern of matches() from the client (want a constant)`},
-	{"a partition that does not compile", head + "old_style_names: [{authority: cp, partition: node.zone}]\n", `relay.yaml:3: old_style_names[0].partition: does not compile: column 5: undefined field 'zone' (want CEL over node and type_url)`},
-	{"a partition that is a number", head + "old_style_names: [{authority: cp, partition: size(node.id)}]\n", `relay.yaml:3: old_style_names[0].partition: gives int (want string)`},
+	{"a rule without authority", head + "old_style_names: [{when: 'true'}]\n", `relay.yaml:3:19: old_style_names[0].authority: missing (want the name of an authority)`},
+	{"a rule for no authority", head + "old_style_names: [{authority: other}]\n", `relay.yaml:3:20: old_style_names[0].authority: "other" is not in authorities (want one of ["cp"])`},
+	{"a rule for a misspelled authority", listener + "authorities: [{name: cloud.example.com, directory: .}]\nold_style_names: [{authority: clod.example.com}]\n", `relay.yaml:3:20: old_style_names[0].authority: "clod.example.com" is not in authorities (did you mean "cloud.example.com"?)`},
+	{"a rule for a pattern", listener + "authorities: [{name: '*.example.com', directory: .}]\nold_style_names: [{authority: '*.example.com'}]\n", `relay.yaml:3:20: old_style_names[0].authority: "*.example.com" is a pattern (want the name of one authority that it covers)`},
+	{"a rule outside a pattern", listener + "authorities: [{name: '*.example.com', directory: .}, {name: cp, directory: .}]\nold_style_names: [{authority: .example.com}]\n", `relay.yaml:3:20: old_style_names[0].authority: ".example.com" is not in authorities (want one of ["cp"])`},
+	{"a condition that does not parse", head + "old_style_names: [{when: 'node.id ==', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 11: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER} (want CEL over node and type_url)`},
+	{"a condition over something else", head + "old_style_names: [{when: request.id == '' || nod.id == '', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 1: undeclared reference to 'request'; column 21: undeclared reference to 'nod' (did you mean 'node'?) (want CEL over node and type_url)`},
+	{"a condition over a field that Node has not", head + "old_style_names:\n- authority: cp\n  when: |\n    node.id == 'a' &&\n    node.clustr == 'b'\n", `relay.yaml:5:3: old_style_names[0].when: does not compile: line 2, column 5: undefined field 'clustr' (want CEL over node and type_url)`},
+	{"a condition that is text", head + "old_style_names: [{when: node.id, authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: gives string (want bool)`},
+	{"a condition with a bad pattern", head + "old_style_names: [{when: 'node.id.matches(\"(\")', authority: cp}]\n", "relay.yaml:3:20: old_style_names[0].when: does not compile: error parsing regexp: missing closing ): `(` (want CEL over node and type_url)"},
+	{"a pattern from the client", head + "old_style_names: [{when: '\"a\".matches(node.id)', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: takes the pattern of matches() from the client (want a constant)`},
+	{"a partition that does not compile", head + "old_style_names: [{authority: cp, partition: node.zone}]\n", `relay.yaml:3:35: old_style_names[0].partition: does not compile: column 5: undefined field 'zone' (want CEL over node and type_url)`},
+	{"a partition that is a number", head + "old_style_names: [{authority: cp, partition: size(node.id)}]\n", `relay.yaml:3:35: old_style_names[0].partition: gives int (want string)`},
 	{"rules after the last", head + "old_style_names:\n- {authority: cp}\n- {when: node.id == '', authority: cp}\n- {authority: cp}\n", `
-relay.yaml:5: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)
-relay.yaml:6: old_style_names[2]: can never match, because old_style_names[0] always does (want that rule last)`},
-	{"a rule after one that is true", head + "old_style_names:\n- {when: 'true', authority: cp}\n- {authority: cp}\n", `relay.yaml:5: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)`},
-	{"a condition twice", head + "old_style_names:\n- {when: node.id == '', authority: cp}\n- {when: node.id == '', authority: cp}\n", `relay.yaml:5: old_style_names[1].when: can never match, because old_style_names[0] has the same condition (want another one)`},
+relay.yaml:5:3: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)
+relay.yaml:6:3: old_style_names[2]: can never match, because old_style_names[0] always does (want that rule last)`},
+	{"a rule after one that is true", head + "old_style_names:\n- {when: 'true', authority: cp}\n- {authority: cp}\n", `relay.yaml:5:3: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)`},
+	{"a condition twice", head + "old_style_names:\n- {when: node.id == '', authority: cp}\n- {when: node.id == '', authority: cp}\n", `relay.yaml:5:4: old_style_names[1].when: can never match, because old_style_names[0] has the same condition (want another one)`},
 
-	{"text for a rule", head + "old_style_names: [cp]\n", `relay.yaml:3: old_style_names[0]: "cp" is text (want a map with when, authority, partition, node_fields)`},
-	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3: old_style_names[0].when: 1 is a number (want text: "1")`},
+	{"text for a rule", head + "old_style_names: [cp]\n", `relay.yaml:3:19: old_style_names[0]: "cp" is text (want a map with when, authority, partition, node_fields)`},
+	{"a rule without authorities", listener + "old_style_names: [{authority: cp}]\n", `relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
+	{"a rule after one whose condition cannot be read", head + "old_style_names: [{when: 1, authority: cp}, {authority: cp}]\n", `relay.yaml:3:26: old_style_names[0].when: 1 is a number (want text: "1")`},
 
 	// Views
 	{"a view of nothing", head + "views: [{}]\n", `
-relay.yaml:3: views[0].match: missing (want a type and wildcard: true, or a glob, or a list)
-relay.yaml:3: views[0].collections: missing (want at least one URL of a list or a glob collection)`},
-	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: says not what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
-	{"a view of a wildcard of no type", head + "views: [{match: {wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: missing (want the type of the wildcard: one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
-	{"a view of an unknown type", head + "views: [{match: {type: clusters, wildcard: true}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: unknown type "clusters" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
-	{"a view of no wildcard", head + "views: [{match: {type: cluster, wildcard: false}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.wildcard: is false (want true, or no such key and a glob or a list)`},
-	{"a view of two", head + "views: [{match: {type: cluster, wildcard: true, glob: 'xdstp://f/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match: has wildcard and glob (want one of them)`},
-	{"a view of a glob with a type", head + "views: [{match: {type: cluster, glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.type: goes with wildcard (want no such key: the glob has its type in its name)`},
-	{"a view of a glob that is none", head + "views: [{match: {glob: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: "xdstp://f/T/a" is not the name of a glob collection, xdstp://authority/type/.../*`},
-	{"a view of a glob with directives", head + "views: [{match: {glob: 'xdstp://f/T/*#alt=xdstp://g/T/*'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.glob: xdstp name "xdstp://f/T/*#alt=xdstp://g/T/*": directives on a resource name "#alt=xdstp://g/T/*" (want none, or %23 for a # in the name) at offset 13`},
-	{"a view of a list that is none", head + "views: [{match: {list: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "xdstp://f/T/a" is not the name of a list collection, xdstp://authority/...Collection/id`},
-	{"a view of an old-style name", head + "views: [{match: {list: a}, " + viewed + "}]\n", `relay.yaml:3: views[0].match.list: "a" is not the name of a list collection, xdstp://authority/...Collection/id`},
-	{"a view with a bad condition", head + "views: [{match: {type: cluster, wildcard: true}, when: node.id, " + viewed + "}]\n", `relay.yaml:3: views[0].when: gives string (want bool)`},
-	{"a view that renames what has no directory", head + "views: [{match: {type: cluster, wildcard: true}, rename: true, " + viewed + "}]\n", `relay.yaml:3: views[0].rename: is for views of a glob, which give members a directory (want no such key)`},
+relay.yaml:3:9: views[0].match: missing (want a type and wildcard: true, or a glob, or a list)
+relay.yaml:3:9: views[0].collections: missing (want at least one URL of a list or a glob collection)`},
+	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match: says not what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
+	{"a view of a wildcard of no type", head + "views: [{match: {wildcard: true}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match.type: missing (want the type of the wildcard: one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of an unknown type", head + "views: [{match: {type: clusters, wildcard: true}, " + viewed + "}]\n", `relay.yaml:3:24: views[0].match.type: unknown type "clusters" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
+	{"a view of no wildcard", head + "views: [{match: {type: cluster, wildcard: false}, " + viewed + "}]\n", `relay.yaml:3:33: views[0].match.wildcard: is false (want true, or no such key and a glob or a list)`},
+	{"a view of two", head + "views: [{match: {type: cluster, wildcard: true, glob: 'xdstp://f/T/*'}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match: has wildcard and glob (want one of them)`},
+	{"a view of a glob with a type", head + "views: [{match: {type: cluster, glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/*'}, " + viewed + "}]\n", `relay.yaml:3:18: views[0].match.type: goes with wildcard (want no such key: the glob has its type in its name)`},
+	{"a view of a glob that is none", head + "views: [{match: {glob: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3:18: views[0].match.glob: "xdstp://f/T/a" is not the name of a glob collection, xdstp://authority/type/.../*`},
+	{"a view of a glob with directives", head + "views: [{match: {glob: 'xdstp://f/T/*#alt=xdstp://g/T/*'}, " + viewed + "}]\n", `relay.yaml:3:18: views[0].match.glob: xdstp name "xdstp://f/T/*#alt=xdstp://g/T/*": directives on a resource name "#alt=xdstp://g/T/*" (want none, or %23 for a # in the name) at offset 13`},
+	{"a view of a list that is none", head + "views: [{match: {list: 'xdstp://f/T/a'}, " + viewed + "}]\n", `relay.yaml:3:18: views[0].match.list: "xdstp://f/T/a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view of an old-style name", head + "views: [{match: {list: a}, " + viewed + "}]\n", `relay.yaml:3:18: views[0].match.list: "a" is not the name of a list collection, xdstp://authority/...Collection/id`},
+	{"a view with a bad condition", head + "views: [{match: {type: cluster, wildcard: true}, when: node.id, " + viewed + "}]\n", `relay.yaml:3:50: views[0].when: gives string (want bool)`},
+	{"a view that renames what has no directory", head + "views: [{match: {type: cluster, wildcard: true}, rename: true, " + viewed + "}]\n", `relay.yaml:3:50: views[0].rename: is for views of a glob, which give members a directory (want no such key)`},
 	{"a view of what is no collection", head + "views:\n- match: {type: T.x, wildcard: true}\n  collections:\n  - a\n  - 1\n  - xdstp://cp\n  - xdstp://cp/T.x/a\n  - xdstp://cp/T.xCollection/a#entry=b\n  - xdstp://cp/T.y/*\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n  - xdstp://cp/T.x/a%2A\n  - xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a\n", `
-relay.yaml:6: views[0].collections[0]: "a" is not an xdstp URL (want one of a list or a glob collection)
-relay.yaml:7: views[0].collections[1]: 1 is a number (want text: "1")
-relay.yaml:8: views[0].collections[2]: xdstp name "xdstp://cp": no resource type (want xdstp://authority/type/id) at offset 10
-relay.yaml:9: views[0].collections[3]: "xdstp://cp/T.x/a" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
-relay.yaml:10: views[0].collections[4]: "xdstp://cp/T.xCollection/a#entry=b" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
-relay.yaml:11: views[0].collections[5]: "xdstp://cp/T.y/*" is of type T.y (want T.x for a glob or T.xCollection for a list, as in match)
-relay.yaml:12: views[0].collections[6]: "cq" is not in authorities (did you mean "cp"?)
-relay.yaml:13: views[0].collections[7]: "xdstp://cp/T.x/a*" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
-relay.yaml:14: views[0].collections[8]: "xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a" is already views[0].collections[6] (want each once)`},
-	{"a view after one for all", head + "views:\n- {match: {type: cluster, wildcard: true}, " + viewed + "}\n- {match: {type: cds, wildcard: true}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1]: can never match, because views[0] matches the same for every client (want that view later)`},
-	{"a view with the same condition", head + "views:\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a%2Ab/*'}, when: node.id == 'a', " + viewed + "}\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a*b/*'}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5: views[1].when: can never match, because views[0] matches the same under the same condition (want another one)`},
+relay.yaml:6:5: views[0].collections[0]: "a" is not an xdstp URL (want one of a list or a glob collection)
+relay.yaml:7:5: views[0].collections[1]: 1 is a number (want text: "1")
+relay.yaml:8:5: views[0].collections[2]: xdstp name "xdstp://cp": no resource type (want xdstp://authority/type/id) at offset 10
+relay.yaml:9:5: views[0].collections[3]: "xdstp://cp/T.x/a" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:10:5: views[0].collections[4]: "xdstp://cp/T.xCollection/a#entry=b" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:11:5: views[0].collections[5]: "xdstp://cp/T.y/*" is of type T.y (want T.x for a glob or T.xCollection for a list, as in match)
+relay.yaml:12:5: views[0].collections[6]: "cq" is not in authorities (did you mean "cp"?)
+relay.yaml:13:5: views[0].collections[7]: "xdstp://cp/T.x/a*" is one resource (want a glob, which ends in /*, or a list, whose type ends in Collection)
+relay.yaml:14:5: views[0].collections[8]: "xdstp://cp/T.x/*#alt=xdstp://cq/T.xCollection/a" is already views[0].collections[6] (want each once)`},
+	{"a view after one for all", head + "views:\n- {match: {type: cluster, wildcard: true}, " + viewed + "}\n- {match: {type: cds, wildcard: true}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5:3: views[1]: can never match, because views[0] matches the same for every client (want that view later)`},
+	{"a view with the same condition", head + "views:\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a%2Ab/*'}, when: node.id == 'a', " + viewed + "}\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a*b/*'}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5:70: views[1].when: can never match, because views[0] matches the same under the same condition (want another one)`},
 
 	// One mistake hides no other, and is told once.
 	{"all at once", `
@@ -271,21 +271,21 @@ cache:
   linger: -1s
   idle_entries: none
 `, `
-relay.yaml:3: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls)
-relay.yaml:5: listeners[2].address: "localhost" has no port (want host:port)
-relay.yaml:6: admin.address: is a list (want text)
-relay.yaml:10: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
-relay.yaml:11: authorities[0].servers[0].protocol: "xml" is not a protocol (want auto, delta, sotw or rest)
-relay.yaml:12: authorities[0].servers[0].keepalive: "5m" is text (want a map with time, timeout)
-relay.yaml:13: authorities[1].name: is a list (want text)
-relay.yaml:15: authorities[2].name: "cloud.example.com" is already authorities[0] (want each name once)
-relay.yaml:16: authorities[2].server: unknown key (did you mean "servers"?)
-relay.yaml:18: old_style_names[0].when: gives string (want bool)
-relay.yaml:21: old_style_names[1].partition: 1 is a number (want text: "1")
-relay.yaml:22: old_style_names[2]: can never match, because old_style_names[1] always does (want that rule last)
-relay.yaml:25: cache.linger: -1s is not a time to wait (want more than 0s)
-relay.yaml:26: cache.idle_entries: "none" is text (want a whole number)`},
+relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls)
+relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
+relay.yaml:6:18: admin.address: is a list (want text)
+relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
+relay.yaml:11:19: authorities[0].servers[0].protocol: "xml" is not a protocol (want auto, delta, sotw or rest)
+relay.yaml:12:20: authorities[0].servers[0].keepalive: "5m" is text (want a map with time, timeout)
+relay.yaml:13:11: authorities[1].name: is a list (want text)
+relay.yaml:15:5: authorities[2].name: "cloud.example.com" is already authorities[0] (want each name once)
+relay.yaml:16:5: authorities[2].server: unknown key (did you mean "servers"?)
+relay.yaml:18:5: old_style_names[0].when: gives string (want bool)
+relay.yaml:21:16: old_style_names[1].partition: 1 is a number (want text: "1")
+relay.yaml:22:5: old_style_names[2]: can never match, because old_style_names[1] always does (want that rule last)
+relay.yaml:25:11: cache.linger: -1s is not a time to wait (want more than 0s)
+relay.yaml:26:17: cache.idle_entries: "none" is text (want a whole number)`},
 }
 
 func TestEveryMistakeIsToldWithItsPlaceAndWhatWouldBeRight(t *testing.T) {
@@ -325,7 +325,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, cache)", file)
+	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, cache)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -34,7 +34,7 @@ func TestReferenceHasEveryKeyOfTheSchema(t *testing.T) {
 	}
 	written := map[string]bool{}
 	collectKeys(document.Content[0], "", written)
-	for _, key := range schemaKeys(reflect.TypeFor[Config](), "") {
+	for _, key := range schemaKeys(configType, "") {
 		if !written[key] {
 			t.Errorf("%s is missing", key)
 		}
@@ -63,7 +63,7 @@ func compareDefaults(t *testing.T, path string, least, reference reflect.Value) 
 	case least.IsZero():
 	case least.Kind() == reflect.Struct:
 		for i := range least.NumField() {
-			if key := least.Type().Field(i).Tag.Get("mapstructure"); key != "" {
+			if key := least.Type().Field(i).Tag.Get("yaml"); key != "" {
 				compareDefaults(t, join(path, key), least.Field(i), reference.Field(i))
 			}
 		}

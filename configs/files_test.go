@@ -72,11 +72,11 @@ authorities:
     directory: .
 `)
 	err := c.CheckFiles()
-	want := `relay.yaml:6: listeners[0].tls.key_file: open none.pem: no such file or directory
-relay.yaml:7: listeners[0].tls.client_ca_file: empty.pem has no certificates (want PEM)
-relay.yaml:9: listeners[1].tls.cert_file: cert.pem and cert.pem are not a certificate and its key: tls: found a certificate rather than a key in the PEM for the private key
-relay.yaml:15: authorities[0].servers[0].tls.ca_file: open none.pem: no such file or directory
-relay.yaml:16: authorities[0].servers[0].tls.cert_file: open none.pem: no such file or directory`
+	want := `relay.yaml:6:7: listeners[0].tls.key_file: open none.pem: no such file or directory
+relay.yaml:7:7: listeners[0].tls.client_ca_file: empty.pem has no certificates (want PEM)
+relay.yaml:9:11: listeners[1].tls.cert_file: cert.pem and cert.pem are not a certificate and its key: tls: found a certificate rather than a key in the PEM for the private key
+relay.yaml:15:11: authorities[0].servers[0].tls.ca_file: open none.pem: no such file or directory
+relay.yaml:16:11: authorities[0].servers[0].tls.cert_file: open none.pem: no such file or directory`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -1,7 +1,7 @@
 package configs
 
-// This file is the way from YAML to a Config: parse for positions, check the
-// shape, decode, fill in defaults, check the meaning.
+// This file is the way from YAML to a Config: parse for positions, add the overrides, check
+// the shape, decode, fill in defaults, check the meaning.
 
 import (
 	"bytes"
@@ -9,45 +9,51 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"regexp"
 	"strconv"
 
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 )
 
 // Load reads the YAML file at path and returns what Parse makes of it.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return (*Overrides)(nil).Load(path) }
+
+// Parse returns the configuration in data, which is YAML, with defaults filled in. Name is
+// what errors call the file. The error is an Errors with all that is wrong, found without
+// looking at any other file: see CheckFiles.
+func Parse(name string, data []byte) (*Config, error) { return (*Overrides)(nil).Parse(name, data) }
+
+// Load is the function of that name, with overrides.
+func (o *Overrides) Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	return Parse(path, data)
+	return o.Parse(path, data)
 }
 
-// Parse returns the configuration that data, in YAML, says, with defaults
-// filled in. Name is what errors call the file. The error is an Errors with
-// all that is wrong, found without looking at any other file: see CheckFiles.
-func Parse(name string, data []byte) (*Config, error) {
+// Parse is the function of that name, with overrides.
+func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	root, err := parseYAML(name, data)
 	if err != nil {
 		return nil, err
 	}
-	// What shape finds wrong it takes out of the tree, so that the rest can be
-	// decoded and checked as well.
 	s := newShape(name)
-	if !s.walk(root, reflect.TypeFor[Config](), "", "") {
+	o.apply(root, s)
+	// The shape takes what is wrong out of the tree, so that the rest can be
+	// decoded and checked as well.
+	if !s.walk(root, configType, "", "") {
 		return nil, s.errs.orNil()
 	}
 	c := &Config{}
-	if err := decode(root, c); err != nil {
+	if err := root.Decode(c); err != nil {
 		return nil, append(s.errs, s.errorf("", "%w", err)).orNil()
 	}
 	c.Node.Metadata = s.metadata
 	c.source = s.source
-	c.setDefaults()
+	if err := c.setDefaults(s.unread); err != nil {
+		return nil, err
+	}
 	if err := append(s.errs, c.check(s.unread)...).orNil(); err != nil {
 		return nil, err
 	}
@@ -61,14 +67,14 @@ func parseYAML(name string, data []byte) (*yaml.Node, error) {
 	var document, second yaml.Node
 	err := decoder.Decode(&document)
 	if errors.Is(err, io.EOF) || err == nil && document.Content[0].ShortTag() == "!!null" {
-		return &yaml.Node{Kind: yaml.MappingNode, Line: 1}, nil
+		return &yaml.Node{Kind: yaml.MappingNode, Line: 1, Column: 1}, nil
 	}
 	if err == nil {
 		switch err = decoder.Decode(&second); {
 		case errors.Is(err, io.EOF):
 			return document.Content[0], nil
 		case err == nil:
-			return nil, Errors{{File: name, Line: second.Line, Err: errors.New("a second YAML document starts here (want one)")}}
+			return nil, Errors{{File: name, Line: second.Line, Column: second.Column, Err: errors.New("a second YAML document starts here (want one)")}}
 		}
 	}
 	return nil, Errors{syntaxError(name, err)}
@@ -86,24 +92,4 @@ func syntaxError(name string, err error) Error {
 	}
 	e.Err = fmt.Errorf("not YAML: %s", text)
 	return e
-}
-
-// decode sets c from a tree whose shape is right.
-func decode(root *yaml.Node, c *Config) error {
-	settings := map[string]any{}
-	if err := root.Decode(&settings); err != nil {
-		return err
-	}
-	// The delimiter of nested keys is one that no key has.
-	v := viper.NewWithOptions(viper.KeyDelimiter("\x00"))
-	if err := v.MergeConfigMap(settings); err != nil {
-		return err
-	}
-	return v.UnmarshalExact(c, func(d *mapstructure.DecoderConfig) {
-		d.WeaklyTypedInput = false
-		d.DecodeHook = mapstructure.ComposeDecodeHookFunc(
-			mapstructure.StringToTimeDurationHookFunc(),
-			mapstructure.TextUnmarshallerHookFunc(),
-		)
-	})
 }

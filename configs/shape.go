@@ -3,6 +3,10 @@ package configs
 // This file is the checks that need the YAML tree and the schema only: keys
 // that are not known or given twice, and values of the wrong type. What
 // check.go finds needs the meaning of the values.
+//
+// A validator of JSON Schema would not do. It sees decoded values, without lines, aliases,
+// tags or keys that are given twice. Its errors have no hints. And it takes nothing out of the
+// tree, so that one mistake would hide all that check.go finds. A test holds it to the schema.
 
 import (
 	"encoding"
@@ -26,16 +30,27 @@ type shape struct {
 	// used, and those that a misspelled key probably stood for. Nobody should
 	// say that they are missing.
 	unread map[string]bool
-	// metadata is what was found under node.metadata. It does not go through
-	// viper, which would turn its keys to lower case.
+	// metadata is what node.metadata has. YAML cannot be decoded into a Struct.
 	metadata *structpb.Struct
+	// file is what errors call the file. origins are the variables and flags that the other
+	// nodes are from.
+	file    string
+	origins map[*yaml.Node]string
 }
 
 func newShape(file string) *shape {
-	return &shape{source: source{file: file, lines: map[string]int{}}, unread: map[string]bool{}}
+	return &shape{source: source{at: map[string]place{}}, unread: map[string]bool{}, file: file, origins: map[*yaml.Node]string{}}
+}
+
+func (s *shape) placeOf(n *yaml.Node) place {
+	if origin, ok := s.origins[n]; ok {
+		return place{file: origin}
+	}
+	return place{s.file, n.Line, n.Column}
 }
 
 var (
+	configType   = reflect.TypeFor[Config]()
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
 	metadataType = reflect.TypeFor[*structpb.Struct]()
@@ -47,7 +62,7 @@ var (
 // a value that is refused elsewhere: "empty" of texts, "zero" of durations.
 func (s *shape) walk(n *yaml.Node, t reflect.Type, path, allow string) bool {
 	if !s.has(path) {
-		s.lines[path] = n.Line
+		s.at[path] = s.placeOf(n)
 	}
 	if n.Kind == yaml.AliasNode {
 		return s.fail(n, path, "*%s is a YAML alias, which is not supported (want the value itself)", n.Value)
@@ -100,7 +115,10 @@ func (s *shape) walkMap(n *yaml.Node, t reflect.Type, path string) bool {
 			s.fail(key, keyPath, "is given twice (first in line %d)", seen[key.Value])
 		default:
 			seen[key.Value] = key.Line
-			s.lines[keyPath] = key.Line
+			s.at[keyPath] = s.placeOf(key)
+			if _, ok := s.origins[value]; ok {
+				s.at[keyPath] = s.placeOf(value)
+			}
 			if !s.walk(value, field.Type, keyPath, field.Tag.Get("allow")) {
 				s.unread[keyPath] = true
 			} else if field.Type != metadataType {
@@ -214,9 +232,9 @@ func (s *shape) value(n *yaml.Node, path string) *structpb.Value {
 			if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
 				s.fail(key, path, "a key is %s (want text)", kind(key))
 			} else if _, twice := m.Fields[key.Value]; twice {
-				s.fail(key, keyPath, "is given twice (first in line %d)", s.lines[keyPath])
+				s.fail(key, keyPath, "is given twice (first in line %d)", s.at[keyPath].line)
 			} else {
-				s.lines[keyPath] = key.Line
+				s.at[keyPath] = s.placeOf(key)
 				m.Fields[key.Value] = s.value(value, keyPath)
 			}
 		}
@@ -276,28 +294,8 @@ func (s *shape) wrongType(n *yaml.Node, t reflect.Type, path string) bool {
 
 // fail says what is wrong with n and returns false.
 func (s *shape) fail(n *yaml.Node, path, format string, args ...any) bool {
-	s.errs = append(s.errs, Error{File: s.file, Line: n.Line, Path: path, Err: fmt.Errorf(format, args...)})
+	s.errs = append(s.errs, s.placeOf(n).error(path, fmt.Errorf(format, args...)))
 	return false
-}
-
-// keysOf returns the keys of a map in the schema, in its order.
-func keysOf(t reflect.Type) []string {
-	var keys []string
-	for i := range t.NumField() {
-		if key := t.Field(i).Tag.Get("mapstructure"); key != "" {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
-func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); key != "" && f.Tag.Get("mapstructure") == key {
-			return f, true
-		}
-	}
-	return reflect.StructField{}, false
 }
 
 // want names a type of the schema to people.

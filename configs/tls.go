@@ -12,25 +12,26 @@ import (
 // ListenerTLS is TLS towards clients. Files are PEM, and relative to the
 // folder in which the relay is started.
 type ListenerTLS struct {
-	CertFile string `mapstructure:"cert_file"`
-	KeyFile  string `mapstructure:"key_file"`
-	// ClientCAFile, if not empty, has the roots of the certificates that
-	// clients then have to show.
-	ClientCAFile string `mapstructure:"client_ca_file"`
+	// The server's certificate.
+	CertFile string `yaml:"cert_file" required:"true"`
+	// The key of `cert_file`.
+	KeyFile string `yaml:"key_file" required:"true"`
+	// The roots of client certificates. If given, clients have to show a certificate that one
+	// of them has signed.
+	ClientCAFile string `yaml:"client_ca_file" absent:"clients need no certificate"`
 }
 
 // ServerTLS is TLS towards a server. An empty one trusts the system's roots.
 // Files are PEM, and relative to the folder in which the relay is started.
 type ServerTLS struct {
-	// CAFile has the roots to trust instead of the system's.
-	CAFile string `mapstructure:"ca_file"`
-	// CertFile and KeyFile are what the relay shows to the server. Both or
-	// neither.
-	CertFile string `mapstructure:"cert_file"`
-	KeyFile  string `mapstructure:"key_file"`
-	// ServerName is the name in the server's certificate, if it is not the
-	// host of its address.
-	ServerName string `mapstructure:"server_name"`
+	// The roots to trust.
+	CAFile string `yaml:"ca_file" absent:"the system's roots"`
+	// The certificate that the relay shows to the server, with `key_file`.
+	CertFile string `yaml:"cert_file" absent:"none"`
+	// The key of `cert_file`.
+	KeyFile string `yaml:"key_file" absent:"none"`
+	// The name in the server's certificate.
+	ServerName string `yaml:"server_name" absent:"the host of the address"`
 }
 
 // Load reads the files of t. The error is an Errors with the keys as paths.

@@ -1,8 +1,7 @@
 package configs
 
-// This file is the values that have a notation of their own: sizes and
-// protocols. Both are encoding.TextUnmarshalers, and their errors say what
-// would be right.
+// This file is the values that have a notation of their own: sizes, and words of which
+// there are few. They are encoding.TextUnmarshalers, and their errors say what would be right.
 
 import (
 	"fmt"
@@ -47,7 +46,7 @@ func (b Bytes) String() string {
 	return "0"
 }
 
-// ListenerProtocol is what is spoken on a listener.
+// ListenerProtocol is what clients speak on a listener.
 type ListenerProtocol string
 
 // The protocols of listeners.
@@ -56,37 +55,33 @@ const (
 	ListenerREST ListenerProtocol = "rest" // REST-JSON, over HTTP
 )
 
-// UnmarshalText sets p from its notation.
-func (p *ListenerProtocol) UnmarshalText(text []byte) error {
-	switch q := ListenerProtocol(text); q {
-	case ListenerGRPC, ListenerREST:
-		*p = q
-		return nil
-	}
-	return fmt.Errorf("%q is not a protocol of listeners (want %s or %s)", text, ListenerGRPC, ListenerREST)
+func (ListenerProtocol) choices() []ListenerProtocol {
+	return []ListenerProtocol{ListenerGRPC, ListenerREST}
 }
 
-// Redirects is what becomes of resources that are redirects, on a listener.
-// TP1: "Server redirects".
+// UnmarshalText sets p from its notation.
+func (p *ListenerProtocol) UnmarshalText(text []byte) error {
+	return choose(p, text, "is not a protocol of listeners")
+}
+
+// Redirects is what a listener does with resources that are redirects. TP1: "Server
+// redirects".
 type Redirects string
 
-// What can become of them.
+// What a listener can do with redirects.
 const (
-	RedirectsFollow Redirects = "follow" // the client gets what they lead to
-	RedirectsPass   Redirects = "pass"   // the client gets them as they are
+	RedirectsFollow Redirects = "follow" // the client receives the target
+	RedirectsPass   Redirects = "pass"   // the client receives the redirect
 )
+
+func (Redirects) choices() []Redirects { return []Redirects{RedirectsFollow, RedirectsPass} }
 
 // UnmarshalText sets r from its notation.
 func (r *Redirects) UnmarshalText(text []byte) error {
-	switch q := Redirects(text); q {
-	case RedirectsFollow, RedirectsPass:
-		*r = q
-		return nil
-	}
-	return fmt.Errorf("%q is not what can be done with redirects (want %s or %s)", text, RedirectsFollow, RedirectsPass)
+	return choose(r, text, "is not what can be done with redirects")
 }
 
-// WhenUnreachable says which streams of a listener end while nothing can be served on
+// WhenUnreachable says which streams of a listener end while the relay can serve nothing on
 // them. gRFC A71: "xDS Fallback".
 type WhenUnreachable string
 
@@ -97,20 +92,19 @@ const (
 	UnreachableWait WhenUnreachable = "wait" // none
 )
 
-// UnmarshalText sets w from its notation.
-func (w *WhenUnreachable) UnmarshalText(text []byte) error {
-	switch v := WhenUnreachable(text); v {
-	case UnreachableAuto, UnreachableEnd, UnreachableWait:
-		*w = v
-		return nil
-	}
-	return fmt.Errorf("%q is not what streams can do when a control plane cannot be reached (want %s, %s or %s)", text, UnreachableAuto, UnreachableEnd, UnreachableWait)
+func (WhenUnreachable) choices() []WhenUnreachable {
+	return []WhenUnreachable{UnreachableAuto, UnreachableEnd, UnreachableWait}
 }
 
-// Protocol is the form of xDS that is spoken with a server.
+// UnmarshalText sets w from its notation.
+func (w *WhenUnreachable) UnmarshalText(text []byte) error {
+	return choose(w, text, "is not what streams can do when a control plane cannot be reached")
+}
+
+// Protocol is the form of xDS that the relay speaks with a server.
 type Protocol string
 
-// The protocols.
+// The protocols of servers.
 const (
 	ProtocolAuto  Protocol = "auto"  // delta, and SotW with servers that do not know delta
 	ProtocolDelta Protocol = "delta" // incremental
@@ -118,31 +112,52 @@ const (
 	ProtocolREST  Protocol = "rest"  // state of the world in JSON, by polling
 )
 
-// UnmarshalText sets p from its notation.
-func (p *Protocol) UnmarshalText(text []byte) error {
-	switch q := Protocol(text); q {
-	case ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST:
-		*p = q
-		return nil
-	}
-	return fmt.Errorf("%q is not a protocol (want %s, %s, %s or %s)", text, ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST)
+func (Protocol) choices() []Protocol {
+	return []Protocol{ProtocolAuto, ProtocolDelta, ProtocolSotW, ProtocolREST}
 }
 
-// FailoverPolicy says what of an authority that cannot be reached is replaced.
+// UnmarshalText sets p from its notation.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	return choose(p, text, "is not a protocol")
+}
+
+// delta reports whether the relay may ask the server in delta.
+func (p Protocol) delta() bool { return p != ProtocolSotW && p != ProtocolREST }
+
+// FailoverPolicy says when the relay replaces what an authority does not give.
 type FailoverPolicy string
 
 // The policies of failover.
 const (
-	PolicyMissing     FailoverPolicy = "missing"     // what is not held; gRFC A71
-	PolicyUnreachable FailoverPolicy = "unreachable" // everything, after a grace time
+	PolicyMissing     FailoverPolicy = "missing"     // when a resource is missing; gRFC A71
+	PolicyUnreachable FailoverPolicy = "unreachable" // also after a grace time
 )
+
+func (FailoverPolicy) choices() []FailoverPolicy {
+	return []FailoverPolicy{PolicyMissing, PolicyUnreachable}
+}
 
 // UnmarshalText sets p from its notation.
 func (p *FailoverPolicy) UnmarshalText(text []byte) error {
-	switch q := FailoverPolicy(text); q {
-	case PolicyMissing, PolicyUnreachable:
-		*p = q
-		return nil
+	return choose(p, text, "is not a policy of failover")
+}
+
+// choice is a value of which there are few.
+type choice[T any] interface {
+	~string
+	choices() []T
+}
+
+// choose sets to from text, or returns an error that says what text is not.
+func choose[T choice[T]](to *T, text []byte, isNot string) error {
+	var words []string
+	for _, c := range (*to).choices() {
+		if string(c) == string(text) {
+			*to = c
+			return nil
+		}
+		words = append(words, string(c))
 	}
-	return fmt.Errorf("%q is not a policy of failover (want %s or %s)", text, PolicyMissing, PolicyUnreachable)
+	last := len(words) - 1
+	return fmt.Errorf("%q %s (want %s or %s)", text, isNot, strings.Join(words[:last], ", "), words[last])
 }

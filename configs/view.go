@@ -14,30 +14,33 @@ import (
 )
 
 // View gives clients a wildcard, a glob or a list collection that is the union of
-// collections. It comes from the configuration in canonical spelling.
+// collections. Its names are in canonical spelling.
 type View struct {
-	Match ViewMatch `mapstructure:"match"`
-	// When is a boolean expression as in Rule, or empty for a view for all
-	// clients.
-	When string `mapstructure:"when"`
-	// Collections are URLs of list and glob collections, with directives perhaps.
-	// Of two members of one name that of the first collection counts.
-	Collections []string `mapstructure:"collections"`
-	// Rename names the members by the directory of Match.Glob and the last
-	// segment of their own names.
-	Rename bool `mapstructure:"rename"`
+	// What clients ask for: `wildcard: true` and a type, or `glob`, or `list`.
+	Match ViewMatch `yaml:"match" required:"true"`
+	// Which clients the view is for: an expression as in `old_style_names`.
+	When string `yaml:"when" absent:"all clients"`
+	// URLs of list collections and globs of the view's type, of any of `authorities`, with or
+	// without alternatives (#alt). If two members have one name, that of the first collection
+	// counts.
+	Collections []string `yaml:"collections" required:"true"`
+	// Whether members take their names from the directory of `glob` and the last segment of
+	// their own names, also inside the resource, as Envoy needs.
+	Rename bool `yaml:"rename" default:"false"`
 
 	when program
 }
 
 // ViewMatch is what clients ask for: one of a Type's Wildcard, a Glob and a List.
 type ViewMatch struct {
-	Type     Type `mapstructure:"type"`
-	Wildcard bool `mapstructure:"wildcard"`
-	// Glob is the name of a glob collection, List that of a list collection. Their
-	// authority may be one that has no other meaning.
-	Glob string `mapstructure:"glob"`
-	List string `mapstructure:"list"`
+	// The type of the wildcard: {types}, or a type URL.
+	Type Type `yaml:"type" absent:"the type in the name of the glob or list"`
+	// Whether the view is for clients that ask for all resources of `type`.
+	Wildcard bool `yaml:"wildcard" default:"false"`
+	// The name of a glob collection. Its authority need not be one of `authorities`.
+	Glob string `yaml:"glob" absent:"none"`
+	// The name of a list collection. Its authority need not be one of `authorities`.
+	List string `yaml:"list" absent:"none"`
 }
 
 // Type is a type URL. In YAML it may be a short name, such as cluster.

@@ -10,7 +10,7 @@ import (
 func TestNoLingerIsNoneAndNotTheDefault(t *testing.T) {
 	const head = "listeners: [{address: ':1'}]\nauthorities: [{name: a, directory: .}]\n"
 	for text, want := range map[string]time.Duration{
-		"":                       defaultLinger,
+		"":                       5 * time.Minute,
 		"cache: {linger: 0s}\n":  0,
 		"cache: {linger: 0ms}\n": 0,
 		"cache: {linger: 1ms}\n": time.Millisecond,
@@ -36,7 +36,7 @@ func TestNoZeroBecomesADefault(t *testing.T) {
 			visit(typ.Elem(), path+"[0]")
 		case typ.Kind() == reflect.Struct:
 			for i := range typ.NumField() {
-				if key, ok := typ.Field(i).Tag.Lookup("mapstructure"); ok && typ.Field(i).Tag.Get("allow") != "zero" {
+				if key, ok := typ.Field(i).Tag.Lookup("yaml"); ok && typ.Field(i).Tag.Get("allow") != "zero" {
 					visit(typ.Field(i).Type, join(path, key))
 				}
 			}
@@ -53,7 +53,7 @@ func TestNoZeroBecomesADefault(t *testing.T) {
 			}
 		}
 	}
-	visit(reflect.TypeFor[Config](), "")
+	visit(configType, "")
 	if keys < 20 {
 		t.Errorf("%d keys were found, want many more", keys)
 	}

@@ -31,7 +31,7 @@ const tries = 3
 const most = 2.2
 
 // sizeVar says to a test process for how many it is to work.
-const sizeVar = "XDS_RELAY_WORK_OF"
+const sizeVar = "COSTS_WORK_OF"
 
 // Linear fails the test if the work for 2n is more than 2.2 times that for n. work does
 // it, with all that belongs to it, in a process of its own, so the test before the call is

@@ -15,7 +15,8 @@ import (
 )
 
 type checkFlags struct {
-	config   string
+	settingsFlags
+	settings *configs.Overrides
 	name     string
 	typeName string
 	node     nodeFlags
@@ -28,16 +29,22 @@ func newCheckCommand() *cobra.Command {
 		Short: "Say what is wrong with a configuration, or what it does",
 		Long: `Say all that is wrong with a configuration, with the files and directories that
 it names; or, if nothing is, what each authority, each rule for old-style
-names and each view does. Nothing is connected to.
+names and each view does. It connects to nothing.
 
 With --name, say which view, or which authority, partition and source, that name
 gets when the client with the given Node asks for it.
+
+` + settingsHelp + ` stands for --config.
 
 Exit status: 0 if all is well, 1 if the configuration cannot be used or the name
 not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.config == "" {
+			var err error
+			if f.settings, err = f.overrides(cmd.Flags()); err != nil {
+				return err
+			}
+			if f.settings.Option(optionConfig) == "" {
 				return usageError(errors.New("--config is missing"))
 			}
 			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{})) {
@@ -51,7 +58,7 @@ not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.config, "config", "c", "", "the configuration `FILE` (YAML)")
+	f.register(flags)
 	flags.StringVar(&f.name, "name", "", "explain what becomes of this resource `NAME`; \"*\" is the wildcard")
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names have it in them")
 	f.node.register(flags)
@@ -60,7 +67,7 @@ not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
 
 // load reads the configuration. What is wrong with it goes to stderr.
 func (f *checkFlags) load(stderr io.Writer) (*configs.Config, error) {
-	cfg, err := configs.Load(f.config)
+	cfg, err := f.settings.Load(f.settings.Option(optionConfig))
 	var wrong configs.Errors
 	if errors.As(err, &wrong) {
 		fmt.Fprintln(stderr, wrong)

@@ -82,11 +82,11 @@ old_style_names:
     partition: node.nmae
 `
 	inFolder(t, map[string]string{"relay.yaml": bad})
-	want := `relay.yaml:2: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:6: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
-relay.yaml:7: authorities[1].name: "a" is already authorities[0] (want each name once)
-relay.yaml:10: old_style_names[0].authority: "b" is not in authorities (want one of ["a"])
-relay.yaml:11: old_style_names[0].partition: does not compile: column 5: undefined field 'nmae' (want CEL over node and type_url)
+	want := `relay.yaml:2:5: listeners[0].adress: unknown key (did you mean "address"?)
+relay.yaml:6:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
+relay.yaml:7:5: authorities[1].name: "a" is already authorities[0] (want each name once)
+relay.yaml:10:5: old_style_names[0].authority: "b" is not in authorities (want one of ["a"])
+relay.yaml:11:5: old_style_names[0].partition: does not compile: column 5: undefined field 'nmae' (want CEL over node and type_url)
 `
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
 	if stdout != "" || stderr != want || status != statusNotAll {
@@ -114,7 +114,7 @@ authorities:
 		t.Errorf("status %d, stdout %q", status, stdout)
 	}
 	for _, want := range []string{
-		"relay.yaml:3: listeners[0].tls.cert_file: open none.pem: no such file or directory\n",
+		"relay.yaml:3:11: listeners[0].tls.cert_file: open none.pem: no such file or directory\n",
 		"authorities[0].directory:\nresources/bad.yaml:3:",
 		"conect_timeout",
 		"authorities[1].directory:\nnowhere: no such directory\n",

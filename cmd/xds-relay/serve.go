@@ -10,6 +10,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/loglines"
@@ -34,11 +35,9 @@ Ctrl-C ends it.
 `
 
 type serveFlags struct {
-	config    string
-	listen    string
-	admin     string
-	logLevel  string
-	logFormat string
+	settingsFlags
+	listen, admin       string
+	logLevel, logFormat string
 }
 
 func newServeCommand() *cobra.Command {
@@ -46,21 +45,27 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the relay",
-		Long: `Run the relay. Without --config it runs a demo: an authority that is fed from
+		Long: `Run the relay. Without a configuration it runs a demo: an authority whose resources are
 files in the binary.
 
-Logs go to stderr. SIGINT or SIGTERM end it with status 0, within 15 seconds; a second
-one ends it at once.`,
+` + settingsHelp + `, XDS_RELAY_LOG_LEVEL and XDS_RELAY_LOG_FORMAT stand for the flags.
+
+Logs go to stderr. SIGINT or SIGTERM end the relay with status 0, within 15 seconds; a
+second one ends it at once.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := f.logger(cmd.ErrOrStderr())
+			o, err := f.overrides(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			log, err := logger(o, cmd.ErrOrStderr())
 			if err != nil {
 				return usageError(err)
 			}
-			return f.serve(cmd.Context(), log, cmd.OutOrStdout())
+			return serve(cmd.Context(), o, log, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVarP(&f.config, "config", "c", "", "the configuration `FILE` (YAML)")
+	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.listen, "listen", "", "serve clients on this `HOST:PORT` instead of the first listener's in the configuration")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "serve the operator on this `HOST:PORT` instead of the configuration's")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -68,39 +73,50 @@ one ends it at once.`,
 	return cmd
 }
 
-func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
+// overrides returns what goes before the configuration file.
+func (f *serveFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, error) {
+	o, err := f.settingsFlags.overrides(flags)
+	if err != nil {
+		return nil, err
+	}
+	for key, flag := range map[string]string{
+		"listeners[0].address": "listen",
+		"admin.address":        "admin",
+		optionLogLevel:         "log-level",
+		optionLogFormat:        "log-format",
+	} {
+		o.BindFlag(key, flags.Lookup(flag))
+	}
+	return o, nil
+}
+
+func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
 	// Clients and control planes choose much of what is logged.
 	o := slog.HandlerOptions{ReplaceAttr: loglines.ClipAttr}
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", f.logLevel)
+	if err := level.UnmarshalText([]byte(settings.Option(optionLogLevel))); err != nil {
+		return nil, fmt.Errorf("%s: %q is none of debug, info, warn, error", settings.Origin(optionLogLevel), settings.Option(optionLogLevel))
 	}
 	o.Level = level
-	switch f.logFormat {
+	switch settings.Option(optionLogFormat) {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, &o)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, &o)), nil
 	}
-	return nil, fmt.Errorf("--log-format: %q is neither text nor json", f.logFormat)
+	return nil, fmt.Errorf("%s: %q is neither text nor json", settings.Origin(optionLogFormat), settings.Option(optionLogFormat))
 }
 
 // serve runs the relay until ctx ends, and not much longer.
-func (f *serveFlags) serve(ctx context.Context, log *slog.Logger, out io.Writer) error {
+func serve(ctx context.Context, settings *configs.Overrides, log *slog.Logger, out io.Writer) error {
 	s := relay.NewShutdown(log)
-	return s.Bound(ctx, func() error { return f.run(ctx, s, log, out) })
+	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, s, log, out) })
 }
 
-func (f *serveFlags) run(ctx context.Context, s *relay.Shutdown, log *slog.Logger, out io.Writer) error {
-	cfg, builtIn, err := load(f.config)
+func serveUntil(ctx context.Context, settings *configs.Overrides, s *relay.Shutdown, log *slog.Logger, out io.Writer) error {
+	cfg, builtIn, err := load(settings)
 	if err != nil {
 		return err
-	}
-	if f.listen != "" {
-		cfg.Listeners[0].Address = f.listen
-	}
-	if f.admin != "" {
-		cfg.Admin.Address = f.admin
 	}
 	limitMemory(log, memlimit.FromCgroup)
 	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Shutdown: s})
@@ -118,22 +134,24 @@ func (f *serveFlags) run(ctx context.Context, s *relay.Shutdown, log *slog.Logge
 }
 
 // load reads the configuration, or the demo's together with its files.
-func load(path string) (*configs.Config, fs.FS, error) {
-	if path != "" {
-		cfg, err := configs.Load(path)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the configuration is not valid:\n%w", err)
+func load(settings *configs.Overrides) (*configs.Config, fs.FS, error) {
+	var cfg *configs.Config
+	var files fs.FS
+	var err error
+	if path := settings.Option(optionConfig); path != "" {
+		cfg, err = settings.Load(path)
+	} else {
+		var text []byte
+		if text, err = demoFiles.ReadFile("demo/relay.yaml"); err != nil {
+			return nil, nil, err
 		}
-		return cfg, nil, nil
+		if files, err = fs.Sub(demoFiles, "demo/resources"); err != nil {
+			return nil, nil, err
+		}
+		cfg, err = settings.Parse("demo/relay.yaml", text)
 	}
-	text, err := demoFiles.ReadFile("demo/relay.yaml")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("the configuration is not valid:\n%w", err)
 	}
-	cfg, err := configs.Parse("demo/relay.yaml", text)
-	if err != nil {
-		return nil, nil, err
-	}
-	files, err := fs.Sub(demoFiles, "demo/resources")
-	return cfg, files, err
+	return cfg, files, nil
 }

@@ -257,6 +257,8 @@ func TestServeRefusesBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--log-level loud": `--log-level: "loud" is none of debug, info, warn, error`,
 		"--log-format xml": `--log-format: "xml" is neither text nor json`,
+		"--set lingr=1m":   `"lingr" is not the path of a key that has one value (want one such as listeners[0].address)`,
+		"--set linger":     `"linger" has no = (want KEY=VALUE, such as cache.linger=1m)`,
 		"extra":            `unknown command "extra"`,
 	} {
 		_, stderr, status := runCommand(t, append([]string{"serve"}, strings.Fields(args)...)...)

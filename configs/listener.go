@@ -1,0 +1,122 @@
+package configs
+
+// This file is the keys of `listeners`.
+
+import "time"
+
+// Listener is one address on which the relay serves clients.
+type Listener struct {
+	// Where the relay listens, as host:port. An empty host means all interfaces, port 0 any free port.
+	Address string `yaml:"address" required:"true"`
+	// What clients speak: grpc, or rest for REST-JSON polling over HTTP/1.1 and HTTP/2 (POST
+	// /v3/discovery:clusters and its siblings).
+	Protocol ListenerProtocol `yaml:"protocol" default:"grpc"`
+	// Whether the relay serves the v2 transport too: envoy.service.discovery.v2, envoy.api.v2,
+	// and /v2/discovery:clusters and its siblings.
+	V2 bool `yaml:"v2" default:"false"`
+	// How long a request that gets one answer (over REST, or by a Fetch method of gRPC) waits
+	// for something new. Where the client says how long it waits, the relay answers before
+	// that. gRPC clients say so by their deadline, Envoy by x-envoy-expected-rq-timeout-ms,
+	// which is its request_timeout (1s by default). Other clients need a timeout above this one.
+	LongPoll time.Duration `yaml:"long_poll" default:"30s"`
+	// The largest request that the relay reads. A larger one ends the client's stream; over
+	// REST it gets status 413.
+	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"4MiB"`
+	// The size below which the relay cuts responses into several: all of them in delta, and in
+	// SotW those that need not be a full state. A larger resource goes alone. The default is
+	// just below what gRPC clients accept.
+	MaxResponseBytes Bytes `yaml:"max_response_bytes" default:"4080KiB"`
+	// What the relay sends for a resource that is a redirect (an xds.core.v3.ResourceLocator in
+	// its place). It always follows redirects for SotW clients that do not announce
+	// xds.config.supports-resource-in-sotw.
+	//
+	//	follow   the target, under the name that the client asked for
+	//	pass     the redirect itself, for relays behind this one
+	Redirects Redirects `yaml:"redirects" default:"follow"`
+	// Which streams the relay ends, with UNAVAILABLE, while it has none of the resources that
+	// they ask for and reaches none of the control planes. Clients with a server to fall back
+	// to then try that one (gRFC A71). Over REST such requests get status 503.
+	//
+	//	auto   streams that ask by name only, as those of gRPC do
+	//	end    streams with a wildcard, a glob or a view, too
+	//	wait   none
+	WhenUnreachable WhenUnreachable `yaml:"when_unreachable" default:"auto" with:"grpc"`
+	// What clients may cost (limits.md). A client that exceeds a limit loses its stream;
+	// over REST it gets status 429. If it exceeds a rate, the relay reads it more slowly. A
+	// request that gets one answer counts as a stream until then.
+	Limits Limits `yaml:"limits"`
+	// Pings on connections where nothing else moves. They find clients that are gone without
+	// having closed the connection. HTTP/1.1 has none.
+	Keepalive Keepalive `yaml:"keepalive" default:"{time: 2m, timeout: 20s}"`
+	// How much a client may send that the relay has not read yet. At least 64KiB each. The relay
+	// holds no more than clients send: smaller values are for clients that are not trusted, and
+	// cost others a little CPU.
+	Windows Windows `yaml:"windows" default:"{stream: 1MiB, connection: 1MiB}" with:"grpc"`
+	// How much gRPC reads and writes at once. From 1KiB to 4MiB each.
+	Buffers Buffers `yaml:"buffers" with:"grpc"`
+	// TLS towards clients. Files are PEM.
+	TLS *ListenerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
+}
+
+// Limits are what the clients of a listener may cost.
+type Limits struct {
+	// Names that one stream subscribes to, all types together.
+	Subscriptions int `yaml:"subscriptions" default:"100000"`
+	// The length of a name.
+	NameBytes Bytes `yaml:"name_bytes" default:"4KiB"`
+	// Requests of one stream, or of one REST connection, on average.
+	RequestsPerSecond int `yaml:"requests_per_second" default:"1000"`
+	// Requests of one stream, or of one REST connection, at once.
+	RequestBurst int `yaml:"request_burst" default:"5000"`
+	// Open streams on the listener.
+	Streams int `yaml:"streams" default:"100000"`
+	// Scopes that one stream uses at once: authorities under a pattern, partitions and sets of
+	// dynamic parameters, taken together. Beyond that the relay refuses names. A listener that
+	// serves relays needs as many as all of their clients use (limits.md).
+	Scopes int `yaml:"scopes" default:"100"`
+	// Scopes that all streams of one gRPC connection use, as `scopes`.
+	ScopesPerConnection int `yaml:"scopes_per_connection" default:"1000" with:"grpc"`
+	// Open streams on one gRPC connection. A client waits with the next until one ends. An
+	// Envoy has one or two, a relay behind this one a few for each partition.
+	StreamsPerConnection int `yaml:"streams_per_connection" absent:"as many as limits.streams" with:"grpc"` // 0 is no limit
+	// Streams that a client opens on one gRPC connection, on average; four times as many at
+	// once. The relay reads the connection of a faster client more slowly, such as one that
+	// resets its streams.
+	StreamsPerSecond int `yaml:"streams_per_second" default:"500" with:"grpc"`
+	// Connections to the listener, with streams or without. The relay closes one more at once.
+	// The listener never takes more than its share of nine tenths of the descriptors that the
+	// process may have: the rest is for control planes and files.
+	Connections int `yaml:"connections" default:"100000"`
+	// Connections from one address (of IPv6, one /64) that end within 5 seconds, on average;
+	// four times as many at once. The relay reads further ones later, by 4 seconds at most.
+	// Connections that stay do not count, however many come at once.
+	ConnectionsPerSecond int `yaml:"connections_per_second" default:"200"`
+}
+
+// Keepalive is HTTP/2 pings on a connection where nothing else moves.
+type Keepalive struct {
+	// How long the connection is quiet before a ping: at least 1s for clients, 10s for servers.
+	Time time.Duration `yaml:"time"`
+	// How long to wait for the answer before closing the connection.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// Windows are HTTP/2's flow control. They are static, so gRPC sends no pings to find better
+// ones.
+type Windows struct {
+	// The window of one stream.
+	Stream Bytes `yaml:"stream"`
+	// The window of one connection, for all its streams together.
+	Connection Bytes `yaml:"connection"`
+}
+
+// Buffers are how much gRPC reads and writes at once.
+type Buffers struct {
+	// How much it reads at once. With TLS each connection holds this much, otherwise only while
+	// there is something to read. Larger buffers are for clients with large requests.
+	Read Bytes `yaml:"read" default:"4KiB"`
+	// How much it writes at once. A connection holds this much only while there is something to
+	// write. Larger buffers mean fewer system calls for large responses, and more memory while
+	// the relay sends to many clients.
+	Write Bytes `yaml:"write" default:"32KiB"`
+}
