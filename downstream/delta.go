@@ -550,3 +550,16 @@ func (d *deltaSession) resend(name string) {
 		}
 	}
 }
+
+// repeat implements session.
+func (d *deltaSession) repeat(nonce []byte, _ uint64) bool {
+	if len(nonce) == 0 || !d.explicit {
+		return false
+	}
+	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(nonce) })
+	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
+	return true
+}
+
+// heard implements session.
+func (d *deltaSession) heard([]byte, uint64) {}

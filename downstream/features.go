@@ -29,16 +29,13 @@ type abilities struct {
 	beatsWhole bool
 	// passes: redirects go to clients as they are.
 	passes bool
-	// unreachable: which streams end on which nothing can be served.
-	unreachable WhenUnreachable
+	// countsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
+	// which nothing can be served; countsLostSets: wildcards and globs too.
+	countsLostNames, countsLostSets bool
 	// errorsAlone: see featureErrorsAlone.
 	errorsAlone bool
 	// relay: the client is another relay, which has clients of its own.
 	relay bool
-	// onRefusal, if not nil, is told of each name that the client is refused.
-	onRefusal refusing
-	// scopes are those that the client uses, of all types; nil without a stream.
-	scopes *streamScopes
 }
 
 func abilitiesOf(node *corev3.Node) (a abilities) {

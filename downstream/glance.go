@@ -90,31 +90,6 @@ func nextBytes(b []byte) (num protowire.Number, value []byte, n int) {
 	return num, value, n + m
 }
 
-func (s *sotwSession) repeat(g glance) bool {
-	if len(g.nonce) == 0 || string(g.nonce) != s.last.nonce || g.asks != s.asks || s.asks == 0 {
-		return false
-	}
-	s.answered, s.waiting, s.earlier = true, false, nil
-	return true
-}
-
-func (s *sotwSession) heard(g glance) {
-	if stale := len(g.nonce) > 0 && s.last.nonce != "" && string(g.nonce) != s.last.nonce; !stale {
-		s.asks = g.asks
-	}
-}
-
-func (d *deltaSession) repeat(g glance) bool {
-	if len(g.nonce) == 0 || !d.explicit {
-		return false
-	}
-	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(g.nonce) })
-	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
-	return true
-}
-
-func (d *deltaSession) heard(glance) {}
-
 // repeated takes a request that says nothing new, and says whether it is one, and
 // whether there may be something to answer now.
 func (st *stream) repeated(g glance) (taken, answer bool) {
@@ -136,7 +111,7 @@ func (st *stream) repeated(g glance) (taken, answer bool) {
 		return false, false
 	}
 	behind := sess.catchingUp()
-	if !sess.repeat(g) {
+	if !sess.repeat(g.nonce, g.asks) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)

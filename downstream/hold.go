@@ -11,16 +11,6 @@ import "time"
 // asks as the client would.
 // xDS: "Eventual consistency considerations".
 
-// removalRule says which removals a response may carry.
-type removalRule int
-
-const (
-	removeNone removalRule = iota
-	// removeUnnamed: of what the client holds and asks for by name, none.
-	removeUnnamed
-	removeAll
-)
-
 // heldRemovals are removals that wait for what the control plane may say beside them.
 // They belong to a stream, and are guarded by its lock.
 type heldRemovals struct {

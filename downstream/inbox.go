@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"sync"
+	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -22,16 +23,6 @@ type inbox struct {
 	again bool
 }
 
-// subscription is one client's interest in a name or a wildcard.
-type subscription interface {
-	// enter notes that the subscription is in the inbox, and says whether it was not
-	// before; leave that it is not any more. That is guarded by the inbox.
-	enter() bool
-	leave()
-	// moveToPending hands the subscription to its session.
-	moveToPending()
-}
-
 // mark notes that s has changed, and returns whom to wake for it, if anybody.
 func (i *inbox) mark(s subscription) cache.Waker {
 	i.mu.Lock()
@@ -45,6 +36,16 @@ func (i *inbox) mark(s subscription) cache.Waker {
 	}
 	i.awake = true
 	return i.waker
+}
+
+// expire implements changes.
+func (i *inbox) expire(r *cache.Resource, s subscription) (stop func()) {
+	t := time.AfterFunc(r.TTL(), func() {
+		if w := i.mark(s); w != nil {
+			w.Wake()
+		}
+	})
+	return func() { t.Stop() }
 }
 
 // rouse makes the caller the one who looks after the stream, and says whether

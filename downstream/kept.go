@@ -1,8 +1,6 @@
 package downstream
 
 import (
-	"time"
-
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -11,35 +9,45 @@ import (
 // to live, until that has passed. xDS: "TTL".
 type kept struct {
 	resource *cache.Resource
-	until    time.Time   // zero for ever
-	ends     *time.Timer // nil for ever
+	sub      *nameSub
+	stop     func() // nil without a time to live
+	over     bool   // its time has passed
+	marked   bool   // see subscription
 }
 
 // keep has the client keep what it was told. It was told that earlier, so that a time to
 // live ends late rather than early.
 func (s *nameSub) keep(was *cache.Resource) {
-	r, in := s.makeRare(), s.of().inbox
-	r.keep(&kept{resource: was})
-	if ttl := was.TTL(); ttl > 0 {
-		r.kept.until = time.Now().Add(ttl)
-		r.kept.ends = time.AfterFunc(ttl, func() {
-			if w := in.mark(s); w != nil {
-				w.Wake()
-			}
-		})
+	k := &kept{resource: was, sub: s}
+	if was.TTL() > 0 {
+		k.stop = s.of().host.expire(was, k)
 	}
+	s.makeRare().keep(k)
 }
 
 // keep has k, which may be nil, in the place of what was kept.
 func (r *rareSub) keep(k *kept) {
-	if r.kept != nil && r.kept.ends != nil {
-		r.kept.ends.Stop()
+	if r.kept != nil && r.kept.stop != nil {
+		r.kept.stop()
 	}
 	r.kept = k
 }
 
-// over says that its time has passed.
-func (k *kept) over() bool { return !k.until.IsZero() && !time.Now().Before(k.until) }
+// enter implements subscription.
+func (k *kept) enter() bool {
+	was := k.marked
+	k.marked = true
+	return !was
+}
+
+// leave implements subscription.
+func (k *kept) leave() { k.marked = false }
+
+// moveToPending implements subscription.
+func (k *kept) moveToPending() {
+	k.over = true
+	k.sub.moveToPending()
+}
 
 // state is what there is to tell of the name.
 func (s *nameSub) state() cache.State {
@@ -49,7 +57,7 @@ func (s *nameSub) state() cache.State {
 	}
 	told := s.told()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
-	case !answered && !r.kept.over():
+	case !answered && !r.kept.over:
 		return cache.State{Status: cache.Present, Resource: r.kept.resource, Err: st.Err, Beats: s.beats()}
 	case !answered && told != toldAbsent && told != toldFailed:
 		return cache.State{Status: cache.Absent, Was: r.kept.resource}

@@ -237,19 +237,19 @@ func (st *stream) refuseName(e *excess) {
 // control plane has no room for it. The caller holds mu and the topics: logUnasked follows.
 func (st *stream) refuseUnasked(why *cache.Error) {
 	if !st.namesUnasked {
-		st.namesUnasked, st.unasked = true, why
+		st.namesUnasked, st.unaskedWhy = true, why
 	}
 }
 
 // logUnasked logs the first refusal of refuseUnasked on the stream. The caller holds mu.
 func (st *stream) logUnasked() {
-	if st.unasked == nil {
+	if st.unaskedWhy == nil {
 		return
 	}
 	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.unasked.Message)
+		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.unaskedWhy.Message)
 	}
-	st.unasked = nil
+	st.unaskedWhy = nil
 }
 
 // refuseRequest is refuse for a request that has no stream yet. client is its
@@ -369,63 +369,4 @@ func texts(names []string, locators []*discoveryv3.ResourceLocator) []string {
 		all = append(all, a.name, a.params)
 	}
 	return all
-}
-
-// keys are what the subscriptions are kept under that a request is about.
-func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
-	if len(locators) == 0 {
-		return names
-	}
-	all := slices.Clone(names)
-	for _, l := range locators {
-		a := byLocator(l)
-		if a.name == cache.Wildcard {
-			a = byName(a.name)
-		}
-		all = append(all, a.key())
-	}
-	return all
-}
-
-// deltaSubscribed returns how many names the session will have when it has taken
-// the request. Where that is no more than enough, it may be less.
-func deltaSubscribed(d *deltaSession, req *discoveryv3.DeltaDiscoveryRequest, enough int) int {
-	subscribe := keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
-	if n := d.subscribed() + len(subscribe); n <= enough {
-		return n
-	}
-	there := func(key string) bool { return d.named.get(key) != nil || d.globs[key] != nil }
-	added := distinct(subscribe)
-	n := d.subscribed()
-	for name := range distinct(keys(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())) {
-		if _, again := added[name]; !again && there(name) {
-			n--
-		}
-	}
-	for name := range added {
-		if !there(name) {
-			n++
-		}
-	}
-	return n
-}
-
-// sotwSubscribed is deltaSubscribed for SotW.
-func sotwSubscribed(_ *sotwSession, req *discoveryv3.DiscoveryRequest, enough int) int {
-	names := keys(req.GetResourceNames(), req.GetResourceLocators())
-	if len(names) <= enough {
-		return len(names)
-	}
-	return len(distinct(names))
-}
-
-// distinct returns the names without repetitions, nor the wildcard.
-func distinct(names []string) map[string]struct{} {
-	set := make(map[string]struct{}, len(names))
-	for _, name := range names {
-		if name != cache.Wildcard {
-			set[name] = struct{}{}
-		}
-	}
-	return set
 }

@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"math"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -8,13 +10,12 @@ import (
 // subscribed to all of them but those that it has taken, each of which is a nameSub. Whatever
 // is asked or done about one name takes it first (nameTable.get).
 type membership struct {
+	member
 	subs  *subscriptions
-	group *nameGroup
-	index int // in group.members; guarded by group.mu
+	group nameGroup
 	// told: the client was told everything up to that change. 0 is nothing.
-	told uint64
-	// taken has a bit for each name; nil before the first.
-	taken  []uint64
+	told   uint64
+	taken  nameBits
 	nTaken int
 	// mayHold: the client may hold any of them from an earlier stream.
 	mayHold bool
@@ -22,19 +23,20 @@ type membership struct {
 
 // joinGroup subscribes to the names of a list as one of those that do, and says whether that
 // is possible. Nothing else is subscribed to.
-func (s *subscriptions) joinGroup(list *askedList, mayHold bool) bool {
-	first, err := s.lookUp(byName(list.names[0]))
+func (s *subscriptions) joinGroup(list sharedNames, mayHold bool) bool {
+	first, err := s.lookUp(byName(list.all()[0]))
 	if err != nil || first.Scope.Derived != "" || first.IsSet() {
 		return false
 	}
-	g := list.groupOf(s, first)
+	g := list.group(groupKind{first: first, form: s.sharedForm(), sotw: s.sotw}, s, s.topics.Cache())
 	if g == nil {
 		return false
 	}
-	m := &membership{subs: s, group: g, mayHold: mayHold}
-	g.add(m)
-	if s.scopes.enter(first) != nil || g.tooLarge(s.limit) {
-		g.remove(m) // each name is told, or refused, by itself
+	m := &membership{member: member{host: s.host}, subs: s, group: g, mayHold: mayHold}
+	bytes, odd := g.enter(&m.member)
+	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.limit // for one response
+	if s.host.enter(first) != nil || tooLarge {
+		g.leave(&m.member) // each name is told, or refused, by itself
 		return false
 	}
 	if mayHold && !g.resumed.Swap(true) {
@@ -43,8 +45,8 @@ func (s *subscriptions) joinGroup(list *askedList, mayHold bool) bool {
 		}
 	}
 	s.named.shared = m
-	s.topics.Include(g.watches[0].Entry())
-	for _, i := range g.odd() {
+	s.topics.Include(m.entry(0))
+	for _, i := range odd {
 		if m.has(i) {
 			m.take(i)
 		}
@@ -52,11 +54,30 @@ func (s *subscriptions) joinGroup(list *askedList, mayHold bool) bool {
 	return true
 }
 
-// tooLarge says that not all resources may fit into one response.
-func (g *nameGroup) tooLarge(limit int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.bytes+responseOverhead+len(g.kind.first.TypeURL) > limit
+// sharedForm is how a client is told what it shares.
+func (s *subscriptions) sharedForm() cache.Form {
+	if s.sotw {
+		return s.form & (cache.WithTTL | cache.Wrapped)
+	}
+	return s.form & cache.WithTTL
+}
+
+// means implements meaning. Of old-style names that is so for all clients if it is so for one:
+// see meanings.
+func (s *subscriptions) means(names []string, first cache.Key) bool {
+	for _, name := range names {
+		want := first
+		want.Name = name
+		if key, err := s.lookUp(byName(name)); err != nil || key != want || key.IsSet() {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *membership) entry(i uint32) *cache.Entry {
+	e, _, _ := m.group.toldAt(i, math.MaxUint64)
+	return e
 }
 
 // len is how many names are not taken.
@@ -64,19 +85,17 @@ func (m *membership) len() int {
 	if m == nil {
 		return 0
 	}
-	return len(m.group.names) - m.nTaken
+	return len(m.group.list().all()) - m.nTaken
 }
 
-func (m *membership) has(i uint32) bool {
-	return m.taken == nil || m.taken[i/64]&(1<<(i%64)) == 0
-}
+func (m *membership) has(i uint32) bool { return !m.taken.has(i) }
 
 // find returns the place of a name that is not taken.
 func (m *membership) find(key string) (i uint32, ok bool) {
 	if m == nil {
 		return 0, false
 	}
-	i, ok = m.group.list.index()[key]
+	i, ok = m.group.list().place(key)
 	return i, ok && m.has(i)
 }
 
@@ -87,14 +106,14 @@ func (m *membership) holdsNot(key string) bool {
 	if !ok {
 		return false
 	}
-	mark, _ := m.group.toldAt(i, m.told)
+	_, mark, _ := m.group.toldAt(i, m.told)
 	return mark == 0
 }
 
 // take has the client watch a name by itself, and returns its subscription.
 func (m *membership) take(i uint32) *nameSub {
-	s, g := m.subs, m.group
-	sub, entry := s.newSub(), g.watches[i].Entry()
+	s := m.subs
+	sub, entry := s.newSub(), m.entry(i)
 	if m.told == 0 {
 		if _, withheld := s.topics.Join(entry.Key(), sub.watch()); withheld != nil {
 			sub.makeRare().withheld = withheld
@@ -102,8 +121,8 @@ func (m *membership) take(i uint32) *nameSub {
 	} else {
 		s.topics.WatchToo(entry, sub.watch())
 	}
-	_ = s.scopes.enter(entry.Key()) // which the client uses already
-	mark, changed := g.toldAt(i, m.told)
+	_ = s.host.enter(entry.Key())                 // which the client uses already
+	_, mark, changed := m.group.toldAt(i, m.told) // now that it is watched
 	if mark != 0 {
 		sub.setTold(toldResource)
 		sub.Note = mark
@@ -112,10 +131,7 @@ func (m *membership) take(i uint32) *nameSub {
 		}
 	}
 	sub.set(mayHold, m.mayHold)
-	if m.taken == nil {
-		m.taken = make([]uint64, (len(g.names)+63)/64)
-	}
-	m.taken[i/64] |= 1 << (i % 64)
+	m.taken.set(i, len(m.group.list().all()))
 	m.nTaken++
 	s.named.add(sub)
 	if changed {
@@ -132,7 +148,7 @@ func (m *membership) take(i uint32) *nameSub {
 func (m *membership) takeAll() *nameTable {
 	n := m.len()
 	m.subs.expect(n)
-	for i := range m.group.names {
+	for i := range m.group.list().all() {
 		if i := uint32(i); m.has(i) {
 			m.take(i)
 		}
@@ -151,9 +167,10 @@ func (s *subscriptions) apart() {
 // leave ends the membership.
 func (m *membership) leave() {
 	m.subs.named.shared = nil
-	m.subs.topics.Exclude(m.group.watches[0].Entry())
-	m.subs.scopes.leave(m.group.kind.first)
-	m.group.remove(m)
+	first := m.entry(0)
+	m.subs.topics.Exclude(first)
+	m.subs.host.leave(first.Key())
+	m.group.leave(&m.member)
 }
 
 // takeOdd takes the names that have become odd. The cache is held.
@@ -170,15 +187,14 @@ func (s *subscriptions) takeOdd() {
 }
 
 // behind says that there may be something to tell.
-func (m *membership) behind() bool { return m != nil && m.told != m.group.seq.Load() }
+func (m *membership) behind() bool { return m != nil && m.told != m.group.newest() }
 
 // tell adds to r what is new to the client. The cache is held.
 func (m *membership) tell(r *response) {
 	if !m.behind() {
 		return
 	}
-	g, s := m.group, m.subs
-	n := g.newsSince(m.told)
+	s, n := m.subs, m.group.newsSince(m.told)
 	switch {
 	case n.size+responseOverhead+len(r.typeURL) > s.limit && len(n.names) > 1:
 		m.takeAll() // each is told by itself
@@ -188,7 +204,7 @@ func (m *membership) tell(r *response) {
 	default:
 		for k, i := range n.names {
 			if m.has(i) {
-				r.addOf(n.states[k], g.list.names[i], g.kind)
+				s.addShared(r, m.group.list().all()[i], n.states[k])
 			}
 		}
 	}
@@ -214,40 +230,15 @@ func (r *response) addNews(n *groupNews) {
 	}
 }
 
-// addOf adds one of a group's resources.
-func (r *response) addOf(st *cache.State, name string, kind groupKind) {
-	if kind.sotw {
-		r.addSotW(name, st.Resource, kind.form)
+// addShared adds one of a group's resources to r.
+func (s *subscriptions) addShared(r *response, name string, st *cache.State) {
+	if s.sotw {
+		r.addSotW(name, st.Resource, s.sharedForm())
 	} else {
-		r.addDelta(name, st.Resource, kind.form)
+		r.addDelta(name, st.Resource, s.sharedForm())
 	}
 	r.from(st.Origin)
 	r.noteChanged(st.Resource)
-}
-
-// common returns the version of the origin that all of those have which the client holds as
-// one of the group, nil if they have not one. The cache is held.
-func (m *membership) common() *cache.OriginVersion {
-	if m.nTaken == 0 {
-		return m.group.common()
-	}
-	var origin *cache.OriginVersion
-	g := m.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range g.names {
-		if g.names[i].mark == 0 || !m.has(uint32(i)) {
-			continue
-		}
-		o := g.watches[i].Entry().Snapshot().Origin
-		if origin == nil {
-			origin = o
-		}
-		if !o.Same(origin) {
-			return nil
-		}
-	}
-	return origin
 }
 
 // held is how many resources the client holds of what it is subscribed to as one of
@@ -256,18 +247,5 @@ func (m *membership) held() (n int, sum uint64) {
 	if m == nil {
 		return 0, 0
 	}
-	g := m.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n, sum = g.held, g.sum
-	if m.nTaken == 0 {
-		return n, sum
-	}
-	for i := range g.names {
-		if mark := g.names[i].mark; mark != 0 && !m.has(uint32(i)) {
-			n--
-			sum -= digestOf(mark, g.list.names[i])
-		}
-	}
-	return n, sum
+	return m.group.held(m.taken)
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"weak"
 
-	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -20,16 +19,9 @@ import (
 // This holds for resources that are there, and of which there is nothing else to say. A name
 // for which that is not so is odd: each client watches it by itself (membership.take).
 
-// groupKind is what the clients of a group have in common, besides their list of names.
-type groupKind struct {
-	first cache.Key // what the first name means; the others are in the same scope
-	form  cache.Form
-	sotw  bool
-}
-
-// nameGroup is the watch of the names in a list, for those who have sent it.
-type nameGroup struct {
-	list    *askedList
+// watchGroup is the watch of the names in a list, for those who have sent it.
+type watchGroup struct {
+	of      *askedList
 	kind    groupKind
 	topics  *cache.Cache
 	clients int // guarded by list.mu
@@ -43,23 +35,23 @@ type nameGroup struct {
 
 	mu      sync.Mutex // guards all below; comes before inbox.mu
 	names   []groupName
-	members []*membership
+	members []*member
 	// log has the changes from number logged on.
 	log    []groupChange
 	logged uint64
-	// held is how many names have a resource and are not odd, bytes are theirs, and sum is
+	// nHeld is how many names have a resource and are not odd, bytes are theirs, and sum is
 	// the sum of their digests. SotW.
-	held  int
+	nHeld int
 	bytes int
 	sum   uint64
 	// waking: somebody is to wake all clients, and has not begun.
 	waking bool
 	// fresh is for who comes, news for who was told all but the newest.
 	fresh, news weak.Pointer[groupNews]
-	// origin is the version of the origin that all had which are held, as of a change, as
+	// common is the version of the origin that all had which are held, as of a change, as
 	// long as none has left it.
-	origin   *cache.OriginVersion
-	originAt uint64
+	common   *cache.OriginVersion
+	commonAt uint64
 	left     uint32
 }
 
@@ -84,8 +76,8 @@ const minLog = 64
 // firstChange is the number of what there is when a group begins.
 const firstChange = 1
 
-func newNameGroup(l *askedList, kind groupKind, topics *cache.Cache) *nameGroup {
-	g := &nameGroup{list: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), logged: firstChange + 1}
+func newWatchGroup(l *askedList, kind groupKind, topics *cache.Cache) *watchGroup {
+	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), logged: firstChange + 1}
 	g.audience = cache.Audience{Owner: g, NoBeats: true, Changed: g.changed}
 	g.seq.Store(firstChange)
 	for i, name := range l.names {
@@ -107,7 +99,7 @@ func newNameGroup(l *askedList, kind groupKind, topics *cache.Cache) *nameGroup 
 }
 
 // look says what a name's state is to the group.
-func (g *nameGroup) look(i int, st *cache.State) groupName {
+func (g *watchGroup) look(i int, st *cache.State) groupName {
 	r := st.Resource
 	switch {
 	case st.Status == cache.Requested:
@@ -115,14 +107,14 @@ func (g *nameGroup) look(i int, st *cache.State) groupName {
 	case st.Status != cache.Present, st.Err != nil, st.Partial, r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
 		return groupName{odd: true}
 	}
-	if form, ok := r.Common(g.list.names[i], g.kind.form, !g.kind.sotw); !ok || form != 0 {
+	if form, ok := r.Common(g.of.names[i], g.kind.form, !g.kind.sotw); !ok || form != 0 {
 		return groupName{odd: true} // as with a TTL, for who knows them
 	}
 	return groupName{mark: r.Hash(), bytes: len(r.Plain(!g.kind.sotw))}
 }
 
 // set notes what a name is. The caller holds mu.
-func (g *nameGroup) set(i int, is groupName, seq uint64) {
+func (g *watchGroup) set(i int, is groupName, seq uint64) {
 	was := &g.names[i]
 	g.count(i, was, -1)
 	is.seq = seq
@@ -130,19 +122,19 @@ func (g *nameGroup) set(i int, is groupName, seq uint64) {
 	g.count(i, was, 1)
 }
 
-func (g *nameGroup) count(i int, n *groupName, by int) {
+func (g *watchGroup) count(i int, n *groupName, by int) {
 	if n.mark == 0 {
 		return
 	}
-	g.held += by
+	g.nHeld += by
 	g.bytes += by * n.bytes
 	if g.kind.sotw {
-		g.sum += uint64(by) * digestOf(n.mark, g.list.names[i])
+		g.sum += uint64(by) * digestOf(n.mark, g.of.names[i])
 	}
 }
 
 // changed is the group's part of cache.Watcher: it notes a change once for all clients.
-func (g *nameGroup) changed(w *cache.Watch) cache.Waker {
+func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	i := int(w.Own[0]) | int(w.Own[1])<<8 | int(w.Own[2])<<16 | int(w.Own[3])<<24
 	st := w.Entry().State()
 	is := g.look(i, &st)
@@ -164,17 +156,17 @@ func (g *nameGroup) changed(w *cache.Watch) cache.Waker {
 }
 
 // memberLists are reused from update to update.
-var memberLists = sync.Pool{New: func() any { return new([]*membership) }}
+var memberLists = sync.Pool{New: func() any { return new([]*member) }}
 
 // Wake implements cache.Waker: it has all clients sent to.
-func (g *nameGroup) Wake() {
-	list := memberLists.Get().(*[]*membership)
+func (g *watchGroup) Wake() {
+	list := memberLists.Get().(*[]*member)
 	g.mu.Lock()
 	g.waking = false
 	all := append((*list)[:0], g.members...)
 	g.mu.Unlock()
 	for i, m := range all {
-		if in := m.subs.inbox; in.rouse() {
+		if in := &m.host.(*stream).inbox; in.rouse() {
 			in.waker.Wake()
 		}
 		all[i] = nil
@@ -183,17 +175,26 @@ func (g *nameGroup) Wake() {
 	memberLists.Put(list)
 }
 
-// add adds a client.
-func (g *nameGroup) add(m *membership) {
+// list implements nameGroup.
+func (g *watchGroup) list() sharedNames { return g.of }
+
+// enter implements nameGroup.
+func (g *watchGroup) enter(m *member) (bytes int, odd []uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.index = len(g.members)
 	g.members = append(g.members, m)
 	g.audience.Clients.Store(int64(len(g.members)))
+	for i := range g.names {
+		if g.names[i].odd {
+			odd = append(odd, uint32(i))
+		}
+	}
+	return g.bytes, odd
 }
 
-// remove removes a client. The group ends with the last.
-func (g *nameGroup) remove(m *membership) {
+// leave implements nameGroup. The group ends with the last.
+func (g *watchGroup) leave(m *member) {
 	g.mu.Lock()
 	end := len(g.members) - 1
 	g.members[m.index] = g.members[end]
@@ -201,11 +202,11 @@ func (g *nameGroup) remove(m *membership) {
 	g.members[end] = nil
 	g.members = g.members[:end]
 	if cap(g.members) > minCompact && 4*end < cap(g.members) {
-		g.members = append(make([]*membership, 0, 2*end), g.members...)
+		g.members = append(make([]*member, 0, 2*end), g.members...)
 	}
 	g.audience.Clients.Store(int64(end))
 	g.mu.Unlock()
-	if !g.list.left(g) {
+	if !g.of.left(g) {
 		return
 	}
 	for i := range g.watches {
@@ -213,30 +214,21 @@ func (g *nameGroup) remove(m *membership) {
 	}
 }
 
-// odd returns the names that each client watches by itself.
-func (g *nameGroup) odd() (odd []uint32) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range g.names {
-		if g.names[i].odd {
-			odd = append(odd, uint32(i))
-		}
-	}
-	return odd
-}
-
 // unknownMark is of content that a client was told and that is not remembered.
 const unknownMark = ^uint64(0)
 
-// toldAt returns what a client holds of a name that was told everything up to a change: the
-// mark of its resource, 0 for none. changed says that there was something since.
-func (g *nameGroup) toldAt(i uint32, seq uint64) (mark uint64, changed bool) {
+// newest implements nameGroup.
+func (g *watchGroup) newest() uint64 { return g.seq.Load() }
+
+// toldAt implements nameGroup.
+func (g *watchGroup) toldAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.toldAtLocked(i, seq)
+	mark, changed = g.toldAtLocked(i, seq)
+	return g.watches[i].Entry(), mark, changed
 }
 
-func (g *nameGroup) toldAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
+func (g *watchGroup) toldAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
 	n := &g.names[i]
 	switch {
 	case seq == 0:
@@ -255,7 +247,7 @@ func (g *nameGroup) toldAtLocked(i uint32, seq uint64) (mark uint64, changed boo
 }
 
 // changedSince yields the names that have changed since, each once.
-func (g *nameGroup) changedSince(seq uint64, yield func(uint32)) {
+func (g *watchGroup) changedSince(seq uint64, yield func(uint32)) {
 	if seq+1 < g.logged {
 		for i := range g.names {
 			if g.names[i].seq > seq {
@@ -271,21 +263,8 @@ func (g *nameGroup) changedSince(seq uint64, yield func(uint32)) {
 	}
 }
 
-// groupNews is what there is to tell a client that was told everything up to a change.
-type groupNews struct {
-	bytes    mem.SliceBuffer // of all, if they are joined
-	from, to uint64
-	odd      []uint32
-	names    []uint32
-	states   []*cache.State // of names
-	clusters []*cache.Resource
-	parts    mem.BufferSlice
-	size     int
-	told     nameList
-}
-
-// newsSince returns the news. The cache is held. It may be kept for as long as that.
-func (g *nameGroup) newsSince(seq uint64) *groupNews {
+// newsSince implements nameGroup.
+func (g *watchGroup) newsSince(seq uint64) *groupNews {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := &g.news
@@ -312,7 +291,7 @@ func (g *nameGroup) newsSince(seq uint64) *groupNews {
 
 // current says that what is told is still what there is: a resource may have another version
 // though its content is the same.
-func (g *nameGroup) current(n *groupNews) bool {
+func (g *watchGroup) current(n *groupNews) bool {
 	for k, i := range n.names {
 		if g.watches[i].Entry().Snapshot() != n.states[k] {
 			return false
@@ -322,14 +301,14 @@ func (g *nameGroup) current(n *groupNews) bool {
 }
 
 // gather puts together what is told.
-func (g *nameGroup) gather(n *groupNews) {
+func (g *watchGroup) gather(n *groupNews) {
 	delta := !g.kind.sotw
 	n.states = make([]*cache.State, 0, len(n.names))
 	for _, i := range n.names {
 		st := g.watches[i].Entry().Snapshot()
 		n.states = append(n.states, st)
 		n.size += len(st.Resource.Plain(delta))
-		n.told.add(g.list.names[i])
+		n.told.add(g.of.names[i])
 	}
 	n.told.first = slices.Clip(n.told.first)
 	r := response{typeURL: g.kind.first.TypeURL}
@@ -351,20 +330,38 @@ func (g *nameGroup) gather(n *groupNews) {
 	}
 }
 
-// common returns the version of the origin that all names have that are held, nil if they
-// have not one. The cache is held.
-func (g *nameGroup) common() *cache.OriginVersion {
+// held implements nameGroup.
+func (g *watchGroup) held(but nameBits) (n int, sum uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, sum = g.nHeld, g.sum
+	if but == nil {
+		return n, sum
+	}
+	for i := range g.names {
+		if mark := g.names[i].mark; mark != 0 && but.has(uint32(i)) {
+			n--
+			sum -= digestOf(mark, g.of.names[i])
+		}
+	}
+	return n, sum
+}
+
+// origin implements nameGroup.
+func (g *watchGroup) origin(but nameBits) *cache.OriginVersion {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	seq := g.seq.Load()
-	if g.origin != nil && g.originAt == seq && g.left == g.origin.Left() {
-		return g.origin
+	if but == nil {
+		if g.common != nil && g.commonAt == seq && g.left == g.common.Left() {
+			return g.common
+		}
+		g.common = nil
 	}
-	g.origin = nil
 	var origin *cache.OriginVersion
 	one := true
 	for i := range g.names {
-		if g.names[i].mark == 0 {
+		if g.names[i].mark == 0 || but.has(uint32(i)) {
 			continue
 		}
 		o := g.watches[i].Entry().Snapshot().Origin
@@ -379,15 +376,8 @@ func (g *nameGroup) common() *cache.OriginVersion {
 		}
 		one = one && o == origin
 	}
-	if one && origin != nil {
-		g.origin, g.originAt, g.left = origin, seq, origin.Left()
+	if one && origin != nil && but == nil {
+		g.common, g.commonAt, g.left = origin, seq, origin.Left()
 	}
 	return origin
-}
-
-// digestOf is digest of a resource with a mark, under a key.
-func digestOf(mark uint64, key string) uint64 {
-	h := xxhash.NewWithSeed(mark)
-	_, _ = h.WriteString(key)
-	return h.Sum64()
 }

@@ -43,7 +43,7 @@ type askedList struct {
 	mu sync.Mutex
 	// groups are those of the clients that have sent it: one for all, unless it means
 	// different things to them.
-	groups []*nameGroup
+	groups []*watchGroup
 	// unshared: a name is there twice, or means something else than a resource of that name.
 	unshared bool
 }
@@ -155,20 +155,23 @@ func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (r
 	return recycle, list, err
 }
 
-// groupOf returns the group of the clients that have sent the list and to whom it means the
-// same as to the one with these subscriptions, with one client more. It is nil if there can
-// be none. first is what the first name means to the client.
-func (l *askedList) groupOf(s *subscriptions, first cache.Key) *nameGroup {
-	kind := groupKind{first: first, form: s.form & cache.WithTTL, sotw: s.sotw}
-	if s.sotw {
-		kind.form = s.form & (cache.WithTTL | cache.Wrapped)
-	}
+// all implements sharedNames.
+func (l *askedList) all() []string { return l.names }
+
+// place implements sharedNames.
+func (l *askedList) place(name string) (i uint32, ok bool) {
+	i, ok = l.index()[name]
+	return i, ok
+}
+
+// group implements sharedNames.
+func (l *askedList) group(kind groupKind, client meaning, topics *cache.Cache) nameGroup {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unshared {
 		return nil
 	}
-	if !first.Scope.OldStyle && !l.means(s, first) {
+	if !kind.first.Scope.OldStyle && !client.means(l.names, kind.first) {
 		return nil
 	}
 	for _, g := range l.groups {
@@ -177,36 +180,23 @@ func (l *askedList) groupOf(s *subscriptions, first cache.Key) *nameGroup {
 			return g
 		}
 	}
-	if len(l.index()) != len(l.names) || first.Scope.OldStyle && !l.means(s, first) {
+	if len(l.index()) != len(l.names) || kind.first.Scope.OldStyle && !client.means(l.names, kind.first) {
 		l.unshared = true
 		return nil
 	}
-	g := newNameGroup(l, kind, s.topics.Cache())
+	g := newWatchGroup(l, kind, topics)
 	g.clients = 1
 	l.groups = append(l.groups, g)
 	return g
 }
 
-// means says whether all names mean resources of these names, in one scope. Of old-style
-// names that is so for all clients if it is so for one: see Names.
-func (l *askedList) means(s *subscriptions, first cache.Key) bool {
-	for _, name := range l.names {
-		want := first
-		want.Name = name
-		if key, err := s.lookUp(byName(name)); err != nil || key != want || key.IsSet() {
-			return false
-		}
-	}
-	return true
-}
-
 // left notes that a client has left a group, and says whether it was the last.
-func (l *askedList) left(g *nameGroup) (last bool) {
+func (l *askedList) left(g *watchGroup) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g.clients--; g.clients > 0 {
 		return false
 	}
-	l.groups = slices.DeleteFunc(l.groups, func(o *nameGroup) bool { return o == g })
+	l.groups = slices.DeleteFunc(l.groups, func(o *watchGroup) bool { return o == g })
 	return true
 }

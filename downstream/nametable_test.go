@@ -12,7 +12,7 @@ import (
 func TestNameTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table nameTable
-		subs := subscriptions{}
+		subs := subscriptions{client: &client{}}
 		is := map[string]*nameSub{}
 		names := rapid.SampledFrom([]int{3, 20, 300}).Draw(t, "names")
 		name := rapid.Custom(func(t *rapid.T) string {

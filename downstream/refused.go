@@ -57,6 +57,7 @@ type RefusedError struct {
 	Refusal Refusal
 	// Client is what the client is told.
 	Client *cache.Error
+	excess *excess // the limit of the stream, if that is why
 }
 
 // Error returns what the client is told.
@@ -88,83 +89,37 @@ type RefusedNames struct {
 // maxRefusedName is how much of a name is kept for the operator, in bytes.
 const maxRefusedName = 256
 
-// refusing is told of names that a client is refused: its stream.
-type refusing interface {
-	// refuseName is told of each that is refused for a limit of the client's listener.
-	refuseName(*excess)
-	// refuseUnasked is told of each that is refused because a request to the control plane
-	// has no room for it.
-	refuseUnasked(*cache.Error)
-	// countRefusal is told of each.
-	countRefusal(Refusal)
+// refusal is why a client is refused a name for a limit of its stream.
+func (e *excess) refusal() error {
+	return &RefusedError{Refusal: RefusedLimit, Client: &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}, excess: e}
 }
 
-// refusedState is what a client is told of a name that the relay refuses. A refusal says
-// nothing about the resource: a client that may hold the resource keeps it, and so do the
-// clients of a relay. Such a client is told a code that it does not take for a removal, and a
-// relay one that its own clients do not take for an answer either. gRFC A88: NOT_FOUND and
-// PERMISSION_DENIED can delete what a client holds.
-func (s *nameSub) refusedState(err *cache.Error) cache.State {
-	relay := s.of().relay
-	if !relay && !s.is(mayHold) && s.told() != toldResource {
-		status := cache.Failed
-		if err.Code == codes.NotFound {
-			status = cache.Absent
-		}
-		if err.Refused {
-			err = &cache.Error{Code: err.Code, Message: err.Message}
-		}
-		return cache.State{Status: status, Err: err}
+// refused implements refusals. The caller holds mu.
+func (st *stream) refused(typeURL, name string, err error) {
+	as := &RefusedError{Client: &cache.Error{Message: err.Error()}}
+	if !errors.As(err, &as) {
+		_ = errors.As(err, &as.Client)
 	}
-	code := err.Code
-	if relay || code == codes.NotFound || code == codes.PermissionDenied {
-		code = codes.Unavailable
+	// One that ends the stream is noted when it does.
+	if as.excess != nil && st.scopes.excess != as.excess {
+		st.refuseName(as.excess)
 	}
-	return cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: err.Message, Refused: true}}
+	st.noteRefused(typeURL, name, as)
 }
 
-// noteUnasked notes, once until the client is sent the resource, that a name is not asked for
-// because a request to the control plane has no room for it.
-func (s *nameSub) noteUnasked(err *cache.Error) {
-	if s.Own[ownTold]&isNotedBit != 0 {
-		return
-	}
-	s.Own[ownTold] |= isNotedBit
-	subs := s.of()
-	subs.noteRefused(s.name(), &RefusedError{Refusal: RefusedLimit, Client: err})
-	if subs.onRefusal != nil {
-		subs.onRefusal.refuseUnasked(err)
-	}
+// unasked implements refusals. The caller holds mu.
+func (st *stream) unasked(typeURL, name string, err *cache.Error) {
+	st.refuseUnasked(err)
+	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})
 }
 
-// countRefusal implements refusing.
-func (st *stream) countRefusal(r Refusal) { st.server.stats.refusals[r].Add(1) }
-
-// trouble is what most clients do not have: names of one type that mean nothing, and
-// names and sets of which nothing is held and whose control planes cannot be reached.
-type trouble struct {
-	refused, lost int // how many of each are subscribed to
-	lostFor       *cache.Error
-	names         RefusedNames
-}
-
-func (s *subscriptions) troubled() *trouble {
-	if s.trouble == nil {
-		s.trouble = new(trouble)
+func (st *stream) noteRefused(typeURL, name string, as *RefusedError) {
+	st.server.stats.refusals[as.Refusal].Add(1)
+	if st.refusedNames == nil {
+		st.refusedNames = map[string]RefusedNames{}
 	}
-	return s.trouble
-}
-
-// noteRefused notes that a name is refused.
-func (s *subscriptions) noteRefused(name string, err error) {
-	as := &RefusedError{Client: asError(err)}
-	_ = errors.As(err, &as)
-	t := s.troubled()
-	t.names = RefusedNames{
-		Total: t.names.Total + 1,
+	st.refusedNames[typeURL] = RefusedNames{
+		Total: st.refusedNames[typeURL].Total + 1,
 		Last:  loglines.ClipTo(name, maxRefusedName), Refusal: as.Refusal, Reason: loglines.ClipTo(as.Client.Message, 2*maxRefusedName),
-	}
-	if s.onRefusal != nil {
-		s.onRefusal.countRefusal(as.Refusal)
 	}
 }

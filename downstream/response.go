@@ -52,7 +52,7 @@ type response struct {
 	plain     plainParts
 	plainSize int
 	delta     bool
-	joins     *joins
+	joins     batches
 	size      int // of resources, plain and private
 	count     int // of resources
 	// substantial: there is a resource that is no heartbeat in it, or a removal.
@@ -75,6 +75,12 @@ func (r *response) noteChanged(res ...*cache.Resource) {
 	if xdstype.Of(r.typeURL) == xdstype.Cluster {
 		r.changed = append(r.changed, res...)
 	}
+}
+
+// batches have resources in one piece that other clients are told as well.
+type batches interface {
+	// join returns resources of that many bytes as one buffer, nil if that is not worth it.
+	join(parts plainParts, delta bool, size int) mem.Buffer
 }
 
 // nameList remembers the first names of a response, and how many there are.

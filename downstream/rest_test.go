@@ -465,7 +465,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 		ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType,
 			Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{{Name: "a", Resource: res}}}}})
 	}
-	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, &setSub{subs: &subscriptions{inbox: &inbox{awake: true}}})
+	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, new(setKeeper))
 	v3, v2 := xdstype.Cluster.V3, xdstype.Cluster.V2
 	put(minJSONCached)
 	first := fetch(v3)

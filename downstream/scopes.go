@@ -124,17 +124,23 @@ type streamScopes struct {
 	scopeCounts
 	stream *stream
 	conn   *connScopes // nil before the first, and without a limit
+	// alternatives are those of what it is subscribed to.
+	alternatives alternatives
 	// excess, if not nil, is why the stream is to end: it may not use the partition that
 	// all of its old-style names are in.
 	excess *excess
 }
 
-// enter counts a subscription to a topic, unless that takes one scope too many. leave undoes
-// it, with the key of the same topic or of the one that took its place.
-func (s *streamScopes) enter(k cache.Key) *excess {
-	if s == nil {
-		return nil
+// admits implements scopes.
+func (s *streamScopes) admits(k cache.Key) error {
+	if e := s.alternatives.over(k); e != nil {
+		return e.refusal()
 	}
+	return nil
+}
+
+// enter implements scopes.
+func (s *streamScopes) enter(k cache.Key) error {
 	var entered []cache.Scope // of those before
 	for scope := range scopesOf(k) {
 		if e := s.enterOne(scope); e != nil {
@@ -144,22 +150,22 @@ func (s *streamScopes) enter(k cache.Key) *excess {
 			if k.Scope.OldStyle && k.Scope.Params == "" {
 				s.excess = e
 			}
-			return e
+			return e.refusal()
 		}
 		if k.Scope.Derived != "" {
 			entered = append(entered, scope)
 		}
 	}
+	s.alternatives.count(k, 1)
 	return nil
 }
 
+// leave implements scopes.
 func (s *streamScopes) leave(k cache.Key) {
-	if s == nil {
-		return
-	}
 	for scope := range scopesOf(k) {
 		s.leaveOne(scope)
 	}
+	s.alternatives.count(k, -1)
 }
 
 func (s *streamScopes) enterOne(scope cache.Scope) *excess {

@@ -24,6 +24,26 @@ import (
 // default, 4 MiB.
 const DefaultMaxResponseBytes = 4<<20 - 16<<10
 
+// Names gives the names that one client uses their meaning. It is used by one
+// stream at a time.
+type Names interface {
+	// Key returns what a name (or cache.Wildcard) of that type means for the
+	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
+	// to whom one old-style name of a type means the same mean the same by all of them.
+	Key(typeURL, name string) (cache.Key, error)
+	// Close is called once, when the client has gone and watches nothing.
+	Close()
+}
+
+// ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
+// client names them.
+type ScopeUser interface {
+	// Enter is called before the first topic of a scope is watched, Leave when the
+	// client has ended the last subscription to one.
+	Enter(cache.Scope)
+	Leave(cache.Scope)
+}
+
 // Options are a Server's settings. The zero value works.
 type Options struct {
 	// MaxResponseBytes is the size below which responses are cut where the

@@ -45,7 +45,7 @@ type setSub struct {
 }
 
 // Changed implements cache.Watcher.
-func (s *setSub) Changed() cache.Waker { return s.subs.inbox.mark(s) }
+func (s *setSub) Changed() cache.Waker { return s.subs.host.mark(s) }
 
 func (s *setSub) enter() bool {
 	was := s.inInbox
@@ -128,13 +128,11 @@ func (s *subscriptions) subscribeWildcard(a asked) {
 	s.wild.setFresh(true)
 	key, err := s.lookUp(a)
 	if err == nil {
-		if e := s.scopes.enter(key); e != nil {
-			err = s.refusal(e)
-		}
+		err = s.host.enter(key)
 	}
 	if err != nil {
 		s.wild.err = asError(err)
-		s.noteRefused(a.name, err)
+		s.host.refused(s.typeURL, a.name, err)
 	} else {
 		s.wild.set = &members{Set: s.topics.WatchSet(key, s.wild)}
 	}
@@ -164,7 +162,6 @@ func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 		}
 		s.byGlob[id.key()] = set
 		s.views.add(set)
-		s.countAlternative(set.set.Key(), 1)
 		set.moveToPending()
 	} else {
 		set.again()
@@ -194,8 +191,7 @@ func (s *subscriptions) endSet(set *setSub) {
 	s.countLostSet(set, false)
 	s.views.drop(set)
 	if set.set != nil {
-		s.countAlternative(set.set.Key(), -1)
-		s.scopes.leave(set.set.Key())
+		s.host.leave(set.set.Key())
 		s.topics.Unwatch(set)
 	}
 	// What has ended is not to pile up in a client that does not read.

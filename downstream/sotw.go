@@ -165,7 +165,7 @@ func (s *sotwSession) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 		return false
 	}
 	if m := s.named.shared; m != nil {
-		return m.group.list == s.offered && m.nTaken == s.named.n && !s.hasSets()
+		return m.group.list() == s.offered && m.nTaken == s.named.n && !s.hasSets()
 	}
 	if s.named.len() > 0 || s.hasSets() || s.fullType || s.once {
 		return false
@@ -193,7 +193,7 @@ func (s *sotwSession) begin(a asked) {
 // that others have ended.
 func (s *sotwSession) askAgain(refused []asked) {
 	for _, a := range refused {
-		if key, err := s.lookUp(a); err == nil && s.alternatives.over(key) == nil {
+		if key, err := s.lookUp(a); err == nil && s.host.admits(key) == nil {
 			was := s.named.get(a.key())
 			held := was.is(mayHold)
 			s.knows(was, toldNothing, 0)
@@ -476,6 +476,13 @@ func (s *sotwSession) count(sub *nameSub) {
 
 func digest(sub *nameSub) uint64 { return digestOf(sub.Note, sub.key()) }
 
+// digestOf is digest of a resource with a mark, under a key.
+func digestOf(mark uint64, key string) uint64 {
+	h := xxhash.NewWithSeed(mark)
+	_, _ = h.WriteString(key)
+	return h.Sum64()
+}
+
 // removed says that the client holds a resource that does not exist any more.
 func removed(sub *nameSub, st cache.State) bool {
 	return !sub.is(hasEnded) && sub.told() == toldResource && st.Status == cache.Absent
@@ -522,5 +529,21 @@ func (s *sotwSession) resend(name string) {
 			s.knows(sub, toldResource, ofNoContent)
 			sub.moveToPending()
 		}
+	}
+}
+
+// repeat implements session.
+func (s *sotwSession) repeat(nonce []byte, asks uint64) bool {
+	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.asks || s.asks == 0 {
+		return false
+	}
+	s.answered, s.waiting, s.earlier = true, false, nil
+	return true
+}
+
+// heard implements session.
+func (s *sotwSession) heard(nonce []byte, asks uint64) {
+	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
+		s.asks = asks
 	}
 }

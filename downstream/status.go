@@ -29,7 +29,9 @@ func (st *stream) describe() ClientStatus {
 	defer st.mu.Unlock()
 	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id}
 	for _, s := range st.sessions {
-		c.Types = append(c.Types, s.describe())
+		t := s.describe()
+		t.Refused = st.refusedNames[t.TypeURL]
+		c.Types = append(c.Types, t)
 	}
 	return c
 }

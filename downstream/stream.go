@@ -58,7 +58,7 @@ type session interface {
 	takeOdd()
 	// offer says which list a request has of those that several clients have sent, nil for
 	// none, before it is taken.
-	offer(*askedList)
+	offer(sharedNames)
 	follow()
 	// parameters are the dynamic parameters of its locators.
 	parameters() map[string]int
@@ -74,8 +74,8 @@ type session interface {
 	// it did: whether it acknowledges the newest response and, with asks as in glance,
 	// asks for what the one before did. heard notes what a request was that was not
 	// such a one.
-	repeat(glance) bool
-	heard(glance)
+	repeat(nonce []byte, asks uint64) bool
+	heard(nonce []byte, asks uint64)
 	close()
 	describe() TypeStatus
 }
@@ -155,7 +155,7 @@ type stream struct {
 	node     *corev3.Node
 	sameNode uint64 // of a request whose Node was that, as in glance
 	names    Names  // from the first request on
-	able     abilities
+	who      client
 	topics   cache.Reader
 	sessions []session // in the order of their types' ranks
 	nonces   uint64
@@ -167,10 +167,12 @@ type stream struct {
 	nackLines loglines.Lines
 	// namesRefused: the operator was told that it was refused names.
 	namesRefused bool
-	// namesUnasked: so it is, or will be with unasked, of names that a request to a control
+	// namesUnasked: so it is, or will be with unaskedWhy, of names that a request to a control
 	// plane has no room for.
 	namesUnasked bool
-	unasked      *cache.Error
+	unaskedWhy   *cache.Error
+	// refusedNames are the names that the client was refused, by type.
+	refusedNames map[string]RefusedNames
 	// ends is for when nothing can be served, and nil if something can: see ending.
 	ends *time.Timer
 	// undecided is nil unless the stream has waited for others: see waitsForOthers.
@@ -275,7 +277,7 @@ func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance,
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, st.names, &st.topics, &st.inbox, st.maxResponse, st.able))
+		sess = f.newSession(newSubscriptions(typeURL, &st.who))
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -284,7 +286,9 @@ func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance,
 		st.insert(sess)
 	}
 	behind := sess.catchingUp()
-	sess.offer(list)
+	if list != nil {
+		sess.offer(list)
+	}
 	rejection := f.take(sess, req)
 	sess.offer(nil)
 	if rejection != nil {
@@ -293,7 +297,7 @@ func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance,
 	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
 		return false, st.refuse(e)
 	}
-	sess.heard(g)
+	sess.heard(g.nonce, g.asks)
 	if g.node != 0 {
 		st.sameNode = g.node
 	}
@@ -307,15 +311,15 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	if node == nil {
 		node = &corev3.Node{}
 	}
-	st.node, st.able = node, abilitiesOf(node)
-	st.able.unreachable = st.unreachable
+	st.node, st.scopes.stream = node, st
+	st.names = st.server.names(node, through)
+	able := abilitiesOf(node)
+	able.countsLostNames, able.countsLostSets = st.unreachable != Wait, st.unreachable == EndAll
 	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
 	// who does not take that.
-	st.able.passes = st.passes && (st.form == deltaForm.name || st.able.form&cache.Wrapped != 0)
-	st.able.onRefusal = st
-	st.scopes.stream, st.able.scopes = st, &st.scopes
-	st.able.relay = through.Relay
-	st.names = st.server.names(node, through)
+	able.passes = st.passes && (st.form == deltaForm.name || able.form&cache.Wrapped != 0)
+	able.relay = through.Relay
+	st.who = client{abilities: able, host: st, topics: &st.topics, limit: st.maxResponse}
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
 	}

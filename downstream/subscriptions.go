@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"sync"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc/codes"
@@ -12,35 +11,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Names gives the names that one client uses their meaning. It is used by one
-// stream at a time.
-type Names interface {
-	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
-	// to whom one old-style name of a type means the same mean the same by all of them.
-	Key(typeURL, name string) (cache.Key, error)
-	// Close is called once, when the client has gone and watches nothing.
-	Close()
-}
-
-// ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
-// client names them.
-type ScopeUser interface {
-	// Enter is called before the first topic of a scope is watched, Leave when the
-	// client has ended the last subscription to one.
-	Enter(cache.Scope)
-	Leave(cache.Scope)
-}
-
 // subscriptions are what one client has subscribed to of one type: what both
 // forms have in common.
 type subscriptions struct {
+	*client
 	typeURL string
-	names   Names
-	topics  *cache.Reader
-	inbox   *inbox
-	limit   int // of a response, bytes
-	abilities
 
 	named nameTable
 	// audience is that of all of them; nil before the first.
@@ -71,11 +46,9 @@ type subscriptions struct {
 	// told a resource: see membership.
 	took func(*nameSub)
 	sotw bool
-	// alternatives are those that it asks for.
-	alternatives alternatives
 	// offered is the list of names in the request that is being taken, if it is one that
 	// others have sent.
-	offered *askedList
+	offered sharedNames
 	// slab has the next subscriptions to names, of which many begin at once.
 	slab []nameSub
 	// rejection is the last NACK's words.
@@ -84,21 +57,19 @@ type subscriptions struct {
 	trouble *trouble
 }
 
-func newSubscriptions(typeURL string, names Names, topics *cache.Reader, in *inbox, limit int, a abilities) subscriptions {
-	return subscriptions{
-		typeURL: typeURL, names: names, topics: topics, inbox: in, limit: limit, abilities: a,
-	}
+func newSubscriptions(typeURL string, c *client) subscriptions {
+	return subscriptions{client: c, typeURL: typeURL}
 }
 
 // offer implements session.
-func (s *subscriptions) offer(list *askedList) { s.offered = list }
+func (s *subscriptions) offer(list sharedNames) { s.offered = list }
 
 // of implements session.
 func (s *subscriptions) of() string { return s.typeURL }
 
 // lookUp returns the key of what a client asks for.
 func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
-	key, err := s.names.Key(s.typeURL, a.name)
+	key, err := s.host.Key(s.typeURL, a.name)
 	key.Scope.Params = a.params
 	if s.passes && key.Scope.Derived == cache.Resolved {
 		key.Scope.Derived = cache.Passed
@@ -122,8 +93,8 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 		return sub, nil
 	}
 	key, err := s.lookUp(a)
-	if e := s.alternatives.over(key); err == nil && e != nil {
-		err = s.refusal(e)
+	if err == nil {
+		err = s.host.admits(key)
 	}
 	var glob asked
 	if err == nil && key.IsSet() {
@@ -132,9 +103,7 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 		}
 	}
 	if err == nil {
-		if e := s.scopes.enter(key); e != nil {
-			err = s.refusal(e)
-		}
+		err = s.host.enter(key)
 	}
 	if err == nil && key.IsSet() {
 		return nil, s.subscribeGlob(a, glob, key)
@@ -158,13 +127,10 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 	s.countParams(a, 1)
 	if err != nil {
 		sub.rare().err = asError(err)
-		s.noteRefused(a.name, err)
-		s.trouble.refused++
+		s.host.refused(s.typeURL, a.name, err)
+		s.troubled().refused++
 	} else if _, withheld := s.topics.Join(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
-	}
-	if key.Scope.Derived != "" && sub.entry() != nil {
-		s.countAlternative(sub.entry().Key(), 1)
 	}
 	s.named.add(sub)
 	sub.moveToPending()
@@ -180,14 +146,14 @@ func (s *subscriptions) expect(n int) {
 	n = min(n, many)
 	s.named.expect(n)
 	if s.pending == nil {
-		s.pending = *pendingLists.Get().(*[]*nameSub)
+		s.pending = *s.host.pendingLists().Get().(*[]*nameSub)
 	}
 	s.slab = make([]nameSub, n)
 }
 
 func (s *subscriptions) newSub() *nameSub {
 	if s.audience == nil {
-		s.audience = &cache.Audience{Owner: s, NoBeats: s.form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.inbox.mark((*nameSub)(w)) }}
+		s.audience = &cache.Audience{Owner: s, NoBeats: s.form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.host.mark((*nameSub)(w)) }}
 	}
 	if len(s.slab) == 0 {
 		return &nameSub{Audience: s.audience}
@@ -252,10 +218,7 @@ const minCompact = 64
 
 func (s *subscriptions) end(sub *nameSub) {
 	if sub.entry() != nil {
-		if len(s.alternatives) > 0 {
-			s.countAlternative(sub.entry().Key(), -1)
-		}
-		s.scopes.leave(sub.entry().Key())
+		s.host.leave(sub.entry().Key())
 		s.topics.Unwatch(sub.watch())
 	} else {
 		s.trouble.refused--
@@ -302,20 +265,17 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 	if n := cap(s.pending); n > minCompact && n <= mostNames {
 		clear(s.pending)
 		pending := s.pending[:0] // here, as it is on the heap
-		pendingLists.Put(&pending)
+		s.host.pendingLists().Put(&pending)
 	}
 	s.pending = nil
 }
 
-// pendingLists are reused: each client has one while it begins.
-var pendingLists = sync.Pool{New: func() any { return new([]*nameSub) }}
+// newPendingList is what a pool of pending lists makes: each client has one while it begins.
+func newPendingList() any { return new([]*nameSub) }
 
 // describe tells an operator what the client has subscribed to.
 func (s *subscriptions) describe() TypeStatus {
 	t := TypeStatus{TypeURL: s.typeURL, Subscriptions: s.subscribed(), LastRejection: s.rejection}
-	if s.trouble != nil {
-		t.Refused = s.trouble.names
-	}
 	if s.wild != nil {
 		t.Subscriptions++
 	}

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -43,90 +42,10 @@ const (
 	spread = 500 * time.Millisecond
 )
 
-// reckon counts a name whose control plane cannot be reached and of which nothing is
-// held.
-func (s *subscriptions) reckon(sub *nameSub) {
-	var st cache.State
-	switch {
-	case s.unreachable == Wait || sub.entry() == nil:
-		return
-	case sub.is(isRare):
-		if st = sub.stated(); sub.rare().kept != nil {
-			st.Status = cache.Present
-		}
-	default:
-		st = sub.entry().State()
-	}
-	s.countLost(sub, st.Unreachable())
-	if sub.isLost() {
-		s.trouble.lostFor = st.Err
-	}
-}
-
-func (s *subscriptions) countLost(sub *nameSub, lost bool) {
-	switch {
-	case lost == sub.isLost():
-		return
-	case lost:
-		s.troubled().lost++
-	default:
-		s.trouble.lost--
-	}
-	sub.setLost(lost)
-}
-
-// reckonSet is reckon for a wildcard or a glob.
-func (s *subscriptions) reckonSet(set *setSub) {
-	if s.unreachable != EndAll || set.set == nil {
-		return
-	}
-	is, err := set.status()
-	s.countLostSet(set, is == cache.Failed && err.Unreachable())
-	if set.lost {
-		s.trouble.lostFor = err
-	}
-}
-
-func (s *subscriptions) countLostSet(set *setSub, lost bool) {
-	switch {
-	case lost == set.lost:
-		return
-	case lost:
-		s.troubled().lost++
-	default:
-		s.trouble.lost--
-	}
-	set.lost = lost
-}
-
-// hopes says whether something that is subscribed to is held or may come, and if not,
-// why: nil if nothing is subscribed to but what was refused.
-func (s *subscriptions) hopes() (bool, *cache.Error) {
-	t := s.trouble
-	if t == nil {
-		return s.named.len() > 0 || s.hasSets(), nil
-	}
-	refused := t.refused
-	if s.wild != nil && s.wild.set == nil {
-		refused++
-	}
-	all := s.named.len() + len(s.byGlob)
-	if s.wild != nil {
-		all++
-	}
-	switch {
-	case t.lost+refused < all:
-		return true, nil
-	case t.lost == 0:
-		return false, nil
-	}
-	return false, t.lostFor
-}
-
 // unservable says why nothing can be served on the stream: nil if something can, or
 // nothing is subscribed to. The caller holds mu.
 func (st *stream) unservable() error {
-	if st.able.unreachable == Wait {
+	if st.unreachable == Wait {
 		return nil
 	}
 	var reasons []string
@@ -209,7 +128,7 @@ type undecided struct {
 // either, the stream ends, and its client falls back only if nothing was sent. The caller holds
 // mu.
 func (st *stream) waitsForOthers() bool {
-	if st.able.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
+	if st.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
 		return false
 	}
 	if !slices.ContainsFunc(st.sessions, session.lacks) || slices.ContainsFunc(st.sessions, session.decided) {
@@ -227,31 +146,6 @@ func (st *stream) decide() {
 	st.undecided.over = true
 	st.mu.Unlock()
 	st.resume()
-}
-
-// lacks says that some of what is subscribed to cannot be reached, and is not held.
-func (s *subscriptions) lacks() bool { return s.trouble != nil && s.trouble.lost > 0 }
-
-// decided says that the stream is kept: something is known of what is subscribed to, or it is
-// a set for which streams do not end.
-func (s *subscriptions) decided() bool {
-	for set := range s.sets() {
-		if set.set == nil || set.lost {
-			continue // refused, or lost
-		}
-		if is, _ := set.status(); is != cache.Requested || s.unreachable != EndAll {
-			return true
-		}
-	}
-	for sub := range s.named.all() {
-		if sub.isLost() || sub.entry() == nil {
-			continue
-		}
-		if sub.stated().Status != cache.Requested || sub.is(isRare) && sub.rare().kept != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // finish ends a gRPC stream whose handler waits for the client. gRPC has no way to

@@ -108,7 +108,7 @@ func (s *sotwSession) ofGroup() string {
 	}
 	var origin *cache.OriginVersion
 	if held > 0 {
-		if origin = m.common(); origin == nil {
+		if origin = m.group.origin(m.taken); origin == nil {
 			return ""
 		}
 	}
