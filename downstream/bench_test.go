@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // What one client costs: see docs/performance.md for many.
@@ -73,7 +74,7 @@ func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
 }
 
 // ask hands a request to a stream, and takes the responses.
-func ask[R request, S session](b *testing.B, st *stream, f form[R, S], req R) (last *response) {
+func ask[R request, S typeSession](b *testing.B, st *stream, f form[R, S], req R) (last *session.Response) {
 	b.Helper()
 	data, err := proto.Marshal(req)
 	if err != nil {
@@ -85,13 +86,13 @@ func ask[R request, S session](b *testing.B, st *stream, f form[R, S], req R) (l
 	return takeResponses(st)
 }
 
-func takeResponses(st *stream) (last *response) {
+func takeResponses(st *stream) (last *session.Response) {
 	for {
 		r := st.next()
 		if r == nil {
 			return last
 		}
-		_ = r.encode()
+		_ = r.Encode()
 		last = r
 	}
 }
@@ -126,7 +127,7 @@ func BenchmarkACK(b *testing.B) {
 		b.Run(fmt.Sprintf("delta/%d", n), func(b *testing.B) {
 			st := server.open(sinkStream{context.Background()}, "delta", "")
 			r := ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
-			ack, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.nonce})
+			ack, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.Nonce})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -140,7 +141,7 @@ func BenchmarkACK(b *testing.B) {
 		b.Run(fmt.Sprintf("sotw/%d", n), func(b *testing.B) {
 			st := server.open(sinkStream{context.Background()}, "sotw", "")
 			r := ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
-			ack, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.nonce, VersionInfo: r.version})
+			ack, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.Nonce, VersionInfo: r.Version})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -144,7 +145,7 @@ func (c *testClient) read(t tb) *received {
 	for {
 		r := c.st.next()
 		if r != nil && !c.woken.Load() {
-			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.typeURL))
+			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.TypeURL))
 		}
 		if r != nil {
 			got := decode(t, c.st.form, r)
@@ -207,9 +208,9 @@ type receivedError struct {
 	message string
 }
 
-func decode(t tb, form string, r *response) *received {
+func decode(t tb, form string, r *session.Response) *received {
 	t.Helper()
-	b := r.encode().Materialize()
+	b := r.Encode().Materialize()
 	got := &received{form: form, size: len(b)}
 	var errs []*discoveryv3.ResourceError
 	if form == deltaForm.name {
@@ -389,4 +390,27 @@ func (r *received) String() string {
 func newTestServer(c *cache.Cache, limit int) (*Server, *logRecord) {
 	log := newLogRecord()
 	return NewServer(c, newClusterNames, Options{MaxResponseBytes: limit, Log: slog.New(log)}), log
+}
+
+// watcher and setWatcher watch something, so that it is there, and read nothing of it.
+type watcher struct{ cache.Watch }
+
+func (*watcher) Changed() cache.Waker { return nil }
+
+type setWatcher struct{ cache.SetWatch }
+
+func (*setWatcher) Changed() cache.Waker { return nil }
+
+// globNamed returns the glob that an xdstp name is in, and whether it is that.
+func globNamed(name string) (glob string, is bool) {
+	key := name
+	if k, err := urn.KeyOf(name); err == nil {
+		key = k.Name
+	}
+	path, params, _ := strings.Cut(key, "?")
+	glob = path[:strings.LastIndexByte(path, '/')+1] + "*"
+	if params != "" {
+		glob += "?" + params
+	}
+	return glob, glob == key
 }

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // codec is gRPC's proto codec, except that a response is ready-made: it goes out
@@ -45,8 +47,8 @@ func mostRead(maxRequest int) int {
 // Marshal implements encoding.CodecV2. gRPC frees the buffers that it is given;
 // ours are plain memory, for which that means nothing.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if r, ok := v.(*response); ok {
-		return r.encode(), nil
+	if r, ok := v.(*session.Response); ok {
+		return r.Encode(), nil
 	}
 	return c.CodecV2.Marshal(v)
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Requests that are answered once: the Fetch methods, and REST. Each is a stream
@@ -26,7 +28,7 @@ const (
 // fetch answers a request. It waits for up to hold, and less if ctx has a
 // deadline, for something that the client does not have; after that the response
 // is nil. The error is a gRPC status.
-func (s *Server) fetch(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*response, error) {
+func (s *Server) fetch(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
 	if e := g.enter(); e != nil {
 		return nil, s.turnAway(g, noStream{ctx: ctx}, e)
 	}
@@ -35,7 +37,7 @@ func (s *Server) fetch(ctx context.Context, g *gate, form, implied string, req *
 }
 
 // fetchEntered is fetch for who has entered the gate.
-func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*response, error) {
+func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
 	}
@@ -49,8 +51,8 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	if _, err := accept(st, fetchForm, req, glance{}); err != nil {
 		return nil, err
 	}
-	session, _ := st.sessions[0].(*fetchSession)
-	if why := session.refusedWildcard(); why != nil {
+	poll, _ := st.sessions[0].(*session.Poll)
+	if why := poll.RefusedWildcard(); why != nil {
 		return nil, status.Error(why.Code, why.Message)
 	}
 	over := time.NewTimer(hold)
@@ -60,8 +62,8 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 			s.stats.responses.Add(1)
 			return r, nil
 		}
-		if session.over {
-			if why := session.nothing(form != formUnary); why != "" {
+		if poll.GaveUp() {
+			if why := poll.Nothing(form != formUnary); why != "" {
 				return nil, status.Error(codes.Unavailable, why)
 			}
 			return nil, nil
@@ -77,7 +79,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 		case <-s.ending:
 		case <-over.C:
 		}
-		session.over = true // nobody else looks at it
+		poll.GiveUp() // nobody else looks at it
 	}
 }
 
@@ -114,7 +116,7 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		}
 		if r == nil {
 			version := req.GetVersionInfo()
-			r = &response{typeURL: cmp.Or(req.GetTypeUrl(), implied), version: version, nonce: version}
+			r = &session.Response{TypeURL: cmp.Or(req.GetTypeUrl(), implied), Version: version, Nonce: version}
 		}
 		return r, nil
 	}
@@ -157,12 +159,10 @@ func (w wakeups) Wake() {
 	}
 }
 
-var fetchForm = form[*discoveryv3.DiscoveryRequest, *fetchSession]{
-	newSession: newFetchSession,
-	take:       (*fetchSession).request,
+var fetchForm = form[*discoveryv3.DiscoveryRequest, *session.Poll]{
+	newSession: session.NewPoll,
+	take:       (*session.Poll).Request,
 	names:      sotwNames,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
-	subscribed: func(f *fetchSession, req *discoveryv3.DiscoveryRequest, enough int) int {
-		return sotwSubscribed(f.sotwSession, req, enough)
-	},
+	subscribed: (*session.Poll).SubscribedWith,
 }

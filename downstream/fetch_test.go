@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // TestPollTranscripts plays the transcripts of requests that are answered once.
@@ -72,7 +73,7 @@ type poll struct {
 
 type answer struct {
 	after time.Duration
-	r     *response
+	r     *session.Response
 	err   error
 }
 
@@ -130,7 +131,7 @@ func (tr *pollTranscript) poll(t *testing.T, d *datadriven.TestData) string {
 	req := &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, Node: &corev3.Node{Id: name}}
 	d.MaybeScanArgs(t, "cluster", &req.Node.Cluster)
 	if d.HasArg("able") {
-		req.Node.ClientFeatures = []string{featureTTL, featureWrapped}
+		req.Node.ClientFeatures = []string{session.FeatureTTL, session.FeatureWrapped}
 	}
 	for line := range strings.Lines(d.Input) {
 		words := strings.Fields(line)
@@ -166,7 +167,7 @@ func (tr *pollTranscript) poll(t *testing.T, d *datadriven.TestData) string {
 // version is what is written, or with @NAME that of an answer.
 func (tr *pollTranscript) version(text string) string {
 	if name, ok := strings.CutPrefix(text, "@"); ok {
-		return tr.polls[name].look().r.version
+		return tr.polls[name].look().r.Version
 	}
 	return text
 }
@@ -210,7 +211,7 @@ func TestAPollMissesNoChange(t *testing.T) {
 		}})
 	}
 	key := cache.Key{Scope: oldStyleScope(""), TypeURL: endpointType, Name: "a"}
-	ch.Watch(key, &keeper{})
+	ch.Watch(key, &watcher{})
 	go func() {
 		for i := range updates {
 			put(fmt.Sprint(i + 1))

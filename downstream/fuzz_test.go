@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -110,7 +112,7 @@ func play(t *testing.T, form string, script []byte) {
 		}
 		n := 0
 		for _, s := range p.c.st.sessions {
-			n += s.subscribed()
+			n += s.Subscribed()
 		}
 		if n > fuzzedLimits.Subscriptions {
 			t.Fatalf("%d names are subscribed to", n)
@@ -173,9 +175,12 @@ func (p *player) request(encoded []byte) error {
 	if req.GetVersionInfo() == newest {
 		req.VersionInfo = m.version
 	}
-	s, _ := p.c.st.session(req.GetTypeUrl()).(*sotwSession)
+	var is session.Inspection
+	if s := p.c.st.session(req.GetTypeUrl()); s != nil {
+		is = s.Inspect()
+	}
 	for _, name := range req.GetResourceNames() {
-		if s == nil || s.named.get(name) == nil {
+		if !is.Names[name] {
 			p.because(req.GetTypeUrl(), name)
 		}
 	}
@@ -194,13 +199,9 @@ func (p *player) answer(typeURL string, rejects bool) error {
 	if p.c.st.form == deltaForm.name {
 		return p.c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, ErrorDetail: no})
 	}
-	s := p.c.st.session(typeURL).(*sotwSession)
-	var names []string
-	for sub := range s.named.all() {
-		names = append(names, sub.key())
-	}
-	slices.Sort(names)
-	if s.wild != nil && !s.legacyWildcard {
+	is := p.c.st.session(typeURL).Inspect()
+	names := slices.Sorted(maps.Keys(is.Names))
+	if is.Wildcard && !is.OldWildcard {
 		names = append(names, cache.Wildcard)
 	}
 	return p.c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: m.nonce, VersionInfo: m.version, ErrorDetail: no, ResourceNames: names})
@@ -290,16 +291,9 @@ func (p *player) read() bool {
 	for _, e := range r.errors {
 		names = append(names, e.name)
 	}
-	var named nameTable
-	var wild, full bool
-	switch s := p.c.st.session(r.typeURL).(type) {
-	case *deltaSession:
-		named, wild = s.named, s.wild != nil
-	case *sotwSession:
-		named, wild, full = s.named, s.wild != nil, s.full()
-	}
+	is := p.c.st.session(r.typeURL).Inspect()
 	for _, name := range names {
-		if named.get(name) == nil && !wild {
+		if !is.Names[name] && !is.Wildcard {
 			p.t.Fatalf("%q was not asked for:\n%s", name, r)
 		}
 	}
@@ -310,7 +304,7 @@ func (p *player) read() bool {
 	for _, res := range r.resources {
 		key := fuzzedKey(res.name)
 		told, before := p.told[r.typeURL][res.name]
-		if before && !full && reasons[key] <= told && reasons[cache.Wildcard] <= told {
+		if before && !is.Full && reasons[key] <= told && reasons[cache.Wildcard] <= told {
 			p.t.Fatalf("%q is told again without a reason:\n%s", res.name, r)
 		}
 		p.told[r.typeURL][res.name] = p.now

@@ -101,17 +101,17 @@ func (st *stream) repeated(g glance) (taken, answer bool) {
 	if g.node != 0 && g.node != st.sameNode {
 		return false, false
 	}
-	var sess session
+	var sess typeSession
 	for _, s := range st.sessions {
-		if of := s.of(); of == string(g.typeURL) || len(g.typeURL) == 0 && of == st.implied {
+		if of := s.TypeURL(); of == string(g.typeURL) || len(g.typeURL) == 0 && of == st.implied {
 			sess = s
 		}
 	}
 	if sess == nil {
 		return false, false
 	}
-	behind := sess.catchingUp()
-	if !sess.repeat(g.nonce, g.asks) {
+	behind := sess.AwaitsACK()
+	if !sess.FastACK(g.nonce, g.asks) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
@@ -120,11 +120,11 @@ func (st *stream) repeated(g glance) (taken, answer bool) {
 
 // due says whether there may be something to send after a request of a session,
 // which was catching up before it, or not.
-func (st *stream) due(sess session, wasBehind bool) bool {
-	if sess.adding() {
+func (st *stream) due(sess typeSession, wasBehind bool) bool {
+	if sess.Adding() {
 		return true
 	}
 	// The others may have waited for this one.
-	caughtUp := wasBehind && !sess.catchingUp()
-	return slices.ContainsFunc(st.sessions, func(s session) bool { return s.removing() || caughtUp && s.adding() })
+	caughtUp := wasBehind && !sess.AwaitsACK()
+	return slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Removing() || caughtUp && s.Adding() })
 }

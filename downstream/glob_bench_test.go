@@ -70,7 +70,7 @@ func benchmarkGlob(b *testing.B, members int) {
 			r := client.st.next()
 			switch {
 			case r != nil:
-				resources += r.count
+				resources += r.Count
 			case client.st.inbox.sleep():
 				return resources
 			}

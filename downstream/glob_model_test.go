@@ -126,7 +126,7 @@ func (o *globOrigin) view(wants map[string]bool, delta bool, own string) map[str
 			take(name, name, true)
 		}
 		as := withOwn(name, own)
-		if wants[globOf(as)] {
+		if wants[globIn(as)] {
 			take(as, name, false)
 		}
 		if wants[as] {
@@ -158,7 +158,7 @@ func (o *globOrigin) change(t *rapid.T) {
 	}
 	var told []cache.Key
 	for k := range o.answered {
-		if k.Scope.OldStyle == oldStyle && (k.Name == name || k.IsSet() && (oldStyle || k.Name == globOf(name))) {
+		if k.Scope.OldStyle == oldStyle && (k.Name == name || k.IsSet() && (oldStyle || k.Name == globIn(name))) {
 			told = append(told, k)
 		}
 	}
@@ -201,7 +201,7 @@ func (o *globOrigin) tell(t *rapid.T, k cache.Key) {
 	} else {
 		set := cache.SetUpdate{Name: k.Name, Full: true}
 		for _, name := range globModelNames {
-			if c := o.of(k, name); c.Resource != nil && (k.Name == cache.Wildcard || k.Name == globOf(name)) {
+			if c := o.of(k, name); c.Resource != nil && (k.Name == cache.Wildcard || k.Name == globIn(name)) {
 				set.Changes = append(set.Changes, c)
 			}
 		}
@@ -278,10 +278,10 @@ func (c *globClient) contents() map[string]string {
 // it holds, only the glob knows by which it does.
 func (c *globClient) prune() {
 	maps.DeleteFunc(c.held, func(name string, _ heldByModel) bool {
-		if c.silent && !c.wants[globOf(name)] && !c.byOther[name] {
+		if c.silent && !c.wants[globIn(name)] && !c.byOther[name] {
 			return true
 		}
-		return !c.wants[name] && !c.wants[globOf(name)] && !c.wants[cache.Wildcard]
+		return !c.wants[name] && !c.wants[globIn(name)] && !c.wants[cache.Wildcard]
 	})
 }
 
@@ -302,7 +302,7 @@ func (c *globClient) connect(t *rapid.T) {
 	}
 	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: names, InitialResourceVersions: map[string]string{}}
 	for name, h := range c.held {
-		if !c.silent || !c.wants[globOf(name)] || c.byOther[name] {
+		if !c.silent || !c.wants[globIn(name)] || c.byOther[name] {
 			req.InitialResourceVersions[name] = h.version
 		}
 	}
@@ -394,4 +394,9 @@ func (c *globClient) read(t *rapid.T) bool {
 		t.Fatal(err)
 	}
 	return true
+}
+
+func globIn(name string) string {
+	glob, _ := globNamed(name)
+	return glob
 }

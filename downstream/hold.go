@@ -1,6 +1,10 @@
 package downstream
 
-import "time"
+import (
+	"time"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
+)
 
 // A stream with several types holds the removal of a resource that its client has and
 // asked for by name, for Options.RemovalHold. A control plane that changes several types
@@ -19,14 +23,14 @@ type heldRemovals struct {
 }
 
 // mayRemove says which removals a response may carry now. The caller holds mu.
-func (st *stream) mayRemove() removalRule {
+func (st *stream) mayRemove() session.RemovalRule {
 	switch {
 	case len(st.sessions) < 2 || st.server.options.RemovalHold == 0:
-		return removeAll // no other type may refer to what is removed
+		return session.RemoveAll // no other type may refer to what is removed
 	case st.held.since.IsZero() || time.Since(st.held.since) < st.server.options.RemovalHold:
-		return removeUnnamed
+		return session.RemoveUnnamed
 	}
-	return removeAll
+	return session.RemoveAll
 }
 
 // holdRemovals notes whether there are removals to be held, and has the stream looked

@@ -4,31 +4,32 @@ import (
 	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // A stream as its sessions see it. The caller of all but mark and expire holds mu.
 
-// Key implements meanings.
+// Key implements session.Host.
 func (st *stream) Key(typeURL, name string) (cache.Key, error) { return st.names.Key(typeURL, name) }
 
-// admits implements admission.
-func (st *stream) admits(k cache.Key) error { return st.scopes.admits(k) }
+// Admits implements session.Host.
+func (st *stream) Admits(k cache.Key) error { return st.scopes.Admits(k) }
 
-// enter implements admission.
-func (st *stream) enter(k cache.Key) error { return st.scopes.enter(k) }
+// Enter implements session.Host.
+func (st *stream) Enter(k cache.Key) error { return st.scopes.Enter(k) }
 
-// leave implements admission.
-func (st *stream) leave(k cache.Key) { st.scopes.leave(k) }
+// Leave implements session.Host.
+func (st *stream) Leave(k cache.Key) { st.scopes.Leave(k) }
 
-// mark implements changes.
-func (st *stream) mark(s subscription) cache.Waker { return st.inbox.mark(s) }
+// Mark implements session.Host.
+func (st *stream) Mark(s session.Subscription) cache.Waker { return st.inbox.Mark(s) }
 
-// expire implements changes.
-func (st *stream) expire(r *cache.Resource, s subscription) (stop func()) {
-	return st.inbox.expire(r, s)
+// Expire implements session.Host.
+func (st *stream) Expire(r *cache.Resource, s session.Subscription) (stop func()) {
+	return st.inbox.Expire(r, s)
 }
 
-// pendingLists implements host.
-func (st *stream) pendingLists() pool { return &pendingLists }
+// PendingLists implements session.Host.
+func (st *stream) PendingLists() session.Pool { return &pendingLists }
 
-var pendingLists = sync.Pool{New: newPendingList}
+var pendingLists = sync.Pool{New: session.NewPendingList}

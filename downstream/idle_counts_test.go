@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -43,7 +44,7 @@ func TestCostOfAQuietClient(t *testing.T) {
 			if err := st.RecvMsg(&in); err != nil {
 				return err
 			}
-			if err := st.SendMsg(&response{typeURL: endpointType, nonce: "1"}); err != nil {
+			if err := st.SendMsg(&session.Response{TypeURL: endpointType, Nonce: "1"}); err != nil {
 				return err
 			}
 			for {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // inbox is where the cache marks what has changed for one stream. It holds each
@@ -14,7 +15,7 @@ type inbox struct {
 	waker cache.Waker
 
 	mu    sync.Mutex
-	dirty []subscription
+	dirty []session.Subscription
 	// awake is set while somebody is looking after the stream: then nobody
 	// needs to be woken.
 	awake bool
@@ -23,11 +24,11 @@ type inbox struct {
 	again bool
 }
 
-// mark notes that s has changed, and returns whom to wake for it, if anybody.
-func (i *inbox) mark(s subscription) cache.Waker {
+// Mark notes that s has changed, and returns whom to wake for it, if anybody.
+func (i *inbox) Mark(s session.Subscription) cache.Waker {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !s.enter() {
+	if !s.Enter() {
 		return nil
 	}
 	i.dirty = append(i.dirty, s)
@@ -38,10 +39,10 @@ func (i *inbox) mark(s subscription) cache.Waker {
 	return i.waker
 }
 
-// expire implements changes.
-func (i *inbox) expire(r *cache.Resource, s subscription) (stop func()) {
+// Expire implements session.Host.
+func (i *inbox) Expire(r *cache.Resource, s session.Subscription) (stop func()) {
 	t := time.AfterFunc(r.TTL(), func() {
-		if w := i.mark(s); w != nil {
+		if w := i.Mark(s); w != nil {
 			w.Wake()
 		}
 	})
@@ -67,11 +68,11 @@ func (i *inbox) drain() {
 	dirty := i.dirty
 	i.dirty, i.again = nil, false
 	for _, s := range dirty {
-		s.leave()
+		s.Leave()
 	}
 	i.mu.Unlock()
 	for _, s := range dirty {
-		s.moveToPending()
+		s.MoveToPending()
 	}
 }
 

@@ -42,14 +42,14 @@ func TestNewcomersShareWhatTheyAreTold(t *testing.T) {
 			if r == nil {
 				break
 			}
-			msg := r.encode()
+			msg := r.Encode()
 			if n := msg.Len(); n > limit {
 				t.Errorf("a response of %d bytes", n)
 			}
-			if r.names.total != r.count {
-				t.Errorf("%d names of %d resources, for who is to say what a client rejects", r.names.total, r.count)
+			if r.Names.Total != r.Count {
+				t.Errorf("%d names of %d resources, for who is to say what a client rejects", r.Names.Total, r.Count)
 			}
-			all, resources = append(all, msg...), resources+r.count
+			all, resources = append(all, msg...), resources+r.Count
 		}
 		if resources != members {
 			t.Errorf("%d resources", resources)

@@ -6,6 +6,8 @@ import (
 	"weak"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Responses of many resources by name. Clients that are configured alike ask for the
@@ -22,7 +24,7 @@ type joins struct {
 // joined are resources as one part of a response. It is there for as long as it is on
 // its way to a client, and some time longer, until the garbage collector comes.
 type joined struct {
-	plainParts
+	session.Parts
 	size  int // by which they were found
 	delta bool
 	bytes mem.SliceBuffer
@@ -31,20 +33,19 @@ type joined struct {
 // What is joined: of so many resources at least, of so many bytes at most for each, and
 // altogether. To copy what is large is no gain. mostTold bounds what is remembered.
 const (
-	leastJoined = 2
-	mostEach    = 4 << 10
-	mostJoined  = 1 << 20
-	mostTold    = 1 << 8
+	mostEach   = 4 << 10
+	mostJoined = 1 << 20
+	mostTold   = 1 << 8
 )
 
 // worthJoining says whether so many resources, of so many bytes, are better in one buffer.
 func worthJoining(n, size int) bool {
-	return n >= leastJoined && size <= mostJoined && size <= n*mostEach
+	return n >= leastShared && size <= mostJoined && size <= n*mostEach
 }
 
-// join returns resources of that many bytes as one buffer, nil if that is not worth it.
-func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
-	if !worthJoining(len(parts.resources), size) {
+// Join returns resources of that many bytes as one buffer, nil if that is not worth it.
+func (j *joins) Join(parts session.Parts, delta bool, size int) mem.Buffer {
+	if !worthJoining(len(parts.Resources), size) {
 		return nil
 	}
 	const prime = 0x9e3779b97f4a7c15
@@ -52,10 +53,10 @@ func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
 	if delta {
 		hash = ^hash
 	}
-	for _, r := range parts.resources {
+	for _, r := range parts.Resources {
 		hash = (hash ^ r.Hash()) * prime
 	}
-	for _, f := range parts.forms {
+	for _, f := range parts.Forms {
 		hash = (hash ^ uint64(f)) * prime
 	}
 	j.mu.Lock()
@@ -70,11 +71,11 @@ func (j *joins) join(parts plainParts, delta bool, size int) mem.Buffer {
 	if !again {
 		return nil
 	}
-	if is := before.Value(); is != nil && is.size == size && is.delta == delta && slices.Equal(is.resources, parts.resources) && slices.Equal(is.forms, parts.forms) {
+	if is := before.Value(); is != nil && is.size == size && is.delta == delta && slices.Equal(is.Resources, parts.Resources) && slices.Equal(is.Forms, parts.Forms) {
 		return &is.bytes
 	}
-	is := &joined{plainParts: plainParts{slices.Clone(parts.resources), slices.Clone(parts.forms)}, size: size, delta: delta}
-	is.bytes = parts.appendTo(nil, delta).Materialize()
+	is := &joined{Parts: session.Parts{Resources: slices.Clone(parts.Resources), Forms: slices.Clone(parts.Forms)}, size: size, delta: delta}
+	is.bytes = parts.AppendTo(nil, delta).Materialize()
 	j.mu.Lock()
 	j.told[hash] = weak.Make(is)
 	j.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Clients that ask for the same names are sent the same buffer, from the second on: also
@@ -31,7 +32,7 @@ func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 				if r == nil {
 					t.Fatal("no response")
 				}
-				msg := r.encode()
+				msg := r.Encode()
 				held = append(held, msg)
 				got := decode(t, form, r)
 				if len(got.resources) != len(names) {
@@ -97,10 +98,10 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	for i := range 3 * mostTold {
 		all := pair(i, 10)
-		if j.join(plainParts{resources: all}, true, sizeOf(all)) != nil {
+		if j.Join(session.Parts{Resources: all}, true, sizeOf(all)) != nil {
 			t.Fatal("joined for the first who is told it")
 		}
-		if b := j.join(plainParts{resources: all}, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
+		if b := j.Join(session.Parts{Resources: all}, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
 			t.Fatal("not joined for the second")
 		}
 		if len(j.told) > mostTold {
@@ -109,21 +110,21 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	large := pair(0, 2*mostEach)
 	for range 3 {
-		if j.join(plainParts{resources: large}, true, sizeOf(large)) != nil {
+		if j.Join(session.Parts{Resources: large}, true, sizeOf(large)) != nil {
 			t.Fatal("a large one was copied")
 		}
 	}
 	// The same number of bytes and the same hash do not make them the same.
 	all := pair(0, 10)
-	j.join(plainParts{resources: all}, true, sizeOf(all))
-	mine := j.join(plainParts{resources: all}, true, sizeOf(all))
+	j.Join(session.Parts{Resources: all}, true, sizeOf(all))
+	mine := j.Join(session.Parts{Resources: all}, true, sizeOf(all))
 	twins := pair(0, 10)
-	if again := j.join(plainParts{resources: twins}, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
+	if again := j.Join(session.Parts{Resources: twins}, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
 		t.Error("other resources were taken for these")
 	}
 	sotw := len(all[0].Plain(false)) + len(all[1].Plain(false))
-	j.join(plainParts{resources: all}, false, sotw)
-	if b := j.join(plainParts{resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
+	j.Join(session.Parts{Resources: all}, false, sotw)
+	if b := j.Join(session.Parts{Resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
 		t.Error("what is for delta was taken for SotW")
 	}
 }
@@ -137,13 +138,13 @@ func TestWhatIsJoinedIsOfOneForm(t *testing.T) {
 		resources = append(resources, newTestResource(endpointType, name, "1", "x").WithTTL(time.Minute))
 	}
 	join := func(delta bool) mem.Buffer {
-		var parts plainParts
+		var parts session.Parts
 		size := 0
 		for _, r := range resources {
-			size += parts.add(r, cache.WithTTL, delta)
+			size += parts.Add(r, cache.WithTTL, delta)
 		}
-		j.join(parts, delta, size)
-		return j.join(parts, delta, size)
+		j.Join(parts, delta, size)
+		return j.Join(parts, delta, size)
 	}
 	if a, b := join(true), join(false); a == nil || b == nil || bytes.Equal(a.ReadOnlyData(), b.ReadOnlyData()) {
 		t.Errorf("clients of both forms are sent the same: %q and %q", a.ReadOnlyData(), b.ReadOnlyData())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -24,24 +25,20 @@ import (
 // toJSON gives a response in protobuf's canonical JSON, as a message of the
 // service's version of the API. The caller must not change it. It leaves out
 // resources that have no form in JSON, and reports them as errors.
-func (s *Server) toJSON(r *response, service *xdstype.Service) ([]byte, error) {
-	size := 0
-	r.gather()
-	for _, b := range r.resources {
-		size += b.Len()
-	}
+func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, error) {
 	// Only what many clients may get is worth keeping: bytes that are shared.
-	if len(r.resources) != 1 || len(r.private) > 0 || size < minJSONCached {
+	shared, private := r.Parts()
+	if len(shared) != 1 || private > 0 || shared.Len() < minJSONCached {
 		return s.render(r, service)
 	}
-	key := jsonKey{shared: &r.resources[0].ReadOnlyData()[0], size: size, version: r.version, path: service.Path}
-	return s.jsonCache.entry(key, r.resources[0]).get(func() ([]byte, error) { return s.render(r, service) })
+	key := jsonKey{shared: &shared[0].ReadOnlyData()[0], size: shared.Len(), version: r.Version, path: service.Path}
+	return s.jsonCache.entry(key, shared[0]).get(func() ([]byte, error) { return s.render(r, service) })
 }
 
 // render is toJSON's work.
-func (s *Server) render(r *response, service *xdstype.Service) ([]byte, error) {
+func (s *Server) render(r *session.Response, service *xdstype.Service) ([]byte, error) {
 	var msg discoveryv3.DiscoveryResponse
-	if err := proto.Unmarshal(r.encode().Materialize(), &msg); err != nil {
+	if err := proto.Unmarshal(r.Encode().Materialize(), &msg); err != nil {
 		return nil, fmt.Errorf("the response: %s", protoText(err))
 	}
 	if service.V2 {

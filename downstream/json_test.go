@@ -22,7 +22,7 @@ func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	in := oldStyleScope("")
 	holder := func(name string) { // so that it is there
-		ch.Watch(cache.Key{Scope: in, TypeURL: clusterType, Name: name}, new(keeper))
+		ch.Watch(cache.Key{Scope: in, TypeURL: clusterType, Name: name}, new(watcher))
 	}
 	put := func(version string, names ...string) {
 		u := cache.Update{Scope: in, TypeURL: clusterType}

@@ -277,7 +277,7 @@ func logExcess(log *slog.Logger, e *excess) {
 
 // check holds a request against the limits before anything of it is done. The
 // caller holds mu.
-func check[R request, S session](st *stream, f form[R, S], typeURL string, sess S, req R) *excess {
+func check[R request, S typeSession](st *stream, f form[R, S], typeURL string, sess S, req R) *excess {
 	for name := range f.names(req) {
 		if e := over(limitNameBytes, len(name), st.limits.NameBytes, "a name of %d bytes"); e != nil {
 			return e
@@ -291,8 +291,8 @@ func check[R request, S session](st *stream, f form[R, S], typeURL string, sess 
 	}
 	others := 0
 	for _, s := range st.sessions {
-		if s.of() != typeURL {
-			others += s.subscribed()
+		if s.TypeURL() != typeURL {
+			others += s.Subscribed()
 		}
 	}
 	n := others + f.subscribed(sess, req, st.limits.Subscriptions-others)
@@ -301,15 +301,15 @@ func check[R request, S session](st *stream, f form[R, S], typeURL string, sess 
 
 // checkParameters holds the different dynamic parameters of a type against the
 // limit.
-func checkParameters(sess session, locators []*discoveryv3.ResourceLocator) *excess {
+func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) *excess {
 	if len(locators) == 0 {
 		return nil
 	}
-	n := len(sess.parameters())
+	n := len(sess.Parameters())
 	added := map[string]struct{}{}
 	for _, l := range locators {
-		params := byLocator(l).params
-		if _, there := sess.parameters()[params]; !there {
+		params := paramsOf(l)
+		if _, there := sess.Parameters()[params]; !there {
 			added[params] = struct{}{}
 		}
 	}
@@ -321,7 +321,7 @@ func checkParameters(sess session, locators []*discoveryv3.ResourceLocator) *exc
 func (st *stream) checkUntold() *excess {
 	n := 0
 	for _, s := range st.sessions {
-		n += s.untold()
+		n += s.Pending()
 	}
 	return over(limitUntold, n, maxUntold, "%d names to be answered, which the client does not read")
 }
@@ -365,8 +365,11 @@ func texts(names []string, locators []*discoveryv3.ResourceLocator) []string {
 	}
 	all := slices.Clone(names)
 	for _, l := range locators {
-		a := byLocator(l)
-		all = append(all, a.name, a.params)
+		all = append(all, l.GetName(), paramsOf(l))
 	}
 	return all
+}
+
+func paramsOf(l *discoveryv3.ResourceLocator) string {
+	return cache.Params(l.GetDynamicParameters()).String()
 }

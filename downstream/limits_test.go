@@ -11,12 +11,12 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -46,25 +46,6 @@ func TestANodeIsBounded(t *testing.T) {
 	err := c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: clusterType})
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "a node of ") {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED of the node", err)
-	}
-}
-
-// A client's words are shown as they are, once for each response, and not at any
-// length; about secrets not at all.
-func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
-	long := strings.Repeat("é", loglines.MaxText)
-	s := &subscriptions{typeURL: clusterType}
-	r := &sentResponse{nonce: "1"}
-	n := s.reject(r, &statuspb.Status{Message: long})
-	if n == nil || len(n.reason) > loglines.MaxText+3 || !strings.HasPrefix(long, strings.TrimSuffix(n.reason, "...")) {
-		t.Errorf("a rejection of %d bytes is told in %v", len(long), n)
-	}
-	if again := s.reject(r, &statuspb.Status{Message: "again"}); again != nil {
-		t.Errorf("the same response was rejected twice: %v", again)
-	}
-	secrets := &subscriptions{typeURL: secretType}
-	if n := secrets.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.reason, "hush") || strings.Contains(secrets.rejection, "hush") {
-		t.Errorf("the secret is told: %q", n.reason)
 	}
 }
 
@@ -126,14 +107,14 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 		st := server.open(notGRPC{}, deltaForm.name, "")
 		const total = 1000
 		for range total {
-			st.rejected(&nack{typeURL: clusterType, reason: "no"})
+			st.rejected(&session.NACK{TypeURL: clusterType, Reason: "no"})
 		}
 		if lines := log.take(); len(lines) != loglines.AtOnce {
 			t.Errorf("%d rejections are %d lines, want %d", total, len(lines), loglines.AtOnce)
 		}
 		time.Sleep(loglines.Every)
 		for range total {
-			st.rejected(&nack{typeURL: clusterType, reason: "no"})
+			st.rejected(&session.NACK{TypeURL: clusterType, Reason: "no"})
 		}
 		want := fmt.Sprintf("skipped=%d", total-loglines.AtOnce)
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], want) {
@@ -150,23 +131,27 @@ func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 	server, _ := newTestServer(nil, 0)
 	st := server.open(notGRPC{}, deltaForm.name, "")
 	for i := range 4 {
-		d := newDeltaSession(subscriptions{})
-		for n := range maxUntold / 4 {
-			d.gone[fmt.Sprint(n)] = removal{}
-		}
 		if e := st.checkUntold(); e != nil {
 			t.Fatalf("with %d types of 4: %v", i, e)
 		}
-		st.sessions = append(st.sessions, d)
+		st.sessions = append(st.sessions, unreadSession{n: maxUntold / 4})
 	}
 	if e := st.checkUntold(); e != nil {
 		t.Fatal(e)
 	}
-	st.sessions[0].(*deltaSession).initial = map[string]string{"held": "v1"}
+	st.sessions[0] = unreadSession{n: maxUntold/4 + 1}
 	if e := st.checkUntold(); e == nil || e.limit != limitUntold || e.asked != maxUntold+1 {
 		t.Errorf("got %v, want an excess of 1", e)
 	}
 }
+
+// unreadSession has so much to tell.
+type unreadSession struct {
+	typeSession
+	n int
+}
+
+func (s unreadSession) Pending() int { return s.n }
 
 // How many names a client will have is what it has once the request was taken.
 func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
@@ -186,23 +171,23 @@ func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 					t.Fatalf("%s: %d names were counted, it has %d (enough: %d)", what, said, is, enough)
 				}
 			}
-			d, _ := delta.st.session(clusterType).(*deltaSession)
+			d, _ := delta.st.session(clusterType).(*session.Delta)
 			if d == nil {
-				d = newDeltaSession(subscriptions{})
+				d = session.NewDelta("", &session.Client{})
 			}
 			dr := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe}
-			said := deltaSubscribed(d, dr, enough)
+			said := d.SubscribedWith(dr, enough)
 			if err := delta.delta(dr); err != nil {
 				t.Fatal(err)
 			}
-			holds("delta", said, delta.st.session(clusterType).subscribed())
+			holds("delta", said, delta.st.session(clusterType).Subscribed())
 
 			sr := &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: subscribe}
-			said = sotwSubscribed(nil, sr, enough)
+			said = session.NewSotW("", &session.Client{}).SubscribedWith(sr, enough)
 			if err := sotw.sotw(sr); err != nil {
 				t.Fatal(err)
 			}
-			holds("SotW", said, sotw.st.session(clusterType).subscribed())
+			holds("SotW", said, sotw.st.session(clusterType).Subscribed())
 		}
 	})
 }
@@ -217,7 +202,7 @@ func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 		for what, act := range map[string]func(*stream){
 			"limits":     func(st *stream) { _ = st.refuse(over(limitTypes, 2, 1, "%d types")) },
 			"invalid":    func(st *stream) { _ = st.invalid(errors.New("no")) },
-			"rejections": func(st *stream) { st.rejected(&nack{typeURL: clusterType}) },
+			"rejections": func(st *stream) { st.rejected(&session.NACK{TypeURL: clusterType}) },
 			"names":      func(st *stream) { st.refuseName(over(limitAlternatives, 2, 1, "%d")) },
 			"REST":       func(*stream) { _ = server.refuseRequest(g, "c", over(limitRequestBytes, 2, 1, "%d")) },
 		} {

@@ -347,7 +347,7 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 	c.unanswered = append(c.unanswered, r)
 	before := c.held[r.typeURL]
 	after := maps.Clone(before)
-	if s, ok := c.conn.st.session(r.typeURL).(*sotwSession); ok && s.full() {
+	if c.conn.st.session(r.typeURL).Inspect().Full {
 		after = map[string]string{}
 	}
 	for _, res := range r.resources {

@@ -455,11 +455,8 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	m.begun = true
 	before := map[string]bool{}
 	var wild bool
-	if s, ok := c.conn.st.session(typeURL).(*sotwSession); ok {
-		for sub := range s.named.all() {
-			before[sub.key()] = true
-		}
-		wild = s.wild != nil
+	if s := c.conn.st.session(typeURL); s != nil {
+		before, wild = s.Inspect().Names, s.Inspect().Wildcard
 	}
 	m.named, m.wild = map[string]bool{}, m.nameless
 	for _, name := range names {
@@ -480,11 +477,8 @@ func (c *modelClient) sendSotW(t *rapid.T, typeURL string, names []string, rejec
 	}
 	// What the client no longer wants it drops, but not before the relay knows:
 	// a stale request is ignored, and the next may want it again.
-	s := c.conn.st.session(typeURL).(*sotwSession)
-	m.unnoticed = s.named.len() != len(m.named) || (s.wild != nil) != m.wild
-	for name := range m.named {
-		m.unnoticed = m.unnoticed || s.named.get(name) == nil
-	}
+	is := c.conn.st.session(typeURL).Inspect()
+	m.unnoticed = !maps.Equal(is.Names, m.named) || is.Wildcard != m.wild
 	if m.unnoticed {
 		return
 	}
@@ -529,10 +523,8 @@ func (m *modelType) mayGet(name string, nonce int) bool {
 func (c *modelClient) fetch(t *rapid.T) bool {
 	leftIn := map[string]bool{}
 	for _, s := range c.conn.st.sessions {
-		typeURL := s.of()
-		if s, ok := s.(*sotwSession); ok {
-			leftIn[typeURL] = s.leftIn
-		}
+		typeURL := s.TypeURL()
+		leftIn[typeURL] = s.Inspect().LeftIn
 	}
 	r := c.conn.read(t)
 	if r == nil {
@@ -549,9 +541,9 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 			c.types[endpointType].ask(c.nonces, res.name)
 		}
 	}
-	if session, ok := c.conn.st.session(r.typeURL).(*sotwSession); ok {
-		s.full = session.full()
-		if session.wild != nil {
+	if is := c.conn.st.session(r.typeURL).Inspect(); c.conn.st.form == sotwForm.name {
+		s.full = is.Full
+		if is.Wildcard {
 			for name, f := range c.origin.facts[r.typeURL] {
 				if inWildcard(name) {
 					s.changes += f.changes
@@ -559,7 +551,7 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 			}
 		}
 		s.follows = leftIn[r.typeURL]
-		s.twice = session.wild != nil && session.named.len() > 0
+		s.twice = is.Wildcard && len(is.Names) > 0
 	}
 	c.inFlight = append(c.inFlight, s)
 	return true

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Clients that ask for the same names are a group: it watches the names for all of them, and
@@ -22,7 +23,7 @@ import (
 // watchGroup is the watch of the names in a list, for those who have sent it.
 type watchGroup struct {
 	of      *askedList
-	kind    groupKind
+	kind    session.GroupKind
 	topics  *cache.Cache
 	clients int // guarded by list.mu
 
@@ -35,7 +36,7 @@ type watchGroup struct {
 
 	mu      sync.Mutex // guards all below; comes before inbox.mu
 	names   []groupName
-	members []*member
+	members []*session.Member
 	// log has the changes from number logged on.
 	log    []groupChange
 	logged uint64
@@ -47,7 +48,7 @@ type watchGroup struct {
 	// waking: somebody is to wake all clients, and has not begun.
 	waking bool
 	// fresh is for who comes, news for who was told all but the newest.
-	fresh, news weak.Pointer[groupNews]
+	fresh, news weak.Pointer[session.News]
 	// common is the version of the origin that all had which are held, as of a change, as
 	// long as none has left it.
 	common   *cache.OriginVersion
@@ -76,7 +77,7 @@ const minLog = 64
 // firstChange is the number of what there is when a group begins.
 const firstChange = 1
 
-func newWatchGroup(l *askedList, kind groupKind, topics *cache.Cache) *watchGroup {
+func newWatchGroup(l *askedList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
 	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), logged: firstChange + 1}
 	g.audience = cache.Audience{Owner: g, NoBeats: true, Changed: g.changed}
 	g.seq.Store(firstChange)
@@ -84,7 +85,7 @@ func newWatchGroup(l *askedList, kind groupKind, topics *cache.Cache) *watchGrou
 		w := &g.watches[i]
 		w.Audience = &g.audience
 		w.Own = [4]byte{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}
-		key := kind.first
+		key := kind.First
 		key.Name = name
 		// What newcomers must not be given is odd, and each asks for it.
 		entry, _ := topics.Join(key, w)
@@ -107,10 +108,10 @@ func (g *watchGroup) look(i int, st *cache.State) groupName {
 	case st.Status != cache.Present, st.Err != nil, st.Partial, r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
 		return groupName{odd: true}
 	}
-	if form, ok := r.Common(g.of.names[i], g.kind.form, !g.kind.sotw); !ok || form != 0 {
+	if form, ok := r.Common(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
 		return groupName{odd: true} // as with a TTL, for who knows them
 	}
-	return groupName{mark: r.Hash(), bytes: len(r.Plain(!g.kind.sotw))}
+	return groupName{mark: r.Hash(), bytes: len(r.Plain(!g.kind.SotW))}
 }
 
 // set notes what a name is. The caller holds mu.
@@ -128,8 +129,8 @@ func (g *watchGroup) count(i int, n *groupName, by int) {
 	}
 	g.nHeld += by
 	g.bytes += by * n.bytes
-	if g.kind.sotw {
-		g.sum += uint64(by) * digestOf(n.mark, g.of.names[i])
+	if g.kind.SotW {
+		g.sum += uint64(by) * session.Digest(n.mark, g.of.names[i])
 	}
 }
 
@@ -156,17 +157,17 @@ func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 }
 
 // memberLists are reused from update to update.
-var memberLists = sync.Pool{New: func() any { return new([]*member) }}
+var memberLists = sync.Pool{New: func() any { return new([]*session.Member) }}
 
 // Wake implements cache.Waker: it has all clients sent to.
 func (g *watchGroup) Wake() {
-	list := memberLists.Get().(*[]*member)
+	list := memberLists.Get().(*[]*session.Member)
 	g.mu.Lock()
 	g.waking = false
 	all := append((*list)[:0], g.members...)
 	g.mu.Unlock()
 	for i, m := range all {
-		if in := &m.host.(*stream).inbox; in.rouse() {
+		if in := &m.Host.(*stream).inbox; in.rouse() {
 			in.waker.Wake()
 		}
 		all[i] = nil
@@ -175,14 +176,14 @@ func (g *watchGroup) Wake() {
 	memberLists.Put(list)
 }
 
-// list implements nameGroup.
-func (g *watchGroup) list() sharedNames { return g.of }
+// List implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) List() session.NameList { return g.of }
 
-// enter implements nameGroup.
-func (g *watchGroup) enter(m *member) (bytes int, odd []uint32) {
+// Enter implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) Enter(m *session.Member) (bytes int, odd []uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m.index = len(g.members)
+	m.Index = len(g.members)
 	g.members = append(g.members, m)
 	g.audience.Clients.Store(int64(len(g.members)))
 	for i := range g.names {
@@ -193,16 +194,26 @@ func (g *watchGroup) enter(m *member) (bytes int, odd []uint32) {
 	return g.bytes, odd
 }
 
-// leave implements nameGroup. The group ends with the last.
-func (g *watchGroup) leave(m *member) {
+// Resume implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) Resume(topics *cache.Reader) {
+	if g.resumed.Swap(true) {
+		return
+	}
+	for i := range g.watches {
+		topics.Resume(g.watches[i].Entry())
+	}
+}
+
+// Leave implements the stream's typeSession.WatchGroup. The group ends with the last.
+func (g *watchGroup) Leave(m *session.Member) {
 	g.mu.Lock()
 	end := len(g.members) - 1
-	g.members[m.index] = g.members[end]
-	g.members[m.index].index = m.index
+	g.members[m.Index] = g.members[end]
+	g.members[m.Index].Index = m.Index
 	g.members[end] = nil
 	g.members = g.members[:end]
-	if cap(g.members) > minCompact && 4*end < cap(g.members) {
-		g.members = append(make([]*member, 0, 2*end), g.members...)
+	if cap(g.members) > minLog && 4*end < cap(g.members) {
+		g.members = append(make([]*session.Member, 0, 2*end), g.members...)
 	}
 	g.audience.Clients.Store(int64(end))
 	g.mu.Unlock()
@@ -217,11 +228,11 @@ func (g *watchGroup) leave(m *member) {
 // unknownMark is of content that a client was told and that is not remembered.
 const unknownMark = ^uint64(0)
 
-// newest implements nameGroup.
-func (g *watchGroup) newest() uint64 { return g.seq.Load() }
+// Newest implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) Newest() uint64 { return g.seq.Load() }
 
-// toldAt implements nameGroup.
-func (g *watchGroup) toldAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool) {
+// SentAt implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	mark, changed = g.toldAtLocked(i, seq)
@@ -263,25 +274,25 @@ func (g *watchGroup) changedSince(seq uint64, yield func(uint32)) {
 	}
 }
 
-// newsSince implements nameGroup.
-func (g *watchGroup) newsSince(seq uint64) *groupNews {
+// NewsSince implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) NewsSince(seq uint64) *session.News {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := &g.news
 	if seq == 0 {
 		kept = &g.fresh
 	}
-	if n := kept.Value(); n != nil && n.from == seq && n.to == g.seq.Load() && g.current(n) {
+	if n := kept.Value(); n != nil && n.From == seq && n.To == g.seq.Load() && g.current(n) {
 		return n
 	}
-	n := &groupNews{from: seq, to: g.seq.Load()}
+	n := &session.News{From: seq, To: g.seq.Load()}
 	g.changedSince(seq, func(i uint32) {
 		of := &g.names[i]
 		switch before, _ := g.toldAtLocked(i, seq); {
 		case of.odd:
-			n.odd = append(n.odd, i)
+			n.Odd = append(n.Odd, i)
 		case of.mark != 0 && of.mark != before:
-			n.names = append(n.names, i)
+			n.Names = append(n.Names, i)
 		}
 	})
 	g.gather(n)
@@ -291,9 +302,9 @@ func (g *watchGroup) newsSince(seq uint64) *groupNews {
 
 // current says that what is told is still what there is: a resource may have another version
 // though its content is the same.
-func (g *watchGroup) current(n *groupNews) bool {
-	for k, i := range n.names {
-		if g.watches[i].Entry().Snapshot() != n.states[k] {
+func (g *watchGroup) current(n *session.News) bool {
+	for k, i := range n.Names {
+		if g.watches[i].Entry().Snapshot() != n.States[k] {
 			return false
 		}
 	}
@@ -301,37 +312,32 @@ func (g *watchGroup) current(n *groupNews) bool {
 }
 
 // gather puts together what is told.
-func (g *watchGroup) gather(n *groupNews) {
-	delta := !g.kind.sotw
-	n.states = make([]*cache.State, 0, len(n.names))
-	for _, i := range n.names {
+func (g *watchGroup) gather(n *session.News) {
+	delta := !g.kind.SotW
+	n.States = make([]*cache.State, 0, len(n.Names))
+	for _, i := range n.Names {
 		st := g.watches[i].Entry().Snapshot()
-		n.states = append(n.states, st)
-		n.size += len(st.Resource.Plain(delta))
-		n.told.add(g.of.names[i])
+		n.States = append(n.States, st)
+		n.Size += len(st.Resource.Plain(delta))
+		n.Sent.Add(g.of.names[i])
 	}
-	n.told.first = slices.Clip(n.told.first)
-	r := response{typeURL: g.kind.first.TypeURL}
-	for _, st := range n.states {
-		r.noteChanged(st.Resource)
-	}
-	n.clusters = slices.Clip(r.changed)
-	if worthJoining(len(n.states), n.size) {
-		n.bytes = make(mem.SliceBuffer, 0, n.size)
-		for _, st := range n.states {
-			n.bytes = append(n.bytes, st.Resource.Plain(delta)...)
+	n.Sent.First = slices.Clip(n.Sent.First)
+	if worthJoining(len(n.States), n.Size) {
+		n.Bytes = make(mem.SliceBuffer, 0, n.Size)
+		for _, st := range n.States {
+			n.Bytes = append(n.Bytes, st.Resource.Plain(delta)...)
 		}
-		n.parts = mem.BufferSlice{&n.bytes} // who has it keeps the news
+		n.Parts = mem.BufferSlice{&n.Bytes} // who has it keeps the news
 		return
 	}
-	n.parts = make(mem.BufferSlice, 0, len(n.states))
-	for _, st := range n.states {
-		n.parts = append(n.parts, mem.SliceBuffer(st.Resource.Plain(delta)))
+	n.Parts = make(mem.BufferSlice, 0, len(n.States))
+	for _, st := range n.States {
+		n.Parts = append(n.Parts, mem.SliceBuffer(st.Resource.Plain(delta)))
 	}
 }
 
-// held implements nameGroup.
-func (g *watchGroup) held(but nameBits) (n int, sum uint64) {
+// Held implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) Held(but session.NameBits) (n int, sum uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, sum = g.nHeld, g.sum
@@ -339,16 +345,16 @@ func (g *watchGroup) held(but nameBits) (n int, sum uint64) {
 		return n, sum
 	}
 	for i := range g.names {
-		if mark := g.names[i].mark; mark != 0 && but.has(uint32(i)) {
+		if mark := g.names[i].mark; mark != 0 && but.Has(uint32(i)) {
 			n--
-			sum -= digestOf(mark, g.of.names[i])
+			sum -= session.Digest(mark, g.of.names[i])
 		}
 	}
 	return n, sum
 }
 
-// origin implements nameGroup.
-func (g *watchGroup) origin(but nameBits) *cache.OriginVersion {
+// Origin implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) Origin(but session.NameBits) *cache.OriginVersion {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	seq := g.seq.Load()
@@ -361,7 +367,7 @@ func (g *watchGroup) origin(but nameBits) *cache.OriginVersion {
 	var origin *cache.OriginVersion
 	one := true
 	for i := range g.names {
-		if g.names[i].mark == 0 || but.has(uint32(i)) {
+		if g.names[i].mark == 0 || but.Has(uint32(i)) {
 			continue
 		}
 		o := g.watches[i].Entry().Snapshot().Origin

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // groupClient is a client of one type, which remembers what it was told.
@@ -99,10 +100,8 @@ func (c *groupClient) reads(t tb, reject bool) {
 }
 
 func (c *groupClient) shares() bool {
-	return c.st.sessions[0].(interface{ shared() *membership }).shared() != nil
+	return c.st.sessions[0].Inspect().Shares
 }
-
-func (s *subscriptions) shared() *membership { return s.named.shared }
 
 // TestClientsWithTheSameNames holds that clients that ask for the same names, and so are a
 // group, are told what one is told that asks for them alone: whatever becomes of the names,
@@ -113,7 +112,7 @@ func TestClientsWithTheSameNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newTestCache(silentSource{}, 1000)
 		defer c.Close()
-		features := rapid.SampledFrom([][]string{nil, {featureTTL, featureWrapped}}).Draw(t, "features")
+		features := rapid.SampledFrom([][]string{nil, {session.FeatureTTL, session.FeatureWrapped}}).Draw(t, "features")
 		limit := rapid.SampledFrom([]int{DefaultMaxResponseBytes, DefaultMaxResponseBytes, 400}).Draw(t, "limit")
 		server, _ := newTestServer(c, limit)
 		names := []string{"a", "b", "c", "d", "e"}

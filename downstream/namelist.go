@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Lists of names in requests. Clients that are configured alike send the same list, often
@@ -155,23 +156,23 @@ func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (r
 	return recycle, list, err
 }
 
-// all implements sharedNames.
-func (l *askedList) all() []string { return l.names }
+// All implements session.NameList.
+func (l *askedList) All() []string { return l.names }
 
-// place implements sharedNames.
-func (l *askedList) place(name string) (i uint32, ok bool) {
+// Place implements session.NameList.
+func (l *askedList) Place(name string) (i uint32, ok bool) {
 	i, ok = l.index()[name]
 	return i, ok
 }
 
-// group implements sharedNames.
-func (l *askedList) group(kind groupKind, client meaning, topics *cache.Cache) nameGroup {
+// Group implements session.NameList.
+func (l *askedList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unshared {
 		return nil
 	}
-	if !kind.first.Scope.OldStyle && !client.means(l.names, kind.first) {
+	if !kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
 		return nil
 	}
 	for _, g := range l.groups {
@@ -180,7 +181,7 @@ func (l *askedList) group(kind groupKind, client meaning, topics *cache.Cache) n
 			return g
 		}
 	}
-	if len(l.index()) != len(l.names) || kind.first.Scope.OldStyle && !client.means(l.names, kind.first) {
+	if len(l.index()) != len(l.names) || kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
 		l.unshared = true
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // stuck is a watcher that holds up the update that it is told of.
@@ -90,13 +91,13 @@ func TestAnAuthoritysUpdateWaitsForNoOther(t *testing.T) {
 
 // longSession takes until then to find out what is new.
 type longSession struct {
-	session
+	typeSession
 	over chan struct{}
 }
 
-func (l *longSession) additions(may removalRule) *response {
+func (l *longSession) Additions(may session.RemovalRule) *session.Response {
 	<-l.over
-	return l.session.additions(may)
+	return l.typeSession.Additions(may)
 }
 
 // A stream of which the sender finds out for long what is new lends its place too, so that
@@ -107,7 +108,7 @@ func TestALongResponseHoldsUpNoSender(t *testing.T) {
 		c, streams, _ := paced(t, limit, clients, 0)
 		long := []*longSession{{over: make(chan struct{})}, {over: make(chan struct{})}}
 		for i, l := range long {
-			l.session = c.streams[i].sessions[0]
+			l.typeSession = c.streams[i].sessions[0]
 			c.streams[i].sessions[0] = l
 		}
 		c.changes(1)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Clients that know TTLs and ask for the same names are sent their heartbeats in the same
@@ -36,7 +37,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 			}
 			var clients []*testClient
 			for range 4 {
-				clients = append(clients, come(featureTTL))
+				clients = append(clients, come(session.FeatureTTL))
 			}
 			old := come()
 			put("v1", names...)
@@ -53,7 +54,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 					if r == nil {
 						t.Fatal("no heartbeats")
 					}
-					msg, beats := r.encode(), 0
+					msg, beats := r.Encode(), 0
 					for _, res := range decode(t, form, r).resources {
 						if res.ttl != time.Minute {
 							t.Errorf("%s: a TTL of %s, want a minute", res.name, res.ttl)

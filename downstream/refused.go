@@ -94,8 +94,8 @@ func (e *excess) refusal() error {
 	return &RefusedError{Refusal: RefusedLimit, Client: &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}, excess: e}
 }
 
-// refused implements refusals. The caller holds mu.
-func (st *stream) refused(typeURL, name string, err error) {
+// Refused implements session.Host. The caller holds mu.
+func (st *stream) Refused(typeURL, name string, err error) {
 	as := &RefusedError{Client: &cache.Error{Message: err.Error()}}
 	if !errors.As(err, &as) {
 		_ = errors.As(err, &as.Client)
@@ -107,8 +107,8 @@ func (st *stream) refused(typeURL, name string, err error) {
 	st.noteRefused(typeURL, name, as)
 }
 
-// unasked implements refusals. The caller holds mu.
-func (st *stream) unasked(typeURL, name string, err *cache.Error) {
+// Unasked implements session.Host. The caller holds mu.
+func (st *stream) Unasked(typeURL, name string, err *cache.Error) {
 	st.refuseUnasked(err)
 	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})
 }

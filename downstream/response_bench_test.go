@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // A response is put together: what was changed to the bytes that gRPC is given.
@@ -18,22 +19,22 @@ func BenchmarkResponse(b *testing.B) {
 		for _, name := range benchNames(n) {
 			all = append(all, newTestResource(endpointType, name, "v", strings.Repeat("x", 1000)))
 		}
-		assemble := func(add func(*response, *cache.Resource)) func(*testing.B) {
+		assemble := func(add func(*session.Response, *cache.Resource)) func(*testing.B) {
 			return func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					r := &response{typeURL: endpointType, nonce: "1", version: "v"}
+					r := &session.Response{TypeURL: endpointType, Nonce: "1", Version: "v"}
 					for _, res := range all {
 						add(r, res)
 					}
-					if len(r.encode()) < n {
+					if len(r.Encode()) < n {
 						b.Fatal("there is too little in it")
 					}
 				}
 			}
 		}
-		b.Run(fmt.Sprintf("delta/%d", n), assemble(func(r *response, res *cache.Resource) { r.addDelta(res.Name(), res, 0) }))
-		b.Run(fmt.Sprintf("sotw/%d", n), assemble(func(r *response, res *cache.Resource) { r.addSotW(res.Name(), res, 0) }))
+		b.Run(fmt.Sprintf("delta/%d", n), assemble(func(r *session.Response, res *cache.Resource) { r.AddDelta(res.Name(), res, 0) }))
+		b.Run(fmt.Sprintf("sotw/%d", n), assemble(func(r *session.Response, res *cache.Resource) { r.AddSotW(res.Name(), res, 0) }))
 	}
 }
 

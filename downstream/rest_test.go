@@ -33,6 +33,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -77,11 +78,11 @@ func (r *restServer) put(t testing.TB, name string, m proto.Message) {
 // keep has topics fed that nobody has asked for yet.
 func (r *restServer) keep(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
-	w := &keeper{}
+	w := &watcher{}
 	for _, name := range names {
 		key := cache.Key{Scope: oldStyleScope(""), TypeURL: typeURL, Name: name}
 		if name == cache.Wildcard {
-			set := &setKeeper{}
+			set := &setWatcher{}
 			r.cache.WatchSet(key, set)
 			r.cache.Unwatch(set)
 			continue
@@ -315,14 +316,6 @@ func TestRESTOfV2HasTheMessageOfV2(t *testing.T) {
 	}
 }
 
-// Invariant: secrets are never logged, of whatever version.
-func TestRejectionsOfV2SecretsAreNotShown(t *testing.T) {
-	s := &subscriptions{typeURL: xdstype.SecretV2}
-	if n := s.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.reason, "hush") {
-		t.Errorf("the secret is told: %q", n.reason)
-	}
-}
-
 // Invariant: secrets are never logged.
 func TestRESTServesSecretsAndDoesNotLogThem(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{}, (*httptest.Server).Start)
@@ -408,7 +401,7 @@ func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 			c := slices.Collect(r.relay.Describe())[0]
 			eventually(t, "it is known", func() bool { c = slices.Collect(r.relay.Describe())[0]; return len(c.Types) == 1 })
 			host, _, err := net.SplitHostPort(c.Peer)
-			if c.Form != "rest" || c.Node.GetId() != "n" || c.Types[0] != (TypeStatus{TypeURL: clusterType, Subscriptions: 1}) || err != nil || host != "127.0.0.1" {
+			if c.Form != "rest" || c.Node.GetId() != "n" || c.Types[0] != (TypeStatus{Status: session.Status{TypeURL: clusterType, Subscriptions: 1}}) || err != nil || host != "127.0.0.1" {
 				t.Errorf("the operator sees %+v", c)
 			}
 			cancel()
@@ -465,7 +458,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 		ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType,
 			Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{{Name: "a", Resource: res}}}}})
 	}
-	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, new(setKeeper))
+	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, new(setWatcher))
 	v3, v2 := xdstype.Cluster.V3, xdstype.Cluster.V2
 	put(minJSONCached)
 	first := fetch(v3)

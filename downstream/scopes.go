@@ -131,16 +131,16 @@ type streamScopes struct {
 	excess *excess
 }
 
-// admits implements scopes.
-func (s *streamScopes) admits(k cache.Key) error {
+// Admits implements session.Host.
+func (s *streamScopes) Admits(k cache.Key) error {
 	if e := s.alternatives.over(k); e != nil {
 		return e.refusal()
 	}
 	return nil
 }
 
-// enter implements scopes.
-func (s *streamScopes) enter(k cache.Key) error {
+// Enter implements session.Host.
+func (s *streamScopes) Enter(k cache.Key) error {
 	var entered []cache.Scope // of those before
 	for scope := range scopesOf(k) {
 		if e := s.enterOne(scope); e != nil {
@@ -160,8 +160,8 @@ func (s *streamScopes) enter(k cache.Key) error {
 	return nil
 }
 
-// leave implements scopes.
-func (s *streamScopes) leave(k cache.Key) {
+// Leave implements session.Host.
+func (s *streamScopes) Leave(k cache.Key) {
 	for scope := range scopesOf(k) {
 		s.leaveOne(scope)
 	}

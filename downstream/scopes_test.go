@@ -108,18 +108,10 @@ func TestScopesOfAStreamAreThoseOfItsSubscriptions(t *testing.T) {
 
 // deltaKeys are the keys of a delta session's subscriptions.
 func (st *stream) deltaKeys(typeURL string) map[string]bool {
-	keys := map[string]bool{}
-	d, ok := st.session(typeURL).(*deltaSession)
-	if !ok {
-		return keys
+	if s := st.session(typeURL); s != nil {
+		return s.Inspect().Names
 	}
-	for sub := range d.named.all() {
-		keys[sub.key()] = true
-	}
-	for key := range d.globs {
-		keys[key] = true
-	}
-	return keys
+	return nil
 }
 
 // expectScopes counts anew what a stream uses.
@@ -131,14 +123,8 @@ func expectScopes(rt *rapid.T, c *testClient) {
 		}
 	}
 	for _, s := range c.st.sessions {
-		subs := subscriptionsOf(s)
-		for sub := range subs.named.all() {
-			if sub.entry() != nil {
-				count(sub.entry().Key())
-			}
-		}
-		for set := range subs.sets() {
-			count(set.set.Key())
+		for _, key := range s.Inspect().Topics {
+			count(key)
 		}
 	}
 	got := &c.st.scopes
@@ -154,16 +140,6 @@ func expectScopes(rt *rapid.T, c *testClient) {
 			rt.Fatalf("%s is counted %d times for the connection, and used %d times by its only stream", scope, on.counts.get(scope), want.get(scope))
 		}
 	}
-}
-
-func subscriptionsOf(s session) *subscriptions {
-	switch s := s.(type) {
-	case *deltaSession:
-		return &s.subscriptions
-	case *sotwSession:
-		return &s.subscriptions
-	}
-	return nil
 }
 
 // TP2: what is asked for with other parameters is another set of subscriptions upstream.
@@ -248,12 +224,12 @@ func TestManyScopesCostWhatEachOfThemDoes(t *testing.T) {
 			st := &stream{server: &Server{}, grpc: contextStream{ctx: context.Background()}, limits: Limits{Scopes: n, ScopesPerConnection: n}}
 			st.scopes.stream = st
 			for _, k := range keys {
-				if e := st.scopes.enter(k); e != nil {
+				if e := st.scopes.Enter(k); e != nil {
 					t.Error(e)
 				}
 			}
 			for _, k := range keys {
-				st.scopes.leave(k)
+				st.scopes.Leave(k)
 			}
 			st.scopes.close()
 		})

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // senders send to the streams that have something to be sent: as many at once as there
@@ -177,7 +179,7 @@ func (q *senders) send() {
 
 // compose returns what is to be sent to a stream next. It waits for nothing; keeps says
 // whether the stream is not left to others for that.
-func (q *senders) compose(st *stream) (r *response, keeps bool) {
+func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 	for _, how := range [...]holding{holdNow, holdOrPark} {
 		if !st.mu.TryLock() {
 			// A request with very many names can take long, and the end of its stream.

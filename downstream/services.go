@@ -57,7 +57,7 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 	return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h}
 }
 
-func handler[R request, S session](s *Server, g *gate, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
+func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, stream grpc.ServerStream) error {
 		if e := g.enter(); e != nil {
 			return s.turnAway(g, stream, e)

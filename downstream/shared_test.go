@@ -43,19 +43,20 @@ func TestClientsShareOneEncoding(t *testing.T) {
 				seen := map[*byte]bool{}
 				for _, c := range all {
 					r := c.st.next()
-					if r != nil {
-						r.gather()
+					if r == nil {
+						t.Fatalf("round %d: no response", round)
 					}
-					if r == nil || len(r.resources) != 1 {
+					shared, _ := r.Parts()
+					if len(shared) != 1 {
 						t.Fatalf("round %d: the response is %+v, want one of one piece", round, r)
 					}
-					b := r.resources[0].ReadOnlyData()
+					b := shared[0].ReadOnlyData()
 					if len(b) < len(content) {
 						t.Fatalf("round %d: the shared piece has %d bytes, less than the resource", round, len(b))
 					}
 					seen[unsafe.SliceData(b)] = true
 					// What is encoded for one stream does not grow with the resource.
-					msg := r.encode()
+					msg := r.Encode()
 					if private := msg[len(msg)-1].Len(); private > 200 {
 						t.Errorf("round %d: %d bytes are encoded for one client", round, private)
 					}
@@ -96,7 +97,7 @@ func TestFormsAndSpellingsShareTheValue(t *testing.T) {
 			t.Fatalf("client %d: no response", i)
 		}
 		found := false
-		for _, piece := range r.resources {
+		for _, piece := range r.Resources {
 			found = found || end(piece.ReadOnlyData()) == want
 		}
 		if !found {
@@ -122,16 +123,11 @@ func TestResponseAllocatesLittle(t *testing.T) {
 				defer c.close()
 				subscribe(t, c, endpointType, "a")
 				putEverywhere(ch, endpointType, "a", strings.Repeat("x", size))
-				var again func()
-				switch s := c.st.session(endpointType).(type) {
-				case *deltaSession:
-					again = func() { s.subscribe(byName("a")) }
-				case *sotwSession:
-					again = func() { s.subscribe(byName("a")) }
-				}
+				s := c.st.session(endpointType)
+				c.st.next()
 				got := testing.AllocsPerRun(runs, func() {
-					again()
-					if len(c.st.next().encode()) != 2 {
+					s.Resend("a")
+					if len(c.st.next().Encode()) != 2 {
 						t.Error("no response")
 					}
 				})

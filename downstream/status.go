@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // ClientStatus is one client's stream as an operator sees it.
@@ -18,10 +20,8 @@ type ClientStatus struct {
 
 // TypeStatus is one type URL on a stream as an operator sees it.
 type TypeStatus struct {
-	TypeURL       string
-	Subscriptions int
-	LastRejection string // the client's words, empty if it rejected nothing yet
-	Refused       RefusedNames
+	session.Status
+	Refused RefusedNames
 }
 
 func (st *stream) describe() ClientStatus {
@@ -29,9 +29,7 @@ func (st *stream) describe() ClientStatus {
 	defer st.mu.Unlock()
 	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id}
 	for _, s := range st.sessions {
-		t := s.describe()
-		t.Refused = st.refusedNames[t.TypeURL]
-		c.Types = append(c.Types, t)
+		c.Types = append(c.Types, TypeStatus{s.Describe(), st.refusedNames[s.TypeURL()]})
 	}
 	return c
 }

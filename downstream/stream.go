@@ -22,62 +22,64 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// session is the protocol state of one type URL on a stream, in either form.
-type session interface {
+// typeSession is the protocol state of one type URL on a stream, in either form.
+type typeSession interface {
 	// of is the type URL.
-	of() string
+	TypeURL() string
 	// adding says that there may be something new or changed to tell, though
 	// perhaps not now; removing, that there are removals to tell which were not
 	// told with it.
-	adding() bool
-	removing() bool
+	Adding() bool
+	Removing() bool
 	// catchingUp says that what is to be added can be sent once the client has
 	// answered, so that what comes after it waits. That does not wait for what is
 	// not known or cannot be had, which may take for ever.
-	catchingUp() bool
+	AwaitsACK() bool
 	// additions returns the next response, nil if there is none. It carries those
 	// removals that it may.
-	additions(may removalRule) *response
+	Additions(may session.RemovalRule) *session.Response
 	// removals returns a response of the removals that it may carry, nil if there are
 	// none.
-	removals(may removalRule) *response
+	Removals(may session.RemovalRule) *session.Response
 	// untold counts what is kept to be told: with a client that changes its mind
 	// and does not read it could grow.
-	untold() int
+	Pending() int
 	// subscribed is the number of names that the client has subscribed to.
-	subscribed() int
+	Subscribed() int
 	// following says that something is to be watched that takes the place of what is;
 	// follow does that.
-	following() bool
+	Following() bool
 	// takeOdd has names watched by themselves that cannot be watched for several clients
 	// any more.
-	takeOdd()
+	TakeOdd()
 	// offer says which list a request has of those that several clients have sent, nil for
 	// none, before it is taken.
-	offer(sharedNames)
-	follow()
+	Offer(session.NameList)
+	Follow()
 	// parameters are the dynamic parameters of its locators.
-	parameters() map[string]int
+	Parameters() map[string]int
 	// hopes is for the stream's unservable, lacks and decided for its waitsForOthers.
-	hopes() (bool, *cache.Error)
-	lacks() bool
-	decided() bool
+	Servable() (bool, *cache.Error)
+	Unreachable() bool
+	Decided() bool
 	// resend has a name's resource sent again, if the client was told it.
-	resend(name string)
+	Resend(name string)
 	// sent notes that a response goes to the client as the newest.
-	sent(*response)
+	Sent(*session.Response)
 	// repeat takes a request of which nothing but the nonce is new, and says whether
 	// it did: whether it acknowledges the newest response and, with asks as in glance,
 	// asks for what the one before did. heard notes what a request was that was not
 	// such a one.
-	repeat(nonce []byte, asks uint64) bool
-	heard(nonce []byte, asks uint64)
-	close()
-	describe() TypeStatus
+	FastACK(nonce []byte, asks uint64) bool
+	RecordRequest(nonce []byte, asks uint64)
+	Inspect() session.Inspection
+	Close()
+	Describe() session.Status
 }
 
 // request is what a stream needs of a request in either form.
@@ -88,11 +90,11 @@ type request interface {
 }
 
 // form makes a stream's sessions: what differs between SotW and delta.
-type form[R request, S session] struct {
+type form[R request, S typeSession] struct {
 	name       string
 	newRequest func() R
-	newSession func(subscriptions) S
-	take       func(S, R) *nack
+	newSession func(typeURL string, c *session.Client) S
+	take       func(S, R) *session.NACK
 	// names are all names in a request, and subscribed how many its session will
 	// have when it has taken it: see check.
 	names      func(R) iter.Seq[string]
@@ -102,24 +104,24 @@ type form[R request, S session] struct {
 	fields   *requestFields
 }
 
-var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *deltaSession]{
+var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
 	name:       "delta",
 	newRequest: func() *discoveryv3.DeltaDiscoveryRequest { return new(discoveryv3.DeltaDiscoveryRequest) },
-	newSession: newDeltaSession,
-	take:       (*deltaSession).request,
+	newSession: session.NewDelta,
+	take:       (*session.Delta).Request,
 	names:      deltaNames,
-	subscribed: deltaSubscribed,
+	subscribed: (*session.Delta).SubscribedWith,
 	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
 	fields:     &deltaFields,
 }
 
-var sotwForm = form[*discoveryv3.DiscoveryRequest, *sotwSession]{
+var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	name:       "sotw",
 	newRequest: func() *discoveryv3.DiscoveryRequest { return new(discoveryv3.DiscoveryRequest) },
-	newSession: newSotWSession,
-	take:       (*sotwSession).request,
+	newSession: session.NewSotW,
+	take:       (*session.SotW).Request,
 	names:      sotwNames,
-	subscribed: sotwSubscribed,
+	subscribed: (*session.SotW).SubscribedWith,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
 	fields:     &sotwFields,
 }
@@ -155,9 +157,9 @@ type stream struct {
 	node     *corev3.Node
 	sameNode uint64 // of a request whose Node was that, as in glance
 	names    Names  // from the first request on
-	who      client
+	who      session.Client
 	topics   cache.Reader
-	sessions []session // in the order of their types' ranks
+	sessions []typeSession // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
 	held     heldRemovals
@@ -180,7 +182,7 @@ type stream struct {
 }
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
-func serve[R request, S session](st *stream, f form[R, S]) error {
+func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 	defer st.end()
 	var in incoming // once, as it is on the heap
 	for st.pace() {
@@ -214,7 +216,7 @@ func serve[R request, S session](st *stream, f form[R, S]) error {
 
 // take takes an encoded request, and says whether there may be something to answer.
 // It keeps nothing of its bytes.
-func take[R request, S session](st *stream, f form[R, S], data []byte) (answer bool, err error) {
+func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
 	g := f.fields.see(data)
 	if taken, answer := st.repeated(g); taken {
 		return answer, nil
@@ -223,12 +225,12 @@ func take[R request, S session](st *stream, f form[R, S], data []byte) (answer b
 }
 
 // takeNew is take of a request that is no repetition, without the stack that this needs.
-func takeNew[R request, S session](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
 	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
 	return answer, err
 }
 
-func decodeAndAccept[R request, S session](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
 	if e := f.fields.peek(data).over(st.limits); e != nil {
 		return false, st.refuse(e)
 	}
@@ -243,13 +245,13 @@ func decodeAndAccept[R request, S session](st *stream, f form[R, S], data []byte
 
 // accept hands a request to its session, and says whether there may be
 // something to answer.
-func accept[R request, S session](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
+func accept[R request, S typeSession](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
 	return acceptList(st, f, req, g, nil)
 }
 
 // acceptList is accept of a request with a list of names in it that others have sent, if it
 // is not nil.
-func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance, list *askedList) (answer bool, err error) {
+func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g glance, list *askedList) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
 		return false, st.refuse(e)
@@ -277,7 +279,7 @@ func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance,
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(newSubscriptions(typeURL, &st.who))
+		sess = f.newSession(typeURL, &st.who)
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -285,19 +287,19 @@ func acceptList[R request, S session](st *stream, f form[R, S], req R, g glance,
 	if !ok {
 		st.insert(sess)
 	}
-	behind := sess.catchingUp()
+	behind := sess.AwaitsACK()
 	if list != nil {
-		sess.offer(list)
+		sess.Offer(list)
 	}
 	rejection := f.take(sess, req)
-	sess.offer(nil)
+	sess.Offer(nil)
 	if rejection != nil {
 		st.rejected(rejection)
 	}
 	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
 		return false, st.refuse(e)
 	}
-	sess.heard(g.nonce, g.asks)
+	sess.RecordRequest(g.nonce, g.asks)
 	if g.node != 0 {
 		st.sameNode = g.node
 	}
@@ -313,13 +315,13 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	}
 	st.node, st.scopes.stream = node, st
 	st.names = st.server.names(node, through)
-	able := abilitiesOf(node)
-	able.countsLostNames, able.countsLostSets = st.unreachable != Wait, st.unreachable == EndAll
+	able := session.AbilitiesOf(node)
+	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
 	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
 	// who does not take that.
-	able.passes = st.passes && (st.form == deltaForm.name || able.form&cache.Wrapped != 0)
-	able.relay = through.Relay
-	st.who = client{abilities: able, host: st, topics: &st.topics, limit: st.maxResponse}
+	able.Passes = st.passes && (st.form == deltaForm.name || able.Form&cache.Wrapped != 0)
+	able.Relay = through.Relay
+	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
 	}
@@ -363,23 +365,23 @@ func (st *stream) unreadable(err error) error {
 }
 
 // session returns the session of a type, nil if there is none. There are few.
-func (st *stream) session(typeURL string) session {
+func (st *stream) session(typeURL string) typeSession {
 	for _, s := range st.sessions {
-		if s.of() == typeURL {
+		if s.TypeURL() == typeURL {
 			return s
 		}
 	}
 	return nil
 }
 
-func (st *stream) insert(s session) {
-	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.of()).Order)+1, func(s session, r int) int {
-		return int(xdstype.Of(s.of()).Order) - r
+func (st *stream) insert(s typeSession) {
+	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.TypeURL()).Order)+1, func(s typeSession, r int) int {
+		return int(xdstype.Of(s.TypeURL()).Order) - r
 	})
 	st.sessions = slices.Insert(st.sessions, at, s)
 }
 
-func (st *stream) rejected(n *nack) {
+func (st *stream) rejected(n *session.NACK) {
 	st.server.stats.nacks.Add(1)
 	level := slog.LevelDebug
 	log, ok := st.nackLines.Next(st.logger())
@@ -389,8 +391,8 @@ func (st *stream) rejected(n *nack) {
 	if ok {
 		level = slog.LevelWarn
 	}
-	log.Log(context.Background(), level, "client rejected a response", "type_url", n.typeURL, "nonce", n.nonce,
-		"name", n.names.first, "resources", n.names.total, "code", n.code.String(), "reason", n.reason)
+	log.Log(context.Background(), level, "client rejected a response", "type_url", n.TypeURL, "nonce", n.Nonce,
+		"name", n.Names.First, "resources", n.Names.Total, "code", n.Code.String(), "reason", n.Reason)
 }
 
 // Wake implements cache.Waker: it has the stream sent to. Whoever calls it has made
@@ -399,7 +401,7 @@ func (st *stream) Wake() { st.server.senders.add(st) }
 
 // transmit sends a response. It waits for a client that does not read. An error says
 // that the client has gone, which ends the receiving too.
-func (st *stream) transmit(r *response) error {
+func (st *stream) transmit(r *session.Response) error {
 	if err := st.grpc.SendMsg(r); err != nil {
 		return err
 	}
@@ -409,7 +411,7 @@ func (st *stream) transmit(r *response) error {
 
 // next puts the next response together from the newest state, nil if there is nothing to
 // be sent. It waits for updates that are being stored.
-func (st *stream) next() *response {
+func (st *stream) next() *session.Response {
 	st.mu.Lock()
 	r, _ := st.compose(holdAndWait)
 	return r
@@ -438,7 +440,7 @@ func (st *stream) hold(how holding) bool {
 
 // compose is next for a caller that holds mu, and releases it; unless the topics cannot be held
 // in that way: then it says so.
-func (st *stream) compose(how holding) (r *response, failed bool) {
+func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
 		if !st.hold(how) {
@@ -450,7 +452,7 @@ func (st *stream) compose(how holding) (r *response, failed bool) {
 			return r, false
 		}
 		for _, s := range st.sessions {
-			s.follow()
+			s.Follow()
 		}
 	}
 }
@@ -459,16 +461,16 @@ func (st *stream) compose(how holding) (r *response, failed bool) {
 // to be watched before: it says whether that is not so.
 // xDS: "Eventual consistency considerations": additions and changes go in the
 // order of the types, removals after them in reverse.
-func (st *stream) composeHeld() (r *response, ok bool) {
+func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	defer st.topics.Release()
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil, true
 	}
 	for _, s := range st.sessions {
-		s.takeOdd()
+		s.TakeOdd()
 	}
-	if slices.ContainsFunc(st.sessions, session.following) {
+	if slices.ContainsFunc(st.sessions, typeSession.Following) {
 		return nil, false
 	}
 	if st.ending() || st.waitsForOthers() {
@@ -477,35 +479,35 @@ func (st *stream) composeHeld() (r *response, ok bool) {
 	return st.inOrder(), true
 }
 
-func (st *stream) inOrder() *response {
+func (st *stream) inOrder() *session.Response {
 	may := st.mayRemove()
 	for _, s := range st.sessions {
-		if !s.adding() {
+		if !s.Adding() {
 			continue
 		}
-		with := removeNone
+		with := session.RemoveNone
 		if st.alone(s) {
 			with = may
 		}
-		if r := s.additions(with); r != nil {
+		if r := s.Additions(with); r != nil {
 			return st.number(s, r)
 		}
-		if s.catchingUp() {
+		if s.AwaitsACK() {
 			return nil // what comes after may need it
 		}
 	}
 	holds := false
 	for _, s := range slices.Backward(st.sessions) {
-		if !s.removing() {
+		if !s.Removing() {
 			continue
 		}
-		if r := s.removals(may); r != nil {
+		if r := s.Removals(may); r != nil {
 			return st.number(s, r)
 		}
-		if s.catchingUp() {
+		if s.AwaitsACK() {
 			return nil // what it still names must not go before
 		}
-		if holds = may == removeUnnamed && s.removing(); holds {
+		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
 			break // as above
 		}
 	}
@@ -514,26 +516,26 @@ func (st *stream) inOrder() *response {
 }
 
 // alone says that no other session has anything to tell.
-func (st *stream) alone(s session) bool {
-	return !slices.ContainsFunc(st.sessions, func(o session) bool { return o != s && (o.adding() || o.removing()) })
+func (st *stream) alone(s typeSession) bool {
+	return !slices.ContainsFunc(st.sessions, func(o typeSession) bool { return o != s && (o.Adding() || o.Removing()) })
 }
 
-func (st *stream) number(s session, r *response) *response {
+func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	st.nonces++
-	r.nonce, r.joins = strconv.FormatUint(st.nonces, 10), &st.server.joins
-	s.sent(r)
-	if len(r.changed) == 0 {
+	r.Nonce, r.Batches = strconv.FormatUint(st.nonces, 10), &st.server.joins
+	s.Sent(r)
+	if len(r.Changed) == 0 {
 		return r
 	}
-	for _, eds := range [...]session{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
+	for _, eds := range [...]typeSession{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
 		if eds == nil {
 			continue
 		}
-		for _, cluster := range r.changed {
-			eds.resend(endpointsOf(cluster))
+		for _, cluster := range r.Changed {
+			eds.Resend(session.EndpointsOf(cluster))
 		}
 	}
-	r.changed = nil
+	r.Changed = nil
 	return r
 }
 
@@ -550,7 +552,7 @@ func (st *stream) end() {
 		st.undecided.timer.Stop()
 	}
 	for _, s := range st.sessions {
-		s.close()
+		s.Close()
 	}
 	st.scopes.close()
 	names := st.names

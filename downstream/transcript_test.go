@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -147,7 +148,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "agent", &node.UserAgentName)
 		if arg, ok := d.Arg("features"); ok {
 			for _, f := range arg.Vals {
-				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": featureTTL, "wrapped": featureWrapped, "grpc": featureWrappedGRPC}[f])
+				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": session.FeatureTTL, "wrapped": session.FeatureWrapped, "grpc": session.FeatureWrappedGRPC}[f])
 			}
 		}
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
@@ -430,8 +431,8 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	name := words[0]
 	setName := cache.Wildcard
 	if bare := strings.TrimLeft(name, "!-?"); !u.Scope.OldStyle && urn.IsName(bare) {
-		setName = globOf(memberKey(bare))
-		if memberKey(bare) == setName { // what is said is said of the glob
+		var is bool
+		if setName, is = globNamed(bare); is { // what is said is said of the glob
 			name = strings.TrimSuffix(name, bare) + cache.Wildcard
 		}
 	}

@@ -3,6 +3,7 @@ package downstream
 import (
 	"testing"
 
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -24,14 +25,14 @@ func TestSessionsOfAStreamAreInTheOrderOfTheirTypes(t *testing.T) {
 		urls = append(urls, service.TypeURL)
 	}
 	for _, url := range urls {
-		st.insert(&sotwSession{subscriptions: subscriptions{typeURL: url}})
+		st.insert(session.NewSotW(url, &session.Client{}))
 	}
 	if len(st.sessions) != len(urls) {
 		t.Fatalf("%d sessions of %d types", len(st.sessions), len(urls))
 	}
 	for i, s := range st.sessions[1:] {
-		if before := st.sessions[i]; xdstype.Of(before.of()).Order > xdstype.Of(s.of()).Order {
-			t.Errorf("%s is before %s", before.of(), s.of())
+		if before := st.sessions[i]; xdstype.Of(before.TypeURL()).Order > xdstype.Of(s.TypeURL()).Order {
+			t.Errorf("%s is before %s", before.TypeURL(), s.TypeURL())
 		}
 	}
 }

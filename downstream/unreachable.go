@@ -50,7 +50,7 @@ func (st *stream) unservable() error {
 	}
 	var reasons []string
 	for _, s := range st.sessions {
-		hopes, why := s.hopes()
+		hopes, why := s.Servable()
 		if hopes {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (st *stream) waitsForOthers() bool {
 	if st.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
 		return false
 	}
-	if !slices.ContainsFunc(st.sessions, session.lacks) || slices.ContainsFunc(st.sessions, session.decided) {
+	if !slices.ContainsFunc(st.sessions, typeSession.Unreachable) || slices.ContainsFunc(st.sessions, typeSession.Decided) {
 		return false
 	}
 	if st.undecided == nil {

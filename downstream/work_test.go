@@ -44,7 +44,7 @@ func (c *crowd) tell(version string, names ...string) {
 			change.Resource = newTestResource(endpointType, name, version, version)
 		}
 		u.Changes = append(u.Changes, change)
-		glob := globOf(name)
+		glob := globIn(name)
 		if sets[glob] == nil {
 			sets[glob] = &cache.SetUpdate{Name: glob}
 		}

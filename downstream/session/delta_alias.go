@@ -1,0 +1,285 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Aliases. A delta client is sent a resource once, under the resource's own name. Its
+// aliases are the names by which this client asked for it, whatever others asked for.
+// xDS: "Resource names" of "Incremental xDS".
+
+// noteAlias brings subscriptions.aliases in line with what a name stands for.
+func (s *subscriptions) noteAlias(sub *nameSub) {
+	entry := sub.entry()
+	if s.sotw || entry == nil {
+		return
+	}
+	own := entry.AliasOf()
+	switch r := sub.rare(); {
+	case own != "":
+		s.setAlias(sub, sub.makeRare(), sub.asks().of(strings.Clone(own)).key())
+	case r != nil:
+		s.setAlias(sub, r, "")
+	}
+}
+
+// setAlias notes that a name is an alias of what is kept under a key, or of nothing.
+func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
+	if r.own == own {
+		return
+	}
+	if r.own != "" {
+		s.aliases[r.own] = slices.DeleteFunc(s.aliases[r.own], func(o *nameSub) bool { return o == sub })
+		if len(s.aliases[r.own]) == 0 {
+			delete(s.aliases, r.own)
+		}
+	}
+	if r.own = own; own != "" {
+		s.named.get(own) // what aliases stand for is told with them, and not as one of a group
+		if s.aliases == nil {
+			s.aliases = map[string][]*nameSub{}
+		}
+		s.aliases[own] = append(s.aliases[own], sub)
+	}
+}
+
+// aliasKey returns the key of a resource of which a name is an alias, or which has
+// aliases that the client asks for; empty for any other.
+func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
+	if res.Alias() {
+		return sub.asks().of(res.Name()).key()
+	}
+	if len(d.aliases) == 0 || len(d.aliases[sub.key()]) == 0 {
+		return ""
+	}
+	return sub.key()
+}
+
+// tellAliased adds to r a resource that the client asks for by aliases, for all names by
+// which it does, and says whether it fitted. own is its key.
+func (d *Delta) tellAliased(r *Response, sub *nameSub, own string, st *cache.State) bool {
+	res, form := st.Resource, sub.form()
+	name, group := res.Name(), d.askedFor(sub, own, res)
+	// That the client has the resource from an earlier stream does not say that it knows of
+	// which names that is the answer: so it is sent again.
+	held := sub.told() == toldResource && sub.Note == d.mark(res) && (sub.errTold() == 0 || st.Err != nil)
+	if !held || sub.beating(st) {
+		var aliases []string
+		size := 0
+		for _, s := range group {
+			const overhead = 16
+			size += overhead + len(s.name())
+			if s.key() != own {
+				aliases = append(aliases, s.name())
+			}
+			if rare := s.rare(); rare != nil {
+				size += overhead + len(rare.toldAs) // may be removed with it
+			}
+		}
+		slices.Sort(aliases)
+		if r.own[own] != 0 || !r.fits(res.Size(name, form)+size, d.Limit) {
+			return false // in one response a resource is there once
+		}
+		if held {
+			form |= cache.Heartbeat
+		} else {
+			r.noteChanged(res)
+		}
+		r.addAliased(name, res, form, aliases)
+		r.noteOwn(own, d.mark(res))
+		for _, s := range group {
+			d.toldUnder(r, s, name, res)
+		}
+		d.knowsAll(group, name)
+	}
+	if st.Err != nil && sub.errTold() != markError(st.Err) {
+		return d.tellError(r, sub, st.Err)
+	}
+	return true
+}
+
+// askedFor returns the names by which the client asks for a resource, own among them if
+// it does so.
+func (d *Delta) askedFor(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
+	same := func(s *nameSub) bool {
+		st := s.state()
+		return s == sub || st.Status == cache.Present && d.mark(st.Resource) == d.mark(res)
+	}
+	for _, s := range d.aliases[own] {
+		if same(s) {
+			group = append(group, s)
+		}
+	}
+	if s := d.named.get(own); s != nil && same(s) {
+		group = append(group, s)
+	}
+	if !slices.Contains(group, sub) {
+		group = append(group, sub)
+	}
+	return group
+}
+
+// knowsAll notes that the client has a resource, by all names by which it asks for it.
+func (d *Delta) knowsAll(group []*nameSub, name string) {
+	for _, s := range group {
+		st := s.state()
+		s.has(name)
+		d.knows(s, &st)
+	}
+	delete(d.initial, name)
+}
+
+// toldUnder notes under which name a subscription's resource goes to the client. What it
+// had by that under another name goes, in the same response, unless something else gives
+// it: of two with the same domains Envoy would take neither.
+func (d *Delta) toldUnder(r *Response, sub *nameSub, name string, res *cache.Resource) {
+	rare := sub.rare()
+	if rare == nil && name == sub.name() {
+		return
+	}
+	rare = sub.makeRare()
+	was := rare.toldAs
+	if was == "" && sub.told() == toldResource {
+		was = sub.name()
+	}
+	switch {
+	case was == "":
+	case was == name:
+		if rare.locator && rare.constraints != res.Constraints() {
+			r.addRemovedVariant(name, rare.constraints)
+		}
+	case d.given(rare.asked.of(was), sub):
+		d.handDown(rare.asked.of(was), rare.constraints)
+	default:
+		d.addRemoved(r, rare.asked.of(was), rare.constraints)
+		delete(d.initial, was)
+	}
+	sub.has(name)
+}
+
+// has notes under which name the client has what a subscription gives.
+func (s *nameSub) has(name string) {
+	switch r := s.rare(); {
+	case name != s.name():
+		s.makeRare().toldAs = strings.Clone(name)
+	case r != nil:
+		r.toldAs = ""
+	}
+}
+
+// handDown notes that the client has something by a name that does not give it any more,
+// and that another does, which may come to stand for something else before that is told.
+func (d *Delta) handDown(a asked, constraints string) {
+	if d.handed == nil {
+		d.handed = map[asked]string{}
+	}
+	a.name = strings.Clone(a.name)
+	d.handed[a] = constraints
+}
+
+// tellHanded adds to r the removal of what was handed down and is not given any more.
+func (d *Delta) tellHanded(r *Response) {
+	for _, a := range slices.SortedFunc(maps.Keys(d.handed), func(a, b asked) int { return strings.Compare(a.key(), b.key()) }) {
+		const overhead = 16
+		switch {
+		case d.tellsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
+			delete(d.handed, a) // that tells
+		case d.given(a, nil):
+		case r.fits(len(a.name)+overhead, d.Limit):
+			d.addRemoved(r, a, d.handed[a])
+			delete(d.handed, a)
+		}
+	}
+}
+
+// tellsItself says that the client was told a resource by its own name, and will be told
+// what becomes of it.
+func (d *Delta) tellsItself(a asked) bool {
+	s := d.named.get(a.key())
+	return s != nil && s.told() == toldResource && (s.rare() == nil || s.rare().toldAs == "")
+}
+
+// hasAs says that the client was told what the name stands for under that name.
+func (s *nameSub) hasAs(name string) bool {
+	r := s.rare()
+	return r != nil && r.toldAs == name
+}
+
+// given says that the client asks for something in another way than by a subscription,
+// and has it, or will.
+func (d *Delta) given(a asked, but *nameSub) bool {
+	key := a.key()
+	if s := d.named.get(key); s != nil && s != but && s.state().Status == cache.Present {
+		return true
+	}
+	if slices.ContainsFunc(d.aliases[key], func(s *nameSub) bool { return s != but }) {
+		return true
+	}
+	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
+		if set != nil && (!present(set) || set.set.Member(memberKey(a.name)) != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// addRemoved adds a removal to r, once for all names by which the client asked.
+func (d *Delta) addRemoved(r *Response, a asked, constraints string) {
+	if r.removed[a.key()] {
+		return
+	}
+	if d.aliases != nil {
+		r.noteRemoved(a.key())
+	}
+	if a.locator {
+		r.addRemovedVariant(a.name, constraints)
+	} else {
+		r.addRemoved(a.name)
+	}
+}
+
+// goneUnder returns the name under which the client has what is gone.
+func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
+	name := ""
+	if sub != nil && sub.rare() != nil {
+		name = sub.rare().toldAs
+	}
+	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.told() != toldResource) {
+		if _, held := d.initial[was.Name()]; held || r.removed[g.asked.of(was.Name()).key()] {
+			name = was.Name()
+		}
+	}
+	switch {
+	case name == "":
+		return g.asked.name
+	case d.given(g.asked.of(name), sub):
+		d.handDown(g.asked.of(name), g.constraints)
+		return g.asked.name
+	}
+	return name
+}
+
+func (r *Response) noteOwn(key string, mark uint64) {
+	if r.own == nil {
+		r.own = map[string]uint64{}
+	}
+	r.own[key] = mark | 1 // not 0
+}
+
+func (r *Response) noteRemoved(key string) {
+	if r.removed == nil {
+		r.removed = map[string]bool{}
+	}
+	r.removed[key] = true
+}
+
+// hasOwn says whether a resource that a set gives is in r, as the client asks for it by
+// aliases, and whether that is another one.
+func (r *Response) hasOwn(key string, mark uint64) (same, other bool) {
+	is := r.own[key]
+	return is == mark|1, is != 0 && is != mark|1
+}

@@ -1,0 +1,306 @@
+package session
+
+import (
+	"maps"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What a delta client is told of its sets: the wildcard and glob collections.
+// delta_overlap.go has what several subscriptions give.
+
+// tellSet adds to r what has changed in a set, and says whether it fitted.
+func (d *Delta) tellSet(r *Response, set *setSub) bool {
+	switch status, err := set.status(); status {
+	case cache.Requested, cache.Absent:
+		return true
+	case cache.Failed:
+		return d.tellSetError(r, set, err)
+	case cache.Present:
+		if set.fresh && set.set.Len() == 0 && set.set.Lacks(anyError) {
+			return true // nothing is known of it but what could not be had
+		}
+	}
+	answers, before := set.fresh, r.size
+	all := set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) })
+	if r.size > before || answers && r.empty() {
+		r.from(set.set.Origin())
+	}
+	if !all {
+		return false
+	}
+	held, lacked := len(set.initial) > 0, set.lacks
+	d.tellVanished(set)
+	if held && lacked && !set.lacks && set.glob() {
+		d.tellEmpty(set)
+	}
+	if set.fresh {
+		set.setFresh(false)
+		set.named = nil
+		if set.glob() {
+			d.tellMissed(set)
+		}
+		d.reviewLent()
+	}
+	if len(set.uncovered) > 0 {
+		d.loose = append(d.loose, set) // once all sets have said what they have
+	}
+	return true
+}
+
+// runs says how the client is told of many members at once: if it holds nothing that
+// they could be, and has subscribed to nothing that they are too.
+func (d *Delta) runs(r *Response, set *setSub) *cache.Runs {
+	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
+		return nil
+	}
+	if !set.glob() && len(d.byGlob) > 0 || d.alsoIn(set) {
+		return nil // see contested
+	}
+	return &cache.Runs{Form: set.form(), Most: d.Limit - responseOverhead - len(r.TypeURL), Yield: func(run *cache.Run) bool {
+		if !r.fits(run.Delta().Len(), d.Limit) {
+			return false
+		}
+		r.addRun(run)
+		return true
+	}}
+}
+
+func (d *Delta) tellSetError(r *Response, set *setSub, err *cache.Error) bool {
+	if set.errTold {
+		return true
+	}
+	if !r.substantial && !d.errorsAlone {
+		d.later().addSet(set)
+		return true
+	}
+	size := 0
+	for _, name := range set.names() {
+		size += sizeError(name, err)
+	}
+	if !r.fits(size, d.Limit) {
+		return false
+	}
+	for _, name := range set.names() {
+		r.addError(fieldDeltaErrors, name, err)
+	}
+	set.errTold = true
+	return true
+}
+
+// tellVanished has what the client holds of a set and is not there told as gone. While the
+// set is incomplete, that is what the control plane has removed.
+func (d *Delta) tellVanished(set *setSub) {
+	incomplete := set.set.Incomplete()
+	if set.set.Partial() && !incomplete {
+		set.lacks = set.lacks || set.fresh
+		return // what is missing may exist
+	}
+	first := set.fresh || set.lacks
+	if set.lacks = incomplete && first; set.set.MayHaveAll() {
+		return
+	}
+	vanished := func(held map[string]string, but func(asked) bool) {
+		for name := range held {
+			key, a := memberKey(name), set.asked.of(name)
+			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.MayHave(key) {
+				d.lose(set, a)
+				delete(held, name)
+			}
+		}
+	}
+	vanished(set.initial, func(asked) bool { return false })
+	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !incomplete && !set.set.Failed(memberKey(name)) })
+	if len(set.initial) == 0 {
+		set.initial = nil
+	}
+	if first && !set.glob() {
+		// That of globs which were subscribed to later.
+		vanished(d.initial, func(a asked) bool {
+			glob := d.globOf(a)
+			return glob != nil && glob.set.Member(memberKey(a.name)) != nil
+		})
+	}
+}
+
+// tellMissed has the recent removals of a glob told, which the client may have
+// missed, as it says of no member that it holds it; and that the glob is empty.
+// TP1: "Glob".
+func (d *Delta) tellMissed(set *setSub) {
+	var gone []removal
+	set.set.Gone(func(name, constraints string) {
+		a := set.asked.of(name)
+		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
+			gone = append(gone, removal{asked: a, by: set, constraints: constraints})
+		}
+	})
+	for _, g := range gone {
+		// What another set has is told by that.
+		others := []*setSub{d.wildOf(g.asked)}
+		if d.alsoIn(set) {
+			others = append(append(others, d.globOf(g.asked)), d.views.of(g.asked)...)
+		}
+		if res, _, _ := first(memberKey(g.asked.name), others...); res == nil {
+			d.gone[g.asked.key()] = g
+		}
+	}
+	if len(set.initial) == 0 || !set.set.Incomplete() {
+		d.tellEmpty(set)
+	}
+}
+
+// tellEmpty has the client told that a glob is empty, if it is.
+func (d *Delta) tellEmpty(set *setSub) {
+	if set.set.Len() > 0 {
+		return
+	}
+	for _, name := range set.spelled.all() {
+		a := set.asked.of(name)
+		d.gone[a.key()] = removal{asked: a}
+	}
+}
+
+// tellMember adds to r what is new about a member of a set, and says whether it
+// fitted.
+func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
+	a := set.asked.of(m.Name)
+	sub := d.named.get(a.key())
+	if sub != nil {
+		m.Err = nil
+	}
+	form, size := set.form(), 0
+	switch {
+	case sub != nil && sub.tellsItself(set):
+		return d.tellNamedMember(r, set, sub, m) // its own entry tells
+	case d.contested(set, a, m):
+		return true
+	case m.News == cache.Removed:
+		d.unsaid.forget(m.Name, nil, true)
+		d.gone[a.key()] = removal{asked: a, by: set, was: m.Resource}
+		return true
+	case m.News == cache.Alive && !d.quiet:
+		form |= cache.Heartbeat
+	}
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
+		m.News = cache.Nothing
+	}
+	if m.News != cache.Nothing && r.own != nil {
+		same, other := r.hasOwn(a.key(), d.mark(m.Resource))
+		if other {
+			return false // in one response a resource is there once
+		}
+		if same {
+			m.News = cache.Nothing
+		}
+	}
+	if m.News != cache.Nothing {
+		size = m.Resource.Size(m.Name, form)
+		d.unsaid.forget(m.Name, nil, true)
+	} else if m.Err != nil && d.waits(r) {
+		d.later().addMember(m.Name, m.Err)
+		m.Err = nil
+	}
+	if m.Err != nil {
+		size += sizeError(m.Name, m.Err)
+	}
+	if !r.fits(size, d.Limit) {
+		return false
+	}
+	if m.News != cache.Nothing {
+		r.addMember(m.Name, m.Resource, form)
+	}
+	if m.Err != nil {
+		r.addError(fieldDeltaErrors, m.Name, m.Err)
+	}
+	if m.News == cache.Changed {
+		r.noteChanged(m.Resource)
+		delete(d.gone, a.key())
+		d.settle(a)
+		if sub != nil {
+			d.knows(sub, &cache.State{Resource: m.Resource})
+		}
+	}
+	delete(set.initial, m.Name)
+	delete(d.initial, m.Name)
+	return true
+}
+
+// noteNamed notes that a name is told, which may be in a glob that is yet to be
+// answered.
+func (d *Delta) noteNamed(sub *nameSub) {
+	note := func(set *setSub) {
+		if set == nil || !set.fresh {
+			return
+		}
+		if set.named == nil {
+			set.named = map[*nameSub]bool{}
+		}
+		set.named[sub] = true
+	}
+	note(d.globOf(sub.asks()))
+	for _, set := range d.views {
+		note(set)
+	}
+}
+
+// tellNamedMember adds to r a member of a glob that the client asks for by name as
+// well, if that answers its asking for the glob, and was not told since.
+func (d *Delta) tellNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {
+	st := sub.state()
+	if !set.glob() || !set.fresh || d.yields(set, sub.asks()) || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
+		return true
+	}
+	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
+		return true
+	}
+	if !r.fits(st.Resource.Size(sub.name(), sub.form()), d.Limit) {
+		return false
+	}
+	r.AddDelta(sub.name(), st.Resource, sub.form())
+	d.knows(sub, &st)
+	return true
+}
+
+// holds says whether the client has a member's content already.
+func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
+	if m.News != cache.Changed {
+		return false
+	}
+	if sub != nil {
+		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+	}
+	version, ok := set.initial[m.Name]
+	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.views.has(set)) {
+		version, ok = d.initial[m.Name]
+	}
+	return ok && version == m.Resource.Version()
+}
+
+// hold notes what the client holds of a set that takes the place of another: that is
+// told as what differs.
+func (d *Delta) hold(set *setSub) {
+	held := map[string]string{}
+	if set.fresh {
+		// It may: the other set need not have seen these go.
+		set.set.Gone(func(name, _ string) { held[name] = "" })
+	}
+	set.set.Held(&set.SetWatch, func(name, version string) {
+		if d.covering(set, name) == nil {
+			held[name] = version
+		}
+	})
+	for name, version := range set.initial { // an earlier such move, or stream
+		if _, there := held[name]; !there {
+			held[name] = version
+		}
+	}
+	if set.fresh && set.glob() {
+		// It does not say, and the other set need not see these before they go.
+		set.set.Names(func(name string) {
+			if _, there := held[name]; !there && d.initial[name] == "" && d.covering(set, name) == nil {
+				held[name] = ""
+			}
+		})
+	}
+	set.initial = held
+}

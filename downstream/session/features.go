@@ -1,0 +1,55 @@
+package session
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Client features that change what a client is told.
+// xDS: "TTL", "SotW TTL"; gRPC announces the second of the two under a name of
+// its own.
+const (
+	FeatureTTL         = "xds.config.supports-resource-ttl"
+	FeatureWrapped     = "xds.config.supports-resource-in-sotw"
+	FeatureWrappedGRPC = "xds.config.resource-in-sotw"
+	// featureErrorsAlone is the relay's own: the client does not take a response that
+	// has nothing but resource_errors for an empty answer. See silence.go.
+	featureErrorsAlone = "xds-relay.errors-alone"
+)
+
+// Abilities are what a client said of itself, and what its listener says of clients.
+type Abilities struct {
+	Form cache.Form
+	// beatsWhole: a full state in which a member is a heartbeat is taken for one
+	// without that member. So Envoy does, and is sent the member as a whole: that
+	// renews its TTL as well.
+	beatsWhole bool
+	// passes: redirects go to clients as they are.
+	Passes bool
+	// countsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
+	// which nothing can be served; countsLostSets: wildcards and globs too.
+	CountsLostNames, CountsLostSets bool
+	// errorsAlone: see featureErrorsAlone.
+	errorsAlone bool
+	// relay: the client is another relay, which has clients of its own.
+	Relay bool
+}
+
+// AbilitiesOf returns what a client says of itself in its Node.
+func AbilitiesOf(node *corev3.Node) (a Abilities) {
+	for _, feature := range node.GetClientFeatures() {
+		switch feature {
+		case FeatureTTL:
+			a.Form |= cache.WithTTL
+		case FeatureWrapped, FeatureWrappedGRPC:
+			a.Form |= cache.Wrapped
+		case featureErrorsAlone:
+			a.errorsAlone = true
+		}
+	}
+	a.beatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
+	return a
+}

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Redirects. TP1: "Server redirects". What an authority says of a name is watched
+// directly, as long as it is no redirect. When it is one, the subscription moves to
+// what the relay makes of the same key (cache.Resolved), and stays there. Until that
+// has an answer nothing is told, and the client keeps what it has.
+
+// follower is a subscription that is to move.
+type follower interface{ move() }
+
+// keeper and setKeeper watch what is left until something else is watched: so that
+// it is not given up in between.
+type keeper struct{ cache.Watch }
+
+// Changed implements cache.Watcher.
+func (*keeper) Changed() cache.Waker { return nil }
+
+type setKeeper struct{ cache.SetWatch }
+
+// Changed implements cache.Watcher.
+func (*setKeeper) Changed() cache.Waker { return nil }
+
+// redirected says that a name is a redirect that is to be followed.
+func (s *nameSub) redirected() bool {
+	entry := s.entry()
+	return entry != nil && !s.of().Passes && entry.Redirected()
+}
+
+// redirected says that there are members that are redirects, to be followed.
+func (s *setSub) redirected() bool {
+	return s.set != nil && !s.subs.Passes && s.set.Key().Scope.Derived == "" && s.set.Redirects()
+}
+
+// move implements follower.
+func (s *nameSub) move() {
+	if s.is(hasEnded) || !s.redirected() {
+		return
+	}
+	key, was, topics := s.entry().Key(), s.entry().State().Was, s.of().Topics
+	var k keeper
+	topics.Watch(key, &k)
+	topics.Unwatch(s.watch())
+	key.Scope.Derived = cache.Resolved
+	_, withheld := topics.Join(key, s.watch())
+	topics.Unwatch(&k)
+	if held := was != nil && s.told() == toldResource && s.Note == s.of().mark(was); held {
+		s.keep(was)
+	}
+	if withheld != nil || s.rare() != nil {
+		s.makeRare().withheld = withheld
+	}
+	s.MoveToPending()
+}
+
+// move implements follower.
+func (s *setSub) move() {
+	if s.ended || !s.redirected() {
+		return
+	}
+	key := s.set.Key()
+	var k setKeeper
+	s.subs.Topics.WatchSet(key, &k)
+	if s.subs.leave != nil {
+		s.subs.leave(s)
+	}
+	s.subs.Topics.Unwatch(s)
+	s.SetWatch = cache.SetWatch{}
+	key.Scope.Derived = cache.Resolved
+	s.set = s.set.in(s.subs.Topics.WatchSet(key, s), &s.SetWatch)
+	s.subs.Topics.Unwatch(&k)
+	s.moved, s.errTold = true, false
+	s.MoveToPending()
+}
+
+// Follow moves what has to be moved. The cache must not be held.
+func (s *subscriptions) Follow() {
+	moving := s.moving
+	s.moving = nil
+	s.moves += len(moving)
+	for _, f := range moving {
+		f.move()
+	}
+}
+
+func (s *subscriptions) Following() bool { return len(s.moving) > 0 }

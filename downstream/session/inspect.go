@@ -1,0 +1,65 @@
+package session
+
+import "github.com/xds-relay/xds-relay/cache"
+
+// Status is what one client has subscribed to of one type as an operator sees it.
+type Status struct {
+	TypeURL       string
+	Subscriptions int
+	LastRejection string // the client's words, empty if it rejected nothing yet
+}
+
+// Describe tells an operator what the client has subscribed to.
+func (s *subscriptions) Describe() Status {
+	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.rejection}
+	if s.wild != nil {
+		t.Subscriptions++
+	}
+	return t
+}
+
+// Inspection is what tests may want to know of a session.
+type Inspection struct {
+	Names    map[string]bool // by what they are kept under, globs too
+	Topics   []cache.Key     // that it watches
+	Wildcard bool
+	Shares   bool // it is in a group of clients
+	// SotW: OldWildcard is a wildcard of the old rule; Full: responses are full states; LeftIn: the
+	// last one had something in it that is gone.
+	OldWildcard, Full, LeftIn bool
+}
+
+// Inspect is for tests.
+func (s *subscriptions) Inspect() Inspection {
+	is := Inspection{Names: map[string]bool{}, Wildcard: s.wild != nil, Shares: s.named.shared != nil}
+	for sub := range s.named.own() {
+		is.Names[sub.key()] = true
+		if sub.entry() != nil {
+			is.Topics = append(is.Topics, sub.entry().Key())
+		}
+	}
+	if m := s.named.shared; m != nil {
+		is.Topics = append(is.Topics, m.entry(0).Key()) // for all
+		for i, name := range m.group.List().All() {
+			if m.has(uint32(i)) { //nolint:gosec // a request has fewer
+				is.Names[name] = true
+			}
+		}
+	}
+	for key := range s.globs {
+		is.Names[key] = true
+	}
+	for set := range s.sets() {
+		if set.set != nil {
+			is.Topics = append(is.Topics, set.set.Key())
+		}
+	}
+	return is
+}
+
+// Inspect is for tests.
+func (s *SotW) Inspect() Inspection {
+	is := s.subscriptions.Inspect()
+	is.OldWildcard, is.Full, is.LeftIn = s.legacyWildcard, s.full(), s.leftIn
+	return is
+}

@@ -1,0 +1,162 @@
+package session
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Globs that mean the same are one set, whatever context parameters a client gives that
+// their authority's policy drops. The client knows the members by the names that they
+// have in the glob that it asks for (Envoy takes no others): they are spelled so when
+// they are told, so that such a glob costs a subscription and no copies of the members.
+
+// members are a set as a client knows it.
+type members struct {
+	*cache.Set
+	// glob is the set's canonical name without directives, and as the one by which
+	// the client has the members named; empty if they have their own names.
+	glob, as string
+}
+
+// membersOf returns the set as it is known by who asks for it by that canonical name.
+// w is the client's watcher of it.
+func membersOf(s *cache.Set, w *cache.SetWatch, name string) *members {
+	m := &members{Set: s}
+	if glob := withoutDirectives(s.Key().Name); glob != name {
+		m.glob, m.as = glob, name
+		w.Spell = m.spelled
+	}
+	return m
+}
+
+// in returns the same set, or another one for the same glob, for w's watcher.
+func (m *members) in(s *cache.Set, w *cache.SetWatch) *members {
+	if m.as == "" {
+		return &members{Set: s}
+	}
+	is := &members{Set: s, glob: m.glob, as: m.as}
+	w.Spell = is.spelled
+	return is
+}
+
+// spelled is what the client calls the member that the origin calls name.
+func (m *members) spelled(name string) string { return urn.MemberOf(m.as, memberKey(name)) }
+
+// nameOf is what the client calls a member.
+func (m *members) nameOf(r *cache.Resource) string {
+	if m.as == "" {
+		return r.Name()
+	}
+	return m.spelled(r.Name())
+}
+
+// key is what the set keeps a member under that the client knows by that canonical name.
+func (m *members) key(name string) string {
+	if m.as == "" {
+		return name
+	}
+	return urn.MemberOf(m.glob, name)
+}
+
+// Since is that of the set.
+func (m *members) Since(w *cache.SetWatch, yield func(cache.Member) bool) bool {
+	return m.SinceRuns(w, nil, yield)
+}
+
+// SinceRuns is that of the set. In runs members have their own names.
+func (m *members) SinceRuns(w *cache.SetWatch, runs *cache.Runs, yield func(cache.Member) bool) bool {
+	if m.as == "" {
+		return m.Set.SinceRuns(w, runs, yield)
+	}
+	return m.Set.Since(w, func(member cache.Member) bool {
+		member.Name = m.spelled(member.Name)
+		return yield(member)
+	})
+}
+
+// Held is that of the set.
+func (m *members) Held(w *cache.SetWatch, yield func(name, version string)) {
+	m.Set.Held(w, m.each(yield))
+}
+
+// Gone is that of the set.
+func (m *members) Gone(yield func(name, constraints string)) { m.Set.Gone(m.each(yield)) }
+
+// Names is that of the set.
+func (m *members) Names(yield func(name string)) {
+	each := m.each(func(name, _ string) { yield(name) })
+	m.Set.Names(func(name string) { each(name, "") })
+}
+
+func (m *members) each(yield func(name, more string)) func(string, string) {
+	if m.as == "" {
+		return yield
+	}
+	return func(name, more string) { yield(m.spelled(name), more) }
+}
+
+// Member is that of the set.
+func (m *members) Member(name string) *cache.Resource { return m.Set.Member(m.key(name)) }
+
+// Given is that of the set.
+func (m *members) Given(w *cache.SetWatch, name string) *cache.Resource {
+	return m.Set.Given(w, m.key(name))
+}
+
+// Failed is that of the set.
+func (m *members) Failed(name string) bool { return m.Set.Failed(m.key(name)) }
+
+// full returns Full of the set, or Extended. Its version is
+// another than that of the same members under other names.
+func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
+	if m.as == "" {
+		if extended {
+			return m.Extended(w, f, except, changed, look)
+		}
+		return m.Full(w, f, except, changed, look)
+	}
+	but := except
+	if except != nil {
+		but = func(key string) bool { return except(m.spelled(key)) }
+	}
+	told := func(member cache.Member) {
+		member.Name = m.spelled(member.Name)
+		changed(member)
+	}
+	looked := func(has func(string) *cache.Resource) {
+		look(func(name string) *cache.Resource { return has(m.key(name)) })
+	}
+	var is cache.Full
+	if extended {
+		is = m.Extended(w, f, but, told, looked)
+	} else {
+		is = m.Full(w, f, but, told, looked)
+	}
+	is.Version = strconv.FormatUint(xxhash.Sum64String(m.as+"\n"+is.Version), 16)
+	return is
+}
+
+// globAsked is the canonical name of the glob that a client asks for, without the
+// directives that it has, or that are folded into it.
+func globAsked(name string) string {
+	if u, err := urn.Unfold(name); err == nil {
+		return u.Key().Name
+	}
+	return withoutDirectives(name)
+}
+
+// isGlob says whether an xdstp name is that of a glob collection.
+func isGlob(name string) bool {
+	path, _, _ := strings.Cut(withoutDirectives(name), "?")
+	return urn.IsName(name) && strings.HasSuffix(path, "/*")
+}
+
+func withoutDirectives(name string) string {
+	name, _, _ = strings.Cut(name, "#")
+	return name
+}

@@ -1,0 +1,79 @@
+package session
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Parts are resources of a response that go as they go to all clients, or, of those
+// with a time to live, to all that know it: as a whole or as heartbeats.
+type Parts struct {
+	Resources []*cache.Resource
+	// forms are as [cache.Resource.Common] returns them, one for each, or none if all are 0.
+	Forms []cache.Form
+}
+
+// Add adds a resource in its common form, and returns how many bytes that is.
+func (p *Parts) Add(r *cache.Resource, form cache.Form, delta bool) int {
+	if form != 0 && p.Forms == nil {
+		p.Forms = make([]cache.Form, len(p.Resources), cap(p.Resources))
+	}
+	p.Resources = append(p.Resources, r)
+	if p.Forms != nil {
+		p.Forms = append(p.Forms, form)
+	}
+	switch {
+	case form == 0:
+		return len(r.Plain(delta))
+	case form&cache.Heartbeat != 0:
+		return r.BeatSize(delta)
+	}
+	return r.Size(r.Name(), form) // a little more than it is
+}
+
+// AppendTo appends them to a message. What is made for it is in few pieces.
+func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
+	msg = slices.Grow(msg, len(p.Resources)+1)
+	if p.Forms == nil {
+		for _, r := range p.Resources {
+			msg = append(msg, mem.SliceBuffer(r.Plain(delta)))
+		}
+		return msg
+	}
+	beats := p.beats(delta)
+	for i, r := range p.Resources {
+		switch form := p.Forms[i]; {
+		case form == 0:
+			msg = append(msg, mem.SliceBuffer(r.Plain(delta)))
+		case form&cache.Heartbeat != 0: // in beats
+		case delta:
+			msg = r.AppendDelta(msg, r.Name(), form)
+		default:
+			msg = r.AppendSotW(msg, r.Name(), form)
+		}
+	}
+	if len(beats) > 0 {
+		msg = append(msg, mem.SliceBuffer(beats))
+	}
+	return msg
+}
+
+// beats are the heartbeats among them.
+func (p *Parts) beats(delta bool) []byte {
+	size := 0
+	for i, r := range p.Resources {
+		if p.Forms[i]&cache.Heartbeat != 0 {
+			size += r.BeatSize(delta)
+		}
+	}
+	b := make([]byte, 0, size)
+	for i, r := range p.Resources {
+		if p.Forms[i]&cache.Heartbeat != 0 {
+			b = r.AppendBeat(b, delta)
+		}
+	}
+	return b
+}

@@ -1,0 +1,238 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Poll is a SotW session of one request. Its responses are the full state
+// of what was asked for, whatever the type.
+type Poll struct {
+	*SotW
+	// missingMeansGone: so the client understands what is missing in a response.
+	missingMeansGone bool
+	// has is the version of what the client holds, rejected that of what it does
+	// not take. As the nonce is the version, both are known without a memory.
+	has, rejected string
+	over          bool // see GiveUp
+}
+
+// NewPoll returns that of a type.
+func NewPoll(typeURL string, c *Client) *Poll {
+	// That a resource lives on is no answer, so its TTL would run out.
+	without := *c
+	without.Form &^= cache.WithTTL
+	f := &Poll{SotW: NewSotW(typeURL, &without)}
+	f.missingMeansGone, f.fullType, f.once = f.fullType, true, true
+	return f
+}
+
+// Request takes the request, and returns the NACK if it is one.
+func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
+	f.has = req.GetVersionInfo()
+	if detail := req.GetErrorDetail(); detail != nil {
+		r := sentResponse{nonce: req.GetResponseNonce()}
+		for _, name := range req.GetResourceNames() {
+			r.names.Add(name)
+		}
+		f.rejected, rejection = r.nonce, f.reject(&r, detail)
+	}
+	f.SotW.Request(req)
+	return rejection
+}
+
+// Additions returns the answer, nil if there is none yet.
+func (f *Poll) Additions(RemovalRule) *Response {
+	unknown := f.unknown()
+	if !f.tellable(unknown) {
+		return nil
+	}
+	for a := range unknown {
+		f.unsubscribe(a.key())
+	}
+	f.forgetTold()
+	r := f.SotW.Additions(RemoveAll)
+	if r == nil {
+		return nil
+	}
+	f.tellErrors(r, unknown)
+	r.Version = f.version(r)
+	if r.Version == f.has || f.rejected != "" && r.Version == f.rejected {
+		return nil
+	}
+	return r
+}
+
+// unknown are the names of which it is not known what they are, and why. That the origin cannot be reached may pass.
+func (f *Poll) unknown() map[asked]*cache.Error {
+	var names map[asked]*cache.Error
+	for sub := range f.named.all() {
+		st := sub.state()
+		switch {
+		case st.Status == cache.Requested, withheldPart(sub, &st, f.has != ""):
+			st.Err = notKnownYet
+		case st.Status == cache.Failed && st.Err.Transient() && (f.missingMeansGone || f.perceived(sub, st).Status == cache.Failed):
+		case st.Status == cache.Failed && st.Err.Bad && f.missingMeansGone && f.has != "":
+		default:
+			continue
+		}
+		if names == nil {
+			names = map[asked]*cache.Error{}
+		}
+		names[sub.asks()] = st.Err
+	}
+	return names
+}
+
+var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"}
+
+// tellable says whether there is an answer, with so many names of which nothing
+// is known.
+func (f *Poll) tellable(unknown map[asked]*cache.Error) bool {
+	for set := range f.sets() {
+		// That the origin cannot be reached may pass.
+		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Transient() {
+			return false
+		}
+	}
+	switch {
+	case len(unknown) == 0:
+		return true
+	case !f.over && !onlyRefused(unknown), !f.hasSets() && len(unknown) == f.named.len():
+		return false
+	}
+	// A client that may hold them must not lose them.
+	return !f.missingMeansGone || f.has == "" && f.gives()
+}
+
+// onlyRefused says that there is nothing to wait for: the relay refuses all of those names.
+func onlyRefused(unknown map[asked]*cache.Error) bool {
+	for _, err := range unknown {
+		if !err.Refused {
+			return false
+		}
+	}
+	return true
+}
+
+// gives says that there is something to give.
+func (f *Poll) gives() bool {
+	for sub := range f.named.all() {
+		if sub.state().Status == cache.Present {
+			return true
+		}
+	}
+	return f.hasSets()
+}
+
+// forgetTold makes the next response a full state again, with all errors.
+func (f *Poll) forgetTold() {
+	for sub := range f.named.all() {
+		f.knows(sub, toldNothing, 0)
+		sub.MoveToPending()
+	}
+	for set := range f.sets() {
+		set.again()
+	}
+}
+
+// tellErrors adds the errors that a full state does without.
+func (f *Poll) tellErrors(r *Response, unknown map[asked]*cache.Error) {
+	for sub := range f.named.all() {
+		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
+			r.addError(fieldSotWErrors, sub.name(), notFound)
+		}
+	}
+	for a, err := range unknown {
+		r.addError(fieldSotWErrors, a.name, err)
+	}
+}
+
+// version is that of all that the client is told: of a wildcard alone the origin's, otherwise
+// one of these sets and names, and not of others that happen to have the same, and of errors.
+// The client may ask for others than before, and gives nothing but its version.
+func (f *Poll) version(r *Response) string {
+	if f.named.len() == 0 && len(r.private) == 0 {
+		return cmp.Or(f.content, r.Version)
+	}
+	sum := f.sum
+	if f.hasSets() {
+		sum += xxhash.Sum64String(f.content)
+	}
+	var told discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(r.private, &told); err != nil {
+		return r.Version // no error: it was put together here
+	}
+	for _, e := range told.GetResourceErrors() {
+		// Not the text: each attempt to reach an origin may end with another one.
+		sum += xxhash.Sum64String(codes.Code(e.GetErrorDetail().GetCode()).String() + " " + e.GetResourceName().GetName())
+	}
+	return strconv.FormatUint(sum, 16)
+}
+
+// Sent gives the response its nonce: by it the client's next request says what
+// it rejects.
+func (f *Poll) Sent(r *Response) {
+	r.Nonce = r.Version
+	f.SotW.Sent(r)
+}
+
+// GiveUp ends the waiting for what is not known yet.
+func (f *Poll) GiveUp() { f.over = true }
+
+// GaveUp says that the waiting has ended.
+func (f *Poll) GaveUp() bool { return f.over }
+
+// RefusedWildcard says why the wildcard that the client asks for can mean nothing, nil if it asks for
+// none or it means something.
+func (f *Poll) RefusedWildcard() *cache.Error {
+	if f.wild == nil || f.wild.set != nil {
+		return nil
+	}
+	return f.wild.err
+}
+
+// Nothing says why there is no answer: nothing if the client has what there is. One that has
+// something keeps it, which HTTP has a status for (304) and gRPC has not: a response
+// without resources would be an empty state. unchanged says that the transport has such a status.
+func (f *Poll) Nothing(unchanged bool) string {
+	if (f.has != "" || f.rejected != "") && (unchanged || f.tellable(f.unknown())) {
+		return ""
+	}
+	const most = 10
+	kind, why := f.typeURL[strings.LastIndexByte(f.typeURL, '/')+1:], notKnownYet.Message
+	if f.wild != nil {
+		if _, err := f.wild.status(); err != nil {
+			why = err.Message
+		}
+		return fmt.Sprintf("%s, all of them: %s", kind, why)
+	}
+	var names []string
+	for _, set := range f.byGlob {
+		if status, err := set.status(); status != cache.Present {
+			names = append(names, set.spelled.all()...)
+			if err != nil {
+				why = err.Message
+			}
+		}
+	}
+	for a, err := range f.unknown() {
+		names, why = append(names, a.name), err.Message
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > most {
+		names, more = names[:most], ", ..."
+	}
+	return fmt.Sprintf("%s %s%s: %s", kind, strings.Join(names, ", "), more, why)
+}

@@ -1,0 +1,316 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. Those of the
+// first three are the same in both.
+const (
+	fieldVersionInfo  protowire.Number = 1 // delta: system_version_info
+	fieldTypeURL      protowire.Number = 4
+	fieldNonce        protowire.Number = 5
+	fieldSotWErrors   protowire.Number = 7
+	fieldDeltaRemoved protowire.Number = 6
+	fieldDeltaErrors  protowire.Number = 9
+	// fieldRemovedNames is removed_resource_names, ResourceName messages.
+	fieldRemovedNames protowire.Number = 8
+)
+
+const (
+	responseOverhead   = 64 // bytes, besides names and resources
+	maxRememberedNames = 16
+	// leastBatched is of how many resources one buffer is made for several clients.
+	leastBatched = 2
+)
+
+// Response is a DiscoveryResponse or DeltaDiscoveryResponse that is put together
+// from encoded parts: a message's fields may come in any order, so it is the
+// shared resources and a small private part.
+type Response struct {
+	TypeURL string
+	Nonce   string // set by the stream
+	Version string
+	// origin is the newest version of the origin of what is in it, unless severalOrigins:
+	// see from. Delta.
+	origin         *cache.OriginVersion
+	severalOrigins bool
+
+	Resources mem.BufferSlice // shared
+	// full are states of sets, which are not in resources yet.
+	full []*cache.Body
+	// plain are more of them, which go as they go to all clients; they are not in
+	// resources yet. joins, if not nil, is who may have them in one piece.
+	plain     Parts
+	plainSize int
+	delta     bool
+	Batches   batches
+	size      int // of resources, plain and private
+	Count     int // of resources
+	// substantial: there is a resource that is no heartbeat in it, or a removal.
+	substantial bool
+	private     []byte          // encoded removals and errors
+	head        mem.SliceBuffer // the private part, once it is encoded
+
+	Names nameList // of what it carries, to explain a NACK
+	// Delta: own are marks of the resources in it that the client asks for by aliases, by
+	// the keys of their names; removed are the names of those that it removes.
+	own     map[string]uint64
+	removed map[string]bool
+	// changed are the Clusters in it that are new or changed to the client.
+	Changed []*cache.Resource
+}
+
+// noteChanged notes that resources in the response are new or changed to the
+// client.
+func (r *Response) noteChanged(res ...*cache.Resource) {
+	if xdstype.Of(r.TypeURL) == xdstype.Cluster {
+		r.Changed = append(r.Changed, res...)
+	}
+}
+
+// batches have resources in one piece that other clients are told as well.
+type batches interface {
+	// join returns resources of that many bytes as one buffer, nil if that is not worth it.
+	Join(parts Parts, delta bool, size int) mem.Buffer
+}
+
+// nameList remembers the first names of a response, and how many there are.
+type nameList struct {
+	First []string
+	Total int
+}
+
+func (l *nameList) Add(name string) {
+	l.Total++
+	if len(l.First) < maxRememberedNames {
+		l.First = append(l.First, name)
+	}
+}
+
+// expect prepares for so many resources by name, as far as there may be room for them.
+func (r *Response) expect(n int) {
+	const many = 1 << 10
+	switch n = min(n, many); {
+	case r.Count > 0:
+	case n >= leastBatched:
+		r.plain.Resources = make([]*cache.Resource, 0, n)
+	case n > 0:
+		r.Resources = make(mem.BufferSlice, 0, n+1)
+	}
+}
+
+// addPlain adds a resource that goes as it goes to all clients, if it is one and they
+// are kept apart.
+func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delta bool) bool {
+	if r.plain.Resources == nil {
+		return false
+	}
+	form, ok := res.Common(name, f, delta)
+	if !ok {
+		return false
+	}
+	n := r.plain.Add(res, form, delta)
+	r.delta, r.substantial = delta, r.substantial || form&cache.Heartbeat == 0
+	r.plainSize += n
+	r.size += n
+	r.Count++
+	r.Names.Add(name)
+	return true
+}
+
+// gather puts all resources into r.resources, those that are plain in one piece if
+// other clients have them so. It may have much to do, and needs no lock.
+func (r *Response) gather() {
+	if len(r.full) > 0 {
+		all := make(mem.BufferSlice, 0, len(r.full)+len(r.Resources)+len(r.plain.Resources)+1)
+		for _, body := range r.full {
+			all = append(all, body.Buffer())
+		}
+		r.Resources, r.full = append(all, r.Resources...), nil
+	}
+	if len(r.plain.Resources) >= leastBatched && r.Batches != nil {
+		if b := r.Batches.Join(r.plain, r.delta, r.plainSize); b != nil {
+			r.Resources = append(slices.Grow(r.Resources, 2), b)
+			r.plain = Parts{}
+			return
+		}
+	}
+	r.Resources = r.plain.AppendTo(r.Resources, r.delta)
+	r.plain = Parts{}
+}
+
+// Parts returns the resources, which are shared, and how many bytes more are the response's own.
+func (r *Response) Parts() (shared mem.BufferSlice, private int) {
+	r.gather()
+	return r.Resources, len(r.private)
+}
+
+// addPart is add for a name that is a part of something larger.
+func (l *nameList) addPart(name string) {
+	if len(l.First) < maxRememberedNames {
+		name = strings.Clone(name)
+	}
+	l.Add(name)
+}
+
+// Encode returns the message in its wire form.
+func (r *Response) Encode() mem.BufferSlice {
+	r.gather()
+	head := make([]byte, 0, len(r.Version)+len(r.TypeURL)+len(r.Nonce)+len(r.private)+responseOverhead)
+	if r.Version != "" {
+		head = appendString(head, fieldVersionInfo, r.Version)
+	}
+	head = appendString(head, fieldTypeURL, r.TypeURL)
+	head = appendString(head, fieldNonce, r.Nonce)
+	head = append(head, r.private...)
+	r.head = head
+	// The slice is the response's own: nobody else appends to it.
+	return append(r.Resources, &r.head)
+}
+
+// fits reports whether n more bytes keep the response within limit. The first
+// thing always fits: what is larger than the limit is sent alone.
+func (r *Response) fits(n, limit int) bool {
+	return r.empty() || r.size+n+responseOverhead+len(r.TypeURL) <= limit
+}
+
+func (r *Response) empty() bool { return r.Count == 0 && len(r.private) == 0 }
+
+// AddDelta adds a resource of a name to a delta response.
+func (r *Response) AddDelta(name string, res *cache.Resource, f cache.Form) {
+	if r.addPlain(name, res, f, true) {
+		return
+	}
+	before := len(r.Resources)
+	r.Resources = res.AppendDelta(r.room(), name, f)
+	r.added(before)
+	r.substantial = r.substantial || f&cache.Heartbeat == 0
+	r.Names.Add(name)
+}
+
+// addAliased adds a resource that the client asks for by aliases.
+func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, aliases []string) {
+	before := len(r.Resources)
+	r.Resources = res.AppendAliased(r.room(), name, f, aliases)
+	r.added(before)
+	r.Names.Add(name)
+}
+
+// addRun adds members of a set that are told at once.
+func (r *Response) addRun(run *cache.Run) {
+	b := run.Delta()
+	r.Resources = append(r.room(), b)
+	r.size += b.Len()
+	r.Count += len(run.Resources)
+	r.substantial = true
+	for _, name := range run.Names {
+		r.Names.Add(name)
+	}
+	r.Names.Total += len(run.Resources) - len(run.Names)
+	r.noteChanged(run.Resources...)
+}
+
+// addMember adds a member of a set.
+func (r *Response) addMember(name string, res *cache.Resource, f cache.Form) {
+	before := len(r.Resources)
+	r.Resources = res.AppendDelta(r.room(), name, f)
+	r.added(before)
+	r.substantial = r.substantial || f&cache.Heartbeat == 0
+	r.Names.addPart(name)
+}
+
+// AddSotW adds a resource of a name to a SotW response.
+func (r *Response) AddSotW(name string, res *cache.Resource, f cache.Form) {
+	if r.addPlain(name, res, f, false) {
+		return
+	}
+	before := len(r.Resources)
+	r.Resources = res.AppendSotW(r.room(), name, f)
+	r.added(before)
+	r.Names.Add(name)
+}
+
+// room returns resources with room for one, and for what encode adds: mostly that is
+// all.
+func (r *Response) room() mem.BufferSlice {
+	if r.Resources == nil {
+		return make(mem.BufferSlice, 0, 2)
+	}
+	return r.Resources
+}
+
+// addFull adds the whole of a set.
+func (r *Response) addFull(f cache.Full) {
+	r.full = append(r.full, f.Resources)
+	r.Count += f.Len
+	r.Names.Total += f.Len
+}
+
+func (r *Response) added(before int) {
+	for _, b := range r.Resources[before:] {
+		r.size += b.Len()
+	}
+	r.Count++
+}
+
+// addRemoved adds to removed_resources.
+func (r *Response) addRemoved(name string) {
+	r.addPrivate(fieldDeltaRemoved, []byte(name))
+	r.substantial = true
+	r.Names.Add(name)
+}
+
+// addRemovedVariant adds to removed_resource_names (TP2).
+func (r *Response) addRemovedVariant(name, constraints string) {
+	before := len(r.private)
+	r.private = cache.AppendResourceName(r.private, fieldRemovedNames, name, constraints)
+	r.size += len(r.private) - before
+	r.substantial = true
+	r.Names.Add(name)
+}
+
+// sizeError bounds what an error adds to a response, in bytes.
+func sizeError(name string, err *cache.Error) int { return len(name) + len(err.Message) + 32 }
+
+// addError adds to resource_errors, which has another number in each form.
+func (r *Response) addError(num protowire.Number, name string, err *cache.Error) {
+	r.addVariantError(num, name, "", err)
+}
+
+// addVariantError is addError of a variant, with its constraints (TP2).
+func (r *Response) addVariantError(num protowire.Number, name, constraints string, err *cache.Error) {
+	const (
+		resourceName protowire.Number = 1
+		errorDetail  protowire.Number = 2
+	)
+	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: err.Message})
+	if merr != nil || !utf8.ValidString(name) {
+		return // a name or text that is not UTF-8: the client has no use for it
+	}
+	b := cache.AppendResourceName(nil, resourceName, name, constraints)
+	b = protowire.AppendTag(b, errorDetail, protowire.BytesType)
+	r.addPrivate(num, protowire.AppendBytes(b, detail))
+}
+
+func (r *Response) addPrivate(num protowire.Number, b []byte) {
+	before := len(r.private)
+	r.private = protowire.AppendTag(slices.Grow(r.private, len(b)+protowire.SizeVarint(uint64(len(b)))+1), num, protowire.BytesType)
+	r.private = protowire.AppendBytes(r.private, b)
+	r.size += len(r.private) - before
+}
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	return protowire.AppendString(b, s)
+}

@@ -1,0 +1,101 @@
+package session
+
+import (
+	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What the sessions of several clients share that ask for the same names. Who has it locks it.
+
+// NameList is a list of names that several clients have sent.
+type NameList interface {
+	// all are the names, and place is that of one of them.
+	All() []string
+	Place(name string) (i uint32, ok bool)
+	// group returns the group of the clients to whom the list means the same, nil if there can
+	// be none. Who has got it has to enter it.
+	Group(GroupKind, Meaning, *cache.Cache) WatchGroup
+}
+
+// Meaning is what a list means to a client.
+type Meaning interface {
+	// means says whether all names mean resources of these names, in the scope of the first,
+	// which means that key.
+	Means(names []string, first cache.Key) bool
+}
+
+// GroupKind is what the clients of a group have in common, besides their list of names.
+type GroupKind struct {
+	First cache.Key // what the first name means; the others are in the same scope
+	Form  cache.Form
+	SotW  bool
+}
+
+// WatchGroup watches the names in a list for those who have sent it. It numbers their changes.
+type WatchGroup interface {
+	List() NameList
+	membered
+	numbered
+	totaled
+}
+
+type membered interface {
+	// enter adds a client. It returns the bytes of all resources, and the names that each client
+	// watches by itself.
+	Enter(*Member) (bytes int, odd []uint32)
+	Leave(*Member)
+	// Resume notes that a client has come which may hold the names from an earlier stream.
+	Resume(*cache.Reader)
+}
+
+type numbered interface {
+	// newest is the number of the newest change. It does not change while the cache is held.
+	Newest() uint64
+	// newsSince returns what there is to tell who was told everything up to a change: 0 is
+	// nothing. It may be kept for as long as the cache is held.
+	NewsSince(seq uint64) *News
+	// toldAt returns a name's entry, and what a client holds of the name that was told everything
+	// up to a change: the mark of its resource, 0 for none. changed says that there was
+	// something since.
+	SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool)
+}
+
+// totaled is what is known of all names but some together. The cache is held.
+type totaled interface {
+	// held is how many have resources, and the sum of their digests.
+	Held(but NameBits) (n int, sum uint64)
+	// origin is the version of the origin that they all have, nil if they have not one.
+	Origin(but NameBits) *cache.OriginVersion
+}
+
+// Member is a client in a group.
+type Member struct {
+	Host  host
+	Index int // the group's
+}
+
+// NameBits are some names of a list, by their places; nil is none.
+type NameBits []uint64
+
+// Has says whether the name with that place is one of them.
+func (b NameBits) Has(i uint32) bool { return b != nil && b[i/64]&(1<<(i%64)) != 0 }
+
+func (b *NameBits) set(i uint32, of int) {
+	if *b == nil {
+		*b = make(NameBits, (of+63)/64)
+	}
+	(*b)[i/64] |= 1 << (i % 64)
+}
+
+// News is what there is to tell a client that was told everything up to a change.
+type News struct {
+	Bytes    mem.SliceBuffer // of all, if they are joined
+	From, To uint64
+	Odd      []uint32
+	Names    []uint32
+	States   []*cache.State // of names
+	Parts    mem.BufferSlice
+	Size     int
+	Sent     nameList
+}

@@ -1,0 +1,180 @@
+package session
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Responses that are the full state of what is subscribed to.
+// xDS: "Grouping Resources into Responses".
+
+// fullState returns a response with all that is subscribed to, if that is not
+// what the client was sent last and all of it is known. Unless all, what was
+// removed is still in it, as it was last, and the removal withheld.
+func (s *SotW) fullState(all bool) *Response {
+	if !s.known() || s.nothingKnown() {
+		return nil
+	}
+	changes, removals, beats := s.due()
+	if !s.hasSets() && s.named.len() == 0 {
+		s.withheld, s.leftIn = false, false
+		return nil // it wants nothing, and has dropped what it held
+	}
+	s.withheld = removals && !all
+	onlyBeats := !changes && (!removals || s.withheld)
+	if onlyBeats && !beats {
+		return nil
+	}
+	s.leftIn = s.withheld
+	r := &Response{TypeURL: s.typeURL}
+	r.expect(s.named.len())
+	var version string
+	var same, missing commonVersion
+	var form cache.Form
+	if onlyBeats && !s.beatsWhole {
+		form = cache.Heartbeat
+	}
+	if s.hasSets() {
+		sets := s.setStates(r, form)
+		version, same = sets.version, sets.same
+		s.content = sets.content()
+		// xDS: "ACK/NACK and resource type instance version": the version that a
+		// client gives on a new stream is what it has, if it says what that is.
+		has := s.stated && sets.hash == s.state // it has changed, and back
+		if sets.fresh {
+			has = s.last.nonce == "" && s.content == s.resumed
+		}
+		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
+		if has && s.stated && !onlyBeats && r.empty() {
+			return nil
+		}
+		for _, full := range sets.full {
+			r.addFull(full)
+		}
+	}
+	for sub := range s.named.all() {
+		s.tellInFull(r, sub, form|sub.form(), &same, &missing)
+	}
+	if same == (commonVersion{}) {
+		same = missing // that there is nothing is all that is known
+	}
+	switch origin := same.version(); {
+	case onlyBeats:
+		version = s.last.version
+	case origin != "":
+		version = origin
+	case s.named.len() > 0 || version == "":
+		version = s.namedVersion(version)
+	}
+	r.Version = version
+	return r
+}
+
+// due says what of a full state the client has not been sent.
+func (s *SotW) due() (changes, removals, beats bool) {
+	for set := range s.sets() {
+		if status, _ := set.status(); status != cache.Present {
+			changes = changes || !set.errTold // see known
+			continue
+		}
+		c, r, b := set.set.Due(&set.SetWatch, s.Form)
+		changes, removals, beats = changes || c || set.fresh || set.moved, removals || r, beats || b
+	}
+	s.takePendingSets(func(*setSub) bool { return true })
+	removals = removals || s.leftIn
+	if s.withheld {
+		for sub := range s.named.all() {
+			removals = removals || removed(sub, s.inFull(sub))
+		}
+	}
+	s.takePending(func(sub *nameSub) bool {
+		st := s.inFull(sub)
+		switch {
+		case sub.told() == toldNothing && sub.state().Status == cache.Requested:
+			// It is answered when it is known, also if a set gives it.
+		case removed(sub, st):
+			removals = true
+		default:
+			changes = changes || s.differs(sub, &st)
+			beats = beats || st.Status == cache.Present && sub.beating(&st)
+		}
+		return true
+	})
+	return changes, removals, beats
+}
+
+// tellInFull adds to r what there is to tell of a name in a full state, and its version to
+// that of all names that there are, or of those that are missing.
+func (s *SotW) tellInFull(r *Response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
+	st := s.inFull(sub)
+	switch {
+	case st.Status == cache.Present:
+	case s.withheld && removed(sub, st) && sub.is(isCovered):
+		return // the set's part has it as it was last
+	case s.withheld && removed(sub, st) && st.Was != nil:
+		st.Resource, st.Origin = st.Was, nil
+	default:
+		if st.Status == cache.Absent {
+			missing.add(st.Origin)
+		}
+		sub.set(isMissed, st.Status == cache.Requested)
+		s.tellMissing(r, sub, st)
+		return
+	}
+	sub.set(isMissed, false)
+	if sub.told() != toldResource || sub.Note != s.mark(st.Resource) {
+		r.noteChanged(st.Resource)
+	}
+	there.add(st.Origin)
+	s.knowsResource(sub, &st)
+	s.tellError(r, sub, st.Err)
+	sub.set(mayHold, false)
+	if !sub.is(isCovered) || !s.hasSets() {
+		r.AddSotW(sub.name(), st.Resource, form)
+	}
+}
+
+// differs says whether the client would notice a name's state.
+func (s *SotW) differs(sub *nameSub, st *cache.State) bool {
+	switch st.Status {
+	case cache.Present:
+		return s.changed(sub, st) || st.Err != nil && sub.errTold() != markError(st.Err)
+	case cache.Absent:
+		if sub.is(isMissed) && st.Err == nil {
+			s.knows(sub, toldAbsent, 0) // in that state it was missing
+		}
+		return !sub.knowsAbsent(st.Err)
+	case cache.Failed:
+		return sub.told() != toldFailed || sub.errTold() != markError(st.Err)
+	}
+	return false
+}
+
+// known says whether a full state can be told. What a client holds and is missing
+// in it, it deletes, so nothing of that must be missing only because it is not
+// known yet, or could not be had. A name that is only new to the client may be: the
+// response may have been sent before the request had come, and clients wait for
+// what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
+func (s *SotW) known() bool {
+	for set := range s.sets() {
+		if !s.setKnown(set) {
+			return false
+		}
+	}
+	for sub := range s.named.all() {
+		if !sub.is(mayHold) && sub.told() != toldResource {
+			continue
+		}
+		switch st := s.inFull(sub); st.Status {
+		case cache.Requested:
+			return false
+		case cache.Failed:
+			// What the authority itself says of a name is told, as an error, in the
+			// state without it.
+			if st.Err.Open() {
+				return false
+			}
+		case cache.Present, cache.Absent:
+		}
+	}
+	return true
+}

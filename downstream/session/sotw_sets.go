@@ -1,0 +1,211 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// The sets' part of a full state: of the wildcard, and of glob collections.
+
+// setStates is what a full state has of sets.
+type setStates struct {
+	full    []cache.Full
+	version string        // a hash over all of them
+	same    commonVersion // the origin's
+	exact   bool          // which says what all of it is, whoever is told
+	hash    uint64
+	fresh   bool // one of them is answered by it
+}
+
+// content is a version that only clients have which hold just what this is. The origin's is
+// one for a wildcard alone, as it means the same for all that asks for it.
+func (s *setStates) content() string {
+	if origin := s.same.version(); origin != "" && s.exact {
+		return origin
+	}
+	return s.version
+}
+
+// setKnown says whether what a set has can be told in a full state. A glob that
+// cannot be had is left out, and told as an error, if the client holds nothing of it.
+func (s *SotW) setKnown(set *setSub) bool {
+	switch status, _ := set.status(); status {
+	case cache.Present:
+		if s.lacksHeld(set) || !set.glob() && !set.told && set.set.Len() == 0 && set.set.Lacks(anyError) {
+			return false
+		}
+		// Does the client hold what it is to be told anew?
+		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Keeps(&set.SetWatch)
+	case cache.Failed:
+		return set.glob() && !set.told && !set.mayHold
+	case cache.Requested, cache.Absent:
+	}
+	return false
+}
+
+// setStates adds to r the errors of sets, and returns the rest of what a full state
+// has of them.
+func (s *SotW) setStates(r *Response, form cache.Form) setStates {
+	var all setStates
+	var versions []string
+	named, elsewhere := s.namedBySet()
+	add := func(set *setSub, except func(string) bool) {
+		if status, err := set.status(); status != cache.Present {
+			for _, name := range set.names() {
+				if !set.errTold {
+					r.addError(fieldSotWErrors, name, err)
+				}
+			}
+			set.errTold = true
+			return
+		}
+		full := s.setState(r, set, form|set.form(), except, named[set])
+		all.full = append(all.full, full)
+		all.hash += full.Hash
+		all.fresh = all.fresh || set.fresh
+		versions = append(versions, set.asked.key()+"="+full.Version)
+		all.version = full.Version
+		all.same.add(full.Origin)
+		all.exact = full.Exact && set.asked == byName(cache.Wildcard) && len(versions) == 1
+		set.setFresh(false)
+		set.moved, set.told, set.mayHold = false, true, false
+	}
+	// What the wildcard and a glob both have is told by the glob: a resource is in a
+	// response once.
+	told := s.toldByName()
+	for _, set := range s.byGlob {
+		if s.views.has(set) {
+			continue
+		}
+		if s.alsoIn(set) {
+			add(set, s.noting(told, set, elsewhere))
+			continue
+		}
+		if s.wildOf(set.asked.of(cache.Wildcard)) == nil {
+			add(set, nil)
+			continue
+		}
+		add(set, func(key string) bool {
+			elsewhere[key] = true
+			return false
+		})
+	}
+	for _, set := range s.views {
+		add(set, s.noting(told, set, elsewhere))
+	}
+	if s.wild != nil {
+		add(s.wild, s.without(elsewhere))
+	}
+	if len(versions) > 1 {
+		slices.Sort(versions)
+		all.version = s.namedVersion(strings.Join(versions, "\n"))
+	}
+	return all
+}
+
+// without returns what has those members of the wildcard left out: nil if it has
+// none of them, so that its part can be the one that all clients share.
+func (s *SotW) without(keys map[string]bool) func(string) bool {
+	if !s.withheld { // else there may be members that are gone
+		maps.DeleteFunc(keys, func(key string, _ bool) bool { return s.wild.set.Member(key) == nil })
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return func(key string) bool { return keys[key] }
+}
+
+// setState returns a set's part of a full state. Of subs it notes which it covers.
+func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.Full {
+	changed := func(m cache.Member) {
+		if m.Resource != nil {
+			r.noteChanged(m.Resource)
+		}
+		// What is asked for by name as well is told there.
+		if m.Err != nil && s.covering(set, m.Name) == nil {
+			r.addError(fieldSotWErrors, m.Name, m.Err)
+		}
+	}
+	look := func(has func(string) *cache.Resource) {
+		for _, sub := range subs {
+			res := has(sub.memberKey())
+			// One that the client spells otherwise is another name to it.
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || set.set.nameOf(res) == sub.name()))
+		}
+	}
+	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
+}
+
+// namedBySet returns the names that each set may cover. None is covered yet. An xdstp
+// name is something else than what a wildcard, which belongs to the client's Node,
+// gives under it: the keys of those that tell by themselves are elsewhere.
+func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
+	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
+	for sub := range s.named.all() {
+		sub.set(isCovered, false)
+		if sub.entry() == nil {
+			continue
+		}
+		if set := s.globOf(sub.asks()); set != nil {
+			named[set] = append(named[set], sub)
+		}
+		switch set := s.wildOf(sub.asks()); {
+		case set == nil:
+		case !urn.IsName(sub.name()):
+			named[set] = append(named[set], sub)
+		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
+			elsewhere[sub.memberKey()] = true
+		}
+	}
+	return named, elsewhere
+}
+
+// memberKey is the canonical form of a name that is an entry's: which may have another, as
+// it may be one of less parameters.
+func (s *nameSub) memberKey() string {
+	if s.rare() != nil {
+		return memberKey(s.name())
+	}
+	return s.entry().Name()
+}
+
+// inFull is what a full state tells of a name: the member of a set that gives it, else
+// what is known of the name itself. The two come from the control plane apart.
+func (s *SotW) inFull(sub *nameSub) cache.State {
+	st := s.perceived(sub, sub.state())
+	if r, by := s.given(sub); r != nil {
+		if st.Status == cache.Absent {
+			st.Err = nil // not both in one response
+		}
+		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are told anyway
+		st.Origin = by.set.Origin()
+	}
+	return st
+}
+
+// given returns the resource that a set has under a name, spelled as the client does, and
+// the set, nil if none has.
+func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
+	if sub.entry() == nil || !s.hasSets() {
+		return nil, nil
+	}
+	set := s.globOf(sub.asks())
+	if set == nil && !urn.IsName(sub.name()) {
+		set = s.wildOf(sub.asks())
+	}
+	if set == nil {
+		return nil, nil
+	}
+	if status, _ := set.status(); status != cache.Present {
+		return nil, nil
+	}
+	r = set.set.Given(&set.SetWatch, sub.memberKey())
+	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
+		return nil, nil
+	}
+	return r, set
+}
