@@ -1,7 +1,6 @@
 package configs
 
-// This file is the checks of what values mean: addresses, names, and what
-// refers to what.
+// This file checks what values mean: addresses, names, and references between keys.
 
 import (
 	"errors"
@@ -15,15 +14,15 @@ import (
 	"time"
 )
 
-// checker collects what is wrong with a configuration whose types are right.
+// checker collects the errors of a configuration whose types are right.
 type checker struct {
 	source
-	unread map[string]bool // see shape
-	errs   Errors
+	unusable map[string]bool // see shape
+	errs     Errors
 }
 
-func (c *Config) check(unread map[string]bool) Errors {
-	k := &checker{source: c.source, unread: unread}
+func (c *Config) check(unusable map[string]bool) Errors {
+	k := &checker{source: c.source, unusable: unusable}
 	if n := len(c.Node.ID); n > maxNodeID {
 		k.fail("node.id", "has %d bytes (want at most %d)", n, maxNodeID)
 	}
@@ -34,19 +33,19 @@ func (c *Config) check(unread map[string]bool) Errors {
 	return k.errs
 }
 
-// maxNodeID is what other relays read of an id, in bytes.
+// maxNodeID is how much other relays read of an id, in bytes.
 const maxNodeID = 256
 
 func (k *checker) fail(path, format string, args ...any) {
-	if !k.isUnread(path) {
+	if !k.isUnusable(path) {
 		k.errs = append(k.errs, k.errorf(path, format, args...))
 	}
 }
 
-// isUnread reports whether what is at path was already said to be wrong.
-func (k *checker) isUnread(path string) bool {
+// isUnusable reports whether there already is an error for path, or for a map around it.
+func (k *checker) isUnusable(path string) bool {
 	for ; path != ""; path = parent(path) {
-		if k.unread[path] {
+		if k.unusable[path] {
 			return true
 		}
 	}
@@ -79,7 +78,7 @@ func (k *checker) listeners(c *Config) {
 }
 
 // protocolKeys refuses keys of the map at path that do not go with the protocol of its
-// listener or server. A switch may be written there, if it is off.
+// listener or server. It allows a switch that is off.
 func (k *checker) protocolKeys(path string, t reflect.Type, protocol string) {
 	for _, key := range keysOf(t) {
 		field, _ := fieldOf(t, key)
@@ -121,8 +120,8 @@ func (k *checker) listenAddress(path, address string, taken map[string]string) {
 	taken[address] = path
 }
 
-// checkAddress says what keeps address from being host:port. For a listener,
-// the host may be empty and the port 0.
+// checkAddress returns an error if address is not host:port. For a listener, the host may be
+// empty and the port 0.
 func checkAddress(address string, listen bool) error {
 	if strings.Contains(address, "://") {
 		return fmt.Errorf("%q has a scheme (want host:port)", address)
@@ -199,7 +198,7 @@ func (k *checker) authorities(as []Authority) {
 		switch {
 		case !k.has(path + ".name"):
 			k.fail(path+".name", `missing (want the authority of xdstp://AUTHORITY/..., which may be "")`)
-		case k.isUnread(path + ".name"):
+		case k.isUnusable(path + ".name"):
 		case taken:
 			k.fail(path+".name", "%q is already %s (want each name once)", a.Name, first)
 		default:
@@ -212,7 +211,7 @@ func (k *checker) authorities(as []Authority) {
 		switch {
 		case hasServers && hasDirectory:
 			k.fail(path, "has both servers and directory (want one of them)")
-		case !hasServers && !hasDirectory && !k.unread[path+".servers"] && !k.unread[path+".directory"]:
+		case !hasServers && !hasDirectory && !k.unusable[path+".servers"] && !k.unusable[path+".directory"]:
 			k.fail(path, "has neither servers nor directory (want one of them)")
 		case hasServers && len(a.Servers) == 0:
 			k.fail(path+".servers", "is empty (want at least one server, such as - address: cp.example.com:443)")
@@ -225,7 +224,7 @@ func (k *checker) authorities(as []Authority) {
 	}
 }
 
-// authorityName is what RFC 3986 lets an authority have, but no *.
+// authorityName matches the authorities of RFC 3986, but none with a *.
 var authorityName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9._~!$&'()+,;=:@\[\]-]+$`)
 
 func checkAuthorityName(name string) error {
@@ -255,8 +254,8 @@ func (k *checker) server(path string, s Server) {
 		k.fail(path+".max_request_bytes", "%s is too small (want %s or more)", s.MaxRequestBytes, least)
 	}
 	k.polling(path, s)
-	if s.Globs && !s.Protocol.delta() && !k.isUnread(path+".protocol") {
-		k.fail(path+".globs", "is true, but %s has none, and they are fed from wildcards (want no such key)", s.Protocol)
+	if s.Globs && !s.Protocol.delta() && !k.isUnusable(path+".protocol") {
+		k.fail(path+".globs", "is true, but %s has no globs: the relay subscribes to wildcards for them (want no such key)", s.Protocol)
 	}
 	if s.Backoff.Base > s.Backoff.Max {
 		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
@@ -270,7 +269,7 @@ func (k *checker) server(path string, s Server) {
 	}
 }
 
-// probe refuses times in which a server that is only busy cannot answer.
+// probe refuses times that are too short for a busy server.
 func (k *checker) probe(path string, p Probe) {
 	const shortest = 100 * time.Millisecond
 	if p.After < shortest {
@@ -281,10 +280,10 @@ func (k *checker) probe(path string, p Probe) {
 	}
 }
 
-// polling checks what goes with one of REST and gRPC only.
+// polling checks the keys that go with only one of REST and gRPC.
 func (k *checker) polling(path string, s Server) {
-	if k.isUnread(path + ".protocol") {
-		return // it may be the other that is meant
+	if k.isUnusable(path + ".protocol") {
+		return // the other protocol may be meant
 	}
 	k.protocolKeys(path, reflect.TypeFor[Server](), string(s.Protocol))
 	if s.Protocol != ProtocolREST {
@@ -308,7 +307,7 @@ func (k *checker) rules(c *Config) {
 	for i := range c.OldStyleNames {
 		r := &c.OldStyleNames[i]
 		path := fmt.Sprintf("old_style_names[%d]", i)
-		if k.isUnread(path) {
+		if k.isUnusable(path) {
 			continue
 		}
 		for _, err := range r.compile() {
@@ -319,7 +318,7 @@ func (k *checker) rules(c *Config) {
 		}
 		k.ruleAuthority(path+".authority", r.Authority, c.Authorities)
 
-		if k.isUnread(path + ".when") {
+		if k.isUnusable(path + ".when") {
 			continue
 		}
 		first, repeated := matched[r.When]
@@ -347,8 +346,8 @@ func (k *checker) ruleAuthority(path, name string, as []Authority) {
 	}
 	var names []string
 	for i, a := range as {
-		if at := fmt.Sprintf("authorities[%d].name", i); !k.has(at) || k.isUnread(at) {
-			return // it may be the one that is meant
+		if at := fmt.Sprintf("authorities[%d].name", i); !k.has(at) || k.isUnusable(at) {
+			return // this one may be meant
 		}
 		suffix, isPattern := strings.CutPrefix(a.Name, "*")
 		if a.Name == name || isPattern && strings.HasSuffix(name, suffix) && name != suffix {
@@ -359,7 +358,7 @@ func (k *checker) ruleAuthority(path, name string, as []Authority) {
 		}
 	}
 	if len(as) == 0 {
-		return // which was said
+		return // there is an error for that
 	}
 	hint := didYouMean(name, names)
 	if hint == "" {

@@ -1,6 +1,6 @@
 package configs
 
-// This file is the checks of what takes the place of what cannot be had.
+// This file checks the keys of failover.
 
 import "fmt"
 

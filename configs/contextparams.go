@@ -19,7 +19,7 @@ type ContextParameters struct {
 	Require []string `yaml:"require" absent:"none"`
 }
 
-// Drops says that the relay leaves out the parameter of that key.
+// Drops reports whether the relay leaves out the parameter of that key.
 func (p *ContextParameters) Drops(key string) bool {
 	if p == nil {
 		return false
@@ -36,7 +36,7 @@ func matchesAny(patterns []string, key string) bool {
 	return false
 }
 
-// MatchesParameter says whether an entry of Drop, Keep or Require stands for a
+// MatchesParameter reports whether an entry of Drop, Keep or Require stands for a
 // key.
 func MatchesParameter(entry, key string) bool {
 	beginning, isPattern := strings.CutSuffix(entry, "*")
@@ -45,7 +45,7 @@ func MatchesParameter(entry, key string) bool {
 
 // contextParameters checks a policy. It may be nil.
 func (k *checker) contextParameters(path string, p *ContextParameters) {
-	if p == nil || k.isUnread(path) {
+	if p == nil || k.isUnusable(path) {
 		return
 	}
 	has := func(key string) bool { return k.has(path + "." + key) }
@@ -53,7 +53,7 @@ func (k *checker) contextParameters(path string, p *ContextParameters) {
 	case has("drop") && has("keep"):
 		k.fail(path, "has both drop and keep (want one of them: what keep does not name is dropped)")
 	case !has("drop") && !has("keep") && !has("require"):
-		k.fail(path, "says nothing (want drop, keep or require, or no such key)")
+		k.fail(path, "is empty (want drop, keep or require, or no such key)")
 	}
 	for _, list := range []struct {
 		key     string

@@ -13,10 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// setDefaults fills in what c leaves out. The paths in unread count as left out: their values
+// setDefaults fills in what c leaves out. The paths in unusable count as left out: their values
 // could not be used.
-func (c *Config) setDefaults(unread map[string]bool) error {
-	d := defaulter{source: c.source, unread: unread}
+func (c *Config) setDefaults(unusable map[string]bool) error {
+	d := defaulter{source: c.source, unusable: unusable}
 	if err := d.fill(reflect.ValueOf(c).Elem(), "", "", nil); err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (c *Config) setDefaults(unread map[string]bool) error {
 
 type defaulter struct {
 	source
-	unread map[string]bool
+	unusable map[string]bool
 }
 
 // fill sets the keys of the map v, which is at path. Protocol is that of the listener or
@@ -53,7 +53,7 @@ func (d defaulter) fill(v reflect.Value, path, protocol string, values map[strin
 			for i := 0; i < value.Len() && err == nil; i++ {
 				err = d.fill(value.Index(i), fmt.Sprintf("%s[%d]", at, i), "", nil)
 			}
-		case ok && (!d.has(at) || d.unread[at]):
+		case ok && (!d.has(at) || d.unusable[at]):
 			err = yaml.Unmarshal([]byte(text), value.Addr().Interface())
 		}
 		if err != nil {

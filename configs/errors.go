@@ -46,7 +46,7 @@ func (e Error) Error() string {
 // Unwrap returns e.Err.
 func (e Error) Unwrap() error { return e.Err }
 
-// Errors is all that is wrong with a configuration, in the order of its lines.
+// Errors are all mistakes in a configuration, in the order of its lines.
 type Errors []Error
 
 // Error returns one line per mistake.
@@ -91,7 +91,8 @@ func (p place) error(path string, err error) Error {
 	return Error{File: p.file, Line: p.line, Column: p.column, Path: path, Err: err}
 }
 
-// errorf makes an Error at path. A key that was not written is at the map where it should be.
+// errorf returns an Error for path. If the key is missing, its place is that of the map around
+// it.
 func (s source) errorf(path, format string, args ...any) Error {
 	at := path
 	for !s.has(at) && at != "" {
@@ -117,7 +118,7 @@ func parent(path string) string {
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
-// didYouMean returns a hint at the word that was probably meant by got, or "".
+// didYouMean returns a hint at the one of words that got probably stands for, or "".
 func didYouMean(got string, words []string) string {
 	if word := closest(got, words); word != "" {
 		return fmt.Sprintf(" (did you mean %q?)", word)

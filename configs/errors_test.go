@@ -18,7 +18,7 @@ const (
 // viewed are collections of clusters.
 const viewed = "collections: ['xdstp://cp/envoy.config.cluster.v3.Cluster/*']"
 
-// Every mistake, by all that is said about it.
+// Every mistake, with all of its errors.
 var mistakes = []struct {
 	name, yaml, want string
 }{
@@ -112,8 +112,8 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3:1: admin.address: missing (want host:port)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3:9: admin.address: ":18000" is already listeners[0].address (want another port)`},
 	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1:39: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
-	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1:47: listeners[0].when_unreachable: "never" is not what streams can do when a control plane cannot be reached (want auto, end or wait)`},
-	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1:40: listeners[0].redirects: "ignore" is not what can be done with redirects (want follow or pass)`},
+	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1:47: listeners[0].when_unreachable: "never" is not a value of when_unreachable (want auto, end or wait)`},
+	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1:40: listeners[0].redirects: "ignore" is not a value of redirects (want follow or pass)`},
 	{"a listener of a protocol of servers", "listeners: [{address: ':1', protocol: delta}]\n" + authority, `relay.yaml:1:39: listeners[0].protocol: "delta" is not a protocol of listeners (want grpc or rest)`},
 	{"text for a switch", "listeners: [{address: ':1', v2: \"yes\"}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: "yes" is text (want true or false)`},
 	{"a number for a switch", "listeners: [{address: ':1', v2: 2}]\n" + authority, `relay.yaml:1:33: listeners[0].v2: "2" is a number (want true or false)`},
@@ -147,7 +147,7 @@ relay.yaml:2:80: authorities[0].failover.grace: is for servers, and a directory 
 relay.yaml:2:91: authorities[0].failover.shared_versions: is for servers, and a directory can always be reached (want no such key)`},
 	{"a misspelled source", listener + "authorities: [{name: a, server: [{address: 'a:1'}]}]\n", `relay.yaml:2:25: authorities[0].server: unknown key (did you mean "servers"?)`},
 
-	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2:39: authorities[0].context_parameters: says nothing (want drop, keep or require, or no such key)`},
+	{"a policy of nothing", listener + "authorities: [{name: a, directory: ., context_parameters: {}}]\n", `relay.yaml:2:39: authorities[0].context_parameters: is empty (want drop, keep or require, or no such key)`},
 	{"drop and keep, and an empty list", listener + "authorities:\n- name: a\n  directory: .\n  context_parameters:\n    drop: [a]\n    keep: []\n", `
 relay.yaml:5:3: authorities[0].context_parameters: has both drop and keep (want one of them: what keep does not name is dropped)
 relay.yaml:7:5: authorities[0].context_parameters.keep: is empty (want at least one key, such as - shard, or no such key)`},
@@ -179,7 +179,7 @@ relay.yaml:2:71: authorities[0].servers[0].request_timeout: is for protocol rest
 relay.yaml:2:68: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
 relay.yaml:2:86: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)
 relay.yaml:2:106: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)`},
-	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is true, but sotw has none, and they are fed from wildcards (want no such key)`},
+	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is true, but sotw has no globs: the relay subscribes to wildcards for them (want no such key)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
 	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},
 	{"probes of a server that is only busy", listener + "authorities: [{name: a, servers: [{address: 'a:1', probe: {after: 1ms, timeout: 99ms}}]}]\n", `
@@ -218,7 +218,7 @@ relay.yaml:6:3: old_style_names[2]: can never match, because old_style_names[0] 
 	{"a view of nothing", head + "views: [{}]\n", `
 relay.yaml:3:9: views[0].match: missing (want a type and wildcard: true, or a glob, or a list)
 relay.yaml:3:9: views[0].collections: missing (want at least one URL of a list or a glob collection)`},
-	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match: says not what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
+	{"a view without what is asked for", head + "views: [{match: {type: cluster}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match: does not say what clients ask for (want a type and wildcard: true, or a glob, or a list)`},
 	{"a view of a wildcard of no type", head + "views: [{match: {wildcard: true}, " + viewed + "}]\n", `relay.yaml:3:10: views[0].match.type: missing (want the type of the wildcard: one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
 	{"a view of an unknown type", head + "views: [{match: {type: clusters, wildcard: true}, " + viewed + "}]\n", `relay.yaml:3:24: views[0].match.type: unknown type "clusters" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)`},
 	{"a view of no wildcard", head + "views: [{match: {type: cluster, wildcard: false}, " + viewed + "}]\n", `relay.yaml:3:33: views[0].match.wildcard: is false (want true, or no such key and a glob or a list)`},
@@ -243,7 +243,7 @@ relay.yaml:14:5: views[0].collections[8]: "xdstp://cp/T.x/*#alt=xdstp://cq/T.xCo
 	{"a view after one for all", head + "views:\n- {match: {type: cluster, wildcard: true}, " + viewed + "}\n- {match: {type: cds, wildcard: true}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5:3: views[1]: can never match, because views[0] matches the same for every client (want that view later)`},
 	{"a view with the same condition", head + "views:\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a%2Ab/*'}, when: node.id == 'a', " + viewed + "}\n- {match: {glob: 'xdstp://f/envoy.config.cluster.v3.Cluster/a*b/*'}, when: node.id == 'a', " + viewed + "}\n", `relay.yaml:5:70: views[1].when: can never match, because views[0] matches the same under the same condition (want another one)`},
 
-	// One mistake hides no other, and is told once.
+	// One mistake hides no other, and has one error.
 	{"all at once", `
 listeners:
   - adress: 127.0.0.1:18000
@@ -288,7 +288,7 @@ relay.yaml:25:11: cache.linger: -1s is not a time to wait (want more than 0s)
 relay.yaml:26:17: cache.idle_entries: "none" is text (want a whole number)`},
 }
 
-func TestEveryMistakeIsToldWithItsPlaceAndWhatWouldBeRight(t *testing.T) {
+func TestEveryErrorSaysTheMistakeItsPlaceAndWhatWouldBeRight(t *testing.T) {
 	for _, tt := range mistakes {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := Parse("relay.yaml", []byte(tt.yaml))

@@ -1,16 +1,16 @@
 package configs
 
-// This file is the check of the files that a configuration names.
+// This file checks the files that a configuration names.
 
 import (
 	"errors"
 	"fmt"
 )
 
-// CheckFiles looks at the files that c names, which Load and Parse do not do: a
-// configuration can be checked on another machine than its own. The error is an
-// Errors with all that cannot be used. Directories of resources are not looked
-// at: one that is not there today may be tomorrow, and its source says so.
+// CheckFiles reads the files that c names. Load and Parse do not, so that one can check a
+// configuration on another machine. The error is an Errors with every file that the relay
+// cannot use. CheckFiles does not look at directories of resources: a directory may appear
+// later, and its source reports it until then.
 func (c *Config) CheckFiles() error {
 	var errs Errors
 	addTLS := func(path string, err error) {

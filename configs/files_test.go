@@ -43,7 +43,7 @@ func writeFile(t *testing.T, name string, data []byte) {
 	}
 }
 
-func TestFilesThatCannotBeUsedAreToldWithTheirPlace(t *testing.T) {
+func TestUnusableFilesAreErrorsWithTheirPlace(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeCertificate(t)
 	writeFile(t, "empty.pem", nil)

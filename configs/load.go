@@ -51,10 +51,10 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	}
 	c.Node.Metadata = s.metadata
 	c.source = s.source
-	if err := c.setDefaults(s.unread); err != nil {
+	if err := c.setDefaults(s.unusable); err != nil {
 		return nil, err
 	}
-	if err := append(s.errs, c.check(s.unread)...).orNil(); err != nil {
+	if err := append(s.errs, c.check(s.unusable)...).orNil(); err != nil {
 		return nil, err
 	}
 	return c, nil

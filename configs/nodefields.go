@@ -1,8 +1,8 @@
 package configs
 
-// This file is which fields of a client's Node go upstream for its partition. The Node of
-// the first client stands for all clients of the partition, so the relay sends only what
-// they have in common: what the partition expression reads, and what the operator lists.
+// This file decides which fields of a client's Node go upstream for its partition. The Node of
+// the first client stands for all clients of the partition. So the relay sends only what they
+// have in common: what the partition expression reads, and what the operator lists.
 
 import (
 	"errors"
@@ -76,8 +76,8 @@ func (f NodeFields) Paths() []string {
 	return paths
 }
 
-// Of returns a Node with these fields of node, which may be nil. It shares their values with
-// node, and neither may be changed afterwards, except that the caller may set other fields.
+// Of returns a Node with these fields of node, which may be nil. The two share the values of
+// these fields, so the caller may change neither; it may set other fields.
 func (f NodeFields) Of(node *corev3.Node) *corev3.Node {
 	if f.whole {
 		return proto.CloneOf(node)
@@ -92,7 +92,7 @@ func (f NodeFields) Of(node *corev3.Node) *corev3.Node {
 	return some
 }
 
-// share sets what is at path in one message to what it is in another.
+// share copies the value at path from one message to another.
 func share(to, from protoreflect.Message, path nodePath) {
 	if s, ok := from.Interface().(*structpb.Struct); ok {
 		shareKey(to.Interface().(*structpb.Struct), s, path)
@@ -198,7 +198,7 @@ func splitNodePath(text string) (path nodePath, ok bool) {
 	return path, len(path) > 0
 }
 
-// checkNodePath says whether a Node can have something at path.
+// checkNodePath returns an error if no Node can have a value at path.
 func checkNodePath(path nodePath) error {
 	at := (&corev3.Node{}).ProtoReflect().Descriptor()
 	for i := 0; i < len(path); i++ {
@@ -247,7 +247,7 @@ func (r *Rule) compileNodeFields(reads nodeReads) (errs Errors) {
 		path, err := parseNodePath(entry)
 		first, twice := seen[path.String()]
 		switch {
-		case entry == "": // which was said to be wrong
+		case entry == "": // there is an error for that
 			continue
 		case err != nil:
 		case twice:

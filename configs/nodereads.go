@@ -1,6 +1,6 @@
 package configs
 
-// This file is what an expression reads of a Node.
+// This file finds the fields of a Node that an expression reads.
 
 import (
 	"slices"
@@ -66,7 +66,7 @@ func (r *nodeReads) visit(e ast.Expr) {
 		r.visit(c.IterRange())
 		r.visit(c.AccuInit())
 		if c.IterVar() == nodeVariable || c.IterVar2() == nodeVariable {
-			return // the rest means that one
+			return // in the rest, the name means that variable
 		}
 		r.visit(c.LoopCondition())
 		r.visit(c.LoopStep())

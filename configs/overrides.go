@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// EnvPrefix begins the names of the environment variables that are the relay's.
+// EnvPrefix begins the names of the relay's environment variables.
 const EnvPrefix = "XDS_RELAY_"
 
 // Overrides are values of single keys, which go before those of the file: flags before
@@ -29,8 +29,8 @@ type Overrides struct {
 }
 
 // FromEnvironment returns overrides with the environment variables whose names begin with
-// EnvPrefix. Each sets the key whose path it has in its name, but for the names in options:
-// those set what Option returns. An empty variable counts as not set.
+// EnvPrefix. The rest of the name is the path of a key, or one of options, which the caller
+// reads by Option. An empty variable counts as not set.
 func FromEnvironment(options ...string) *Overrides {
 	// The delimiter of viper's nested keys is one that no path has.
 	o := &Overrides{layers: viper.NewWithOptions(viper.KeyDelimiter("\x00")), origins: map[string]string{}}
@@ -54,8 +54,8 @@ func FromEnvironment(options ...string) *Overrides {
 	return o
 }
 
-// BindFlag has a flag, unless it is empty, go before the environment. Key is the path of a
-// key, such as listeners[0].address, or the name of an option.
+// BindFlag gives a key the value of a flag, unless that is empty. It goes before the
+// environment. Key is a path, such as listeners[0].address, or the name of an option.
 func (o *Overrides) BindFlag(key string, flag *pflag.Flag) {
 	if flag.Value.String() == "" {
 		return
@@ -66,7 +66,7 @@ func (o *Overrides) BindFlag(key string, flag *pflag.Flag) {
 	_ = o.layers.BindPFlag(key, flag) // fails without a flag only
 }
 
-// Set has the value of an assignment, KEY=VALUE, go before all others.
+// Set gives a key the value of an assignment, KEY=VALUE. It goes before all others.
 func (o *Overrides) Set(assignment string) error {
 	path, value, ok := strings.Cut(assignment, "=")
 	if !ok {
@@ -125,8 +125,8 @@ type graft struct {
 	origin, value string
 }
 
-// into puts the value at path rest below n, which is at path and is a map or a list. What is
-// not, it leaves alone: walk says so.
+// into puts the value at the path rest below n, which is at path. It leaves a value alone that
+// should be a map or a list and is not: walk reports it.
 func (g graft) into(n *yaml.Node, t reflect.Type, path, rest string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -174,7 +174,7 @@ func TestTheTenthEntryComesAfterTheSecond(t *testing.T) {
 	}
 }
 
-func TestMistakesInTheEnvironmentAreToldWithTheVariable(t *testing.T) {
+func TestErrorsInTheEnvironmentNameTheVariable(t *testing.T) {
 	for _, tt := range []struct {
 		name, yaml string
 		variables  map[string]string

@@ -1,8 +1,8 @@
 package configs
 
-// This file is the CEL of old_style_names and views: compiled once, evaluated for
-// clients. The expressions are the operator's, but what they work on comes
-// from clients, so an evaluation is bounded.
+// This file compiles the CEL expressions of old_style_names and views, and evaluates them for
+// clients. The expressions are the operator's, but their input comes from clients, so the cost
+// of an evaluation is bounded.
 
 import (
 	"errors"
@@ -115,8 +115,8 @@ func always(when string) bool {
 }
 
 // Matches reports whether r is for a client with this Node (which may be nil)
-// that asks for typeURL. An error means that the expression could not be
-// evaluated, as when it uses metadata that the Node does not have.
+// that asks for typeURL. An error means that the relay cannot evaluate the expression, as when
+// it uses metadata that the Node does not have.
 func (r *Rule) Matches(node *corev3.Node, typeURL string) (bool, error) {
 	if r.when == nil {
 		return true, nil
@@ -125,8 +125,8 @@ func (r *Rule) Matches(node *corev3.Node, typeURL string) (bool, error) {
 }
 
 // PartitionOf returns the partition of a client with this Node (which may be
-// nil) that asks for typeURL, at most 1 KiB of text. An error means that the
-// expression could not be evaluated.
+// nil) that asks for typeURL, at most 1 KiB of text. An error means that the relay cannot
+// evaluate the expression.
 func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
 	if r.partition == nil {
 		return "", nil
@@ -142,13 +142,13 @@ func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
 }
 
 // Upstream returns the fields of a client's Node that go upstream for its partition: its id
-// and cluster, what the partition expression reads, and NodeFields; or the whole Node, where
-// the partition is that of a single node. What When reads does not go: nodes for which it
-// gives the same need not have the same there.
+// and cluster, what the partition expression reads, and NodeFields; or the whole Node, if the
+// partition is node.id. It leaves out what only When reads: there, clients of one partition may
+// differ.
 func (r *Rule) Upstream() NodeFields { return r.upstream }
 
-// Joins says that Partition joins texts of a client's Node, so that different Nodes can give
-// the same: "a/b" + "/" + "c" is "a" + "/" + "b/c".
+// Joins reports whether Partition joins several texts of a client's Node. Then different Nodes
+// can have the same partition: "a/b" + "/" + "c" is "a" + "/" + "b/c".
 func (r *Rule) Joins() bool { return r.joins }
 
 func eval[T any](p program, node *corev3.Node, typeURL string) (value T, err error) {

@@ -1,12 +1,11 @@
 package configs
 
-// This file is the checks that need the YAML tree and the schema only: keys
-// that are not known or given twice, and values of the wrong type. What
-// check.go finds needs the meaning of the values.
+// This file checks what needs the YAML tree and the schema only: keys that are unknown or
+// given twice, and values of the wrong type. check.go checks the meaning of the values.
 //
-// A validator of JSON Schema would not do. It sees decoded values, without lines, aliases,
-// tags or keys that are given twice. Its errors have no hints. And it takes nothing out of the
-// tree, so that one mistake would hide all that check.go finds. A test holds it to the schema.
+// A validator of JSON Schema cannot do this. It sees decoded values, without lines, aliases,
+// tags or repeated keys. Its errors have no hints. And it takes nothing out of the tree, so one
+// mistake would hide all errors of check.go. A test compares the two.
 
 import (
 	"encoding"
@@ -21,15 +20,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// shape compares a YAML tree with the schema. It notes where every key is, and
-// takes what is wrong out of the tree.
+// shape compares a YAML tree with the schema. It notes where every key is, and takes wrong
+// values out of the tree.
 type shape struct {
 	source
 	errs Errors
-	// unread are the paths that were written but have no value that can be
-	// used, and those that a misspelled key probably stood for. Nobody should
-	// say that they are missing.
-	unread map[string]bool
+	// unusable are the paths of wrong values, and those that misspelled keys probably stand
+	// for. They have an error, so no check may call them missing.
+	unusable map[string]bool
 	// metadata is what node.metadata has. YAML cannot be decoded into a Struct.
 	metadata *structpb.Struct
 	// file is what errors call the file. origins are the variables and flags that the other
@@ -39,7 +37,7 @@ type shape struct {
 }
 
 func newShape(file string) *shape {
-	return &shape{source: source{at: map[string]place{}}, unread: map[string]bool{}, file: file, origins: map[*yaml.Node]string{}}
+	return &shape{source: source{at: map[string]place{}}, unusable: map[string]bool{}, file: file, origins: map[*yaml.Node]string{}}
 }
 
 func (s *shape) placeOf(n *yaml.Node) place {
@@ -57,9 +55,9 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// walk checks n, which is at path, against t. It returns false, and has said
-// why, if n has to be taken out of the tree. allow is the field's tag of that name, for
-// a value that is refused elsewhere: "empty" of texts, "zero" of durations.
+// walk checks n, which is at path, against t. If n is wrong, it adds an error and returns
+// false, and the caller takes n out of the tree. allow is the field's tag of that name: "empty"
+// allows an empty text, "zero" a duration of 0s.
 func (s *shape) walk(n *yaml.Node, t reflect.Type, path, allow string) bool {
 	if !s.has(path) {
 		s.at[path] = s.placeOf(n)
@@ -120,7 +118,7 @@ func (s *shape) walkMap(n *yaml.Node, t reflect.Type, path string) bool {
 				s.at[keyPath] = s.placeOf(value)
 			}
 			if !s.walk(value, field.Type, keyPath, field.Tag.Get("allow")) {
-				s.unread[keyPath] = true
+				s.unusable[keyPath] = true
 			} else if field.Type != metadataType {
 				kept = append(kept, key, value)
 			}
@@ -137,15 +135,15 @@ func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
 	for i, element := range n.Content {
 		elementPath := fmt.Sprintf("%s[%d]", path, i)
 		if !s.walk(element, t.Elem(), elementPath, "") {
-			// The others keep their numbers.
-			s.unread[elementPath] = true
+			// The other entries keep their indices.
+			s.unusable[elementPath] = true
 			n.Content[i] = nothing(t.Elem(), element.Line)
 		}
 	}
 	return true
 }
 
-// nothing stands for an entry that cannot be used.
+// nothing returns what takes the place of a wrong entry.
 func nothing(t reflect.Type, line int) *yaml.Node {
 	if t.Kind() == reflect.String {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Line: line}
@@ -221,7 +219,7 @@ func (s *shape) walkMetadata(n *yaml.Node, path string) bool {
 	return true
 }
 
-// value returns any YAML value as protobuf's form of JSON.
+// value returns any YAML value as a google.protobuf.Value.
 func (s *shape) value(n *yaml.Node, path string) *structpb.Value {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -277,7 +275,7 @@ func (s *shape) unknownKey(key *yaml.Node, t reflect.Type, path string, written 
 		return
 	}
 	if written[word] == 0 {
-		s.unread[join(path, word)] = true
+		s.unusable[join(path, word)] = true
 	}
 	s.fail(key, keyPath, "unknown key (did you mean %q?)", word)
 }
@@ -292,7 +290,7 @@ func (s *shape) wrongType(n *yaml.Node, t reflect.Type, path string) bool {
 	return s.fail(n, path, "is %s (want %s)", kind(n), want(t))
 }
 
-// fail says what is wrong with n and returns false.
+// fail adds an error for n and returns false.
 func (s *shape) fail(n *yaml.Node, path, format string, args ...any) bool {
 	s.errs = append(s.errs, s.placeOf(n).error(path, fmt.Errorf(format, args...)))
 	return false

@@ -78,7 +78,7 @@ func (Redirects) choices() []Redirects { return []Redirects{RedirectsFollow, Red
 
 // UnmarshalText sets r from its notation.
 func (r *Redirects) UnmarshalText(text []byte) error {
-	return choose(r, text, "is not what can be done with redirects")
+	return choose(r, text, "is not a value of redirects")
 }
 
 // WhenUnreachable says which streams of a listener end while the relay can serve nothing on
@@ -98,7 +98,7 @@ func (WhenUnreachable) choices() []WhenUnreachable {
 
 // UnmarshalText sets w from its notation.
 func (w *WhenUnreachable) UnmarshalText(text []byte) error {
-	return choose(w, text, "is not what streams can do when a control plane cannot be reached")
+	return choose(w, text, "is not a value of when_unreachable")
 }
 
 // Protocol is the form of xDS that the relay speaks with a server.

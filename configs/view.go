@@ -1,7 +1,6 @@
 package configs
 
-// This file is views: sets and collections that the relay puts together of what
-// authorities have.
+// This file is the keys of `views`, and their checks.
 
 import (
 	"fmt"
@@ -72,7 +71,7 @@ func (v *View) ResourceType() string {
 func (v *View) Always() bool { return always(v.When) }
 
 // Matches reports whether v is for a client with this Node (which may be nil). An
-// error means that the expression could not be evaluated.
+// error means that the relay cannot evaluate the expression.
 func (v *View) Matches(node *corev3.Node) (bool, error) {
 	if v.when == nil {
 		return true, nil
@@ -82,12 +81,12 @@ func (v *View) Matches(node *corev3.Node) (bool, error) {
 
 // views checks the views, and brings their names into canonical spelling.
 func (k *checker) views(c *Config) {
-	type asked struct{ what, when string }
-	first := map[asked]int{} // of the views for what clients ask for, and for whom
+	type match struct{ what, when string }
+	first := map[match]int{} // the first view for each match
 	for i := range c.Views {
 		v := &c.Views[i]
 		path := fmt.Sprintf("views[%d]", i)
-		if k.isUnread(path) {
+		if k.isUnusable(path) {
 			continue
 		}
 		var err error
@@ -99,38 +98,38 @@ func (k *checker) views(c *Config) {
 		if v.Rename && v.Match.Glob == "" && what != "" {
 			k.fail(path+".rename", "is for views of a glob, which give members a directory (want no such key)")
 		}
-		if what == "" || k.isUnread(path+".when") {
+		if what == "" || k.isUnusable(path+".when") {
 			continue
 		}
 		when := v.When
 		if v.Always() {
 			when = ""
 		}
-		if before, taken := first[asked{what, ""}]; taken {
+		if before, taken := first[match{what, ""}]; taken {
 			k.fail(path, "can never match, because views[%d] matches the same for every client (want that view later)", before)
-		} else if before, taken := first[asked{what, when}]; taken {
+		} else if before, taken := first[match{what, when}]; taken {
 			k.fail(path+".when", "can never match, because views[%d] matches the same under the same condition (want another one)", before)
 		} else {
-			first[asked{what, when}] = i
+			first[match{what, when}] = i
 		}
 	}
 }
 
-// viewMatch checks what a view matches, and returns it in a form that is the same
-// for the same; empty if it cannot be told.
+// viewMatch checks what a view matches, and returns it in a canonical form; empty if it is
+// wrong.
 func (k *checker) viewMatch(path string, v *View) (what string) {
 	path += ".match"
 	if !k.has(path) {
 		k.fail(path, "missing (want a type and wildcard: true, or a glob, or a list)")
 		return ""
 	}
-	if k.isUnread(path) {
+	if k.isUnusable(path) {
 		return ""
 	}
 	var given []string
 	for _, key := range []string{"wildcard", "glob", "list"} {
 		at := path + "." + key
-		if k.unread[at] {
+		if k.unusable[at] {
 			return ""
 		}
 		if k.has(at) {
@@ -139,7 +138,7 @@ func (k *checker) viewMatch(path string, v *View) (what string) {
 	}
 	switch {
 	case len(given) == 0:
-		k.fail(path, "says not what clients ask for (want a type and wildcard: true, or a glob, or a list)")
+		k.fail(path, "does not say what clients ask for (want a type and wildcard: true, or a glob, or a list)")
 		return ""
 	case len(given) > 1:
 		k.fail(path, "has %s (want one of them)", strings.Join(given, " and "))
@@ -177,27 +176,26 @@ func (k *checker) wildcardMatch(path string, v *View) (what string) {
 		k.fail(path+".type", "missing (want the type of the wildcard: one of %s, or a type URL)", xdstype.Words())
 		return ""
 	}
-	if k.isUnread(path + ".type") {
+	if k.isUnusable(path + ".type") {
 		return ""
 	}
 	return "* " + string(v.Match.Type)
 }
 
-// isList says whether a name is that of a list collection. TP1: "List".
+// isList reports whether a name is that of a list collection. TP1: "List".
 func isList(key urn.Key) bool {
 	return !key.Glob && strings.HasSuffix(key.Type, collection) && key.Type != collection
 }
 
-// viewCollections checks what a view is made of. typed says that the type of its
-// members is known.
+// viewCollections checks the collections of a view. typed says that the view has a valid type.
 func (k *checker) viewCollections(path string, v *View, typed bool, as []Authority) {
-	if len(v.Collections) == 0 && !k.isUnread(path) {
+	if len(v.Collections) == 0 && !k.isUnusable(path) {
 		k.fail(path, "missing (want at least one URL of a list or a glob collection)")
 	}
 	seen := map[string]int{}
 	for i, text := range v.Collections {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if k.isUnread(at) {
+		if k.isUnusable(at) {
 			continue
 		}
 		if !urn.IsName(text) {
