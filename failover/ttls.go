@@ -30,7 +30,7 @@ const recheckInterval = time.Second
 // completeAfter bounds the time in which the first answer of a newly active server to a
 // wildcard or glob becomes complete: the answer may have several responses, and none
 // says that it is the last.
-const completeAfter = 2 * time.Second
+const completeAfter = 8 * time.Second
 
 // record records the TTLs of an update, for topics that are wanted.
 func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, now time.Time) {

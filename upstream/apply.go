@@ -38,6 +38,7 @@ func (s *subscriptions) apply(now time.Time, v *verdicts, sotw bool, version str
 	for i := range v.list {
 		o := &v.list[i]
 		in := r.sets(o)
+		in.note(o.key)
 		c, ok := s.take(o, in)
 		if ok && (set || s.wants(o.key)) {
 			u.Changes = append(u.Changes, c)
@@ -87,7 +88,7 @@ func (s *subscriptions) dropNameless(v *verdicts) {
 func (s *subscriptions) finish(now time.Time, p *part, v *verdicts, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.sub.answered
-	s.grace(now, p, v, sotw)
+	s.grace(now, p, sotw)
 	c.noteHidden(p, v, sotw, settling)
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:

@@ -49,8 +49,9 @@
 //   - Nothing marks the end of a wildcard's first answer in delta, which may come in
 //     several responses. What a small one has is told at once, after a large one nothing
 //     else has to come for a time that depends on what is known of the control plane, see
-//     habits. The set is incomplete in the cache until nothing has come for two seconds,
-//     so that no client is sent the removal of what comes later. See grace.go.
+//     habits. The set is incomplete in the cache until nothing has come for a while
+//     (8 s, or 2 s of a control plane that was seen to be done by then), so that no client
+//     is sent the removal of what comes later. See grace.go.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
 //     So does a name that a wildcard has already given, until it is answered itself.

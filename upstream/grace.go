@@ -10,21 +10,31 @@ import (
 // responses, and does not say which is the last. The relay sends its clients what has come at
 // once. But a member that has not come yet may follow, so that a client which holds it from
 // before must not be sent its removal: the set is incomplete in the cache until no member has
-// come for graceTime.
+// come for a while. How long that is depends on what is known of the control plane: of one
+// that nothing is known of, it is unknownGrace, and once a first answer of it was complete
+// graceTime, or twice the longest time between two parts that was seen. Clients that hold
+// nothing wait for none of this.
+//
+// What changes a member that came before is no part of a first answer, and is not waited for.
 //
 // It is different from settling, where a large response is held back from all clients, as it
 // was likely cut.
 
 const (
-	// graceTime is as in package failover.
-	graceTime = 2 * time.Second
+	graceTime    = 2 * time.Second
+	unknownGrace = 8 * time.Second
+	// mostGrace bounds what is made of the time between two parts.
+	mostGrace = 20 * time.Second
 	// longestGrace bounds how long a first answer can take, as of a control plane that
-	// sends changes all the time.
-	longestGrace = 15 * time.Second
+	// makes resources all the time.
+	longestGrace = time.Minute
+	// restGrace is how long the rest of an answer is waited for whose stream has ended, if
+	// the control plane says nothing of it.
+	restGrace = 15 * time.Second
 )
 
 // grace takes note of a response, which may have a part of a set's first answer.
-func (s *subscriptions) grace(now time.Time, p *part, v *verdicts, sotw bool) {
+func (s *subscriptions) grace(now time.Time, p *part, sotw bool) {
 	c := p.set
 	first := p.begins || c.guessed && p.certain
 	switch {
@@ -34,11 +44,15 @@ func (s *subscriptions) grace(now time.Time, p *part, v *verdicts, sotw bool) {
 	case first:
 		c.incomplete = true
 		fallthrough
-	case c.incomplete && len(p.changes) > 0 && !v.onlyBeats():
+	case p.grown:
 		if c.latest.IsZero() {
 			c.latest = now.Add(longestGrace)
 		}
-		at := now.Add(graceTime)
+		if !first && !c.part.IsZero() {
+			s.habits.paused(now.Sub(c.part))
+		}
+		c.part = now
+		at := now.Add(s.habits.grace())
 		if c.latest.Before(at) {
 			at = c.latest
 		}
@@ -50,7 +64,7 @@ func (s *subscriptions) grace(now time.Time, p *part, v *verdicts, sotw bool) {
 // nothing more to say.
 func (s *subscriptions) awaitRest(c *set, now time.Time) {
 	if c.incomplete && c.latest.IsZero() {
-		s.graces.Set(c, now.Add(longestGrace))
+		s.graces.Set(c, now.Add(restGrace))
 	}
 }
 
@@ -63,8 +77,11 @@ func (s *subscriptions) endGraces(now time.Time, what silence, u *cache.Update) 
 			continue
 		}
 		if c.latest.IsZero() && what == mute {
-			s.graces.Set(c, now.Add(longestGrace))
+			s.graces.Set(c, now.Add(restGrace))
 			continue
+		}
+		if !c.part.IsZero() {
+			s.habits.completed()
 		}
 		s.endGrace(c)
 		s.tellSet(cache.SetUpdate{Name: c.sub.name, Complete: true, Origin: c.origin}, u)
@@ -73,5 +90,5 @@ func (s *subscriptions) endGraces(now time.Time, what silence, u *cache.Update) 
 
 func (s *subscriptions) endGrace(c *set) {
 	s.graces.End(c)
-	c.incomplete, c.latest = false, time.Time{}
+	c.incomplete, c.latest, c.part = false, time.Time{}, time.Time{}
 }

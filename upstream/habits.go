@@ -45,6 +45,42 @@ type habits struct {
 	whole int
 	// cuts: a first answer was in several responses, or it may be that it was.
 	cuts bool
+	// pause is the longest time between two parts of a first answer, and seen says that one
+	// was complete. See grace.go.
+	pause time.Duration
+	seen  bool
+}
+
+// grace returns how long nothing has to have come until a first answer counts as complete.
+func (h *habits) grace() time.Duration {
+	if h == nil {
+		return unknownGrace
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	least := graceTime
+	if !h.seen {
+		least = unknownGrace
+	}
+	return min(max(least, 2*h.pause), mostGrace)
+}
+
+// paused notes the time between two parts of a first answer.
+func (h *habits) paused(d time.Duration) {
+	if h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pause = max(h.pause, d)
+	}
+}
+
+// completed notes that a first answer was complete.
+func (h *habits) completed() {
+	if h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.seen = true
+	}
 }
 
 // wait returns how long nothing has to have come after the first response of an answer, until

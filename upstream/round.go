@@ -18,6 +18,8 @@ type part struct {
 	begins  bool // nothing was known of it
 	full    bool // what is not in the response is gone
 	bad     bool // there was something that cannot be stored
+	// grown says that there was a name which an incomplete set did not have.
+	grown bool
 	// certain says that something in the response was sent because of the set. What is
 	// asked for by name as well may have been sent because of that.
 	certain bool
@@ -148,6 +150,15 @@ func (r *round) took(in places, key string, c cache.Change, tell bool) {
 			p.changes = append(p.changes, c)
 		}
 		p.set.note(key, c)
+	}
+}
+
+// note notes whether a name is new to sets that are incomplete, before it is put there.
+func (in places) note(key string) {
+	for _, p := range in {
+		if p != nil && p.set.incomplete && !p.grown {
+			p.grown = p.set.members.Get(key) == nil
+		}
 	}
 }
 

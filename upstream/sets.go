@@ -44,6 +44,7 @@ type set struct {
 
 	// latest is when the answer counts as complete whatever comes, zero before a response.
 	latest time.Time
+	part   time.Time // when the last part of it came, zero before a response
 	asked  time.Time // when it was asked for last
 	first  firstAnswer
 	// listed is what a control plane knows to be held by name while the set has no

@@ -375,7 +375,7 @@ func (s *subscriptions) lost() {
 	s.near = directories{}
 	for sub := range s.all() {
 		if sub.set != nil {
-			sub.set.listed, sub.set.first, sub.set.latest = nil, firstAnswer{}, time.Time{}
+			sub.set.listed, sub.set.first, sub.set.latest, sub.set.part = nil, firstAnswer{}, time.Time{}, time.Time{}
 		}
 		if sub.again {
 			s.shown = "" // all of it is to come
