@@ -193,7 +193,7 @@ func (d *Delta) resumeGlobs() {
 			set.initial = map[string]string{}
 		}
 		set.initial[name] = version
-		if d.covering(set, name) == nil {
+		if d.namedIn(set, name) == nil {
 			delete(d.initial, name)
 		}
 	}

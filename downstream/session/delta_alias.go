@@ -219,12 +219,9 @@ func (d *Delta) given(a asked, but *nameSub) bool {
 	if slices.ContainsFunc(d.aliases[key], func(s *nameSub) bool { return s != but }) {
 		return true
 	}
-	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
-		if set != nil && (!present(set) || set.set.Member(memberKey(a.name)) != nil) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.covering(a), func(set *setSub) bool {
+		return !present(set) || set.set.Member(memberKey(a.name)) != nil
+	})
 }
 
 // addRemoved adds a removal to r, once for all names by which the client asked.

@@ -22,10 +22,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 	}
 	_, lent := d.lent[sub]
 	if st.Status == cache.Absent {
-		set := d.globOf(sub.asks())
-		if !urn.IsName(sub.name()) {
-			set = d.wildOf(sub.asks())
-		}
+		set := d.standIn(sub.asks())
 		res, _, waits := first(sub.memberKey(), set)
 		switch {
 		case res != nil && (!set.glob() || set.set.nameOf(res) == sub.name()):
@@ -99,17 +96,11 @@ func (d *Delta) uncover(a asked, ended bool) {
 		set = wild
 	}
 	if set == nil && len(d.views) > 0 {
-		_, set, _ = first(memberKey(a.name), d.views.of(a)...)
+		_, set, _ = first(memberKey(a.name), d.covering(a)...)
 	}
 	if set != nil {
 		d.uncoverIn(set, a.name, ended)
 	}
-}
-
-// present says that it is known what is in a set.
-func present(set *setSub) bool {
-	status, _ := set.status()
-	return status == cache.Present
 }
 
 func (d *Delta) uncoverIn(set *setSub, name string, ended bool) {
@@ -137,10 +128,8 @@ func (d *Delta) settle(a asked) {
 	if d.uncovered == 0 {
 		return
 	}
-	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
-		if set != nil {
-			d.settleIn(set, memberKey(a.name))
-		}
+	for _, set := range d.covering(a) {
+		d.settleIn(set, memberKey(a.name))
 	}
 }
 
@@ -155,9 +144,9 @@ func (d *Delta) settleIn(set *setSub, key string) {
 // all of them have.
 func (d *Delta) contested(set *setSub, a asked, m cache.Member) bool {
 	switch {
-	case set.glob() && (m.News != cache.Removed || d.wildOf(a) == nil && !d.alsoIn(set)) && !d.yields(set, a):
+	case set.glob() && (m.News != cache.Removed || !d.overlaps(set)) && !d.ownedByAnother(set, a):
 		return false
-	case !set.glob() && d.teller(a) == nil:
+	case !set.glob() && d.owner(a) == nil:
 		return false
 	}
 	if m.News == cache.Changed || m.News == cache.Removed {
@@ -168,7 +157,7 @@ func (d *Delta) contested(set *setSub, a asked, m cache.Member) bool {
 
 // lose has a name of a set that is being told, told as gone, unless another has it.
 func (d *Delta) lose(set *setSub, a asked) {
-	if set.glob() && (d.wildOf(a) != nil || d.alsoIn(set)) {
+	if set.glob() && d.overlaps(set) {
 		d.note(set, a.name, false)
 		return
 	}
@@ -195,9 +184,8 @@ func (d *Delta) tellUncoveredNames(r *Response, set *setSub, keys []string) bool
 	for _, key := range keys {
 		u := set.uncovered[key]
 		a := set.asked.of(u.name)
-		glob, wild := d.teller(a), d.wildOf(a)
-		sets := append([]*setSub{glob, wild}, d.views.of(a)...)
-		res, by, waits := first(key, sets...)
+		glob := d.owner(a)
+		res, by, waits := first(key, d.covering(a)...)
 		switch {
 		case d.named.get(a.key()) != nil:
 			// It tells by itself.
@@ -246,33 +234,15 @@ func (s *setSub) holds(name string) bool {
 	return ok
 }
 
-// first returns the first of some sets that has a member under that key; or else one
-// of which it is not known whether it has.
-func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub) {
-	for _, set := range sets {
-		if set == nil {
-			continue
-		}
-		if !present(set) {
-			waits = set
-		} else if res = set.set.Member(key); res != nil {
-			return res, set, nil
-		} else if set.set.MayHave(key) {
-			waits = set
-		}
-	}
-	return nil, nil, waits
-}
-
 // overlap returns what the client holds by a set, or may hold, and another one may
 // give too, but has not told because the set does.
 func (d *Delta) overlap(set *setSub) (held []asked) {
-	if set.set == nil || set.glob() && d.wildOf(set.asked.of(cache.Wildcard)) == nil && len(d.views) == 0 || !set.glob() && len(d.byGlob) == 0 {
+	if set.set == nil || !d.overlaps(set) {
 		return nil
 	}
 	add := func(name, _ string) {
 		a := set.asked.of(name)
-		if d.named.get(a.key()) == nil && (set.glob() || d.teller(a) != nil) {
+		if d.named.get(a.key()) == nil && (set.glob() || d.owner(a) != nil) {
 			held = append(held, a)
 		}
 	}

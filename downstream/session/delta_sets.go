@@ -54,7 +54,7 @@ func (d *Delta) runs(r *Response, set *setSub) *cache.Runs {
 	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
 		return nil
 	}
-	if !set.glob() && len(d.byGlob) > 0 || d.alsoIn(set) {
+	if !set.glob() && len(d.byGlob) > 0 || d.sharesMembers(set) {
 		return nil // see contested
 	}
 	return &cache.Runs{Form: set.form(), Most: d.Limit - responseOverhead - len(r.TypeURL), Yield: func(run *cache.Run) bool {
@@ -136,11 +136,7 @@ func (d *Delta) tellMissed(set *setSub) {
 	})
 	for _, g := range gone {
 		// What another set has is told by that.
-		others := []*setSub{d.wildOf(g.asked)}
-		if d.alsoIn(set) {
-			others = append(append(others, d.globOf(g.asked)), d.views.of(g.asked)...)
-		}
-		if res, _, _ := first(memberKey(g.asked.name), others...); res == nil {
+		if res, _, _ := first(memberKey(g.asked.name), d.covering(g.asked)...); res == nil {
 			d.gone[g.asked.key()] = g
 		}
 	}
@@ -247,7 +243,7 @@ func (d *Delta) noteNamed(sub *nameSub) {
 // well, if that answers its asking for the glob, and was not told since.
 func (d *Delta) tellNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {
 	st := sub.state()
-	if !set.glob() || !set.fresh || d.yields(set, sub.asks()) || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
+	if !set.glob() || !set.fresh || d.ownedByAnother(set, sub.asks()) || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
 		return true
 	}
 	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
@@ -270,7 +266,7 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
 	}
 	version, ok := set.initial[m.Name]
-	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.views.has(set)) {
+	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.isView(set)) {
 		version, ok = d.initial[m.Name]
 	}
 	return ok && version == m.Resource.Version()
@@ -285,7 +281,7 @@ func (d *Delta) hold(set *setSub) {
 		set.set.Gone(func(name, _ string) { held[name] = "" })
 	}
 	set.set.Held(&set.SetWatch, func(name, version string) {
-		if d.covering(set, name) == nil {
+		if d.namedIn(set, name) == nil {
 			held[name] = version
 		}
 	})
@@ -297,7 +293,7 @@ func (d *Delta) hold(set *setSub) {
 	if set.fresh && set.glob() {
 		// It does not say, and the other set need not see these before they go.
 		set.set.Names(func(name string) {
-			if _, there := held[name]; !there && d.initial[name] == "" && d.covering(set, name) == nil {
+			if _, there := held[name]; !there && d.initial[name] == "" && d.namedIn(set, name) == nil {
 				held[name] = ""
 			}
 		})

@@ -1,11 +1,7 @@
 package session
 
 import (
-	"iter"
-	"strings"
-
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/urn"
 )
 
 // One client's subscriptions to sets: to the wildcard, and to glob collections.
@@ -157,11 +153,7 @@ func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 		set = &setSub{subs: s, asked: id}
 		set.setFresh(true)
 		set.set = membersOf(s.Topics.WatchSet(key, set), &set.SetWatch, id.name)
-		if s.globs == nil {
-			s.globs, s.byGlob = map[string]*setSub{}, map[string]*setSub{}
-		}
-		s.byGlob[id.key()] = set
-		s.views.add(set)
+		s.addGlob(set)
 		set.MoveToPending()
 	} else {
 		set.again()
@@ -180,7 +172,7 @@ func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
 	if set.spelled.remove(a.name); !set.spelled.none() {
 		return nil
 	}
-	delete(s.byGlob, set.asked.key())
+	s.removeGlob(set)
 	s.endSet(set)
 	return set
 }
@@ -189,7 +181,6 @@ func (s *subscriptions) endSet(set *setSub) {
 	set.ended = true
 	set.setFresh(false)
 	s.countLostSet(set, false)
-	s.views.drop(set)
 	if set.set != nil {
 		s.Host.Leave(set.set.Key())
 		s.Topics.Unwatch(set)
@@ -207,22 +198,6 @@ func (s *subscriptions) endSet(set *setSub) {
 	}
 }
 
-// sets yields the wildcard and the globs.
-func (s *subscriptions) sets() iter.Seq[*setSub] {
-	return func(yield func(*setSub) bool) {
-		if s.wild != nil && !yield(s.wild) {
-			return
-		}
-		for _, set := range s.byGlob {
-			if !yield(set) {
-				return
-			}
-		}
-	}
-}
-
-func (s *subscriptions) hasSets() bool { return s.wild != nil || len(s.byGlob) > 0 }
-
 // takePendingSets is takePending for sets.
 func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
 	for len(s.pendingSets) > 0 {
@@ -236,43 +211,7 @@ func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
 	s.pendingSets = nil
 }
 
-// covering is the subscription to a name, in the same way, that a set gives too.
-func (s *subscriptions) covering(set *setSub, name string) *nameSub {
+// namedIn is the subscription to a name, in the same way, that a set gives too.
+func (s *subscriptions) namedIn(set *setSub, name string) *nameSub {
 	return s.named.get(set.asked.of(name).key())
-}
-
-// globOf is the glob that a name is in and that is asked for in the same way, nil
-// if there is none.
-func (s *subscriptions) globOf(a asked) *setSub {
-	if len(s.byGlob) == 0 || !urn.IsName(a.name) {
-		return nil
-	}
-	return s.byGlob[a.of(globOf(memberKey(a.name))).key()]
-}
-
-// wildOf is the wildcard, if it is asked for in that way.
-func (s *subscriptions) wildOf(a asked) *setSub {
-	if s.wild == nil || s.wild.asked.of(a.name) != a {
-		return nil
-	}
-	return s.wild
-}
-
-// memberKey is what a set keeps the resource of a name under.
-func memberKey(name string) string {
-	if k, err := urn.KeyOf(name); err == nil {
-		return k.Name
-	}
-	return name
-}
-
-// globOf returns the glob collection that a canonical xdstp name is in.
-// TP1: "Glob": one level, and the same context parameters.
-func globOf(name string) string {
-	path, params, _ := strings.Cut(name, "?")
-	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
-	if params != "" {
-		glob += "?" + params
-	}
-	return glob
 }

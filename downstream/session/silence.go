@@ -129,8 +129,8 @@ func (d *Delta) mayHold(sub *nameSub) bool {
 		return true
 	}
 	a := sub.asks()
-	for _, set := range append([]*setSub{d.globOf(a), d.wildOf(a)}, d.views.of(a)...) {
-		if set == nil || set.set == nil {
+	for _, set := range d.covering(a) {
+		if set.set == nil {
 			continue
 		}
 		if set.holds(sub.name()) || set.set.Member(memberKey(sub.name())) != nil {

@@ -78,10 +78,10 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 	// response once.
 	told := s.toldByName()
 	for _, set := range s.byGlob {
-		if s.views.has(set) {
+		if s.isView(set) {
 			continue
 		}
-		if s.alsoIn(set) {
+		if s.sharesMembers(set) {
 			add(set, s.noting(told, set, elsewhere))
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 			r.noteChanged(m.Resource)
 		}
 		// What is asked for by name as well is told there.
-		if m.Err != nil && s.covering(set, m.Name) == nil {
+		if m.Err != nil && s.namedIn(set, m.Name) == nil {
 			r.addError(fieldSotWErrors, m.Name, m.Err)
 		}
 	}
@@ -193,14 +193,8 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	if sub.entry() == nil || !s.hasSets() {
 		return nil, nil
 	}
-	set := s.globOf(sub.asks())
-	if set == nil && !urn.IsName(sub.name()) {
-		set = s.wildOf(sub.asks())
-	}
-	if set == nil {
-		return nil, nil
-	}
-	if status, _ := set.status(); status != cache.Present {
+	set := s.standIn(sub.asks())
+	if set == nil || !present(set) {
 		return nil, nil
 	}
 	r = set.set.Given(&set.SetWatch, sub.memberKey())
@@ -208,4 +202,49 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 		return nil, nil
 	}
 	return r, set
+}
+
+// toldKeys are the keys of what a full state has, by the way in which it is asked for.
+type toldKeys map[asked]map[string]bool
+
+// toldByName are those of the names that tell by themselves; nil if there are no views,
+// which leave them out.
+func (s *SotW) toldByName() toldKeys {
+	if len(s.views) == 0 {
+		return nil
+	}
+	told := toldKeys{}
+	for sub := range s.named.all() {
+		if sub.entry() != nil && (sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state())) {
+			told.add(sub.asks(), sub.memberKey())
+		}
+	}
+	return told
+}
+
+func (t toldKeys) add(a asked, key string) {
+	way := a.of("")
+	if t[way] == nil {
+		t[way] = map[string]bool{}
+	}
+	t[way][key] = true
+}
+
+// noting notes what a glob has as told, also as elsewhere than in the wildcard, and says
+// what it leaves out, if it is a view, as told already: a resource is in a response once.
+func (s *SotW) noting(told toldKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
+	view, underWild := s.isView(set), s.wildOf(set.asked.of(cache.Wildcard)) != nil
+	if !s.sharesMembers(set) && !underWild && len(told) == 0 {
+		return nil
+	}
+	return func(key string) bool {
+		if view && told[set.asked.of("")][key] {
+			return true
+		}
+		told.add(set.asked, key)
+		if underWild {
+			elsewhere[key] = true
+		}
+		return false
+	}
 }

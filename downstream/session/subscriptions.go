@@ -18,6 +18,7 @@ type subscriptions struct {
 	typeURL string
 
 	named nameTable
+	setIndex
 	// audience is that of all of them; nil before the first.
 	audience *cache.Audience
 	// rares have what is rare about those of them that are marked so.
@@ -27,10 +28,6 @@ type subscriptions struct {
 	aliases map[string][]*nameSub
 	// params are those of the locators, and how many subscriptions have them.
 	params map[string]int
-	wild   *setSub            // nil without a wildcard
-	globs  map[string]*setSub // by key, as the client spells them
-	byGlob map[string]*setSub // the same, by key of the canonical name
-	views  viewGlobs
 	// freshSets counts the sets that have not been answered yet.
 	freshSets int
 	// pending are the names of which there may be something to tell, pendingSets the

@@ -1,0 +1,190 @@
+package session
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Overlap: a name that several of a client's subscriptions cover is sent once, by the one that owns
+// it. A set covers only names that the client asks for in the same way (by name, or by a locator
+// with the same dynamic parameters). Owners, in this order:
+//
+//   - the subscription to the name, if its own state is known to be present,
+//   - the glob that the name is in, or else the first view (a glob whose members may have names from
+//     anywhere),
+//   - the wildcard,
+//   - the other views.
+//
+// The wildcard belongs to the client's Node, and an xdstp name to its authority: an absent xdstp name
+// is not given by a wildcard that has a resource of that name.
+//
+// Nothing is stored for each name. Which sets may have a name follows from its directory, so that
+// clients with names only, or with one set, pay nothing.
+
+// setIndex finds the sets of a client that may have a name.
+type setIndex struct {
+	wild   *setSub            // nil without a wildcard
+	globs  map[string]*setSub // by key, as the client spells them
+	byGlob map[string]*setSub // the same, by key of the canonical name
+	views  []*setSub          // those of the globs that are views, in the order in which they came
+}
+
+// hasSets says that there is a wildcard or a glob.
+func (x *setIndex) hasSets() bool { return x.wild != nil || len(x.byGlob) > 0 }
+
+// sets yields the wildcard and the globs.
+func (x *setIndex) sets() iter.Seq[*setSub] {
+	return func(yield func(*setSub) bool) {
+		if x.wild != nil && !yield(x.wild) {
+			return
+		}
+		for _, set := range x.byGlob {
+			if !yield(set) {
+				return
+			}
+		}
+	}
+}
+
+// addGlob adds a glob that is new.
+func (x *setIndex) addGlob(set *setSub) {
+	if x.globs == nil {
+		x.globs, x.byGlob = map[string]*setSub{}, map[string]*setSub{}
+	}
+	x.byGlob[set.asked.key()] = set
+	switch set.set.Key().Scope.Derived {
+	case "", cache.Resolved, cache.Passed:
+	default:
+		x.views = append(x.views, set)
+	}
+}
+
+// removeGlob removes a glob that has no spelling any more.
+func (x *setIndex) removeGlob(set *setSub) {
+	delete(x.byGlob, set.asked.key())
+	x.views = slices.DeleteFunc(x.views, func(v *setSub) bool { return v == set })
+}
+
+// globOf returns the glob that a name is in, nil if there is none.
+func (x *setIndex) globOf(a asked) *setSub {
+	if len(x.byGlob) == 0 || !urn.IsName(a.name) {
+		return nil
+	}
+	return x.byGlob[a.of(globOf(memberKey(a.name))).key()]
+}
+
+// wildOf returns the wildcard if it covers a name.
+func (x *setIndex) wildOf(a asked) *setSub {
+	if x.wild == nil || !x.wild.covers(a) {
+		return nil
+	}
+	return x.wild
+}
+
+// covers says that a wildcard or a view may have a name: it is asked for in the same way.
+func (s *setSub) covers(a asked) bool { return s.asked.of(a.name) == a }
+
+func (x *setIndex) isView(set *setSub) bool { return slices.Contains(x.views, set) }
+
+// owner returns the glob or view that owns a name among the globs, nil if none covers it.
+func (x *setIndex) owner(a asked) *setSub {
+	if set := x.globOf(a); set != nil {
+		return set
+	}
+	for _, set := range x.views {
+		if set.covers(a) {
+			return set
+		}
+	}
+	return nil
+}
+
+// ownedByAnother says that a set is a view and that another glob owns a name.
+func (x *setIndex) ownedByAnother(set *setSub, a asked) bool {
+	return x.isView(set) && x.owner(a) != set
+}
+
+// covering returns the sets that may have a name, in the order in which they own it.
+func (x *setIndex) covering(a asked) (sets []*setSub) {
+	owner := x.owner(a)
+	if owner != nil {
+		sets = append(sets, owner)
+	}
+	if wild := x.wildOf(a); wild != nil {
+		sets = append(sets, wild)
+	}
+	for _, set := range x.views {
+		if set != owner && set.covers(a) {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// standIn returns the set that gives a name for which there is nothing itself, nil if there is none.
+func (x *setIndex) standIn(a asked) *setSub {
+	if set := x.globOf(a); set != nil || urn.IsName(a.name) {
+		return set
+	}
+	return x.wildOf(a)
+}
+
+// sharesMembers says that another glob may have members of a glob.
+func (x *setIndex) sharesMembers(set *setSub) bool {
+	return len(x.views) > 1 || len(x.views) == 1 && (!x.isView(set) || len(x.byGlob) > 1)
+}
+
+// overlaps says that another set may have members of a set.
+func (x *setIndex) overlaps(set *setSub) bool {
+	if !set.glob() {
+		return len(x.byGlob) > 0
+	}
+	return x.sharesMembers(set) || x.wild != nil && x.wild.covers(set.asked.of(cache.Wildcard))
+}
+
+// present says that it is known what is in a set.
+func present(set *setSub) bool {
+	status, _ := set.status()
+	return status == cache.Present
+}
+
+// first returns the first of some sets that has a member under that key; or else one
+// of which it is not known whether it has.
+func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub) {
+	for _, set := range sets {
+		if set == nil {
+			continue
+		}
+		if !present(set) {
+			waits = set
+		} else if res = set.set.Member(key); res != nil {
+			return res, set, nil
+		} else if set.set.MayHave(key) {
+			waits = set
+		}
+	}
+	return nil, nil, waits
+}
+
+// memberKey is what a set keeps the resource of a name under.
+func memberKey(name string) string {
+	if k, err := urn.KeyOf(name); err == nil {
+		return k.Name
+	}
+	return name
+}
+
+// globOf returns the glob collection that a canonical xdstp name is in.
+// TP1: "Glob": one level, and the same context parameters.
+func globOf(name string) string {
+	path, params, _ := strings.Cut(name, "?")
+	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
+	if params != "" {
+		glob += "?" + params
+	}
+	return glob
+}
