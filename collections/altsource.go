@@ -15,7 +15,7 @@ type altSource struct {
 	*setContext
 	to       *input
 	url, alt urn.URL
-	passed   []string
+	path     []string
 
 	union       *union // of both; the unused one has rank notCounted
 	primary     *input
@@ -29,12 +29,12 @@ type altSource struct {
 	changed map[string]bool
 }
 
-func newAltSource(s *setContext, to *input, u, alt urn.URL, passed []string) *altSource {
-	c := &altSource{setContext: s, to: to, url: u, alt: alt, passed: passed, changed: map[string]bool{}}
+func newAltSource(s *setContext, to *input, u, alt urn.URL, path []string) *altSource {
+	c := &altSource{setContext: s, to: to, url: u, alt: alt, path: path, changed: map[string]bool{}}
 	c.union = newUnion(s, c)
 	c.union.onFilled = c.stateChanged
 	s.startStep(c)
-	c.primary = c.union.add(u.Key().Name, 0, func(p *input) source { return s.newPrimarySource(p, u, passed) })
+	c.primary = c.union.add(u.Key().Name, 0, func(p *input) source { return s.newPrimarySource(p, u, path) })
 	return c
 }
 
@@ -57,8 +57,8 @@ func (c *altSource) step(now time.Time) {
 	c.dueAt = c.choice.decide(lost, first.status != cache.Requested && !first.withinGrace, policy.Hysteresis, now)
 	if c.choice.wantsAlt && c.alternative == nil {
 		c.pendingQuery = c.beginQuery()
-		passed := append(c.passed[:len(c.passed):len(c.passed)], altMark+c.alt.String())
-		c.alternative = c.union.add(c.alt.String(), notCounted, func(p *input) source { return c.newCollectionSource(p, c.alt, passed) })
+		path := append(c.path[:len(c.path):len(c.path)], altMark+c.alt.String())
+		c.alternative = c.union.add(c.alt.String(), notCounted, func(p *input) source { return c.newCollectionSource(p, c.alt, path) })
 	}
 	is, other := first, sourceState{}
 	if c.alternative != nil {

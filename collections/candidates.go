@@ -7,26 +7,6 @@ import (
 // Members compete for a name. A control plane decides how many: all entries of a list may
 // lead to one name. So the cost of one change does not grow with their number.
 
-// candidates are the candidates of a union's inputs for one key.
-type candidates struct {
-	one     rankedCandidate // the only one, if several is nil
-	several *candidateHeap
-	winner  candidate // the one in use
-}
-
-// rankedCandidate is a candidate with the input that has it.
-type rankedCandidate struct {
-	from *input
-	candidate
-}
-
-// candidateHeap is a heap of several candidates: the first wins. index has the position of
-// each input.
-type candidateHeap struct {
-	list  []rankedCandidate
-	index map[*input]int
-}
-
 // candidateOf returns the candidate of an input, the zero candidate if it has none.
 func (c *candidates) candidateOf(p *input) candidate {
 	if c.several == nil {

@@ -8,15 +8,6 @@ import (
 // used. A round updates one source after the other, so the Resolver looks for clashes when
 // the round is over.
 
-// clash is the inputs of two members.
-type clash struct{ winner, loser *input }
-
-// clashKey is a key with a possible clash.
-type clashKey struct {
-	union *union
-	key   string
-}
-
 // reportClashes logs each new clash once.
 func (r *Resolver) reportClashes() {
 	for d := range r.sets.clashKeys {

@@ -1,10 +1,6 @@
 package collections
 
 import (
-	"fmt"
-
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -76,20 +72,4 @@ func (n *derivedEntry) appendTo(u *cache.Update) {
 	}
 	n.result = is.State
 	u.Changes = append(u.Changes, c)
-}
-
-// named returns the resource of a result under a name. If its origin is not the name's
-// own, the version gets a hash of the origin: two origins may use one version for
-// different contents.
-func named(name, home string, is *result) *cache.Resource {
-	r := is.Resource
-	version := r.Version()
-	switch is.origin {
-	case name:
-		return r
-	case home:
-	default:
-		version = fmt.Sprintf("%s~%08x", version, uint32(xxhash.Sum64String(is.origin)))
-	}
-	return r.Renamed(name, version)
 }

@@ -5,15 +5,6 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// View is a configured view.
-type View struct {
-	// Collections are URLs of globs and list collections. Of two members with one name
-	// that of the first wins.
-	Collections []urn.URL
-	// Rename gives members names under the requested glob.
-	Rename bool
-}
-
 // derivedSet is a derived set: a view that is requested as a wildcard or glob, or a glob or
 // wildcard with redirects in it.
 type derivedSet struct {
@@ -27,15 +18,6 @@ type derivedSet struct {
 	// changedKeys are the members to write, with whether more than the error has changed.
 	// withheld are removals, while an outstanding answer may have the member.
 	changedKeys, withheld map[string]bool
-}
-
-// newSetContext returns the common data of a derived topic's sources.
-func (r *Resolver) newSetContext(k cache.Key) *setContext {
-	log, lines := r.log.With("name", k.Name, "type_url", k.TypeURL), &r.sets.logs
-	if _, isView := r.sets.views[k.Scope.Derived]; isView {
-		log, lines = log.With("view", k.Scope.Derived), &setLogs{}
-	}
-	return &setContext{Resolver: r, log: log, logs: lines, passRedirects: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
 }
 
 func newDerivedSet(r *Resolver, k cache.Key) *derivedSet {
@@ -69,13 +51,6 @@ func newViewSet(r *Resolver, k cache.Key, v View) *derivedSet {
 	}
 	n.union.addAll(v.Collections)
 	return n
-}
-
-// addAll adds the collections of a view.
-func (u *union) addAll(collections []urn.URL) {
-	for i, c := range collections {
-		u.add(c.String(), i, func(p *input) source { return u.newCollectionSource(p, c, nil) })
-	}
 }
 
 func (n *derivedSet) key() cache.Key { return n.topic }

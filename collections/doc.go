@@ -32,5 +32,5 @@
 // and Stop, only add to its inbox. It evaluates changes while no update is stored in
 // the scopes that it reads (cache.Holds), and writes the results afterwards. Control
 // planes decide how much work there is, so the work waits in queues that take turns
-// (schedule.go).
+// (queues.go, work.go).
 package collections

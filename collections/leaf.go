@@ -4,21 +4,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// leaf is a leaf entry that lookups use. All lookups share one.
-type leaf struct {
-	cache.Watch
-	resolver *Resolver
-	key      cache.Key
-	entry    *cache.Entry
-	withheld *cache.Resource // see Topics.Watch
-	users    map[*lookup]struct{}
-	queued   bool // guarded by Resolver.inbox
-
-	// parsed has the entries of parsedFrom, for all users.
-	parsed     *list
-	parsedFrom *cache.Resource
-}
-
 // leaf returns the leaf of a key, and whether it is new.
 func (r *Resolver) leaf(k cache.Key) (_ *leaf, isNew bool) {
 	if l := r.leaves[k]; l != nil {

@@ -303,3 +303,9 @@ func merge(pieces, piece []byte) []byte {
 	}
 	return append(pieces[:len(pieces):len(pieces)], piece...)
 }
+
+// marshal encodes a message that was decoded, or has only valid text: it cannot fail.
+func marshal(m proto.Message) []byte {
+	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return b
+}

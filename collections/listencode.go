@@ -21,12 +21,6 @@ func newEntry(name string, m *corev3.CollectionEntry) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, TypeURL: entryType, Value: marshal(m)})
 }
 
-// marshal encodes a message that was decoded, or has only valid text: it cannot fail.
-func marshal(m proto.Message) []byte {
-	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	return b
-}
-
 // locatorOf returns the entry that locates a resource; nil if protobuf has no form for it
 // (see urn.URL.Proto).
 func locatorOf(u urn.URL) *cache.Resource {

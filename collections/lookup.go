@@ -1,66 +1,15 @@
 package collections
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-// lookup keeps the result of a URL up to date until close: the resource found by its
-// directives and by following redirects.
-type lookup struct {
-	resolver *Resolver
-	start    target
-	changed  func() // called when the result has changed, by the goroutine, with updates held
-
-	result  result
-	leaves  []*leaf            // used by the last evaluation, each once
-	choices map[string]*choice // between alternatives, by URL
-	set     *setContext        // the set to which it belongs, nil for an entry
-	inQueue bool               // it is in its queue, perhaps no longer needed
-	loops   []string           // met by the last evaluation, see recordLoops
-	dueAt   time.Time          // time of the next evaluation, zero for never
-	// needsReachability: it depends on reachability also without a choice.
-	needsReachability bool
-	heapIndex         int // in Resolver.timers, from 1; 0 if it is not there
-}
-
-// target is where a lookup begins.
-type target struct {
-	typeURL string
-	params  string // as in cache.Scope
-	// leaf is the topic to begin with. If it is not nil, url is unused.
-	leaf *cache.Key
-	url  urn.URL
-	// passRedirects: a redirect in place of the requested resource is the result.
-	// Redirects of a list collection that has the resource are followed.
-	passRedirects bool
-	// path are the names on the way to here. Meeting one of them again is a loop.
-	path []string
-}
-
-// result is the outcome of a lookup at one moment.
-type result struct {
-	// State is the state of the resource at its origin. Requested: unknown, or unknown
-	// again; then clients keep the previous result. Err is the failure, if there is one.
-	cache.State
-	// origin is the name of the topic that has the resource, with the entry's name if
-	// the resource is inline in a collection.
-	origin string
-	// leaf is the topic itself, nil if there is none.
-	leaf *leaf
-	// unreachable: the resource is unavailable or out of date because an authority is
-	// unreachable. withinGrace: the authority is unreachable for less than its grace.
-	unreachable, withinGrace bool
-}
 
 // newLookup begins a lookup, which is evaluated when its turn comes. set is the set to
 // which it belongs, nil for an entry.
@@ -113,38 +62,26 @@ func (f *lookup) evaluate(now time.Time) {
 	}
 }
 
-// evaluation is one evaluation of a lookup.
-type evaluation struct {
-	*lookup
-	now  time.Time
-	used []*leaf
-	// chosen are the URLs with an alternative that it has met.
-	chosen map[string]bool
-	loops  []string
-	// nextAt is when time alone may change the result, zero for never.
-	nextAt time.Time
-}
-
 // lookUpURL evaluates a URL. The result must be of a type. path are the names on the
 // way to it.
-func (e *evaluation) lookUpURL(u urn.URL, typeURL string, passed []string) result {
+func (e *evaluation) lookUpURL(u urn.URL, typeURL string, path []string) result {
 	alt, ok := u.Alt()
 	if !ok {
-		return e.lookUpPrimary(u, typeURL, passed)
+		return e.lookUpPrimary(u, typeURL, path)
 	}
-	return e.choose(u, alt, typeURL, passed)
+	return e.choose(u, alt, typeURL, path)
 }
 
 // lookUpPrimary evaluates a URL without its alternative.
-func (e *evaluation) lookUpPrimary(u urn.URL, typeURL string, passed []string) result {
+func (e *evaluation) lookUpPrimary(u urn.URL, typeURL string, path []string) result {
 	if entry, ok := u.Entry(); ok {
-		return e.lookUpEntry(u, entry, typeURL, passed)
+		return e.lookUpEntry(u, entry, typeURL, path)
 	}
-	return e.lookUpName(u.Key(), typeURL, passed)
+	return e.lookUpName(u.Key(), typeURL, path)
 }
 
 // lookUpName evaluates a name: its resource, or the target if that is a redirect.
-func (e *evaluation) lookUpName(name urn.Key, typeURL string, passed []string) result {
+func (e *evaluation) lookUpName(name urn.Key, typeURL string, path []string) result {
 	if name.Glob {
 		return failure(codes.InvalidArgument, "%s is a glob collection, want the name of one resource", name.Name)
 	}
@@ -155,23 +92,23 @@ func (e *evaluation) lookUpName(name urn.Key, typeURL string, passed []string) r
 	if err != nil {
 		// The configuration gives the name no source, so its alternative is used.
 		state := stateOfError(err)
-		state.Err = e.withPath(state.Err, passed, name.Name)
+		state.Err = e.withPath(state.Err, path, name.Name)
 		return result{State: state, origin: name.Name, unreachable: true}
 	}
 	key.Scope.Params = e.start.params
-	return e.lookUpLeaf(key, passed)
+	return e.lookUpLeaf(key, path)
 }
 
 // lookUpLeaf evaluates a leaf topic.
-func (e *evaluation) lookUpLeaf(key cache.Key, passed []string) result {
-	if at := slices.Index(passed, key.Name); at >= 0 {
-		return e.loopError(passed[at:])
+func (e *evaluation) lookUpLeaf(key cache.Key, path []string) result {
+	if at := slices.Index(path, key.Name); at >= 0 {
+		return e.loopError(path[at:])
 	}
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
 	is.Was = nil
 	if is.Status == cache.Failed {
-		is.Err = e.withPath(is.Err, passed, key.Name)
+		is.Err = e.withPath(is.Err, path, key.Name)
 	}
 	var again time.Time
 	is.unreachable, is.withinGrace, again = e.resolver.reachability(key, is.Status, is.Err, e.now)
@@ -183,7 +120,7 @@ func (e *evaluation) lookUpLeaf(key cache.Key, passed []string) result {
 	if err != nil {
 		return failure(codes.InvalidArgument, "redirect of %s: %v", key.Name, err)
 	}
-	return e.followRedirect(key.Name, &is, to, key.TypeURL, passed)
+	return e.followRedirect(key.Name, &is, to, key.TypeURL, path)
 }
 
 // use returns the leaf of a key. The lookup watches it until an evaluation does not use
@@ -205,12 +142,12 @@ func (e *evaluation) use(key cache.Key) *leaf {
 
 // followRedirect evaluates the target of the redirect that was found under the name
 // from. TP1: "Server redirects".
-func (e *evaluation) followRedirect(from string, is *result, to urn.URL, typeURL string, passed []string) result {
-	passed = append(slices.Clone(passed), from)
-	if len(passed) > e.resolver.depth {
-		return e.tooDeep(passed)
+func (e *evaluation) followRedirect(from string, is *result, to urn.URL, typeURL string, path []string) result {
+	path = append(slices.Clone(path), from)
+	if len(path) > e.resolver.depth {
+		return e.tooDeep(path)
 	}
-	found := e.lookUpURL(to, typeURL, passed)
+	found := e.lookUpURL(to, typeURL, path)
 	found.unreachable, found.withinGrace = found.unreachable || is.unreachable, found.withinGrace || is.withinGrace
 	if found.Status == cache.Present && found.Err == nil {
 		found.Err = is.Err // the origin failed to send a newer redirect
@@ -218,34 +155,86 @@ func (e *evaluation) followRedirect(from string, is *result, to urn.URL, typeURL
 	return found
 }
 
-func (e *evaluation) tooDeep(passed []string) result {
-	return failure(codes.FailedPrecondition, "more than %d redirects and alternatives in a row: %s", e.resolver.depth, joinPath(passed))
+func (e *evaluation) tooDeep(path []string) result {
+	return failure(codes.FailedPrecondition, "more than %d redirects and alternatives in a row: %s", e.resolver.depth, joinPath(path))
 }
 
-// failure returns a failed result.
-func failure(code codes.Code, format string, args ...any) result {
-	return result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: loglines.Clip(fmt.Sprintf(format, args...))}}}
-}
-
-// stateOfError returns the state of a name for which Names.Key has an error.
-func stateOfError(err error) cache.State {
-	var why *cache.Error
-	if !errors.As(err, &why) {
-		why = &cache.Error{Code: codes.NotFound, Message: err.Error()}
+// lookUpEntry evaluates a URL with an entry directive.
+func (e *evaluation) lookUpEntry(u urn.URL, entry, typeURL string, path []string) result {
+	name := entryName(u.Key().Name, entry)
+	asked := xdstype.Message(typeURL)
+	if u.Key().Type != asked+"Collection" {
+		return failure(codes.InvalidArgument, "%s is an entry of a %s, want one of a %sCollection", name, u.Key().Type, asked)
 	}
-	if why.Code == codes.NotFound {
-		return cache.State{Status: cache.Absent, Err: why}
+	if at := slices.Index(path, name); at >= 0 {
+		return e.loopError(path[at:])
 	}
-	return cache.State{Status: cache.Failed, Err: why}
+	is := e.lookUpName(u.Key(), xdstype.Prefix+u.Key().Type, path)
+	if is.Status != cache.Present {
+		return is
+	}
+	found := is.list().entry(entry)
+	switch {
+	case found == nil:
+		return is.noEntry(entry)
+	case found.err != nil:
+		is.State = cache.State{Status: cache.Failed, Err: found.err}
+		return is
+	case found.locator != urn.URL{} && e.start.passRedirects:
+		is.Resource = is.leaf.inlineRedirect(found)
+		is.origin = entryName(is.origin, entry)
+		return is
+	case found.locator != urn.URL{}:
+		return e.followRedirect(name, &is, found.locator, typeURL, path)
+	case xdstype.Message(found.typeURL) != asked:
+		return failure(codes.InvalidArgument, "%s has type %s, want %s", name, xdstype.Message(found.typeURL), asked)
+	}
+	is.Resource = is.leaf.inline(found)
+	is.origin = entryName(is.origin, entry)
+	return is
 }
 
-// same reports whether two results are the same to whoever uses them.
-func (r *result) same(is *result) bool {
-	return r.Status == is.Status && r.Resource == is.Resource && r.Beats == is.Beats &&
-		r.origin == is.origin && r.leaf == is.leaf && r.unreachable == is.unreachable && r.withinGrace == is.withinGrace && sameError(r.Err, is.Err)
+// choose evaluates a URL that has an alternative.
+func (e *evaluation) choose(u, alt urn.URL, typeURL string, path []string) result {
+	first := e.lookUpPrimary(u, typeURL, path)
+	c := e.choice(u)
+	policy := e.resolver.names.Policy(u.Key().Authority)
+	lost := first.unreachable || policy.NotFound && doesNotExist(first.Status, first.Err)
+	e.evaluateAgainAt(c.decide(lost, first.Status != cache.Requested && !first.withinGrace, policy.Hysteresis, e.now))
+	if !c.wantsAlt {
+		return first
+	}
+	path = append(path[:len(path):len(path)], altMark+alt.Key().Name)
+	var second result
+	if len(path) > e.resolver.depth {
+		second = e.tooDeep(path)
+	} else {
+		second = e.lookUpURL(alt, typeURL, path)
+	}
+	// If both are out of date clients keep what they have.
+	stale := second.unreachable && first.Status == cache.Present && !c.usesAlt
+	switch c.usesAlt = second.Status == cache.Present && !stale; {
+	case c.usesAlt:
+		return second
+	case first.Status == cache.Present:
+		return first
+	case second.Status == cache.Requested, first.Status == cache.Requested:
+		return result{State: cache.State{Status: cache.Requested}}
+	case first.Status == cache.Absent && (second.Status == cache.Absent || !lost):
+		return first
+	}
+	return first.bothFailed(alt, &second)
 }
 
-// sameError reports whether two errors are the same to clients.
-func sameError(a, b *cache.Error) bool {
-	return a == b || a != nil && b != nil && *a == *b
+// noEntry returns the result for a list collection without the entry.
+func (r *result) noEntry(entry string) result {
+	is := *r
+	is.State = cache.State{Status: cache.Absent, Err: &cache.Error{
+		Code: codes.NotFound, Message: "the list collection " + r.origin + " has no entry " + entry,
+	}}
+	if err := r.list().err; err != nil {
+		// The entry may be in the unreadable part.
+		is.State = cache.State{Status: cache.Failed, Err: err}
+	}
+	return is
 }

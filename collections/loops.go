@@ -53,14 +53,9 @@ func (r *Resolver) recordLoops(before, now []string) {
 // when the path returns to a name. All of them must arrive at the same message, or they
 // would send each other new errors for ever.
 
-const (
-	viaPrefix          = "via redirects "
-	acrossRelaysPrefix = "redirects in a loop across relays: "
-)
-
 // withPath returns the error of a name with the path on which it was met.
-func (e *evaluation) withPath(err *cache.Error, passed []string, name string) *cache.Error {
-	way := slices.DeleteFunc(append(slices.Clone(passed), name), func(n string) bool { return strings.HasPrefix(n, altMark) })
+func (e *evaluation) withPath(err *cache.Error, path []string, name string) *cache.Error {
+	way := slices.DeleteFunc(append(slices.Clone(path), name), func(n string) bool { return strings.HasPrefix(n, altMark) })
 	if len(way) < 2 || strings.HasPrefix(err.Message, acrossRelaysPrefix) {
 		return err
 	}
@@ -98,3 +93,7 @@ func (e *evaluation) loopAcrossRelays(names []string) *cache.Error {
 	e.loops = append(e.loops, said)
 	return &cache.Error{Code: codes.Unavailable, Message: loglines.Clip(acrossRelaysPrefix + said)}
 }
+
+// altMark is the prefix of alternatives on a path: alternatives and redirects are bounded
+// together, because they nest.
+const altMark = "#alt="

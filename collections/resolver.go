@@ -2,33 +2,10 @@ package collections
 
 import (
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
 )
-
-// Topics is where the Resolver watches leaf topics and writes derived ones: a
-// *cache.Cache.
-type Topics interface {
-	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
-	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
-	Unwatch(cache.Watching)
-	Apply(cache.Update)
-}
-
-// Names maps names to topics and policies. It must be safe for concurrent use.
-type Names interface {
-	// Key returns the key of the leaf topic of a canonical name or glob that a client
-	// requests as typeURL. Clients are sent the error.
-	Key(typeURL, name string) (cache.Key, error)
-	// Policy returns when alternatives replace an authority's resources.
-	Policy(authority string) Policy
-	// Unreachable reports whether the servers of a scope are unreachable, and since when.
-	Unreachable(cache.Scope) (since time.Time, down bool)
-}
 
 // Options are a Resolver's settings.
 type Options struct {
@@ -44,78 +21,6 @@ type Options struct {
 }
 
 const defaultDepth = 10
-
-// Resolver is the cache.Source of all derived topics. Its exported methods are safe for
-// concurrent use.
-type Resolver struct {
-	topics    Topics
-	names     Names
-	depth     int
-	speaksFor func(authority, other string) bool
-	log       *slog.Logger
-	wake      chan struct{}
-	stop      chan struct{}
-	done      chan struct{}
-	stats     struct{ loops atomic.Uint64 }
-
-	// inbox has what the goroutine has not processed yet. Its lock comes last in the
-	// order of locks.
-	inbox struct {
-		sync.Mutex
-		notes []note
-		dirty []changedTopic // leaf topics that have changed
-		reach bool           // reachability has changed
-		freed bool           // an update is stored for which parked work waits
-	}
-
-	// The fields below belong to the goroutine.
-	derived      map[cache.Key]derived
-	leaves       map[cache.Key]*leaf
-	dirtyLookups map[*lookup]struct{} // that need an evaluation
-	changed      map[derived]struct{} // that have something to write
-	// choosing are the lookups that depend on reachability, mostly by an alternative;
-	// timers those that need an evaluation at some time.
-	choosing  map[*lookup]struct{}
-	timers    lookupTimers
-	loops     map[string]int // how many lookups have met each, see recordLoops
-	loopLines loglines.Lines
-	sets      *sets
-	budget    workBudget
-	holds     cache.Holds
-	parked    parked
-	// queues are those with work, in the order of their turns; entryQueues those of
-	// entries, by authority.
-	queues      []*workQueue
-	entryQueues map[string]*workQueue
-	// rooms shrink the maps that clients fill.
-	rooms struct{ nodes, leaves, follows, changed, choosing, entryLines cache.Room }
-}
-
-// note is one call of Start, Refresh or Stop.
-type note struct {
-	key           cache.Key
-	refresh, stop bool
-}
-
-// changedTopic is a leaf topic that has changed.
-type changedTopic interface {
-	// onChange schedules everything that depends on the topic. The goroutine calls it.
-	onChange()
-	// inInbox points to whether the topic is in the inbox; guarded by inbox.
-	inInbox() *bool
-}
-
-// derived is a derived topic.
-type derived interface {
-	key() cache.Key
-	// appendTo appends the changes since its last call to the update of the topic's
-	// scope and type.
-	appendTo(*cache.Update)
-	// refresh requests anew what must not be served to new subscribers from the cache
-	// (Resource.DoNotCache).
-	refresh()
-	close()
-}
 
 // NewResolver begins to feed derived topics. Close stops it.
 func NewResolver(topics Topics, names Names, o Options) *Resolver {
@@ -143,24 +48,6 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 	}
 }
 
-// Start implements cache.Source.
-func (r *Resolver) Start(k cache.Key) { r.note(note{key: k}) }
-
-// Refresh implements cache.Source.
-func (r *Resolver) Refresh(k cache.Key) { r.note(note{key: k, refresh: true}) }
-
-// Stop implements cache.Source.
-func (r *Resolver) Stop(k cache.Key) { r.note(note{key: k, stop: true}) }
-
-// ReachabilityChanged repeats the choices between alternatives. It does not block, and
-// may be called with any lock held.
-func (r *Resolver) ReachabilityChanged() {
-	r.inbox.Lock()
-	r.inbox.reach = true
-	r.inbox.Unlock()
-	r.Wake()
-}
-
 // Loops returns the number of redirect loops found since the start.
 func (r *Resolver) Loops() uint64 { return r.stats.loops.Load() }
 
@@ -168,32 +55,6 @@ func (r *Resolver) Loops() uint64 { return r.stats.loops.Load() }
 func (r *Resolver) Close() {
 	close(r.stop)
 	<-r.done
-}
-
-func (r *Resolver) note(n note) {
-	r.inbox.Lock()
-	r.inbox.notes = append(r.inbox.notes, n)
-	r.inbox.Unlock()
-	r.Wake()
-}
-
-// Wake implements cache.Waker.
-func (r *Resolver) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-// enqueue adds a changed topic to the inbox: it is the Changed of all watchers.
-func (r *Resolver) enqueue(d changedTopic) cache.Waker {
-	r.inbox.Lock()
-	defer r.inbox.Unlock()
-	if queued := d.inInbox(); !*queued {
-		*queued = true
-		r.inbox.dirty = append(r.inbox.dirty, d)
-	}
-	return r
 }
 
 func (r *Resolver) run() {
@@ -279,7 +140,7 @@ func (r *Resolver) processNote(n note) {
 	old := r.derived[n.key]
 	switch {
 	case n.stop && old != nil:
-		r.derived = cache.Without(r.derived, &r.rooms.nodes, n.key)
+		r.derived = cache.Without(r.derived, &r.rooms.derived, n.key)
 		old.close()
 		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // close may have added it
 	case n.stop:
@@ -313,3 +174,15 @@ func (r *Resolver) collect(n derived, updates map[updateKey]*cache.Update) {
 	}
 	n.appendTo(updates[id])
 }
+
+func newSets(views map[string]View) *sets {
+	return &sets{views: views, maxEntries: maxEntriesOfSet, steps: map[step]bool{}, active: map[step]struct{}{}, clashKeys: map[clashKey]struct{}{}}
+}
+
+// Clashes returns the number of members hidden since the start by a member of the same name
+// in an earlier collection of a view.
+func (r *Resolver) Clashes() uint64 { return r.sets.clashes.Load() }
+
+// Failures returns how often since the start a collection of a set was unavailable, or an
+// entry of one could not be used.
+func (r *Resolver) Failures() uint64 { return r.sets.failures.Load() }

@@ -5,11 +5,6 @@ import (
 	"time"
 )
 
-// lookupTimers is a heap of the lookups that need an evaluation at some time, the next one
-// first. Their number hardly affects the cost of one: a whole authority's lookups may wait
-// for the same grace period.
-type lookupTimers []*lookup
-
 // set schedules an evaluation of f, or with the zero time none.
 func (d *lookupTimers) set(f *lookup, at time.Time) {
 	f.dueAt = at

@@ -2,44 +2,7 @@ package collections
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
-)
-
-// union merges the members of several sources. Of two members with one name that of the
-// first source wins; when it goes, the other replaces it without a gap. The cost of a
-// change does not depend on the number of members.
-type union struct {
-	*setContext
-	sink    sink
-	inputs  []*input
-	members map[string]*candidates
-	// contested are the keys for which several inputs have a candidate.
-	contested  map[string]struct{}
-	clashes    map[string]clash // that were logged, by key
-	unknown    int              // inputs with an unknown state
-	incomplete int              // inputs of which a part is unavailable
-	// onFilled, if not nil, is called when an input gets its first member, or loses its
-	// last.
-	onFilled func()
-}
-
-// input is a source of a union, with its rank.
-type input struct {
-	union      *union
-	label      string // its name in logs
-	rank       int    // the lower wins; notCounted if its members are not used
-	source     source
-	known      bool         // its state is not Requested
-	failure    *cache.Error // of its state, if that is Failed
-	incomplete bool         // a part of it is unavailable, perhaps temporarily
-	available  int          // candidates with a resource
-	index      int          // in union.inputs
-}
-
-const (
-	notCounted = -1
-	// leaving is the lowest rank of inputs that are removed as soon as the others are
-	// known.
-	leaving = 1 << 30
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 func newUnion(s *setContext, up sink) *union {
@@ -211,4 +174,19 @@ func (u *union) close() {
 		p.source.close()
 	}
 	u.members = nil
+}
+
+// candidateOf returns the input's candidate for a key.
+func (p *input) candidateOf(key string) candidate {
+	if c := p.union.members[key]; c != nil {
+		return c.candidateOf(p)
+	}
+	return candidate{}
+}
+
+// addAll adds the collections of a view.
+func (u *union) addAll(collections []urn.URL) {
+	for i, c := range collections {
+		u.add(c.String(), i, func(p *input) source { return u.newCollectionSource(p, c, nil) })
+	}
 }

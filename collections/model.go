@@ -1,0 +1,429 @@
+package collections
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// The objects of a Resolver, and how they point to each other. doc.go explains them; the
+// other files have what they do.
+
+// Topics is where the Resolver watches leaf topics and writes derived ones: a
+// *cache.Cache.
+type Topics interface {
+	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
+	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
+	Unwatch(cache.Watching)
+	Apply(cache.Update)
+}
+
+// Names maps names to topics and policies. It must be safe for concurrent use.
+type Names interface {
+	// Key returns the key of the leaf topic of a canonical name or glob that a client
+	// requests as typeURL. Clients are sent the error.
+	Key(typeURL, name string) (cache.Key, error)
+	// Policy returns when alternatives replace an authority's resources.
+	Policy(authority string) Policy
+	// Unreachable reports whether the servers of a scope are unreachable, and since when.
+	Unreachable(cache.Scope) (since time.Time, down bool)
+}
+
+// Policy is when an alternative replaces an authority's resource. Otherwise the resource,
+// the primary, is used.
+type Policy struct {
+	// Unreachable: use alternatives once the authority was unreachable for Grace, also if
+	// the primary is cached. Otherwise use them only if it is not.
+	Unreachable bool
+	Grace       time.Duration
+	// Hysteresis is the time for which the primary must be available again before it is
+	// used again.
+	Hysteresis time.Duration
+	// NotFound: use alternatives also if the primary does not exist.
+	NotFound bool
+}
+
+// View is a configured view.
+type View struct {
+	// Collections are URLs of globs and list collections. Of two members with one name
+	// that of the first wins.
+	Collections []urn.URL
+	// Rename gives members names under the requested glob.
+	Rename bool
+}
+
+// Resolver is the cache.Source of all derived topics. Its exported methods are safe for
+// concurrent use.
+type Resolver struct {
+	topics    Topics
+	names     Names
+	depth     int
+	speaksFor func(authority, other string) bool
+	log       *slog.Logger
+	wake      chan struct{}
+	stop      chan struct{}
+	done      chan struct{}
+	stats     struct{ loops atomic.Uint64 }
+
+	// inbox has what the goroutine has not processed yet. Its lock comes last in the
+	// order of locks.
+	inbox struct {
+		sync.Mutex
+		notes []note
+		dirty []changedTopic // leaf topics that have changed
+		reach bool           // reachability has changed
+		freed bool           // an update is stored for which parked work waits
+	}
+
+	// The fields below belong to the goroutine.
+	derived      map[cache.Key]derived
+	leaves       map[cache.Key]*leaf
+	dirtyLookups map[*lookup]struct{} // that need an evaluation
+	changed      map[derived]struct{} // that have something to write
+	// choosing are the lookups that depend on reachability, mostly by an alternative;
+	// timers those that need an evaluation at some time.
+	choosing  map[*lookup]struct{}
+	timers    lookupTimers
+	loops     map[string]int // how many lookups have met each, see recordLoops
+	loopLines loglines.Lines
+	sets      *sets
+	budget    workBudget
+	holds     cache.Holds
+	parked    parked
+	// queues are those with work, in the order of their turns; entryQueues those of
+	// entries, by authority.
+	queues      []*workQueue
+	entryQueues map[string]*workQueue
+	// rooms shrink the maps that clients fill.
+	rooms struct{ derived, leaves, dirtyLookups, changed, choosing, entryQueues cache.Room }
+}
+
+// leaf is a leaf entry that lookups use. All lookups share one.
+type leaf struct {
+	cache.Watch
+	resolver *Resolver
+	key      cache.Key
+	entry    *cache.Entry
+	withheld *cache.Resource // see Topics.Watch
+	users    map[*lookup]struct{}
+	queued   bool // guarded by Resolver.inbox
+
+	// parsed has the entries of parsedFrom, for all users.
+	parsed     *list
+	parsedFrom *cache.Resource
+}
+
+// lookup keeps the result of a URL up to date until close: the resource found by its
+// directives and by following redirects.
+type lookup struct {
+	resolver *Resolver
+	start    target
+	changed  func() // called when the result has changed, by the goroutine, with updates held
+
+	result  result
+	leaves  []*leaf            // used by the last evaluation, each once
+	choices map[string]*choice // between alternatives, by URL
+	set     *setContext        // the set to which it belongs, nil for an entry
+	inQueue bool               // it is in its queue, perhaps no longer needed
+	loops   []string           // met by the last evaluation, see recordLoops
+	dueAt   time.Time          // time of the next evaluation, zero for never
+	// needsReachability: it depends on reachability also without a choice.
+	needsReachability bool
+	heapIndex         int // in Resolver.timers, from 1; 0 if it is not there
+}
+
+// target is where a lookup begins.
+type target struct {
+	typeURL string
+	params  string // as in cache.Scope
+	// leaf is the topic to begin with. If it is not nil, url is unused.
+	leaf *cache.Key
+	url  urn.URL
+	// passRedirects: a redirect in place of the requested resource is the result.
+	// Redirects of a list collection that has the resource are followed.
+	passRedirects bool
+	// path are the names on the way to here. Meeting one of them again is a loop.
+	path []string
+}
+
+// result is the outcome of a lookup at one moment.
+type result struct {
+	// State is the state of the resource at its origin. Requested: unknown, or unknown
+	// again; then clients keep the previous result. Err is the failure, if there is one.
+	cache.State
+	// origin is the name of the topic that has the resource, with the entry's name if
+	// the resource is inline in a collection.
+	origin string
+	// leaf is the topic itself, nil if there is none.
+	leaf *leaf
+	// unreachable: the resource is unavailable or out of date because an authority is
+	// unreachable. withinGrace: the authority is unreachable for less than its grace.
+	unreachable, withinGrace bool
+}
+
+// choice is the state of the choice between a primary and its alternative.
+type choice struct {
+	// wantsAlt: the alternative is to be used, if it has a resource.
+	wantsAlt bool
+	// usesAlt: the alternative had a resource at the last evaluation.
+	usesAlt          bool
+	primaryGoodSince time.Time // since when the primary could be used again, zero if it cannot
+}
+
+// evaluation is one evaluation of a lookup.
+type evaluation struct {
+	*lookup
+	now  time.Time
+	used []*leaf
+	// chosen are the URLs with an alternative that it has met.
+	chosen map[string]bool
+	loops  []string
+	// nextAt is when time alone may change the result, zero for never.
+	nextAt time.Time
+}
+
+// sets is the Resolver's state for derived sets. The Resolver's goroutine owns it.
+type sets struct {
+	views map[string]View
+	// maxEntries is maxEntriesOfSet, except in tests.
+	maxEntries int
+	// steps are those in a queue, with whether they still have to run.
+	steps map[step]bool
+	// active are all steps that may become due or depend on reachability; timers are
+	// their times.
+	active    map[step]struct{}
+	timers    cache.Expiries[step]
+	clashKeys map[clashKey]struct{} // of this round
+
+	logs setLogs // of all sets that are no views
+
+	clashes, failures atomic.Uint64
+}
+
+// setLogs rate limit the log lines of a view, or of all sets that are no views. Authors of
+// list collections can make up any number of bad entries, and clients any number of globs
+// with alternatives.
+type setLogs struct{ entries, collections, clashes loglines.Lines }
+
+// clashKey is a key with a possible clash.
+type clashKey struct {
+	union *union
+	key   string
+}
+
+// clash is the inputs of two members.
+type clash struct{ winner, loser *input }
+
+// setContext is the common data of all sources of a derived set.
+type setContext struct {
+	*Resolver
+	log     *slog.Logger // with the attributes of the set
+	typeURL string       // of the members
+	params  string       // as in cache.Scope
+	// renameTo is the glob that gives members their names, empty if they keep their own.
+	renameTo string
+	// passRedirects: members that are redirects stay redirects.
+	passRedirects bool
+	// asEntries: members are entries of a list collection, and not looked up.
+	asEntries bool
+	// collections is the number of expanded collections, unanswered the number of pending
+	// queries: the answer to one may have any name.
+	collections, unanswered int
+	// entries is the number of list entries in use; outstanding the number of scheduled
+	// steps and lookups.
+	entries, outstanding int
+	// hasWithheld: the set has withheld changes, to write when it is not busy.
+	hasWithheld bool
+	derived     derived
+	queue       workQueue
+	logs        *setLogs
+}
+
+// step is deferred work of a source.
+type step interface {
+	// step does some of the work, and schedules itself again if there is more.
+	step(now time.Time)
+	// due returns when the step has to run again, zero for never.
+	due() time.Time
+	// context returns the set to which the source belongs.
+	context() *setContext
+}
+
+// source gives members to a union: a glob, a list collection, a URL with an alternative, or a
+// single member. It may have 100,000 members, so it is never evaluated as a whole: it passes
+// each member, and later each change, to its [input]. The constructor gets the input; on it
+// the source sets its candidates, and reports changes of its state.
+type source interface {
+	// state returns the state of the source as a whole.
+	state() sourceState
+	// keys yields the keys of all its candidates. It may yield others, and a key more than
+	// once.
+	keys(yield func(key string))
+	// refresh requests anew what must not be served to new subscribers from the cache.
+	refresh()
+	close()
+}
+
+// sourceState is the state of a source as a whole.
+type sourceState struct {
+	// status is Requested until every member is known or has failed. Once it is Present
+	// or Absent it stays so: later failures leave the members as they are.
+	status cache.Status
+	err    *cache.Error // when Failed
+	// partial: some members were unavailable when it became Present or Absent, and still
+	// are.
+	partial bool
+	// unreachable and withinGrace are as in result.
+	unreachable, withinGrace bool
+}
+
+func (o sourceState) known() bool { return o.status == cache.Present || o.status == cache.Absent }
+
+// candidate is what a source has for a key. The zero candidate is none.
+type candidate struct {
+	// resource is the last good one, nil if there was none.
+	resource *cache.Resource
+	// err is why the resource, or its newest version, is unavailable.
+	err *cache.Error
+}
+
+// pendingCandidate is the candidate of a member that is requested and has no answer yet.
+// Until the answer comes, the set does not report its removal: clients that have a member
+// of that name keep it.
+var pendingCandidate = candidate{err: &cache.Error{Code: codes.Unavailable, Message: "no answer yet"}}
+
+// sink is notified by a union: a source that owns one, or a derived topic.
+type sink interface {
+	// winnerChanged reports that a key has another winner. renewed: the winner is new, was
+	// renewed (xDS: "TTL"), or was requested anew.
+	winnerChanged(key string, was, is candidate, renewed bool)
+	// stateChanged reports that the state may have changed.
+	stateChanged()
+}
+
+// union merges the members of several sources. Of two members with one name that of the
+// first source wins; when it goes, the other replaces it without a gap. The cost of a
+// change does not depend on the number of members.
+type union struct {
+	*setContext
+	sink    sink
+	inputs  []*input
+	members map[string]*candidates
+	// contested are the keys for which several inputs have a candidate.
+	contested  map[string]struct{}
+	clashes    map[string]clash // that were logged, by key
+	unknown    int              // inputs with an unknown state
+	incomplete int              // inputs of which a part is unavailable
+	// onFilled, if not nil, is called when an input gets its first member, or loses its
+	// last.
+	onFilled func()
+}
+
+// input is a source of a union, with its rank.
+type input struct {
+	union      *union
+	label      string // its name in logs
+	rank       int    // the lower wins; notCounted if its members are not used
+	source     source
+	known      bool         // its state is not Requested
+	failure    *cache.Error // of its state, if that is Failed
+	incomplete bool         // a part of it is unavailable, perhaps temporarily
+	available  int          // candidates with a resource
+	index      int          // in union.inputs
+}
+
+const (
+	notCounted = -1
+	// leaving is the lowest rank of inputs that are removed as soon as the others are
+	// known.
+	leaving = 1 << 30
+)
+
+// derived is a derived topic.
+type derived interface {
+	key() cache.Key
+	// appendTo appends the changes since its last call to the update of the topic's
+	// scope and type.
+	appendTo(*cache.Update)
+	// refresh requests anew what must not be served to new subscribers from the cache
+	// (Resource.DoNotCache).
+	refresh()
+	close()
+}
+
+// parked is work that waits until an update is stored. It counts as outstanding.
+type parked struct {
+	steps   []step
+	lookups []*lookup
+}
+
+// workQueue is work that waits for its turn.
+type workQueue struct {
+	steps     []step
+	lookups   []*lookup
+	active    bool   // it is in Resolver.queues
+	authority string // whose entries it has, empty for a set
+}
+
+// workBudget is what may still be processed: in this round, and of the queue whose turn
+// it is.
+type workBudget struct {
+	round, queue int
+	sinceRelease int // processed since updates were last allowed
+}
+
+// lookupTimers is a heap of the lookups that need an evaluation at some time, the next one
+// first. Their number hardly affects the cost of one: a whole authority's lookups may wait
+// for the same grace period.
+type lookupTimers []*lookup
+
+// candidates are the candidates of a union's inputs for one key.
+type candidates struct {
+	one     rankedCandidate // the only one, if several is nil
+	several *candidateHeap
+	winner  candidate // the one in use
+}
+
+// rankedCandidate is a candidate with the input that has it.
+type rankedCandidate struct {
+	from *input
+	candidate
+}
+
+// candidateHeap is a heap of several candidates: the first wins. index has the position of
+// each input.
+type candidateHeap struct {
+	list  []rankedCandidate
+	index map[*input]int
+}
+
+// maxCollections bounds the collections in one set: lists may contain lists.
+const maxCollections = 1000
+
+// maxEntriesOfSet bounds the list entries in use in one set: members and collections.
+const maxEntriesOfSet = 200_000
+
+// note is one call of Start, Refresh or Stop.
+type note struct {
+	key           cache.Key
+	refresh, stop bool
+}
+
+// changedTopic is a leaf topic that has changed.
+type changedTopic interface {
+	// onChange schedules everything that depends on the topic. The goroutine calls it.
+	onChange()
+	// inInbox points to whether the topic is in the inbox; guarded by inbox.
+	inInbox() *bool
+}
+
+// pendingQuery is a collection without an answer so far, or an alternative of which not all
+// members are known. It also ends when nobody needs the answer any more.
+type pendingQuery struct{ set *setContext }
