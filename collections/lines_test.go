@@ -48,7 +48,7 @@ func TestLinesAboutMembersOfOneNameAreFew(t *testing.T) {
 			}
 		}
 		do("view b/all/* = b/all/*, c/all/*")
-		do("want b/all/*")
+		do("subscribe b/all/*")
 		defer p.close()
 		const many, rounds = 20, 20
 		for round := range rounds {

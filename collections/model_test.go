@@ -44,8 +44,8 @@ func TestModelAllowsBothCollectionsUntilTheFirstAnswers(t *testing.T) {
 				"leaf b:l = redirect 1 c:l#alt=a:l",
 				"leaf c:l = redirect 1 d:l",
 				"leaf a:l = list 1 inline e 1 redirect b/1",
-				"want a:l#entry=f",
-				"want b:l#entry=e",
+				"subscribe a:l#entry=f",
+				"subscribe b:l#entry=e",
 			}, past...))
 			if len(wrong) > 0 {
 				t.Error(strings.Join(wrong, "\n"))
@@ -98,9 +98,9 @@ func drawStep(t *rapid.T) string {
 	}
 	switch rapid.IntRange(0, 11).Draw(t, "step") {
 	case 0, 1, 2:
-		return "want " + url(2, false)
+		return "subscribe " + url(2, false)
 	case 3:
-		return "unwant any"
+		return "unsubscribe any"
 	case 4:
 		return rapid.SampledFrom([]string{"down ", "up "}).Draw(t, "reach") + authority.Draw(t, "authority")
 	case 5:
@@ -133,14 +133,14 @@ func playModel(t *testing.T, steps []string) (wrong []string) {
 	for i, step := range steps {
 		cmd, name, _ := strings.Cut(step, " ")
 		switch {
-		case cmd == "want" && (p.wants[name] != nil || !canWant(name)):
+		case cmd == "subscribe" && (p.wants[name] != nil || !canWant(name)):
 			continue
-		case cmd == "unwant":
+		case cmd == "unsubscribe":
 			names := slices.Sorted(maps.Keys(p.wants))
 			if len(names) == 0 {
 				continue
 			}
-			step = "unwant " + names[i%len(names)]
+			step = "unsubscribe " + names[i%len(names)]
 		}
 		if err := p.do(step); err != nil {
 			return append(wrong, step+": "+err.Error())

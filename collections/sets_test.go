@@ -26,11 +26,11 @@ import (
 //	                                leaf: `NAME VERSION "text"`, `NAME redirect ...`
 //	set GLOB += MEMBER; ...         what has changed: -NAME is gone
 //	set GLOB failed CODE TEXT
-//	want NAME                       a client subscribes to a view; or to a glob,
+//	subscribe NAME                  a client subscribes to a view; or to a glob,
 //	                                whose redirects are followed
-//	want NAME passed                the same, for a client to whom they are passed on
+//	subscribe NAME passed           the same, for a client to whom they are passed on
 //	clashes                         prints how many there were
-//	unwant NAME
+//	unsubscribe NAME
 //
 // What is new of a set is printed member by member, and of a list its entries.
 func TestSetTranscripts(t *testing.T) {
@@ -118,7 +118,7 @@ func (p *setPlayer) do(line string) error {
 	switch cmd {
 	case "set":
 		return p.saySet(rest)
-	case "want":
+	case "subscribe":
 		k, isView := p.keys[args[0]]
 		if !isView {
 			k = derivedKey(long(args[0]))
@@ -136,7 +136,7 @@ func (p *setPlayer) do(line string) error {
 		s.set = p.cache.WatchSet(k, s)
 		p.subs = append(p.subs, s)
 		return nil
-	case "unwant":
+	case "unsubscribe":
 		i := slices.IndexFunc(p.subs, func(s *setSub) bool { return s.name == args[0] })
 		if i < 0 {
 			break

@@ -30,8 +30,8 @@ import (
 //	                                   type, or `bad NAME`; _ is no name; and at the
 //	                                   end perhaps `unreadable`
 //	leaf NAME = absent | failed CODE TEXT | silent
-//	want NAME | want NAME again        a client subscribes to a derived topic
-//	unwant NAME                        and all unsubscribe
+//	subscribe NAME | subscribe NAME again   a client subscribes to a derived topic
+//	unsubscribe NAME                   and all unsubscribe
 //	down AUTHORITY | up AUTHORITY      it cannot be reached, or can be again
 //	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
 //	wait DURATION
@@ -84,14 +84,14 @@ func (p *player) do(line string) error {
 		c, err := p.parse(long(name), what)
 		p.say(c)
 		return err
-	case "want":
+	case "subscribe":
 		if len(args) > 1 {
 			p.wants[rest] = p.want(long(args[0]))
 			p.wants[rest].quiet = true
 			return nil
 		}
 		p.wants[args[0]] = p.want(long(args[0]))
-	case "unwant":
+	case "unsubscribe":
 		p.cache.Unwatch(p.wants[args[0]])
 		delete(p.wants, args[0])
 	case "down", "up":

@@ -21,7 +21,7 @@ import (
 // and come back.
 //
 //	servers NAME... [options as in TestMachine] [shared]
-//	want NAME... | drop NAME...     what clients ask for; * is the wildcard
+//	subscribe NAME... | unsubscribe NAME...   the clients; * is the wildcard
 //	NAME responds | NAME opened | NAME lost | NAME failed
 //	NAME sends [KEY=VALUE... | -KEY... | !KEY...]
 //	                                of names: a resource, that it does not exist, or
@@ -167,7 +167,7 @@ func (p *groupPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	case d.Cmd == "servers":
 		p.servers(t, d)
 		return "ok\n"
-	case d.Cmd == "want" || d.Cmd == "drop":
+	case d.Cmd == "subscribe" || d.Cmd == "unsubscribe":
 		p.want(d)
 	case d.Cmd == "after":
 		span, err := time.ParseDuration(d.CmdArgs[0].Key)
@@ -196,7 +196,7 @@ func (*setWatch) Changed() cache.Waker { return nil }
 func (p *groupPlayer) want(d *datadriven.TestData) {
 	for _, arg := range d.CmdArgs {
 		k := cache.Key{Scope: someScope, TypeURL: someType, Name: arg.Key}
-		if d.Cmd == "drop" {
+		if d.Cmd == "unsubscribe" {
 			p.cache.Unwatch(p.watch[k.Name].(cache.Watcher))
 			delete(p.watch, k.Name)
 			continue
@@ -211,7 +211,7 @@ func (p *groupPlayer) want(d *datadriven.TestData) {
 			p.watch[k.Name] = w
 		}
 	}
-	if d.Cmd == "drop" {
+	if d.Cmd == "unsubscribe" {
 		time.Sleep(time.Millisecond) // the linger time
 	}
 }
