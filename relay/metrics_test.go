@@ -1,0 +1,167 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+const metricsPage = "../docs/metrics.md"
+
+// metric is one of /metrics, or of the page about them.
+type metric struct {
+	kind   string
+	labels string // sorted, with ", " between them
+	about  string
+}
+
+// readMetrics reads the text form of Prometheus.
+func readMetrics(text string) map[string]metric {
+	all, labels := map[string]metric{}, map[string]map[string]bool{}
+	family := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
+			name, about, _ := strings.Cut(rest, " ")
+			all[name] = metric{about: about}
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(rest, " ")
+			m := all[name]
+			m.kind = kind
+			family, all[name], labels[name] = name, m, map[string]bool{}
+			continue
+		}
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(line, -1) {
+			labels[family][l[1]] = true
+		}
+	}
+	for name, of := range labels {
+		m := all[name]
+		m.labels = strings.Join(slices.Sorted(maps.Keys(of)), ", ")
+		all[name] = m
+	}
+	return all
+}
+
+// pageMetrics reads the tables of the page.
+func pageMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	page, err := os.ReadFile(metricsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]metric{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if len(cells) != 4 || !slices.Contains([]string{"gauge", "counter", "summary", "histogram"}, cells[1]) {
+			continue
+		}
+		name := strings.Trim(cells[0], "`")
+		if _, twice := all[name]; twice {
+			t.Errorf("%s explains %s twice", metricsPage, name)
+		}
+		all[name] = metric{kind: cells[1], labels: strings.ReplaceAll(cells[2], "`", ""), about: cells[3]}
+	}
+	return all
+}
+
+// servedMetrics are those of a relay in which each has a value: one authority is a
+// directory, and the other's control plane cannot be reached.
+func servedMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	s := startInMemory(t, fmt.Sprintf(`
+listeners: [{address: "127.0.0.1:18000"}]
+authorities:
+  - name: files
+    directory: %s
+  - name: plane
+    servers: [{address: "plane:18000"}]
+old_style_names: [{authority: plane}]
+`, t.TempDir()), func(string) dialer {
+		return func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }
+	})
+	defer s.close()
+	conn, _ := s.dial(t)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	// The client is answered once the control plane is known to be unreachable.
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	s.relay.admin.HTTP(slog.New(slog.DiscardHandler)).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return readMetrics(w.Body.String())
+}
+
+func TestMetricsPageHasEveryMetric(t *testing.T) {
+	served, page := servedMetrics(t), pageMetrics(t)
+	for _, name := range slices.Sorted(maps.Keys(served)) {
+		is, says := served[name], page[name]
+		if says == (metric{}) {
+			t.Errorf("%s lacks | `%s` | %s | %s | %s |", metricsPage, name, is.kind, is.labels, is.about)
+			continue
+		}
+		if says.kind != is.kind || says.labels != is.labels {
+			t.Errorf("%s: %s is a %s with the labels %q, and not a %s with %q", metricsPage, name, is.kind, is.labels, says.kind, says.labels)
+		}
+		if strings.HasPrefix(name, "xds_relay_") && !strings.HasPrefix(says.about, is.about) {
+			t.Errorf("%s: what %s means begins with %q, want the metric's own help: %q", metricsPage, name, says.about, is.about)
+		}
+	}
+	for name := range page {
+		// Which there are of the process depends on the system.
+		if _, ok := served[name]; !ok && !strings.HasPrefix(name, "process_") {
+			t.Errorf("%s explains %s, which the relay does not have", metricsPage, name)
+		}
+	}
+}
+
+// Other pages call metrics by names that exist.
+func TestPagesNameMetricsThatExist(t *testing.T) {
+	known := pageMetrics(t)
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\b(xds_relay[_.]|go_gc_|process_)[a-z_.]+[a-z]`)
+	for _, page := range append(pages, "../README.md", "../ARCHITECTURE.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range named.FindAllString(string(text), -1) {
+			if _, ok := known[name]; !ok {
+				t.Errorf("%s names %s, which is not in %s", page, name, metricsPage)
+			}
+		}
+	}
+}
