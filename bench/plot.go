@@ -2,77 +2,97 @@ package main
 
 import (
 	"bytes"
-	"fmt"
-	"html"
-	"math"
+	"image/color"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
-// plot draws the cost of an update against a size, as SVG: a line for each system,
+// drawCosts plots the cost of an update against a size, as SVG: a line for each system,
 // with the sizes on a logarithmic scale. It is nil if the scenario was not run.
-func plot(results []result, id, what string) []byte {
+func drawCosts(results []result, id, what string) ([]byte, error) {
 	at := slices.IndexFunc(results, func(r result) bool { return r.ID == id })
 	if at < 0 {
-		return nil
+		return nil, nil
 	}
-	type point struct{ size, cost float64 }
-	curves := map[string][]point{}
+	costs := map[string]plotter.XYs{}
 	var order []string
-	var least, most, dearest float64
 	for _, l := range results[at].Lines {
 		size, ok := sizeIn(l.Metric)
 		if !ok {
 			continue
 		}
-		if curves[l.System] == nil {
+		if costs[l.System] == nil {
 			order = append(order, l.System)
 		}
-		p := point{size, middle(l.all())}
-		curves[l.System] = append(curves[l.System], p)
-		if least == 0 || size < least {
-			least = size
-		}
-		most, dearest = max(most, size), max(dearest, p.cost)
+		costs[l.System] = append(costs[l.System], plotter.XY{X: size, Y: middle(l.all())})
 	}
-	if most <= least || dearest == 0 {
-		return nil
+	if len(order) == 0 || len(costs[order[0]]) < 2 {
+		return nil, nil
 	}
-	const width, height, margin = 640, 360, 60
-	x := func(size float64) float64 {
-		return margin + (width-2*margin)*math.Log(size/least)/math.Log(most/least)
-	}
-	y := func(cost float64) float64 { return height - margin - (height-2*margin)*cost/(dearest*1.1) }
-	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
-	fmt.Fprintf(&b, `<text x="%d" y="20">CPU of the server per message, in µs</text>`+"\n", margin-50)
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", width/2, height-margin+34, html.EscapeString(what))
-	fmt.Fprintf(&b, `<path d="M%d %d V%d H%d" fill="none" stroke="black"/>`+"\n", margin, margin/2, height-margin, width-margin)
-	for i := range 5 {
-		cost := dearest * 1.1 * float64(i) / 4
-		fmt.Fprintf(&b, `<path d="M%d %.0f h%d" stroke="#dddddd"/>`+"\n", margin, y(cost), width-2*margin)
-		fmt.Fprintf(&b, `<text x="%d" y="%.0f" text-anchor="end">%s</text>`+"\n", margin-6, y(cost)+4, figure(cost))
-	}
-	for _, p := range curves[order[0]] {
-		fmt.Fprintf(&b, `<path d="M%.0f %d v5" stroke="black"/>`+"\n", x(p.size), height-margin)
-		fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="middle">%.0f</text>`+"\n", x(p.size), height-margin+18, p.size)
-	}
-	colours := []string{"#888888", "#1f77b4", "#d62728", "#2ca02c"}
+	p := newPlot(what)
 	for i, system := range order {
-		points := curves[system]
-		slices.SortFunc(points, func(a, b point) int { return int(a.size - b.size) })
-		var path strings.Builder
-		for _, p := range points {
-			fmt.Fprintf(&path, "%.1f,%.1f ", x(p.size), y(p.cost))
+		points := costs[system]
+		slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return nil, err
 		}
-		colour := colours[i%len(colours)]
-		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(path.String()), colour)
-		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", margin+10+i*150, height-12, colour, html.EscapeString(system))
+		line.Width, line.Color = vg.Points(2), colours[i%len(colours)]
+		dots.Shape, dots.Radius, dots.Color = draw.CircleGlyph{}, vg.Points(3), line.Color
+		p.Add(line, dots)
+		p.Legend.Add(system, line, dots)
+		p.Y.Max = max(p.Y.Max, 1.3*slices.MaxFunc(points, func(a, b plotter.XY) int { return int(a.Y - b.Y) }).Y)
 	}
-	b.WriteString("</svg>\n")
-	return b.Bytes()
+	p.X.Tick.Marker = sizes(costs[order[0]])
+	picture, err := p.WriterTo(vg.Points(480), vg.Points(270), "svg")
+	if err != nil {
+		return nil, err
+	}
+	var svg bytes.Buffer
+	_, err = picture.WriteTo(&svg)
+	// Who has no Liberation is to see another font without serifs.
+	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
+}
+
+var colours = []color.Color{
+	color.RGBA{0x88, 0x88, 0x88, 0xff}, color.RGBA{0x1f, 0x77, 0xb4, 0xff},
+	color.RGBA{0xd6, 0x27, 0x28, 0xff}, color.RGBA{0x2c, 0xa0, 0x2c, 0xff},
+}
+
+// newPlot makes an empty plot of costs against a size.
+func newPlot(what string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "CPU of the server per message", what, "µs"
+	p.X.Scale, p.Y.Min = plot.LogScale{}, 0
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Padding, p.Legend.ThumbnailWidth = vg.Points(2), vg.Points(24)
+	for _, style := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.Legend.TextStyle.Font,
+		&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font,
+	} {
+		style.Variant = "Sans"
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Width, grid.Horizontal.Color = 0, color.Gray{0xdd}
+	p.Add(grid)
+	return p
+}
+
+// sizes marks an axis at the sizes that were measured.
+func sizes(points plotter.XYs) plot.ConstantTicks {
+	var ticks plot.ConstantTicks
+	for _, p := range points {
+		ticks = append(ticks, plot.Tick{Value: p.X, Label: strconv.FormatFloat(p.X, 'f', -1, 64)})
+	}
+	return ticks
 }
 
 // sizeIn is the number in a metric's name.

@@ -148,10 +148,17 @@ func write(dir string, quick bool, results []result) error {
 	if err != nil {
 		return err
 	}
+	clients, err := drawCosts(results, "h1", "clients unrelated to the update")
+	if err != nil {
+		return err
+	}
+	resources, err := drawCosts(results, "h2", "members of the collection")
+	if err != nil {
+		return err
+	}
 	for name, text := range map[string][]byte{
 		"results.md": md.Bytes(), "results.json": append(data, '\n'),
-		"clients.svg":   plot(results, "h1", "clients unrelated to the update"),
-		"resources.svg": plot(results, "h2", "members of the collection"),
+		"clients.svg": clients, "resources.svg": resources,
 	} {
 		if text == nil {
 			continue

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 )
@@ -67,18 +66,5 @@ func TestScenariosHaveTheirTables(t *testing.T) {
 		if !slices.ContainsFunc(scenarios(), func(sc scenario) bool { return sc.among([]string{string(letter)}) }) {
 			t.Errorf("there is no scenario %c", letter)
 		}
-	}
-}
-
-func TestPlotHasALineForEachSystem(t *testing.T) {
-	r := result{ID: "h1"}
-	for _, system := range ours {
-		r.add(system, 0, []metric{{"CPU per message at 100 clients", "µs", 10}, {"CPU per message at 1000 clients", "µs", 11}})
-	}
-	if got := bytes.Count(plot([]result{r}, "h1", "clients"), []byte("<polyline")); got != 2 {
-		t.Errorf("got %d lines, want 2", got)
-	}
-	if plot(nil, "h1", "clients") != nil {
-		t.Error("got a plot of nothing")
 	}
 }

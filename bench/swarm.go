@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
@@ -240,15 +241,21 @@ func (c *swarmClient) read() error {
 // latencies are of all resources that came, by their stamps.
 type latencies struct {
 	mu  sync.Mutex
-	all []int64
+	all *hdrhistogram.Histogram // in nanoseconds; nil before the first
 }
+
+// longestLatency is the longest that a histogram tells from longer ones, in nanoseconds.
+const longestLatency = int64(10 * time.Minute)
 
 func (l *latencies) note(message []byte) {
 	now := time.Now()
 	stamps(message, func(sent time.Time) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.all = append(l.all, now.Sub(sent).Nanoseconds())
+		if l.all == nil {
+			l.all = hdrhistogram.New(1, longestLatency, 3)
+		}
+		_ = l.all.RecordValue(min(max(now.Sub(sent).Nanoseconds(), 0), longestLatency)) // which is in its range
 	})
 }
 
@@ -256,9 +263,8 @@ func (l *latencies) note(message []byte) {
 func (l *latencies) take() (a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slices.Sort(l.all)
-	if n := len(l.all); n > 0 {
-		a.Median, a.Slow, a.Most, a.Stamps = l.all[n/2], l.all[n*99/100], l.all[n-1], int64(n)
+	if l.all != nil {
+		a.Median, a.Slow, a.Most, a.Stamps = l.all.ValueAtQuantile(50), l.all.ValueAtQuantile(99), l.all.Max(), l.all.TotalCount()
 	}
 	l.all = nil
 	return a
