@@ -111,11 +111,12 @@ func (st *stream) repeated(g glance) (taken, answer bool) {
 		return false, false
 	}
 	behind := sess.AwaitsACK()
+	had, _ := sess.InFlight()
 	if !sess.FastACK(g.nonce, g.asks) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
-	return true, st.due(sess, behind)
+	return true, st.answered(sess, had) || st.due(sess, behind)
 }
 
 // due says whether there may be something to send after a request of a session,

@@ -76,6 +76,14 @@ func (i *inbox) drain() {
 	}
 }
 
+// release ends the looking after, whatever has changed: the caller has the stream looked at
+// again.
+func (i *inbox) release() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.awake = false
+}
+
 // sleep ends the looking after, unless something has changed in the meantime.
 func (i *inbox) sleep() bool {
 	i.mu.Lock()

@@ -186,6 +186,10 @@ func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 			go q.alone(st)
 			return nil, false
 		}
+		if st.awaitAnswer() {
+			st.mu.Unlock()
+			return nil, false
+		}
 		r, failed := st.compose(how)
 		if !failed {
 			return r, true
@@ -251,7 +255,12 @@ func (q *senders) composed() {
 // there is nothing more. It holds up nobody else.
 func (q *senders) alone(st *stream) {
 	for {
-		r := st.next()
+		st.mu.Lock()
+		if st.awaitAnswer() {
+			st.mu.Unlock()
+			return
+		}
+		r, _ := st.compose(holdAndWait)
 		if r == nil {
 			st.slowness = max(0, st.slowness-1)
 			if !st.inbox.sleep() {

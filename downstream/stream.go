@@ -77,6 +77,9 @@ type typeSession interface {
 	// such a one.
 	FastACK(nonce []byte, asks uint64) bool
 	RecordRequest(nonce []byte, asks uint64)
+	// InFlight is how many responses the client has not answered, as far as they are
+	// remembered, and when the first of them was sent.
+	InFlight() (n int, first uint32)
 	Inspect() session.Inspection
 	Close()
 	Describe() session.Status
@@ -144,14 +147,15 @@ type stream struct {
 	passes bool
 	// unreachable: whether the stream ends when nothing can be served on it.
 	unreachable WhenUnreachable
-	inbox       inbox
+	// paced belongs to the goroutine that receives: the log says that the client sends too fast.
+	paced bool
+	inbox inbox
 	// slowness is how often the stream has to have been sent all that there was, until
 	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
 	slowness int
 
 	// Of the goroutine that receives.
 	requests *rate.Limiter // nil before the first
-	paced    bool          // the operator was told that it sends too fast
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
@@ -162,8 +166,11 @@ type stream struct {
 	sessions []typeSession // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
+	flow     flow
 	held     heldRemovals
 	scopes   streamScopes
+	// answerTimer is nil until the stream has waited for an answer.
+	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything
 	// says the same again and again.
 	nackLines loglines.Lines
@@ -288,6 +295,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g gla
 		st.insert(sess)
 	}
 	behind := sess.AwaitsACK()
+	had, _ := sess.InFlight()
 	if list != nil {
 		sess.Offer(list)
 	}
@@ -304,7 +312,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g gla
 		st.sameNode = g.node
 	}
 	st.ending()
-	return st.due(sess, behind), nil
+	return st.answered(sess, had) || st.due(sess, behind), nil
 }
 
 // identify notes who the client is. xDS: the Node comes with the first request
@@ -522,7 +530,7 @@ func (st *stream) alone(s typeSession) bool {
 
 func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	st.nonces++
-	r.Nonce, r.Batches = strconv.FormatUint(st.nonces, 10), &st.server.joins
+	r.Nonce, r.At, r.Batches = strconv.FormatUint(st.nonces, 10), uint32(now()), &st.server.joins
 	s.Sent(r)
 	if len(r.Changed) == 0 {
 		return r
@@ -546,6 +554,9 @@ func (st *stream) end() {
 	st.closed = true
 	if st.held.timer != nil {
 		st.held.timer.Stop()
+	}
+	if st.answerTimer != nil {
+		st.answerTimer.Stop()
 	}
 	st.spare()
 	if st.undecided != nil {

@@ -536,12 +536,21 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	delete(d.initial, under.name)
 }
 
+// InFlight is how many responses the client has not answered, as far as they are remembered,
+// and when the first of them was sent.
+func (d *Delta) InFlight() (n int, first uint32) {
+	if n = len(d.unanswered); n > 0 {
+		first = d.unanswered[0].at
+	}
+	return n, first
+}
+
 // Sent notes that r goes to the client as its newest response.
 func (d *Delta) Sent(r *Response) {
 	if len(d.unanswered) == maxUnanswered {
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
-	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names})
+	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At})
 }
 
 // Resend has a name's resource sent again, though the client was told it.

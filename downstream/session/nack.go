@@ -13,6 +13,7 @@ type sentResponse struct {
 	nonce    string
 	version  string // SotW
 	names    nameList
+	at       uint32 // Response.At
 	rejected bool
 }
 

@@ -40,6 +40,7 @@ const (
 type Response struct {
 	TypeURL string
 	Nonce   string // set by the stream
+	At      uint32 // when it is sent, by the stream's clock
 	Version string
 	// origin is the newest version of the origin of what is in it, unless severalOrigins:
 	// see from. Delta.

@@ -291,6 +291,18 @@ func (s *SotW) Removing() bool { return s.withheld }
 // in the order wait for that too.
 func (s *SotW) AwaitsACK() bool { return s.waiting && (s.Adding() || s.Removing()) }
 
+// InFlight is how many responses the client has not answered, as far as they are remembered,
+// and when the first of them was sent.
+func (s *SotW) InFlight() (n int, first uint32) {
+	switch {
+	case s.answered || s.last.nonce == "":
+		return 0, 0
+	case len(s.earlier) > 0:
+		return len(s.earlier) + 1, s.earlier[0].at
+	}
+	return 1, s.last.at
+}
+
 // Additions returns the next response, nil if there is none to send now.
 func (s *SotW) Additions(may RemovalRule) *Response {
 	if s.waiting {
@@ -517,7 +529,7 @@ func (s *SotW) Sent(r *Response) {
 		}
 		s.earlier = append(s.earlier, s.last)
 	}
-	s.last = sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names}
+	s.last = sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At}
 	s.answered = false
 }
 

@@ -1,0 +1,110 @@
+package downstream
+
+import (
+	"time"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Flow control by answers. Responses that a client has no time for grow old in buffers: those
+// of gRPC, of both systems, and its own. So a stream waits until a client that lags answers (ACK
+// or NACK), and sends the newest state then. A client lags when it has not answered a response
+// for lagAfter, or maxInFlight responses of one type.
+//
+// The stream does not wait in two cases. A client that has never answered anything may be one
+// that never does. And beside other types Clusters do not count: Envoy acknowledges them when
+// they are warm, for which it needs their endpoints and secrets.
+
+// A client can be sent the second response while it works on the first, and a client that is
+// far away gets what follows closely without waiting for a round trip.
+const (
+	maxInFlight = 2
+	lagAfter    = 50 * time.Millisecond
+)
+
+// answerTimeout is how long a stream waits for an answer. Then it sends one response more.
+const answerTimeout = time.Second
+
+// moment is a time in milliseconds since the process started, modulo 2^32: it is small.
+type moment uint32
+
+var processStart = time.Now()
+
+func now() moment { return moment(time.Since(processStart).Milliseconds()) }
+
+// ago is how long m is past, if that is less than 49 days.
+func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
+
+// flow is what a stream knows of its client's answers. stream.mu guards it.
+type flow struct {
+	answers bool // the client has answered a response
+	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays
+	// awake, though nobody looks after it.
+	waits bool
+	late  bool // the answer took too long: one response goes without it
+}
+
+// lags says that the client has to answer before it is sent more.
+func (st *stream) lags() bool {
+	if !st.flow.answers {
+		return false
+	}
+	for _, s := range st.sessions {
+		n, first := s.InFlight()
+		if n < maxInFlight && (n == 0 || moment(first).ago() <= lagAfter) {
+			continue
+		}
+		if len(st.sessions) == 1 || xdstype.Of(s.TypeURL()) != xdstype.Cluster {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitAnswer says whether the stream has to wait for its client's answer, and sees that it is
+// looked at again after that. The caller holds mu, and looks after the stream until then.
+func (st *stream) awaitAnswer() bool {
+	f := &st.flow
+	if f.late || st.closed || !st.lags() {
+		f.late = false
+		return false
+	}
+	f.waits = true
+	if st.answerTimer == nil {
+		st.answerTimer = time.AfterFunc(answerTimeout, st.answerLate)
+	} else {
+		st.answerTimer.Reset(answerTimeout)
+	}
+	return true
+}
+
+// answered notes that the client may have answered a response of a session that had so many
+// in flight, and says whether the stream waits no more for that. The caller holds mu.
+func (st *stream) answered(s typeSession, had int) (goesOn bool) {
+	f := &st.flow
+	if !f.answers {
+		n, _ := s.InFlight()
+		f.answers = n < had
+	}
+	if !f.waits || st.lags() {
+		return false
+	}
+	f.waits = false
+	st.answerTimer.Stop()
+	st.inbox.release()
+	return true
+}
+
+// answerLate has the stream send one response without an answer.
+func (st *stream) answerLate() {
+	st.mu.Lock()
+	late := st.flow.waits && !st.closed
+	if late {
+		st.flow.waits, st.flow.late = false, true
+		st.inbox.release()
+	}
+	st.mu.Unlock()
+	if late {
+		st.resume()
+	}
+}
