@@ -131,7 +131,8 @@ func (g graft) into(n *yaml.Node, t reflect.Type, path, rest string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if after, ok := strings.CutPrefix(rest, "["); ok && n.Kind == yaml.SequenceNode {
+	after, isIndex := strings.CutPrefix(rest, "[")
+	if isIndex && n.Kind == yaml.SequenceNode {
 		digits, rest, _ := strings.Cut(after, "]")
 		i, err := strconv.Atoi(digits)
 		path = fmt.Sprintf("%s[%s]", path, digits)
@@ -146,7 +147,7 @@ func (g graft) into(n *yaml.Node, t reflect.Type, path, rest string) {
 		}
 		return
 	}
-	if n.Kind != yaml.MappingNode {
+	if isIndex || n.Kind != yaml.MappingNode {
 		return
 	}
 	end := strings.IndexAny(rest+".", ".[")

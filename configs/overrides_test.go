@@ -198,6 +198,12 @@ func TestErrorsInTheEnvironmentNameTheVariable(t *testing.T) {
 			`XDS_RELAY_LISTENERS_1_V2: listeners[1].address: missing (want host:port)`},
 		{"an entry beyond the next", head, map[string]string{"XDS_RELAY_LISTENERS_2_ADDRESS": ":2"},
 			`XDS_RELAY_LISTENERS_2_ADDRESS: listeners[2]: is beyond the end of the list (want an index up to 1, which adds an entry)`},
+		{"an entry of what is no list", "listeners: {address: ':1'}\n" + authority, map[string]string{"XDS_RELAY_LISTENERS_0_ADDRESS": ":2"},
+			`relay.yaml:1:12: listeners: is a map (want a list, each entry with "- " before it)`},
+		{"a key of what is no map", head + "cache: [linger]\n", map[string]string{"XDS_RELAY_CACHE_LINGER": "1m"},
+			`relay.yaml:3:8: cache: is a list (want a map with linger, idle_entries, idle_scopes, tombstones)`},
+		{"a key of nothing", head + "cache:\n", map[string]string{"XDS_RELAY_CACHE_LINGER": "1m"},
+			`relay.yaml:3:7: cache: has no value (want a map with linger, idle_entries, idle_scopes, tombstones, or no such key)`},
 		{"together with those of the file", head + "cache: 5m\n", map[string]string{"XDS_RELAY_CACHE_LINGER": "1m", "XDS_RELAY_NODE_ID": strings.Repeat("x", 257)}, `
 XDS_RELAY_NODE_ID: node.id: has 257 bytes (want at most 256)
 relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
@@ -246,6 +252,30 @@ func FuzzPathsOfVariables(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rest string) {
 		if path, ok := pathOfVariable(rest, configType, ""); ok && variableOf(path) != rest {
 			t.Errorf("%q is %s, whose variable is %q", rest, path, variableOf(path))
+		}
+	})
+}
+
+// FuzzOverrides: values go into any document without harm.
+func FuzzOverrides(f *testing.F) {
+	paths := scalarPaths(configType, "")
+	for i, path := range paths {
+		f.Add([]byte(head), i, "1s")
+		f.Add([]byte(nested(path, "[]")), i, "1")
+		f.Add([]byte(nested(path, "{}")), i, "*a")
+	}
+	for i, tt := range mistakes {
+		f.Add([]byte(tt.yaml), i, "true")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, i int, value string) {
+		o := FromEnvironment()
+		path := paths[uint(i)%uint(len(paths))]
+		if err := o.Set(path + "=" + value); err != nil {
+			t.Fatal(err)
+		}
+		c, err := o.Parse("fuzz.yaml", data)
+		if (c == nil) != (err != nil) {
+			t.Errorf("got %v and %v", c, err)
 		}
 	})
 }
