@@ -21,7 +21,7 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 	bin/xds-relay serve $(ARGS)
 
 build: ## build bin/xds-relay
-	$(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
 
 generate: ## write what is made of the configuration's keys: JSON Schema, reference, tables
 	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
