@@ -23,7 +23,7 @@ func (f *lookup) close() {
 	f.resolver.markClean(f)
 	r := f.resolver
 	r.choosing = cache.Without(r.choosing, &r.rooms.choosing, f)
-	f.resolver.timers.set(f, time.Time{})
+	f.resolver.timers.End(f)
 	f.resolver.recordLoops(f.loops, nil)
 	for _, l := range f.leaves {
 		l.release(f)
@@ -55,10 +55,19 @@ func (f *lookup) evaluate(now time.Time) {
 	f.resolver.recordLoops(f.loops, e.loops)
 	f.loops = e.loops
 	f.forgetChoices(e.chosen)
-	f.resolver.timers.set(f, e.nextAt)
+	f.setTimer(e.nextAt)
 	if !f.result.same(&is) {
 		f.result = is
 		f.changed()
+	}
+}
+
+// setTimer schedules an evaluation for that time, or with the zero time none.
+func (f *lookup) setTimer(at time.Time) {
+	if at.IsZero() {
+		f.resolver.timers.End(f)
+	} else {
+		f.resolver.timers.Set(f, at)
 	}
 }
 

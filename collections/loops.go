@@ -51,7 +51,7 @@ func (r *Resolver) recordLoops(before, now []string) {
 // several relays: each relay waits for the next. But each passes its errors on, and an
 // error carries the path of redirects on which it was met. So the relays find the loop
 // when the path returns to a name. All of them must arrive at the same message, or they
-// would send each other new errors for ever.
+// would send each other new errors forever.
 
 // withPath returns the error of a name with the path on which it was met.
 func (e *evaluation) withPath(err *cache.Error, path []string, name string) *cache.Error {
@@ -89,9 +89,9 @@ func cutPath(message string) (way []string, why string, ok bool) {
 // loopAcrossRelays returns the error of names of which each redirects to the next, and
 // the last to the first. The message is the same at each relay.
 func (e *evaluation) loopAcrossRelays(names []string) *cache.Error {
-	said := canonicalLoop(names)
-	e.loops = append(e.loops, said)
-	return &cache.Error{Code: codes.Unavailable, Message: loglines.Clip(acrossRelaysPrefix + said)}
+	loop := canonicalLoop(names)
+	e.loops = append(e.loops, loop)
+	return &cache.Error{Code: codes.Unavailable, Message: loglines.Clip(acrossRelaysPrefix + loop)}
 }
 
 // altMark is the prefix of alternatives on a path: alternatives and redirects are bounded

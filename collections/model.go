@@ -90,7 +90,7 @@ type Resolver struct {
 	// choosing are the lookups that depend on reachability, mostly by an alternative;
 	// timers those that need an evaluation at some time.
 	choosing  map[*lookup]struct{}
-	timers    lookupTimers
+	timers    cache.Expiries[*lookup]
 	loops     map[string]int // how many lookups have met each, see recordLoops
 	loopLines loglines.Lines
 	sets      *sets
@@ -133,10 +133,8 @@ type lookup struct {
 	set     *setContext        // the set to which it belongs, nil for an entry
 	inQueue bool               // it is in its queue, perhaps no longer needed
 	loops   []string           // met by the last evaluation, see recordLoops
-	dueAt   time.Time          // time of the next evaluation, zero for never
 	// needsReachability: it depends on reachability also without a choice.
 	needsReachability bool
-	heapIndex         int // in Resolver.timers, from 1; 0 if it is not there
 }
 
 // target is where a lookup begins.
@@ -378,11 +376,6 @@ type workBudget struct {
 	round, queue int
 	sinceRelease int // processed since updates were last allowed
 }
-
-// lookupTimers is a heap of the lookups that need an evaluation at some time, the next one
-// first. Their number hardly affects the cost of one: a whole authority's lookups may wait
-// for the same grace period.
-type lookupTimers []*lookup
 
 // candidates are the candidates of a union's inputs for one key.
 type candidates struct {

@@ -190,9 +190,9 @@ func (o *origins) leave(all map[string]*wanted) {
 	}
 	o.settle()
 	r := o.resolver
-	if left := len(r.derived) + len(r.leaves) + len(r.dirtyLookups) + len(r.changed) + len(r.choosing) + len(r.timers) + len(r.loops); left > 0 {
+	if left := len(r.derived) + len(r.leaves) + len(r.dirtyLookups) + len(r.changed) + len(r.choosing) + r.timers.Len() + len(r.loops); left > 0 {
 		o.Errorf("of what nobody wants any more, the resolver remembers %d nodes, %d leaves, %d and %d follows, %d choices, %d times and %d loops",
-			len(r.derived), len(r.leaves), len(r.dirtyLookups), len(r.changed), len(r.choosing), len(r.timers), len(r.loops))
+			len(r.derived), len(r.leaves), len(r.dirtyLookups), len(r.changed), len(r.choosing), r.timers.Len(), len(r.loops))
 	}
 	if len(o.asked) > 0 {
 		o.Errorf("nobody wants anything, and asked for are %v", o.asked)

@@ -106,7 +106,7 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 			r.markDirty(f)
 		}
 	}
-	for f := r.timers.take(now); f != nil; f = r.timers.take(now) {
+	for _, f := range r.timers.Due(now) {
 		r.markDirty(f)
 	}
 	r.work(now, reach)
@@ -124,8 +124,8 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 	if len(r.queues) > 0 {
 		return 0, true // for the rest of the work
 	}
-	if len(r.timers) > 0 {
-		next, timed = r.timers[0].dueAt.Sub(now), true
+	if at, ok := r.timers.Next(); ok {
+		next, timed = at.Sub(now), true
 	}
 	return r.sets.next(now, next, timed)
 }

@@ -106,7 +106,7 @@ func (p *input) withdraw(key string) { p.set(key, candidate{}, false) }
 func (u *union) decide(key string, c *candidates, by *input, renewed bool) {
 	was, best := c.winner, c.leader()
 	c.winner = best.candidate
-	if _, told := u.clashes[key]; told || c.several != nil {
+	if _, logged := u.clashes[key]; logged || c.several != nil {
 		u.sets.clashKeys[clashKey{u, key}] = struct{}{}
 	}
 	if c.empty() {

@@ -6,26 +6,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Child connects a server's feed to its [Group]: it takes the feed's events, and is
-// the feed's sink.
-type Child struct {
-	group *Group
-	self  *child
-}
-
-// child is an open server of a group. Group.mu guards it, except for the fields that
-// never change.
-type child struct {
-	Child
-	server int
-	feed   Feed
-	active bool
-	// outdated: the sink lacks something that the server sent, or that the feed
-	// resumed from. The feed has to resend everything if the server becomes active.
-	outdated bool
-	closed   bool
-}
-
 // Event reports a change of the connection. It does not block for long. It calls the
 // feed only to close it, or with methods that take a note and return.
 func (h *Child) Event(e Event) {

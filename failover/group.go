@@ -53,6 +53,26 @@ type Group struct {
 // events to the child, which is also its sink.
 type Opener func(server int, child *Child) Feed
 
+// Child connects a server's feed to its [Group]: it takes the feed's events, and is
+// the feed's sink.
+type Child struct {
+	group *Group
+	self  *child
+}
+
+// child is an open server of a group. Group.mu guards it, except for the fields that
+// never change.
+type child struct {
+	Child
+	server int
+	feed   Feed
+	active bool
+	// outdated: the sink lacks something that the server sent, or that the feed
+	// resumed from. The feed has to resend everything if the server becomes active.
+	outdated bool
+	closed   bool
+}
+
 // note is one call of Start, Refresh, Resume or Stop.
 type note struct {
 	key                   cache.Key
