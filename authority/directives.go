@@ -4,7 +4,6 @@ package authority
 // "URI-based xDS resource names".
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -70,27 +69,14 @@ func (r *Router) anyKnown(u urn.URL) bool {
 	return false
 }
 
-// explainDirectives explains a name with directives.
-func (r *Router) explainDirectives(steps *strings.Builder, u urn.URL) {
-	first := true
-	for more := true; more; u, more = u.Alt() {
-		if first {
-			fmt.Fprintf(steps, "it has directives, which the relay evaluates: it is %s\n", describeURL(u))
-		} else {
-			fmt.Fprintf(steps, "or, if that is unavailable, %s\n", describeURL(u))
-		}
-		first = false
-		if route, err := r.Leaf(u.Key().Name); err != nil {
-			fmt.Fprintf(steps, "which has no source: %v\n", err)
-		} else {
-			r.explainSource(steps, route.Scope)
-		}
+// Xdstp routes an xdstp name as a client requests it: with directives, perhaps folded into
+// the id (urn.Unfold). For a name without directives it is Leaf.
+func (r *Router) Xdstp(name string) (Route, error) {
+	switch u, ok, err := parseDirectives(name); {
+	case err != nil:
+		return Route{}, err
+	case ok:
+		return r.directed(name, u)
 	}
-}
-
-func describeURL(u urn.URL) string {
-	if entry, ok := u.Entry(); ok {
-		return fmt.Sprintf("the entry %s of %s", entry, u.Key().Name)
-	}
-	return u.Key().Name
+	return r.Leaf(name)
 }

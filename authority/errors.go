@@ -57,3 +57,6 @@ func (e *PartitionError) Error() string {
 
 // Unwrap returns e.Err.
 func (e *PartitionError) Unwrap() error { return e.Err }
+
+// oneLine joins the lines of an expression.
+func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }

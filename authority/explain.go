@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Explain describes, one step per line, how a name is routed that a client with this Node
@@ -228,5 +229,77 @@ func describeSharing(rule configs.Rule) string {
 	return "all clients of the partition get the same resources, also where their Nodes differ"
 }
 
-// oneLine joins the lines of an expression.
-func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }
+// explainDirectives explains a name with directives.
+func (r *Router) explainDirectives(steps *strings.Builder, u urn.URL) {
+	first := true
+	for more := true; more; u, more = u.Alt() {
+		if first {
+			fmt.Fprintf(steps, "it has directives, which the relay evaluates: it is %s\n", describeURL(u))
+		} else {
+			fmt.Fprintf(steps, "or, if that is unavailable, %s\n", describeURL(u))
+		}
+		first = false
+		if route, err := r.Leaf(u.Key().Name); err != nil {
+			fmt.Fprintf(steps, "which has no source: %v\n", err)
+		} else {
+			r.explainSource(steps, route.Scope)
+		}
+	}
+}
+
+func describeURL(u urn.URL) string {
+	if entry, ok := u.Entry(); ok {
+		return fmt.Sprintf("the entry %s of %s", entry, u.Key().Name)
+	}
+	return u.Key().Name
+}
+
+// explainView explains which views of a name match the client.
+func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL, name string) (found bool) {
+	_, i, found := r.view(typeURL, name, r.ViewMatcher(node), func(i int, err error) {
+		when := oneLine(r.views[i].When)
+		if err != nil {
+			fmt.Fprintf(steps, "views[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)
+			return
+		}
+		fmt.Fprintf(steps, "views[%d] does not match: %s is false\n", i, when)
+	})
+	if !found {
+		return false
+	}
+	v := &r.views[i]
+	if v.When == "" {
+		fmt.Fprintf(steps, "views[%d] matches: it has no when\n", i)
+	} else {
+		fmt.Fprintf(steps, "views[%d] matches: %s is true\n", i, oneLine(v.When))
+	}
+	fmt.Fprintf(steps, "it is %s\n", describeUnion(v))
+	for _, of := range r.ViewSources(cache.Scope{Derived: ViewScope(i)}) {
+		r.explainSource(steps, of)
+	}
+	return true
+}
+
+// describeViews describes each view, one per line.
+func (r *Router) describeViews(b *strings.Builder) {
+	for i := range r.views {
+		v := &r.views[i]
+		what := v.Match.Glob + v.Match.List
+		if v.Match.Wildcard {
+			what = "all resources of type " + xdstype.Word(v.ResourceType())
+		}
+		who := "every client"
+		if !v.Always() {
+			who = "a client with " + oneLine(v.When)
+		}
+		fmt.Fprintf(b, "views[%d]: %s that requests %s gets %s\n", i, who, what, describeUnion(v))
+	}
+}
+
+func describeUnion(v *configs.View) string {
+	union := strings.Join(v.Collections, " and ")
+	if v.Rename {
+		union += ", renamed by its directory"
+	}
+	return union
+}

@@ -72,18 +72,6 @@ func New(cfg *configs.Config) *Router {
 	return r
 }
 
-// Xdstp routes an xdstp name as a client requests it: with directives, perhaps folded into
-// the id (urn.Unfold). For a name without directives it is Leaf.
-func (r *Router) Xdstp(name string) (Route, error) {
-	switch u, ok, err := parseDirectives(name); {
-	case err != nil:
-		return Route{}, err
-	case ok:
-		return r.directed(name, u)
-	}
-	return r.Leaf(name)
-}
-
 // Leaf routes an xdstp name without directives: to the configured authority of that name,
 // otherwise to the pattern with the longest suffix. Each authority that a pattern covers has
 // a scope of its own.
@@ -226,4 +214,22 @@ func (r *Router) find(name string) (int, bool) {
 		}
 	}
 	return 0, false
+}
+
+// viewKey is what a view replaces: a canonical xdstp name, or a type's wildcard.
+type viewKey struct{ typeURL, name string }
+
+// viewIndex are the indexes of the views for each viewKey, in order.
+type viewIndex map[viewKey][]int
+
+func newViewIndex(views []configs.View) viewIndex {
+	x := viewIndex{}
+	for i, v := range views {
+		what := viewKey{string(v.Match.Type), cache.Wildcard}
+		if !v.Match.Wildcard {
+			what = viewKey{name: v.Match.Glob + v.Match.List}
+		}
+		x[what] = append(x[what], i)
+	}
+	return x
 }

@@ -5,33 +5,13 @@ package authority
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-// viewKey is what a view replaces: a canonical xdstp name, or a type's wildcard.
-type viewKey struct{ typeURL, name string }
-
-// viewIndex are the indexes of the views for each viewKey, in order.
-type viewIndex map[viewKey][]int
-
-func newViewIndex(views []configs.View) viewIndex {
-	x := viewIndex{}
-	for i, v := range views {
-		what := viewKey{string(v.Match.Type), cache.Wildcard}
-		if !v.Match.Wildcard {
-			what = viewKey{name: v.Match.Glob + v.Match.List}
-		}
-		x[what] = append(x[what], i)
-	}
-	return x
-}
 
 // ViewScope returns the Scope.Derived of a view's topics.
 func ViewScope(i int) string { return fmt.Sprintf("view/%d", i) }
@@ -110,54 +90,4 @@ func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
 		}
 	}
 	return scopes
-}
-
-// explainView explains which views of a name match the client.
-func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL, name string) (found bool) {
-	_, i, found := r.view(typeURL, name, r.ViewMatcher(node), func(i int, err error) {
-		when := oneLine(r.views[i].When)
-		if err != nil {
-			fmt.Fprintf(steps, "views[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)
-			return
-		}
-		fmt.Fprintf(steps, "views[%d] does not match: %s is false\n", i, when)
-	})
-	if !found {
-		return false
-	}
-	v := &r.views[i]
-	if v.When == "" {
-		fmt.Fprintf(steps, "views[%d] matches: it has no when\n", i)
-	} else {
-		fmt.Fprintf(steps, "views[%d] matches: %s is true\n", i, oneLine(v.When))
-	}
-	fmt.Fprintf(steps, "it is %s\n", describeUnion(v))
-	for _, of := range r.ViewSources(cache.Scope{Derived: ViewScope(i)}) {
-		r.explainSource(steps, of)
-	}
-	return true
-}
-
-// describeViews describes each view, one per line.
-func (r *Router) describeViews(b *strings.Builder) {
-	for i := range r.views {
-		v := &r.views[i]
-		what := v.Match.Glob + v.Match.List
-		if v.Match.Wildcard {
-			what = "all resources of type " + xdstype.Word(v.ResourceType())
-		}
-		who := "every client"
-		if !v.Always() {
-			who = "a client with " + oneLine(v.When)
-		}
-		fmt.Fprintf(b, "views[%d]: %s that requests %s gets %s\n", i, who, what, describeUnion(v))
-	}
-}
-
-func describeUnion(v *configs.View) string {
-	union := strings.Join(v.Collections, " and ")
-	if v.Rename {
-		union += ", renamed by its directory"
-	}
-	return union
 }
