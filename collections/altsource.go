@@ -38,13 +38,13 @@ func newAltSource(s *setContext, to *input, u, alt urn.URL, path []string) *altS
 	return c
 }
 
-// elected implements sink.
+// winnerChanged implements sink.
 func (c *altSource) winnerChanged(key string, _, _ candidate, renewed bool) {
 	c.changed[key] = c.changed[key] || renewed
 	c.stateChanged()
 }
 
-// turned implements sink.
+// stateChanged implements sink.
 func (c *altSource) stateChanged() { c.schedule(c) }
 
 func (c *altSource) due() time.Time { return c.dueAt }

@@ -55,7 +55,7 @@ func newViewSet(r *Resolver, k cache.Key, v View) *derivedSet {
 
 func (n *derivedSet) key() cache.Key { return n.topic }
 
-// elected implements sink.
+// winnerChanged implements sink.
 func (n *derivedSet) winnerChanged(key string, was, is candidate, renewed bool) {
 	if n.applied {
 		n.changedKeys[key] = n.changedKeys[key] || renewed || was.resource != is.resource || is.err == nil
@@ -63,7 +63,7 @@ func (n *derivedSet) winnerChanged(key string, was, is candidate, renewed bool) 
 	n.changed[n] = struct{}{}
 }
 
-// turned implements sink.
+// stateChanged implements sink.
 func (n *derivedSet) stateChanged() { n.changed[n] = struct{}{} }
 
 func (n *derivedSet) appendTo(u *cache.Update) {

@@ -80,12 +80,12 @@ func (l *listSource) updateState() {
 	l.stateChanged()
 }
 
-// elected implements sink.
+// winnerChanged implements sink.
 func (l *listSource) winnerChanged(key string, _, is candidate, renewed bool) {
 	l.to.set(key, is, renewed)
 }
 
-// turned implements sink.
+// stateChanged implements sink.
 func (l *listSource) stateChanged() {
 	if l.expansion != nil || l.queued {
 		return

@@ -80,7 +80,7 @@ func (m *memberLookup) update(is *result) {
 	m.last = next
 	m.to.set(m.key, next, beat)
 	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Open()
-	if turned := lacks != m.incomplete; !m.known || turned {
+	if changed := lacks != m.incomplete; !m.known || changed {
 		m.known, m.incomplete = true, lacks
 		m.onChange()
 	}

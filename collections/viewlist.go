@@ -32,10 +32,10 @@ func newViewList(r *Resolver, k cache.Key, v View) *viewList {
 
 func (n *viewList) key() cache.Key { return n.topic }
 
-// elected implements sink.
+// winnerChanged implements sink.
 func (n *viewList) winnerChanged(string, candidate, candidate, bool) { n.changed[n] = struct{}{} }
 
-// turned implements sink.
+// stateChanged implements sink.
 func (n *viewList) stateChanged() { n.changed[n] = struct{}{} }
 
 func (n *viewList) appendTo(u *cache.Update) {
