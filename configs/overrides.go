@@ -90,6 +90,21 @@ func (o *Overrides) Option(name string) string { return o.layers.GetString(name)
 // Origin returns the variable or flag that the value of a key or an option is from.
 func (o *Overrides) Origin(key string) string { return o.origins[key] }
 
+// Keys returns the paths of the keys that have a value. They are in the order of indices, so
+// that entries can be added to a list one after the other.
+func (o *Overrides) Keys() []string {
+	var paths []string
+	for path := range o.origins {
+		if _, known := pathOfVariable(variableOf(path), configType, ""); known {
+			paths = append(paths, path)
+		}
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		return strings.Compare(index.ReplaceAllStringFunc(a, padded), index.ReplaceAllStringFunc(b, padded))
+	})
+	return paths
+}
+
 // apply puts the values into the tree, and notes in s where they are from.
 func (o *Overrides) apply(root *yaml.Node, s *shape) {
 	if o == nil {
@@ -99,17 +114,7 @@ func (o *Overrides) apply(root *yaml.Node, s *shape) {
 	if root.Kind != yaml.MappingNode {
 		return
 	}
-	var paths []string
-	for path := range o.origins {
-		if _, known := pathOfVariable(variableOf(path), configType, ""); known {
-			paths = append(paths, path)
-		}
-	}
-	// In the order of indices, so that entries can be added one after the other.
-	slices.SortFunc(paths, func(a, b string) int {
-		return strings.Compare(index.ReplaceAllStringFunc(a, padded), index.ReplaceAllStringFunc(b, padded))
-	})
-	for _, path := range paths {
+	for _, path := range o.Keys() {
 		g := graft{shape: s, origin: o.origins[path], value: o.layers.GetString(path)}
 		g.into(root, configType, "", path)
 	}

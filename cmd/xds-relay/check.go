@@ -27,17 +27,17 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE]]",
 		Short: "Say what is wrong with a configuration, or what it does",
-		Long: `Say all that is wrong with a configuration, with the files and directories that
-it names; or, if nothing is, what each authority, each rule for old-style
-names and each view does. It connects to nothing.
+		Long: `Print every error of a configuration, and of the files and directories that it names.
+If there is none, print what each authority, each rule for old-style names and each view
+does. The command connects to nothing.
 
-With --name, say which view, or which authority, partition and source, that name
-gets when the client with the given Node asks for it.
+With --name, print which view, or which authority, partition and source, serves that name
+to a client with the given Node.
 
 ` + settingsHelp + ` stands for --config.
 
-Exit status: 0 if all is well, 1 if the configuration cannot be used or the name
-not be served, 2 for a wrong command line, 3 if a file cannot be read.`,
+Exit status: 0 if all is well, 1 if the configuration has an error or nothing serves the
+name, 2 for a wrong command line, 3 if a file cannot be read.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -100,6 +100,9 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	}
 	if !fine {
 		return &exitError{status: statusNotAll}
+	}
+	for _, key := range f.settings.Keys() {
+		fmt.Fprintf(stdout, "%s: set by %s\n", key, f.settings.Origin(key))
 	}
 	for i, l := range cfg.Listeners {
 		fmt.Fprintf(stdout, "listeners[%d]: %s\n", i, describeListener(l))

@@ -25,7 +25,11 @@ func TestCheckReadsTheEnvironmentAndFlagsAsServeDoes(t *testing.T) {
 		"--set listeners[0].long_poll=3s --set listeners[0].v2=true": "clients are served on 127.0.0.1:2 over grpc (v3 and v2, plaintext), and wait up to 3s",
 	} {
 		stdout, stderr, status := runCommand(t, append([]string{"check"}, strings.Fields(args)...)...)
-		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {
+		origin := "listeners[0].address: set by XDS_RELAY_LISTENERS_0_ADDRESS\n"
+		if strings.Contains(args, ".address=") {
+			origin = "listeners[0].address: set by --set\n"
+		}
+		if status != 0 || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, origin) {
 			t.Errorf("%q: status %d, stderr %q, stdout\n%s\nwant in it\n%s", args, status, stderr, stdout, want)
 		}
 	}
