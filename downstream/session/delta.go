@@ -11,53 +11,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// maxUnanswered bounds the responses of which a session remembers what they
-// carried, to explain a NACK.
-const maxUnanswered = 16
-
-// Delta is the state of one type URL on a delta stream.
-// xDS: "Incremental xDS".
-type Delta struct {
-	subscriptions
-	begun bool // a request has been taken
-	// explicit: there was a subscription, so that no names do not mean the wildcard.
-	explicit bool
-	resumed  bool // the client holds something from an earlier stream
-	// initial are the versions that the client holds from an earlier stream, of
-	// what it has not been told yet. xDS: "initial_resource_versions".
-	initial map[string]string
-	// gone is what is to be told as removed, by the keys under which it is, or would
-	// be, subscribed to. What comes back before that leaves it.
-	gone map[string]removal
-	// uncovered counts the names in setSub.uncovered, and loose are the sets with
-	// those that can be told.
-	uncovered int
-	loose     []*setSub
-	// unsaid waits, and quiet says in which responses: see silence.go.
-	unsaid *unsaid
-	quiet  bool
-	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
-	// hold members: they have no answer.
-	refusedGlobs map[string]struct{}
-	// handed are what the client has by a name that stands for something else now, while
-	// another name gives it, and their constraints.
-	handed map[asked]string
-	// lent are the names that are absent, and of which the client has what a set gives.
-	lent map[*nameSub]struct{}
-	// unanswered are the newest responses that the client has not answered.
-	unanswered []sentResponse
-}
-
-// removal is something to be told as removed.
-type removal struct {
-	asked asked
-	by    *setSub         // the set that it was in, if that is why
-	err   *cache.Error    // the reason, if there is one
-	was   *cache.Resource // what the client held, if it is known
-	// constraints are its constraints, if nothing else of it is known.
-	constraints string
-}
-
 // NewDelta returns that of a type.
 func NewDelta(typeURL string, c *Client) *Delta {
 	d := &Delta{subscriptions: newSubscriptions(typeURL, c), gone: map[string]removal{}}
@@ -245,12 +198,6 @@ func (d *Delta) endWildcard() {
 	d.resumed = len(d.initial) > 0
 }
 
-// wants says that a removal still means something to the client.
-func (d *Delta) wants(key string, g removal) bool {
-	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.asked) != nil || d.wildOf(g.asked) != nil ||
-		g.by != nil && !g.by.ended
-}
-
 // Adding says that there may be something new or changed to send, though perhaps not now.
 func (d *Delta) Adding() bool {
 	return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 || d.named.shared.behind() || !d.unsaid.empty() && !d.hasOpenSet()
@@ -260,9 +207,6 @@ func (d *Delta) Adding() bool {
 func (d *Delta) Pending() int {
 	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
 }
-
-// Removing says that there are removals to send that did not go with what is new.
-func (d *Delta) Removing() bool { return len(d.gone)+len(d.handed) > 0 }
 
 // AwaitsACK says that what is new can be sent once the client has answered. Types that come later
 // in the order wait for that too.
@@ -308,234 +252,6 @@ func (d *Delta) Removals(may RemovalRule) *Response {
 	return r
 }
 
-// tell adds to r what there is to tell of a name, and says whether it fitted.
-func (d *Delta) tell(r *Response, sub *nameSub) bool {
-	st := d.stateOf(sub)
-	switch st.Status {
-	case cache.Requested:
-		return true
-	case cache.Present:
-		if withheldPart(sub, &st, sub.is(mayHold)) {
-			return true
-		}
-		return d.tellResource(r, sub, &st)
-	case cache.Absent:
-		if waiting, ok := d.gone[sub.key()]; ok {
-			if waiting.by == nil {
-				waiting.err = st.Err
-				d.gone[sub.key()] = waiting
-			}
-			return true
-		}
-		if sub.knowsAbsent(st.Err) {
-			return true
-		}
-		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
-	case cache.Failed:
-		silent := st.Err.Silent && !d.Relay && sub.told() != toldResource && !d.mayHold(sub)
-		if !silent && sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
-			return true
-		}
-		if d.waits(r) {
-			d.later().addName(sub)
-			return true
-		}
-		if silent {
-			if sub.told() != toldAbsent {
-				d.gone[sub.key()] = removal{asked: sub.asks()}
-			}
-			return true
-		}
-		if !d.tellError(r, sub, st.Err) {
-			return false
-		}
-		sub.setTold(toldFailed)
-	}
-	return true
-}
-
-// tellResource adds to r what is new about a name's resource.
-func (d *Delta) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
-	res, form := st.Resource, sub.form()
-	delete(d.gone, sub.key()) // it is back, before that was told
-	if own := d.aliasKey(sub, res); own != "" {
-		return d.tellAliased(r, sub, own, st)
-	}
-	held := d.held(sub, st)
-	if held && !d.quiet {
-		form |= cache.Heartbeat
-	}
-	switch {
-	case held && !sub.beating(st):
-	case !r.fits(res.Size(sub.name(), form), d.Limit):
-		return false
-	case held:
-		r.from(st.Origin)
-		r.AddDelta(sub.name(), res, form)
-		sub.setBeats(st.Beats)
-	default:
-		r.from(st.Origin)
-		r.AddDelta(sub.name(), res, form)
-		r.noteChanged(res)
-		d.noteNamed(sub)
-		d.toldUnder(r, sub, sub.name(), res)
-		d.knows(sub, st)
-	}
-	if st.Err == nil || sub.errTold() == markError(st.Err) {
-		return true
-	}
-	if d.waits(r) {
-		d.later().addName(sub)
-		return true
-	}
-	return d.tellError(r, sub, st.Err)
-}
-
-// tellError adds to r why a name cannot be given, and says whether it fitted.
-func (d *Delta) tellError(r *Response, sub *nameSub, err *cache.Error) bool {
-	if !r.fits(sizeError(sub.name(), err), d.Limit) {
-		return false
-	}
-	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
-	sub.setErrTold(markError(err))
-	return true
-}
-
-// held says whether the client has that content already. A client that was told
-// of an error is told the resource again when that is over.
-func (d *Delta) held(sub *nameSub, st *cache.State) bool {
-	version, ok := d.initial[sub.name()]
-	same := sub.told() == toldResource && sub.Note == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
-	if ok && version == st.Resource.Version() {
-		d.knows(sub, st)
-		return true
-	}
-	return same
-}
-
-// knows notes that the client has that content.
-func (d *Delta) knows(sub *nameSub, st *cache.State) {
-	sub.toldOf(st)
-	delete(d.gone, sub.key())
-	delete(d.initial, sub.name())
-}
-
-// takesNamed says whether a removal takes from the client what it asks for by name.
-func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
-	if g.by != nil || sub == nil {
-		return false
-	}
-	_, initial := d.initial[g.asked.name]
-	return initial || sub.told() == toldResource
-}
-
-// tellGone adds to r the removals that it may carry.
-func (d *Delta) tellGone(r *Response, may RemovalRule) {
-	if !d.Removing() {
-		return
-	}
-	if len(d.handed) > 0 {
-		defer d.tellHanded(r)
-	}
-	// What may not go yet stays: then it is not among some for ever.
-	stays := func(key string, g removal) bool {
-		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
-	}
-	for more := true; more && d.tellSomeGone(r, stays, &more); {
-	}
-}
-
-// tellSomeGone is tellGone for some of what is gone, if that is much, and says whether it
-// fitted.
-func (d *Delta) tellSomeGone(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
-	var keys []string
-	keys, *more = some(d.gone, stays)
-	for _, key := range keys {
-		const overhead = 64
-		sub, g := d.named.get(key), d.gone[key]
-		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
-			delete(d.gone, key) // the glob has members by now; or it has ended
-			continue
-		}
-		name := g.asked.name
-		if len(d.aliases[key]) > 0 { // by which the client still has it
-			delete(d.gone, key)
-			continue
-		}
-		size := 2*len(name) + overhead
-		if g.err != nil {
-			size += sizeError(name, g.err)
-		}
-		if g.was != nil {
-			size += len(g.was.Name()) + len(g.was.Constraints())
-		}
-		if !r.fits(size, d.Limit) {
-			return false
-		}
-		d.addGone(r, sub, &g)
-		switch {
-		case sub != nil:
-			r.fromRemoved(sub.state().Origin)
-		case g.by != nil && g.by.set != nil:
-			r.fromRemoved(g.by.set.Origin())
-		}
-		// To a client that reads it, NOT_FOUND means a removal too.
-		if g.err != nil {
-			constraints := ""
-			if sub != nil {
-				constraints = sub.constraints()
-			}
-			r.addVariantError(fieldDeltaErrors, name, constraints, g.err)
-		}
-		delete(d.gone, key)
-		delete(d.initial, name)
-		if sub != nil {
-			sub.setTold(toldAbsent)
-			sub.set(mayHold, false)
-			sub.setErrTold(markError(g.err))
-			sub.has(sub.name())
-		}
-	}
-	return true
-}
-
-// some returns keys of a map, in order: all that do not stay if it is small, and of a large
-// one some. A response takes so many, and the next the next: to put all in order for each
-// would be the work of all for each. It says whether there are more.
-func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
-	const many = 1024
-	for key, v := range m {
-		if stays != nil && stays(key, v) {
-			continue
-		}
-		if len(keys) == many {
-			more = true
-			break
-		}
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys, more
-}
-
-// addGone adds a removal to r, in the form in which the client was told the
-// resource.
-func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
-	constraints := g.constraints
-	switch {
-	case sub != nil && sub.byLocator():
-		constraints = sub.rare().constraints
-	case g.was != nil:
-		constraints = g.was.Constraints()
-	}
-	under := g.asked.of(d.goneUnder(r, sub, g))
-	d.addRemoved(r, under, constraints)
-	if under.name != g.asked.name {
-		r.noteRemoved(under.key())
-	}
-	delete(d.initial, under.name)
-}
-
 // InFlight is how many responses the client has not answered, as far as they are remembered,
 // and when the first of them was sent.
 func (d *Delta) InFlight() (n int, first uint32) {
@@ -578,3 +294,29 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 
 // RecordRequest implements the stream's typeSession.
 func (d *Delta) RecordRequest([]byte, uint64) {}
+
+// sayUnsaid adds to r what has waited, if it need not wait any longer.
+func (d *Delta) sayUnsaid(r *Response) {
+	if d.unsaid.empty() || !r.substantial && d.hasOpenSet() {
+		return
+	}
+	u := d.unsaid
+	d.unsaid, d.quiet = nil, false
+	for _, key := range slices.Sorted(maps.Keys(u.names)) {
+		if sub := d.named.get(key); sub != nil && !d.tell(r, sub) {
+			sub.MoveToPending()
+		}
+	}
+	for set := range u.sets {
+		if status, err := set.status(); !set.ended && status == cache.Failed && !d.tellSetError(r, set, err) {
+			set.MoveToPending()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.members)) {
+		if err := u.members[name]; r.fits(sizeError(name, err), d.Limit) {
+			r.addError(fieldDeltaErrors, name, err)
+		} else {
+			d.later().addMember(name, err)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -11,41 +10,6 @@ import (
 // Aliases. A delta client is sent a resource once, under the resource's own name. Its
 // aliases are the names by which this client asked for it, whatever others asked for.
 // xDS: "Resource names" of "Incremental xDS".
-
-// noteAlias brings subscriptions.aliases in line with what a name stands for.
-func (s *subscriptions) noteAlias(sub *nameSub) {
-	entry := sub.entry()
-	if s.sotw || entry == nil {
-		return
-	}
-	own := entry.AliasOf()
-	switch r := sub.rare(); {
-	case own != "":
-		s.setAlias(sub, sub.makeRare(), sub.asks().of(strings.Clone(own)).key())
-	case r != nil:
-		s.setAlias(sub, r, "")
-	}
-}
-
-// setAlias notes that a name is an alias of what is kept under a key, or of nothing.
-func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
-	if r.own == own {
-		return
-	}
-	if r.own != "" {
-		s.aliases[r.own] = slices.DeleteFunc(s.aliases[r.own], func(o *nameSub) bool { return o == sub })
-		if len(s.aliases[r.own]) == 0 {
-			delete(s.aliases, r.own)
-		}
-	}
-	if r.own = own; own != "" {
-		s.named.get(own) // what aliases stand for is told with them, and not as one of a group
-		if s.aliases == nil {
-			s.aliases = map[string][]*nameSub{}
-		}
-		s.aliases[own] = append(s.aliases[own], sub)
-	}
-}
 
 // aliasKey returns the key of a resource of which a name is an alias, or which has
 // aliases that the client asks for; empty for any other.
@@ -181,21 +145,6 @@ func (d *Delta) handDown(a asked, constraints string) {
 	d.handed[a] = constraints
 }
 
-// tellHanded adds to r the removal of what was handed down and is not given any more.
-func (d *Delta) tellHanded(r *Response) {
-	for _, a := range slices.SortedFunc(maps.Keys(d.handed), func(a, b asked) int { return strings.Compare(a.key(), b.key()) }) {
-		const overhead = 16
-		switch {
-		case d.tellsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
-			delete(d.handed, a) // that tells
-		case d.given(a, nil):
-		case r.fits(len(a.name)+overhead, d.Limit):
-			d.addRemoved(r, a, d.handed[a])
-			delete(d.handed, a)
-		}
-	}
-}
-
 // tellsItself says that the client was told a resource by its own name, and will be told
 // what becomes of it.
 func (d *Delta) tellsItself(a asked) bool {
@@ -237,27 +186,6 @@ func (d *Delta) addRemoved(r *Response, a asked, constraints string) {
 	} else {
 		r.addRemoved(a.name)
 	}
-}
-
-// goneUnder returns the name under which the client has what is gone.
-func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
-	name := ""
-	if sub != nil && sub.rare() != nil {
-		name = sub.rare().toldAs
-	}
-	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.told() != toldResource) {
-		if _, held := d.initial[was.Name()]; held || r.removed[g.asked.of(was.Name()).key()] {
-			name = was.Name()
-		}
-	}
-	switch {
-	case name == "":
-		return g.asked.name
-	case d.given(g.asked.of(name), sub):
-		d.handDown(g.asked.of(name), g.constraints)
-		return g.asked.name
-	}
-	return name
 }
 
 func (r *Response) noteOwn(key string, mark uint64) {

@@ -80,15 +80,6 @@ func (d *Delta) reviewLent() {
 	}
 }
 
-// uncovered is a name of which one of the subscriptions that gave it has ended, or
-// has lost it, or has changed while another may have it.
-type uncovered struct {
-	name string
-	// ended: the client has to be answered, with the resource or with its removal.
-	// xDS: "Unsubscribing from Resources".
-	ended bool
-}
-
 // uncover has a name told as the sets have it.
 func (d *Delta) uncover(a asked, ended bool) {
 	set := d.globOf(a)
@@ -223,15 +214,6 @@ func (d *Delta) tellUncoveredNames(r *Response, set *setSub, keys []string) bool
 		d.settleIn(set, key)
 	}
 	return true
-}
-
-// holds says that the client has, from before, what a set has under a name.
-func (s *setSub) holds(name string) bool {
-	if s == nil {
-		return false
-	}
-	_, ok := s.initial[name]
-	return ok
 }
 
 // overlap returns what the client holds by a set, or may hold, and another one may

@@ -221,24 +221,6 @@ func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
 	return true
 }
 
-// noteNamed notes that a name is told, which may be in a glob that is yet to be
-// answered.
-func (d *Delta) noteNamed(sub *nameSub) {
-	note := func(set *setSub) {
-		if set == nil || !set.fresh {
-			return
-		}
-		if set.named == nil {
-			set.named = map[*nameSub]bool{}
-		}
-		set.named[sub] = true
-	}
-	note(d.globOf(sub.asks()))
-	for _, set := range d.views {
-		note(set)
-	}
-}
-
 // tellNamedMember adds to r a member of a glob that the client asks for by name as
 // well, if that answers its asking for the glob, and was not told since.
 func (d *Delta) tellNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {

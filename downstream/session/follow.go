@@ -9,9 +9,6 @@ import (
 // what the relay makes of the same key (cache.Resolved), and stays there. Until that
 // has an answer nothing is told, and the client keeps what it has.
 
-// follower is a subscription that is to move.
-type follower interface{ move() }
-
 // keeper and setKeeper watch what is left until something else is watched: so that
 // it is not given up in between.
 type keeper struct{ cache.Watch }
@@ -23,17 +20,6 @@ type setKeeper struct{ cache.SetWatch }
 
 // Changed implements cache.Watcher.
 func (*setKeeper) Changed() cache.Waker { return nil }
-
-// redirected says that a name is a redirect that is to be followed.
-func (s *nameSub) redirected() bool {
-	entry := s.entry()
-	return entry != nil && !s.of().Passes && entry.Redirected()
-}
-
-// redirected says that there are members that are redirects, to be followed.
-func (s *setSub) redirected() bool {
-	return s.set != nil && !s.subs.Passes && s.set.Key().Scope.Derived == "" && s.set.Redirects()
-}
 
 // move implements follower.
 func (s *nameSub) move() {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -139,24 +138,4 @@ func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except fu
 	}
 	is.Version = strconv.FormatUint(xxhash.Sum64String(m.as+"\n"+is.Version), 16)
 	return is
-}
-
-// globAsked is the canonical name of the glob that a client asks for, without the
-// directives that it has, or that are folded into it.
-func globAsked(name string) string {
-	if u, err := urn.Unfold(name); err == nil {
-		return u.Key().Name
-	}
-	return withoutDirectives(name)
-}
-
-// isGlob says whether an xdstp name is that of a glob collection.
-func isGlob(name string) bool {
-	path, _, _ := strings.Cut(withoutDirectives(name), "?")
-	return urn.IsName(name) && strings.HasSuffix(path, "/*")
-}
-
-func withoutDirectives(name string) string {
-	name, _, _ = strings.Cut(name, "#")
-	return name
 }

@@ -1,11 +1,7 @@
 package session
 
 import (
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // sentResponse is what a session remembers of a response.
@@ -25,19 +21,4 @@ type NACK struct {
 	Names   nameList
 	Code    codes.Code
 	Reason  string
-}
-
-// reject takes a client's rejection of a response. It returns nil if it has
-// rejected that response before.
-func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
-	if r.rejected {
-		return nil
-	}
-	r.rejected = true
-	s.rejection = loglines.Clip(detail.GetMessage())
-	if xdstype.Of(s.typeURL) == xdstype.Secret {
-		// A client may quote what it rejects.
-		s.rejection = "(the client's words are not shown, as they may hold a secret)"
-	}
-	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: s.rejection}
 }

@@ -1,119 +1,15 @@
 package session
 
 import (
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
 // One client's subscription to a name.
-
-// told is what a client was last told of a name.
-type told uint8
-
-const (
-	toldNothing told = iota
-	toldResource
-	toldAbsent
-	toldFailed
-)
-
-// asked is how a client asks for something: by a name, or by a ResourceLocator,
-// which may have dynamic parameters (TP2).
-type asked struct {
-	name    string
-	locator bool
-	params  string // as in cache.Scope
-}
-
-func byName(name string) asked { return asked{name: name} }
-
-func byLocator(l *discoveryv3.ResourceLocator) asked {
-	return asked{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
-}
-
-// key is what the subscription is kept under: the name, and what no name has.
-func (a asked) key() string {
-	if !a.locator {
-		return a.name
-	}
-	return a.name + "\x00" + a.params
-}
-
-// of is how the client would ask for another name in the same way.
-func (a asked) of(name string) asked {
-	a.name = name
-	return a
-}
-
-// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
-// if the name can mean nothing. There are very many, so that what most of them do not
-// need is in a rareSub. Note is a hash of the content that the client was told.
-type nameSub cache.Watch
-
-// What a nameSub has in Own.
-const (
-	ownTold  = iota // what it was last told, and isLost
-	ownMarks        // of type mark
-	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	// ownBeats is the end of the number of the heartbeat that the client was told last. Who
-	// has missed 256 hears of the next one.
-	ownBeats
-)
-
-// Beside what a client was told, in ownTold.
-const (
-	// isLostBit says that the subscription is counted in subscriptions.lost.
-	isLostBit = 1 << 7
-	// isNotedBit says that its refusal for max_request_bytes has been noted.
-	isNotedBit = 1 << 6
-)
-
-// mark is something that there is to note of a subscription, or not.
-type mark byte
-
-const (
-	isQueued mark = 1 << iota // in subscriptions.pending
-	hasEnded
-	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
-	// needed where told is toldResource.
-	mayHold
-	// isMissed: it was missing in a full state because nothing was known of it.
-	isMissed
-	// isCovered: a set's part of the full state has it.
-	isCovered
-	isRare
-	// isWanted: the request that is being taken names it.
-	isWanted
-	// isWithheld: it is in sotwSession.absent.
-	isWithheld
-)
-
-func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
-
-// entry is what is known of the name, nil if it can mean nothing.
-func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
-
-// of returns the subscriptions of which it is one.
-func (s *nameSub) of() *subscriptions { return s.Audience.Owner.(*subscriptions) }
-
-func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
-
-func (s *nameSub) set(m mark, is bool) {
-	if is {
-		s.Own[ownMarks] |= byte(m)
-	} else {
-		s.Own[ownMarks] &^= byte(m)
-	}
-}
-
-func (s *nameSub) isLost() bool { return s.Own[ownTold]&isLostBit != 0 }
-
-func (s *nameSub) setLost(is bool) {
-	s.Own[ownTold] &^= isLostBit
-	if is {
-		s.Own[ownTold] |= isLostBit
-	}
-}
 
 func (s *nameSub) told() told { return told(s.Own[ownTold] &^ (isLostBit | isNotedBit)) }
 
@@ -122,78 +18,6 @@ func (s *nameSub) setTold(t told) {
 	if t == toldResource {
 		s.Own[ownTold] &^= isNotedBit
 	}
-}
-
-// rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache, which has no error.
-type rareSub struct {
-	asked
-	key string       // of asked
-	err *cache.Error // why the name can mean nothing
-	// errTold is a hash of the error that the client was told last, 0 for none.
-	errTold uint32
-	// kept is what the client holds from before the name became a redirect, nil if
-	// that does not matter any more.
-	kept *kept
-	// withheld is not for this client: it came later.
-	withheld *cache.Resource
-	// constraints are of the variant that the client was told.
-	constraints string
-	// Delta: own is the key of the resource of which the name is an alias, as it is in
-	// subscriptions.aliases; toldAs is under which other name the client was told it.
-	own, toldAs string
-}
-
-// rare returns what is rare about the subscription, nil if nothing is.
-func (s *nameSub) rare() *rareSub {
-	if !s.is(isRare) {
-		return nil
-	}
-	return s.of().rares[s]
-}
-
-// makeRare is rare, and not nil.
-func (s *nameSub) makeRare() *rareSub {
-	if r := s.rare(); r != nil {
-		return r
-	}
-	return s.rarely(byName(s.entry().Name()))
-}
-
-// rarely gives a new subscription what is rare, of which that is how the client asks.
-func (s *nameSub) rarely(a asked) *rareSub {
-	subs, r := s.of(), &rareSub{asked: a, key: a.key()}
-	if subs.rares == nil {
-		subs.rares = map[*nameSub]*rareSub{}
-	}
-	subs.rares[s] = r
-	s.set(isRare, true)
-	return r
-}
-
-// name is the client's spelling.
-func (s *nameSub) name() string {
-	if r := s.rare(); r != nil {
-		return r.name
-	}
-	return s.entry().Name() // one string for all clients
-}
-
-// key is what the subscription is kept under: the client's spelling, and more if it
-// asked by a locator.
-func (s *nameSub) key() string {
-	if r := s.rare(); r != nil {
-		return r.key
-	}
-	return s.entry().Name()
-}
-
-// asks is how the client asked for it.
-func (s *nameSub) asks() asked {
-	if r := s.rare(); r != nil {
-		return r.asked
-	}
-	return byName(s.name())
 }
 
 // errTold is a hash of the error that the client was told last, 0 for none.
@@ -305,4 +129,163 @@ func (s *nameSub) stated() cache.State {
 		return cache.State{Status: cache.Failed, Err: st.Err}
 	}
 	return cache.State{Status: cache.Requested}
+}
+
+// redirected says that a name is a redirect that is to be followed.
+func (s *nameSub) redirected() bool {
+	entry := s.entry()
+	return entry != nil && !s.of().Passes && entry.Redirected()
+}
+
+// refusedState is what a client is told of a name that the relay refuses. A refusal says
+// nothing about the resource: a client that may hold the resource keeps it, and so do the
+// clients of a relay. Such a client is told a code that it does not take for a removal, and a
+// relay one that its own clients do not take for an answer either. gRFC A88: NOT_FOUND and
+// PERMISSION_DENIED can delete what a client holds.
+func (s *nameSub) refusedState(err *cache.Error) cache.State {
+	relay := s.of().Relay
+	if !relay && !s.is(mayHold) && s.told() != toldResource {
+		status := cache.Failed
+		if err.Code == codes.NotFound {
+			status = cache.Absent
+		}
+		if err.Refused {
+			err = &cache.Error{Code: err.Code, Message: err.Message}
+		}
+		return cache.State{Status: status, Err: err}
+	}
+	code := err.Code
+	if relay || code == codes.NotFound || code == codes.PermissionDenied {
+		code = codes.Unavailable
+	}
+	return cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: err.Message, Refused: true}}
+}
+
+// noteUnasked notes, once until the client is sent the resource, that a name is not asked for
+// because a request to the control plane has no room for it.
+func (s *nameSub) noteUnasked(err *cache.Error) {
+	if s.Own[ownTold]&isNotedBit != 0 {
+		return
+	}
+	s.Own[ownTold] |= isNotedBit
+	subs := s.of()
+	subs.Host.Unasked(subs.typeURL, s.name(), err)
+}
+
+// refused says that the client was refused a name that it may be given now.
+func (s *nameSub) refused() bool {
+	r := s.rare()
+	return r != nil && r.err != nil && r.err.Code == codes.ResourceExhausted
+}
+
+// beating says that a client is yet to be told that a resource lives on, which it
+// holds. xDS: "TTL".
+func (s *nameSub) beating(st *cache.State) bool {
+	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Beats)
+}
+
+// keep has the client keep what it was told. It was told that earlier, so that a time to
+// live ends late rather than early.
+func (s *nameSub) keep(was *cache.Resource) {
+	k := &kept{resource: was, sub: s}
+	if was.TTL() > 0 {
+		k.stop = s.of().Host.Expire(was, k)
+	}
+	s.makeRare().keep(k)
+}
+
+// keep has k, which may be nil, in the place of what was kept.
+func (r *rareSub) keep(k *kept) {
+	if r.kept != nil && r.kept.stop != nil {
+		r.kept.stop()
+	}
+	r.kept = k
+}
+
+// state is what there is to tell of the name.
+func (s *nameSub) state() cache.State {
+	st, r := s.stated(), s.rare()
+	if r == nil || r.kept == nil {
+		return st
+	}
+	told := s.told()
+	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
+	case !answered && !r.kept.over:
+		return cache.State{Status: cache.Present, Resource: r.kept.resource, Err: st.Err, Beats: s.beats()}
+	case !answered && told != toldAbsent && told != toldFailed:
+		return cache.State{Status: cache.Absent, Was: r.kept.resource}
+	}
+	r.keep(nil)
+	return st
+}
+
+// Enter implements Subscription.
+func (k *kept) Enter() bool {
+	was := k.marked
+	k.marked = true
+	return !was
+}
+
+// Leave implements Subscription.
+func (k *kept) Leave() { k.marked = false }
+
+// MoveToPending implements Subscription.
+func (k *kept) MoveToPending() {
+	k.over = true
+	k.sub.MoveToPending()
+}
+
+// noteAlias brings subscriptions.aliases in line with what a name stands for.
+func (s *subscriptions) noteAlias(sub *nameSub) {
+	entry := sub.entry()
+	if s.sotw || entry == nil {
+		return
+	}
+	own := entry.AliasOf()
+	switch r := sub.rare(); {
+	case own != "":
+		s.setAlias(sub, sub.makeRare(), sub.asks().of(strings.Clone(own)).key())
+	case r != nil:
+		s.setAlias(sub, r, "")
+	}
+}
+
+// setAlias notes that a name is an alias of what is kept under a key, or of nothing.
+func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
+	if r.own == own {
+		return
+	}
+	if r.own != "" {
+		s.aliases[r.own] = slices.DeleteFunc(s.aliases[r.own], func(o *nameSub) bool { return o == sub })
+		if len(s.aliases[r.own]) == 0 {
+			delete(s.aliases, r.own)
+		}
+	}
+	if r.own = own; own != "" {
+		s.named.get(own) // what aliases stand for is told with them, and not as one of a group
+		if s.aliases == nil {
+			s.aliases = map[string][]*nameSub{}
+		}
+		s.aliases[own] = append(s.aliases[own], sub)
+	}
+}
+
+// reckon counts a name whose control plane cannot be reached and of which nothing is
+// held.
+func (s *subscriptions) reckon(sub *nameSub) {
+	var st cache.State
+	switch {
+	case !s.CountsLostNames || sub.entry() == nil:
+		return
+	case sub.is(isRare):
+		if st = sub.stated(); sub.rare().kept != nil {
+			st.Status = cache.Present
+		}
+	default:
+		st = sub.entry().State()
+	}
+	s.countLost(sub, st.Unreachable())
+	if sub.isLost() {
+		s.trouble.lostFor = st.Err
+	}
 }

@@ -3,19 +3,11 @@ package session
 import (
 	"hash/maphash"
 	"iter"
+	"math"
 	"math/bits"
-)
 
-// nameTable has one client's subscriptions to names by their keys. The keys are in
-// the subscriptions, mostly the very strings of the cache, so that the table is a
-// pointer for each: a hash table with linear probing.
-type nameTable struct {
-	slots []*nameSub
-	n     int
-	// shared, if not nil, has those names that the client shares with others that ask for
-	// the same: they are not in the table until somebody looks.
-	shared *membership
-}
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // tableSeed is one for all: a table of many names is searched under a lock of its
 // client alone.
@@ -150,4 +142,149 @@ func (t *nameTable) own() iter.Seq[*nameSub] {
 			}
 		}
 	}
+}
+
+func (m *membership) entry(i uint32) *cache.Entry {
+	e, _, _ := m.group.SentAt(i, math.MaxUint64)
+	return e
+}
+
+// len is how many names are not taken.
+func (m *membership) len() int {
+	if m == nil {
+		return 0
+	}
+	return len(m.group.List().All()) - m.nTaken
+}
+
+func (m *membership) has(i uint32) bool { return !m.taken.Has(i) }
+
+// find returns the place of a name that is not taken.
+func (m *membership) find(key string) (i uint32, ok bool) {
+	if m == nil {
+		return 0, false
+	}
+	i, ok = m.group.List().Place(key)
+	return i, ok && m.has(i)
+}
+
+// holdsNot says that the client is subscribed to a name as one of the group, and was told
+// nothing of it.
+func (m *membership) holdsNot(key string) bool {
+	i, ok := m.find(key)
+	if !ok {
+		return false
+	}
+	_, mark, _ := m.group.SentAt(i, m.told)
+	return mark == 0
+}
+
+// take has the client watch a name by itself, and returns its subscription.
+func (m *membership) take(i uint32) *nameSub {
+	s := m.subs
+	sub, entry := s.newSub(), m.entry(i)
+	if m.told == 0 {
+		if _, withheld := s.Topics.Join(entry.Key(), sub.watch()); withheld != nil {
+			sub.makeRare().withheld = withheld
+		}
+	} else {
+		s.Topics.WatchToo(entry, sub.watch())
+	}
+	_ = s.Host.Enter(entry.Key())                 // which the client uses already
+	_, mark, changed := m.group.SentAt(i, m.told) // now that it is watched
+	if mark != 0 {
+		sub.setTold(toldResource)
+		sub.Note = mark
+		if s.took != nil {
+			s.took(sub)
+		}
+	}
+	sub.set(mayHold, m.mayHold)
+	m.taken.set(i, len(m.group.List().All()))
+	m.nTaken++
+	s.named.add(sub)
+	if changed {
+		sub.MoveToPending()
+	}
+	if m.len() == 0 && s.named.shared == m { // the name may have taken others with it
+		m.leave()
+	}
+	return sub
+}
+
+// takeAll takes all names, and returns the table that has them: there is no membership any
+// more.
+func (m *membership) takeAll() *nameTable {
+	n := m.len()
+	m.subs.expect(n)
+	for i := range m.group.List().All() {
+		if i := uint32(i); m.has(i) {
+			m.take(i)
+		}
+	}
+	m.subs.slab = nil
+	return &m.subs.named
+}
+
+// apart ends a membership, if there is one: each name is watched by itself.
+func (s *subscriptions) apart() {
+	if m := s.named.shared; m != nil {
+		m.takeAll()
+	}
+}
+
+// leave ends the membership.
+func (m *membership) leave() {
+	m.subs.named.shared = nil
+	first := m.entry(0)
+	m.subs.Topics.Exclude(first)
+	m.subs.Host.Leave(first.Key())
+	m.group.Leave(&m.Member)
+}
+
+// sharedForm is how a client is told what it shares.
+func (s *subscriptions) sharedForm() cache.Form {
+	if s.sotw {
+		return s.Form & (cache.WithTTL | cache.Wrapped)
+	}
+	return s.Form & cache.WithTTL
+}
+
+// Means implements meaning. Of old-style names that is so for all clients if it is so for one:
+// see meanings.
+func (s *subscriptions) Means(names []string, first cache.Key) bool {
+	for _, name := range names {
+		want := first
+		want.Name = name
+		if key, err := s.lookUp(byName(name)); err != nil || key != want || key.IsSet() {
+			return false
+		}
+	}
+	return true
+}
+
+// expect prepares for so many new subscriptions to names.
+func (s *subscriptions) expect(n int) {
+	const few, many = 4, 1 << 10 // beyond which the client may go over a limit
+	if n <= few {
+		return
+	}
+	n = min(n, many)
+	s.named.expect(n)
+	if s.pending == nil {
+		s.pending = *s.Host.PendingLists().Get().(*[]*nameSub)
+	}
+	s.slab = make([]nameSub, n)
+}
+
+func (s *subscriptions) newSub() *nameSub {
+	if s.audience == nil {
+		s.audience = &cache.Audience{Owner: s, NoBeats: s.Form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.Host.Mark((*nameSub)(w)) }}
+	}
+	if len(s.slab) == 0 {
+		return &nameSub{Audience: s.audience}
+	}
+	sub := &s.slab[0]
+	sub.Audience, s.slab = s.audience, s.slab[1:]
+	return sub
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
@@ -24,14 +23,6 @@ import (
 //
 // Nothing is stored for each name. Which sets may have a name follows from its directory, so that
 // clients with names only, or with one set, pay nothing.
-
-// setIndex finds the sets of a client that may have a name.
-type setIndex struct {
-	wild   *setSub            // nil without a wildcard
-	globs  map[string]*setSub // by key, as the client spells them
-	byGlob map[string]*setSub // the same, by key of the canonical name
-	views  []*setSub          // those of the globs that are views, in the order in which they came
-}
 
 // hasSets says that there is a wildcard or a glob.
 func (x *setIndex) hasSets() bool { return x.wild != nil || len(x.byGlob) > 0 }
@@ -168,23 +159,4 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 		}
 	}
 	return nil, nil, waits
-}
-
-// memberKey is what a set keeps the resource of a name under.
-func memberKey(name string) string {
-	if k, err := urn.KeyOf(name); err == nil {
-		return k.Name
-	}
-	return name
-}
-
-// globOf returns the glob collection that a canonical xdstp name is in.
-// TP1: "Glob": one level, and the same context parameters.
-func globOf(name string) string {
-	path, params, _ := strings.Cut(name, "?")
-	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
-	if params != "" {
-		glob += "?" + params
-	}
-	return glob
 }

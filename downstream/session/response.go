@@ -315,3 +315,29 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 	b = protowire.AppendTag(b, num, protowire.BytesType)
 	return protowire.AppendString(b, s)
 }
+
+// from notes the version of the origin of something that a delta response tells.
+func (r *Response) from(o *cache.OriginVersion) {
+	switch {
+	case o.String() == "", r.origin != nil && !o.SameServer(r.origin):
+		r.severalOrigins = true
+	case r.origin == nil || o.NewerThan(r.origin):
+		r.origin = o
+	}
+}
+
+// fromRemoved is from for something that is gone, which may be known in other ways.
+func (r *Response) fromRemoved(o *cache.OriginVersion) {
+	if o.String() != "" {
+		r.from(o)
+	}
+}
+
+// systemVersion is the newest version of the origin that a delta response brings the client
+// to, empty if what it tells is of several origins, or of one that has no versions.
+func (r *Response) systemVersion() string {
+	if r.severalOrigins {
+		return ""
+	}
+	return r.origin.String()
+}

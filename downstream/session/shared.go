@@ -99,3 +99,24 @@ type News struct {
 	Size     int
 	Sent     nameList
 }
+
+// addNews adds what is told to all clients of a group that were told the same before. The
+// response is empty.
+func (r *Response) addNews(n *News) {
+	if len(n.Names) == 0 {
+		return
+	}
+	r.Resources = n.Parts[:len(n.Parts):len(n.Parts)] // who appends has another
+	r.size, r.Count, r.substantial = r.size+n.Size, len(n.Names), true
+	r.Names = n.Sent
+	for _, st := range n.States {
+		r.noteChanged(st.Resource)
+	}
+	var origin *cache.OriginVersion
+	for k, st := range n.States {
+		if k == 0 || st.Origin != origin {
+			origin = st.Origin
+			r.from(origin)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The sets' part of a full state: of the wildcard, and of glob collections.
@@ -164,15 +165,6 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 	return named, elsewhere
 }
 
-// memberKey is the canonical form of a name that is an entry's: which may have another, as
-// it may be one of less parameters.
-func (s *nameSub) memberKey() string {
-	if s.rare() != nil {
-		return memberKey(s.name())
-	}
-	return s.entry().Name()
-}
-
 // inFull is what a full state tells of a name: the member of a set that gives it, else
 // what is known of the name itself. The two come from the control plane apart.
 func (s *SotW) inFull(sub *nameSub) cache.State {
@@ -247,4 +239,42 @@ func (s *SotW) noting(told toldKeys, set *setSub, elsewhere map[string]bool) fun
 		}
 		return false
 	}
+}
+
+// nothingKnown says that a full state would have no resource in it, and that this is not
+// what the authority says.
+func (s *SotW) nothingKnown() bool {
+	if s.held > 0 || s.errorsAlone {
+		return false // what is missing is gone; or the client knows that it need not be
+	}
+	unknown, missingIsNoAnswer := false, !s.hasSets() && !xdstype.Of(s.typeURL).FullState
+	for set := range s.sets() {
+		status, err := set.status()
+		switch {
+		case set.told, status == cache.Present && set.set.Len() > 0:
+			return false
+		case status == cache.Failed && s.once && !err.Transient():
+			// There is no better answer to a request that is answered once.
+		case status != cache.Present, set.set.Lacks(anyError):
+			unknown = true
+		}
+	}
+	for sub := range s.named.all() {
+		switch st := sub.state(); {
+		case st.Status == cache.Present:
+			return false
+		case missingIsNoAnswer && s.perceived(sub, st).Status == cache.Absent:
+			// That it is missing says nothing; it is told by an error.
+		case st.Status == cache.Requested, st.Status == cache.Failed && st.Err.Transient():
+			unknown = true
+		}
+	}
+	return unknown
+}
+
+// lacksHeld says that something may be missing in a set only because it could not be had,
+// or has not come yet, which the client may hold from an earlier stream.
+func (s *SotW) lacksHeld(set *setSub) bool {
+	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
+	return resumed && !set.told && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Open))
 }

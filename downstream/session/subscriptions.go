@@ -1,12 +1,7 @@
 package session
 
 import (
-	"errors"
-	"iter"
-	"slices"
-
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -64,189 +59,12 @@ func (s *subscriptions) Offer(list NameList) { s.offered = list }
 // TypeURL implements the stream's typeSession.
 func (s *subscriptions) TypeURL() string { return s.typeURL }
 
-// lookUp returns the key of what a client asks for.
-func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
-	key, err := s.Host.Key(s.typeURL, a.name)
-	key.Scope.Params = a.params
-	if s.Passes && key.Scope.Derived == cache.Resolved {
-		key.Scope.Derived = cache.Passed
-	}
-	return key, err
-}
-
-// subscribe begins a subscription to a name or to a glob, or begins it anew: the
-// client may have forgotten what it was told. It returns one or the other.
-func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
-	if set := s.globs[a.key()]; set != nil {
-		set.again()
-		return nil, set
-	}
-	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
-		s.unsubscribe(a.key()) // it may be given now
-	} else if sub != nil {
-		sub.setTold(toldNothing)
-		sub.setErrTold(0)
-		sub.MoveToPending()
-		return sub, nil
-	}
-	key, err := s.lookUp(a)
-	if err == nil {
-		err = s.Host.Admits(key)
-	}
-	var glob asked
-	if err == nil && key.IsSet() {
-		if glob = a.of(globAsked(a.name)); s.byGlob[glob.key()] != nil {
-			return nil, s.subscribeGlob(a, glob, key)
-		}
-	}
-	if err == nil {
-		err = s.Host.Enter(key)
-	}
-	if err == nil && key.IsSet() {
-		return nil, s.subscribeGlob(a, glob, key)
-	}
-	return s.subscribeName(a, key, err), nil
-}
-
-// resume has the control plane asked for what a client holds by a name from an earlier
-// stream, if nothing is known of it.
-func (s *subscriptions) resume(sub *nameSub) {
-	if entry := sub.entry(); entry != nil {
-		s.Topics.Resume(entry)
-	}
-}
-
-func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
-	sub := s.newSub()
-	if a.locator || err != nil || key.Name != a.name {
-		sub.rarely(a)
-	}
-	s.countParams(a, 1)
-	if err != nil {
-		sub.rare().err = asError(err)
-		s.Host.Refused(s.typeURL, a.name, err)
-		s.troubled().refused++
-	} else if _, withheld := s.Topics.Join(key, sub.watch()); withheld != nil {
-		sub.makeRare().withheld = withheld
-	}
-	s.named.add(sub)
-	sub.MoveToPending()
-	return sub
-}
-
-// expect prepares for so many new subscriptions to names.
-func (s *subscriptions) expect(n int) {
-	const few, many = 4, 1 << 10 // beyond which the client may go over a limit
-	if n <= few {
-		return
-	}
-	n = min(n, many)
-	s.named.expect(n)
-	if s.pending == nil {
-		s.pending = *s.Host.PendingLists().Get().(*[]*nameSub)
-	}
-	s.slab = make([]nameSub, n)
-}
-
-func (s *subscriptions) newSub() *nameSub {
-	if s.audience == nil {
-		s.audience = &cache.Audience{Owner: s, NoBeats: s.Form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.Host.Mark((*nameSub)(w)) }}
-	}
-	if len(s.slab) == 0 {
-		return &nameSub{Audience: s.audience}
-	}
-	sub := &s.slab[0]
-	sub.Audience, s.slab = s.audience, s.slab[1:]
-	return sub
-}
-
-// countParams counts the subscriptions with the same dynamic parameters.
-func (s *subscriptions) countParams(a asked, n int) {
-	if !a.locator {
-		return
-	}
-	if s.params == nil {
-		s.params = map[string]int{}
-	}
-	if s.params[a.params] += n; s.params[a.params] == 0 {
-		delete(s.params, a.params)
-	}
-}
-
 // Parameters are the dynamic parameters of its locators.
 func (s *subscriptions) Parameters() map[string]int { return s.params }
-
-// subsOf yields the subscriptions to a name, of which locators can make several.
-func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
-	return func(yield func(*nameSub) bool) {
-		if sub := s.named.get(name); sub != nil && !yield(sub) {
-			return
-		}
-		for params := range s.params {
-			if sub := s.named.get(asked{name, true, params}.key()); sub != nil && !yield(sub) {
-				return
-			}
-		}
-	}
-}
-
-// unsubscribe ends a subscription to a name, and says whether there was one.
-func (s *subscriptions) unsubscribe(key string) bool {
-	sub := s.named.get(key)
-	if sub == nil {
-		return false
-	}
-	s.unsubscribeName(sub)
-	return true
-}
-
-// unsubscribeName ends a subscription to a name.
-func (s *subscriptions) unsubscribeName(sub *nameSub) {
-	s.named.remove(sub)
-	s.countParams(sub.asks(), -1)
-	s.end(sub)
-	if len(s.pending) > 2*s.named.len()+minCompact {
-		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.is(hasEnded) })
-	}
-}
 
 // minCompact is how many subscriptions that have ended may be left in pending
 // without looking for them.
 const minCompact = 64
-
-func (s *subscriptions) end(sub *nameSub) {
-	if sub.entry() != nil {
-		s.Host.Leave(sub.entry().Key())
-		s.Topics.Unwatch(sub.watch())
-	} else {
-		s.trouble.refused--
-	}
-	s.countLost(sub, false)
-	if r := sub.rare(); r != nil {
-		s.setAlias(sub, r, "")
-		r.keep(nil)
-		delete(s.rares, sub)
-		sub.set(isRare, false)
-	}
-	sub.set(hasEnded, true)
-}
-
-// Subscribed is the number of names and globs that the client has subscribed to.
-func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
-
-// Close ends all subscriptions.
-func (s *subscriptions) Close() {
-	if m := s.named.shared; m != nil {
-		m.leave()
-	}
-	for sub := range s.named.own() {
-		s.end(sub)
-	}
-	for set := range s.sets() {
-		s.endSet(set)
-	}
-	s.wild, s.byGlob = nil, nil
-}
 
 // takePending calls f for each name of which there may be something to tell,
 // until f returns false: then that name, and the rest, stay pending.
@@ -285,12 +103,6 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	return r.Hash()
 }
 
-// beating says that a client is yet to be told that a resource lives on, which it
-// holds. xDS: "TTL".
-func (s *nameSub) beating(st *cache.State) bool {
-	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Beats)
-}
-
 // markError is errTold of an error.
 func markError(err *cache.Error) uint32 {
 	if err == nil {
@@ -299,11 +111,327 @@ func markError(err *cache.Error) uint32 {
 	return uint32(xxhash.Sum64String(err.Error())) | 1
 }
 
-// asError puts a name's error in the form in which clients are told.
-func asError(err error) *cache.Error {
-	var e *cache.Error
-	if errors.As(err, &e) {
-		return e
+// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
+// if the name can mean nothing. There are very many, so that what most of them do not
+// need is in a rareSub. Note is a hash of the content that the client was told.
+type nameSub cache.Watch
+
+// told is what a client was last told of a name.
+type told uint8
+
+const (
+	toldNothing told = iota
+	toldResource
+	toldAbsent
+	toldFailed
+)
+
+// What a nameSub has in Own.
+const (
+	ownTold  = iota // what it was last told, and isLost
+	ownMarks        // of type mark
+	ownInbox        // whether it is in the inbox; guarded by inbox.mu
+	// ownBeats is the end of the number of the heartbeat that the client was told last. Who
+	// has missed 256 hears of the next one.
+	ownBeats
+)
+
+// Beside what a client was told, in ownTold.
+const (
+	// isLostBit says that the subscription is counted in subscriptions.lost.
+	isLostBit = 1 << 7
+	// isNotedBit says that its refusal for max_request_bytes has been noted.
+	isNotedBit = 1 << 6
+)
+
+// mark is something that there is to note of a subscription, or not.
+type mark byte
+
+const (
+	isQueued mark = 1 << iota // in subscriptions.pending
+	hasEnded
+	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
+	// needed where told is toldResource.
+	mayHold
+	// isMissed: it was missing in a full state because nothing was known of it.
+	isMissed
+	// isCovered: a set's part of the full state has it.
+	isCovered
+	isRare
+	// isWanted: the request that is being taken names it.
+	isWanted
+	// isWithheld: it is in sotwSession.absent.
+	isWithheld
+)
+
+func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
+
+// entry is what is known of the name, nil if it can mean nothing.
+func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
+
+// of returns the subscriptions of which it is one.
+func (s *nameSub) of() *subscriptions { return s.Audience.Owner.(*subscriptions) }
+
+func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
+
+func (s *nameSub) set(m mark, is bool) {
+	if is {
+		s.Own[ownMarks] |= byte(m)
+	} else {
+		s.Own[ownMarks] &^= byte(m)
 	}
-	return &cache.Error{Code: codes.NotFound, Message: err.Error()}
+}
+
+// rareSub is what most subscriptions do not have: those of a plain name in the
+// spelling of the cache, which has no error.
+type rareSub struct {
+	asked
+	key string       // of asked
+	err *cache.Error // why the name can mean nothing
+	// errTold is a hash of the error that the client was told last, 0 for none.
+	errTold uint32
+	// kept is what the client holds from before the name became a redirect, nil if
+	// that does not matter any more.
+	kept *kept
+	// withheld is not for this client: it came later.
+	withheld *cache.Resource
+	// constraints are of the variant that the client was told.
+	constraints string
+	// Delta: own is the key of the resource of which the name is an alias, as it is in
+	// subscriptions.aliases; toldAs is under which other name the client was told it.
+	own, toldAs string
+}
+
+// rare returns what is rare about the subscription, nil if nothing is.
+func (s *nameSub) rare() *rareSub {
+	if !s.is(isRare) {
+		return nil
+	}
+	return s.of().rares[s]
+}
+
+// makeRare is rare, and not nil.
+func (s *nameSub) makeRare() *rareSub {
+	if r := s.rare(); r != nil {
+		return r
+	}
+	return s.rarely(byName(s.entry().Name()))
+}
+
+// rarely gives a new subscription what is rare, of which that is how the client asks.
+func (s *nameSub) rarely(a asked) *rareSub {
+	subs, r := s.of(), &rareSub{asked: a, key: a.key()}
+	if subs.rares == nil {
+		subs.rares = map[*nameSub]*rareSub{}
+	}
+	subs.rares[s] = r
+	s.set(isRare, true)
+	return r
+}
+
+// name is the client's spelling.
+func (s *nameSub) name() string {
+	if r := s.rare(); r != nil {
+		return r.name
+	}
+	return s.entry().Name() // one string for all clients
+}
+
+// key is what the subscription is kept under: the client's spelling, and more if it
+// asked by a locator.
+func (s *nameSub) key() string {
+	if r := s.rare(); r != nil {
+		return r.key
+	}
+	return s.entry().Name()
+}
+
+// asks is how the client asked for it.
+func (s *nameSub) asks() asked {
+	if r := s.rare(); r != nil {
+		return r.asked
+	}
+	return byName(s.name())
+}
+
+// memberKey is the canonical form of a name that is an entry's: which may have another, as
+// it may be one of less parameters.
+func (s *nameSub) memberKey() string {
+	if s.rare() != nil {
+		return memberKey(s.name())
+	}
+	return s.entry().Name()
+}
+
+func (s *nameSub) isLost() bool { return s.Own[ownTold]&isLostBit != 0 }
+
+func (s *nameSub) setLost(is bool) {
+	s.Own[ownTold] &^= isLostBit
+	if is {
+		s.Own[ownTold] |= isLostBit
+	}
+}
+
+// setSub is a client's subscription to a wildcard or a glob collection.
+type setSub struct {
+	cache.SetWatch
+	subs *subscriptions
+	set  *members     // nil if the wildcard can mean nothing
+	err  *cache.Error // why
+	// asked is how the client asks for it. The name is Wildcard, or the canonical one
+	// of a glob without directives, of which spelled are the client's spellings.
+	asked   asked
+	spelled spellings
+	fresh   bool // not answered yet; see setFresh
+	errTold bool
+	queued  bool // in subscriptions.pendingSets
+	ended   bool
+	inInbox bool // guarded by inbox.mu
+	// lost: nothing is held of it, and its control plane cannot be reached.
+	lost bool
+
+	// SotW: told that it was in a full state, mayHold that the client may hold it from
+	// an earlier stream, and moved that it was another set when it was told.
+	told, mayHold, moved bool
+
+	// Delta: initial are the versions of its members that the client holds, of what it
+	// has not been told yet; named the members that it was told of by their names,
+	// while the glob was not answered; uncovered, by their keys, the names that are to
+	// be told as they are now.
+	// lacks: it was answered while a part of it could not be had, so that what the
+	// client holds and is missing in it was not told as gone.
+	lacks     bool
+	initial   map[string]string
+	named     map[*nameSub]bool
+	uncovered map[string]uncovered
+}
+
+// glob says that it is a glob collection.
+func (s *setSub) glob() bool { return s.asked.name != cache.Wildcard }
+
+// follower is a subscription that is to move.
+type follower interface{ move() }
+
+// kept is what a client holds of a name from before it became a redirect. That is what
+// there is to tell of it until there is an answer of where it leads; or, if it has a time
+// to live, until that has passed. xDS: "TTL".
+type kept struct {
+	resource *cache.Resource
+	sub      *nameSub
+	stop     func() // nil without a time to live
+	over     bool   // its time has passed
+	marked   bool   // see subscription
+}
+
+// trouble is what most clients do not have: names of one type that mean nothing, and
+// names and sets of which nothing is held and whose control planes cannot be reached.
+type trouble struct {
+	refused, lost int // how many of each are subscribed to
+	lostFor       *cache.Error
+}
+
+// nameTable has one client's subscriptions to names by their keys. The keys are in
+// the subscriptions, mostly the very strings of the cache, so that the table is a
+// pointer for each: a hash table with linear probing.
+type nameTable struct {
+	slots []*nameSub
+	n     int
+	// shared, if not nil, has those names that the client shares with others that ask for
+	// the same: they are not in the table until somebody looks.
+	shared *membership
+}
+
+// membership is a client's place in a group of clients that ask for the same names: it is
+// subscribed to all of them but those that it has taken, each of which is a nameSub. Whatever
+// is asked or done about one name takes it first (nameTable.get).
+type membership struct {
+	Member
+	subs  *subscriptions
+	group WatchGroup
+	// told: the client was told everything up to that change. 0 is nothing.
+	told   uint64
+	taken  NameBits
+	nTaken int
+	// mayHold: the client may hold any of them from an earlier stream.
+	mayHold bool
+}
+
+// uncovered is a name of which one of the subscriptions that gave it has ended, or
+// has lost it, or has changed while another may have it.
+type uncovered struct {
+	name string
+	// ended: the client has to be answered, with the resource or with its removal.
+	// xDS: "Unsubscribing from Resources".
+	ended bool
+}
+
+// setIndex finds the sets of a client that may have a name.
+type setIndex struct {
+	wild   *setSub            // nil without a wildcard
+	globs  map[string]*setSub // by key, as the client spells them
+	byGlob map[string]*setSub // the same, by key of the canonical name
+	views  []*setSub          // those of the globs that are views, in the order in which they came
+}
+
+// takePendingSets is takePending for sets.
+func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
+	for len(s.pendingSets) > 0 {
+		set := s.pendingSets[0]
+		if !set.ended && !f(set) {
+			return
+		}
+		set.queued = false
+		s.pendingSets = s.pendingSets[1:]
+	}
+	s.pendingSets = nil
+}
+
+// holds says that the client has, from before, what a set has under a name.
+func (s *setSub) holds(name string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.initial[name]
+	return ok
+}
+
+func (s *subscriptions) troubled() *trouble {
+	if s.trouble == nil {
+		s.trouble = new(trouble)
+	}
+	return s.trouble
+}
+
+func (s *subscriptions) countLost(sub *nameSub, lost bool) {
+	switch {
+	case lost == sub.isLost():
+		return
+	case lost:
+		s.troubled().lost++
+	default:
+		s.trouble.lost--
+	}
+	sub.setLost(lost)
+}
+
+func (s *subscriptions) countLostSet(set *setSub, lost bool) {
+	switch {
+	case lost == set.lost:
+		return
+	case lost:
+		s.troubled().lost++
+	default:
+		s.trouble.lost--
+	}
+	set.lost = lost
+}
+
+// lookUp returns the key of what a client asks for.
+func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
+	key, err := s.Host.Key(s.typeURL, a.name)
+	key.Scope.Params = a.params
+	if s.Passes && key.Scope.Derived == cache.Resolved {
+		key.Scope.Derived = cache.Passed
+	}
+	return key, err
 }

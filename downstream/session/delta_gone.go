@@ -1,0 +1,153 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// tellGone adds to r the removals that it may carry.
+func (d *Delta) tellGone(r *Response, may RemovalRule) {
+	if !d.Removing() {
+		return
+	}
+	if len(d.handed) > 0 {
+		defer d.tellHanded(r)
+	}
+	// What may not go yet stays: then it is not among some for ever.
+	stays := func(key string, g removal) bool {
+		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
+	}
+	for more := true; more && d.tellSomeGone(r, stays, &more); {
+	}
+}
+
+// tellSomeGone is tellGone for some of what is gone, if that is much, and says whether it
+// fitted.
+func (d *Delta) tellSomeGone(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
+	var keys []string
+	keys, *more = some(d.gone, stays)
+	for _, key := range keys {
+		const overhead = 64
+		sub, g := d.named.get(key), d.gone[key]
+		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
+			delete(d.gone, key) // the glob has members by now; or it has ended
+			continue
+		}
+		name := g.asked.name
+		if len(d.aliases[key]) > 0 { // by which the client still has it
+			delete(d.gone, key)
+			continue
+		}
+		size := 2*len(name) + overhead
+		if g.err != nil {
+			size += sizeError(name, g.err)
+		}
+		if g.was != nil {
+			size += len(g.was.Name()) + len(g.was.Constraints())
+		}
+		if !r.fits(size, d.Limit) {
+			return false
+		}
+		d.addGone(r, sub, &g)
+		switch {
+		case sub != nil:
+			r.fromRemoved(sub.state().Origin)
+		case g.by != nil && g.by.set != nil:
+			r.fromRemoved(g.by.set.Origin())
+		}
+		// To a client that reads it, NOT_FOUND means a removal too.
+		if g.err != nil {
+			constraints := ""
+			if sub != nil {
+				constraints = sub.constraints()
+			}
+			r.addVariantError(fieldDeltaErrors, name, constraints, g.err)
+		}
+		delete(d.gone, key)
+		delete(d.initial, name)
+		if sub != nil {
+			sub.setTold(toldAbsent)
+			sub.set(mayHold, false)
+			sub.setErrTold(markError(g.err))
+			sub.has(sub.name())
+		}
+	}
+	return true
+}
+
+// some returns keys of a map, in order: all that do not stay if it is small, and of a large
+// one some. A response takes so many, and the next the next: to put all in order for each
+// would be the work of all for each. It says whether there are more.
+func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
+	const many = 1024
+	for key, v := range m {
+		if stays != nil && stays(key, v) {
+			continue
+		}
+		if len(keys) == many {
+			more = true
+			break
+		}
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys, more
+}
+
+// addGone adds a removal to r, in the form in which the client was told the
+// resource.
+func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
+	constraints := g.constraints
+	switch {
+	case sub != nil && sub.byLocator():
+		constraints = sub.rare().constraints
+	case g.was != nil:
+		constraints = g.was.Constraints()
+	}
+	under := g.asked.of(d.goneUnder(r, sub, g))
+	d.addRemoved(r, under, constraints)
+	if under.name != g.asked.name {
+		r.noteRemoved(under.key())
+	}
+	delete(d.initial, under.name)
+}
+
+// tellHanded adds to r the removal of what was handed down and is not given any more.
+func (d *Delta) tellHanded(r *Response) {
+	for _, a := range slices.SortedFunc(maps.Keys(d.handed), func(a, b asked) int { return strings.Compare(a.key(), b.key()) }) {
+		const overhead = 16
+		switch {
+		case d.tellsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
+			delete(d.handed, a) // that tells
+		case d.given(a, nil):
+		case r.fits(len(a.name)+overhead, d.Limit):
+			d.addRemoved(r, a, d.handed[a])
+			delete(d.handed, a)
+		}
+	}
+}
+
+// goneUnder returns the name under which the client has what is gone.
+func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
+	name := ""
+	if sub != nil && sub.rare() != nil {
+		name = sub.rare().toldAs
+	}
+	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.told() != toldResource) {
+		if _, held := d.initial[was.Name()]; held || r.removed[g.asked.of(was.Name()).key()] {
+			name = was.Name()
+		}
+	}
+	switch {
+	case name == "":
+		return g.asked.name
+	case d.given(g.asked.of(name), sub):
+		d.handDown(g.asked.of(name), g.constraints)
+		return g.asked.name
+	}
+	return name
+}
+
+// Removing says that there are removals to send that did not go with what is new.
+func (d *Delta) Removing() bool { return len(d.gone)+len(d.handed) > 0 }

@@ -1,0 +1,139 @@
+package session
+
+import "github.com/xds-relay/xds-relay/cache"
+
+// What a delta client holds, and what is kept to be sent to it.
+
+// Delta is the state of one type URL on a delta stream.
+// xDS: "Incremental xDS".
+type Delta struct {
+	subscriptions
+	begun bool // a request has been taken
+	// explicit: there was a subscription, so that no names do not mean the wildcard.
+	explicit bool
+	resumed  bool // the client holds something from an earlier stream
+	// initial are the versions that the client holds from an earlier stream, of
+	// what it has not been told yet. xDS: "initial_resource_versions".
+	initial map[string]string
+	// gone is what is to be told as removed, by the keys under which it is, or would
+	// be, subscribed to. What comes back before that leaves it.
+	gone map[string]removal
+	// uncovered counts the names in setSub.uncovered, and loose are the sets with
+	// those that can be told.
+	uncovered int
+	loose     []*setSub
+	// unsaid waits, and quiet says in which responses: see silence.go.
+	unsaid *unsaid
+	quiet  bool
+	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
+	// hold members: they have no answer.
+	refusedGlobs map[string]struct{}
+	// handed are what the client has by a name that stands for something else now, while
+	// another name gives it, and their constraints.
+	handed map[asked]string
+	// lent are the names that are absent, and of which the client has what a set gives.
+	lent map[*nameSub]struct{}
+	// unanswered are the newest responses that the client has not answered.
+	unanswered []sentResponse
+}
+
+// removal is something to be told as removed.
+type removal struct {
+	asked asked
+	by    *setSub         // the set that it was in, if that is why
+	err   *cache.Error    // the reason, if there is one
+	was   *cache.Resource // what the client held, if it is known
+	// constraints are its constraints, if nothing else of it is known.
+	constraints string
+}
+
+// held says whether the client has that content already. A client that was told
+// of an error is told the resource again when that is over.
+func (d *Delta) held(sub *nameSub, st *cache.State) bool {
+	version, ok := d.initial[sub.name()]
+	same := sub.told() == toldResource && sub.Note == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
+	if ok && version == st.Resource.Version() {
+		d.knows(sub, st)
+		return true
+	}
+	return same
+}
+
+// knows notes that the client has that content.
+func (d *Delta) knows(sub *nameSub, st *cache.State) {
+	sub.toldOf(st)
+	delete(d.gone, sub.key())
+	delete(d.initial, sub.name())
+}
+
+// tellError adds to r why a name cannot be given, and says whether it fitted.
+func (d *Delta) tellError(r *Response, sub *nameSub, err *cache.Error) bool {
+	if !r.fits(sizeError(sub.name(), err), d.Limit) {
+		return false
+	}
+	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
+	sub.setErrTold(markError(err))
+	return true
+}
+
+// takesNamed says whether a removal takes from the client what it asks for by name.
+func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
+	if g.by != nil || sub == nil {
+		return false
+	}
+	_, initial := d.initial[g.asked.name]
+	return initial || sub.told() == toldResource
+}
+
+// wants says that a removal still means something to the client.
+func (d *Delta) wants(key string, g removal) bool {
+	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.asked) != nil || d.wildOf(g.asked) != nil ||
+		g.by != nil && !g.by.ended
+}
+
+// maxUnanswered bounds the responses of which a session remembers what they
+// carried, to explain a NACK.
+const maxUnanswered = 16
+
+// later returns what waits, to which something is to be added.
+func (d *Delta) later() *unsaid {
+	if d.unsaid == nil {
+		d.unsaid = &unsaid{}
+	}
+	return d.unsaid
+}
+
+// hasOpenSet says that a wildcard or a glob of the client has had no answer.
+func (d *Delta) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
+
+// noteRefusedGlob notes a glob that the relay refuses, and of which the client may hold
+// members. An error alone would be taken for an empty answer.
+func (d *Delta) noteRefusedGlob(key string) {
+	if d.refusedGlobs == nil {
+		d.refusedGlobs = map[string]struct{}{}
+	}
+	d.refusedGlobs[key] = struct{}{}
+}
+
+// waits says that what r has in it would be taken for an empty answer to a set.
+func (d *Delta) waits(r *Response) bool {
+	return d.quiet && !r.substantial && !d.errorsAlone
+}
+
+// mayHold says that the client may hold a name's resource, of which it was told nothing
+// on this stream: it said so, or has it by a set, or will be told so.
+func (d *Delta) mayHold(sub *nameSub) bool {
+	if _, held := d.initial[sub.name()]; held || sub.is(mayHold) {
+		return true
+	}
+	a := sub.asks()
+	for _, set := range d.covering(a) {
+		if set.set == nil {
+			continue
+		}
+		if set.holds(sub.name()) || set.set.Member(memberKey(sub.name())) != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"iter"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// asked is how a client asks for something: by a name, or by a ResourceLocator,
+// which may have dynamic parameters (TP2).
+type asked struct {
+	name    string
+	locator bool
+	params  string // as in cache.Scope
+}
+
+func byName(name string) asked { return asked{name: name} }
+
+func byLocator(l *discoveryv3.ResourceLocator) asked {
+	return asked{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
+}
+
+// key is what the subscription is kept under: the name, and what no name has.
+func (a asked) key() string {
+	if !a.locator {
+		return a.name
+	}
+	return a.name + "\x00" + a.params
+}
+
+// of is how the client would ask for another name in the same way.
+func (a asked) of(name string) asked {
+	a.name = name
+	return a
+}
+
+// memberKey is what a set keeps the resource of a name under.
+func memberKey(name string) string {
+	if k, err := urn.KeyOf(name); err == nil {
+		return k.Name
+	}
+	return name
+}
+
+// globOf returns the glob collection that a canonical xdstp name is in.
+// TP1: "Glob": one level, and the same context parameters.
+func globOf(name string) string {
+	path, params, _ := strings.Cut(name, "?")
+	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
+	if params != "" {
+		glob += "?" + params
+	}
+	return glob
+}
+
+// globAsked is the canonical name of the glob that a client asks for, without the
+// directives that it has, or that are folded into it.
+func globAsked(name string) string {
+	if u, err := urn.Unfold(name); err == nil {
+		return u.Key().Name
+	}
+	return withoutDirectives(name)
+}
+
+// isGlob says whether an xdstp name is that of a glob collection.
+func isGlob(name string) bool {
+	path, _, _ := strings.Cut(withoutDirectives(name), "?")
+	return urn.IsName(name) && strings.HasSuffix(path, "/*")
+}
+
+func withoutDirectives(name string) string {
+	name, _, _ = strings.Cut(name, "#")
+	return name
+}
+
+// askedIn yields all that a request asks for.
+func askedIn(req *discoveryv3.DiscoveryRequest) iter.Seq[asked] {
+	return func(yield func(asked) bool) {
+		for _, name := range req.GetResourceNames() {
+			if !yield(byName(name)) {
+				return
+			}
+		}
+		for _, l := range req.GetResourceLocators() {
+			if !yield(byLocator(l)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package session
+
+import (
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// tellResource adds to r what is new about a name's resource, and says whether it
+// fitted.
+func (s *SotW) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
+	res, form := st.Resource, sub.form()
+	switch {
+	case !s.changed(sub, st):
+		if sub.beating(st) {
+			s.beats = append(s.beats, sub)
+		}
+	case !r.fits(res.Size(sub.name(), form), s.Limit):
+		return false
+	default:
+		r.AddSotW(sub.name(), res, form)
+		r.noteChanged(res)
+		s.knowsResource(sub, st)
+	}
+	return s.tellError(r, sub, st.Err)
+}
+
+var notFound = &cache.Error{Code: codes.NotFound}
+
+// tellMissing notes that a name has no resource, and adds to r why, if that is
+// not clear from its missing. It says whether that fitted.
+func (s *SotW) tellMissing(r *Response, sub *nameSub, st cache.State) bool {
+	now := toldAbsent
+	switch st.Status {
+	case cache.Requested, cache.Present:
+		return true
+	case cache.Failed:
+		now = toldFailed
+	case cache.Absent:
+	}
+	if now == toldAbsent && sub.knowsAbsent(st.Err) || sub.told() == now && sub.errTold() == markError(st.Err) {
+		return true
+	}
+	if sub.told() != now || st.Err == nil {
+		sub.setErrTold(0)
+	}
+	if !s.tellError(r, sub, st.Err) {
+		return false
+	}
+	s.knows(sub, now, 0)
+	return true
+}
+
+// tellError adds to r an error that the client was not told, if there is one, and
+// says whether it fitted.
+func (s *SotW) tellError(r *Response, sub *nameSub, err *cache.Error) bool {
+	if err == nil || sub.errTold() == markError(err) {
+		return true
+	}
+	if !s.full() && !r.fits(sizeError(sub.name(), err), s.Limit) {
+		return false
+	}
+	r.addVariantError(fieldSotWErrors, sub.name(), sub.constraints(), err)
+	sub.setErrTold(markError(err))
+	return true
+}
+
+// heartbeats returns a response of those that are due, nil if none is. It has the
+// version that the client has, by which it knows that there is nothing else in it.
+// xDS: "SotW TTL".
+func (s *SotW) heartbeats() *Response {
+	r := &Response{TypeURL: s.typeURL, Version: s.last.version}
+	r.expect(len(s.beats))
+	for i, sub := range s.beats {
+		if sub.is(hasEnded) {
+			continue
+		}
+		st := sub.state()
+		if st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
+			continue
+		}
+		form := sub.form() | cache.Heartbeat
+		if !r.fits(st.Resource.Size(sub.name(), form), s.Limit) {
+			s.beats = s.beats[i:]
+			return r
+		}
+		r.AddSotW(sub.name(), st.Resource, form)
+		sub.setBeats(st.Beats)
+	}
+	s.beats = nil
+	if r.empty() {
+		return nil
+	}
+	return r
+}
+
+// changes returns a response with what is new or changed among the names: for
+// types of which a response need not be the full state.
+func (s *SotW) changes(all bool) *Response {
+	r := &Response{TypeURL: s.typeURL}
+	s.named.shared.tell(r)
+	r.expect(len(s.pending))
+	s.takePending(func(sub *nameSub) bool {
+		st := s.perceived(sub, sub.state())
+		if withheldPart(sub, &st, sub.is(mayHold)) {
+			return true
+		}
+		if !all && removed(sub, st) {
+			if !sub.is(isWithheld) {
+				sub.set(isWithheld, true)
+				s.absent = append(s.absent, sub)
+			}
+			return true
+		}
+		if st.Status == cache.Present {
+			return s.tellResource(r, sub, &st)
+		}
+		if st.Status == cache.Absent && st.Err == nil {
+			st.Err = notFound
+		}
+		return s.tellMissing(r, sub, st)
+	})
+	s.withheld = len(s.absent) > 0
+	if r.empty() {
+		return s.heartbeats()
+	}
+	if r.Version = s.ofNames(); r.Version == "" {
+		r.Version = s.namedVersion("")
+	}
+	return r
+}

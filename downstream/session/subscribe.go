@@ -1,0 +1,296 @@
+package session
+
+import (
+	"errors"
+	"iter"
+	"slices"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// subscribe begins a subscription to a name or to a glob, or begins it anew: the
+// client may have forgotten what it was told. It returns one or the other.
+func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
+	if set := s.globs[a.key()]; set != nil {
+		set.again()
+		return nil, set
+	}
+	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
+		s.unsubscribe(a.key()) // it may be given now
+	} else if sub != nil {
+		sub.setTold(toldNothing)
+		sub.setErrTold(0)
+		sub.MoveToPending()
+		return sub, nil
+	}
+	key, err := s.lookUp(a)
+	if err == nil {
+		err = s.Host.Admits(key)
+	}
+	var glob asked
+	if err == nil && key.IsSet() {
+		if glob = a.of(globAsked(a.name)); s.byGlob[glob.key()] != nil {
+			return nil, s.subscribeGlob(a, glob, key)
+		}
+	}
+	if err == nil {
+		err = s.Host.Enter(key)
+	}
+	if err == nil && key.IsSet() {
+		return nil, s.subscribeGlob(a, glob, key)
+	}
+	return s.subscribeName(a, key, err), nil
+}
+
+// resume has the control plane asked for what a client holds by a name from an earlier
+// stream, if nothing is known of it.
+func (s *subscriptions) resume(sub *nameSub) {
+	if entry := sub.entry(); entry != nil {
+		s.Topics.Resume(entry)
+	}
+}
+
+func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
+	sub := s.newSub()
+	if a.locator || err != nil || key.Name != a.name {
+		sub.rarely(a)
+	}
+	s.countParams(a, 1)
+	if err != nil {
+		sub.rare().err = asError(err)
+		s.Host.Refused(s.typeURL, a.name, err)
+		s.troubled().refused++
+	} else if _, withheld := s.Topics.Join(key, sub.watch()); withheld != nil {
+		sub.makeRare().withheld = withheld
+	}
+	s.named.add(sub)
+	sub.MoveToPending()
+	return sub
+}
+
+// countParams counts the subscriptions with the same dynamic parameters.
+func (s *subscriptions) countParams(a asked, n int) {
+	if !a.locator {
+		return
+	}
+	if s.params == nil {
+		s.params = map[string]int{}
+	}
+	if s.params[a.params] += n; s.params[a.params] == 0 {
+		delete(s.params, a.params)
+	}
+}
+
+// subsOf yields the subscriptions to a name, of which locators can make several.
+func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
+	return func(yield func(*nameSub) bool) {
+		if sub := s.named.get(name); sub != nil && !yield(sub) {
+			return
+		}
+		for params := range s.params {
+			if sub := s.named.get(asked{name, true, params}.key()); sub != nil && !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
+// unsubscribe ends a subscription to a name, and says whether there was one.
+func (s *subscriptions) unsubscribe(key string) bool {
+	sub := s.named.get(key)
+	if sub == nil {
+		return false
+	}
+	s.unsubscribeName(sub)
+	return true
+}
+
+// unsubscribeName ends a subscription to a name.
+func (s *subscriptions) unsubscribeName(sub *nameSub) {
+	s.named.remove(sub)
+	s.countParams(sub.asks(), -1)
+	s.end(sub)
+	if len(s.pending) > 2*s.named.len()+minCompact {
+		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.is(hasEnded) })
+	}
+}
+
+func (s *subscriptions) end(sub *nameSub) {
+	if sub.entry() != nil {
+		s.Host.Leave(sub.entry().Key())
+		s.Topics.Unwatch(sub.watch())
+	} else {
+		s.trouble.refused--
+	}
+	s.countLost(sub, false)
+	if r := sub.rare(); r != nil {
+		s.setAlias(sub, r, "")
+		r.keep(nil)
+		delete(s.rares, sub)
+		sub.set(isRare, false)
+	}
+	sub.set(hasEnded, true)
+}
+
+// Close ends all subscriptions.
+func (s *subscriptions) Close() {
+	if m := s.named.shared; m != nil {
+		m.leave()
+	}
+	for sub := range s.named.own() {
+		s.end(sub)
+	}
+	for set := range s.sets() {
+		s.endSet(set)
+	}
+	s.wild, s.byGlob = nil, nil
+}
+
+// asError puts a name's error in the form in which clients are told.
+func asError(err error) *cache.Error {
+	var e *cache.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &cache.Error{Code: codes.NotFound, Message: err.Error()}
+}
+
+// subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
+func (s *subscriptions) subscribeWildcard(a asked) {
+	s.apart()
+	if w := s.wild; w != nil && w.set != nil && w.asked == a {
+		w.again()
+		return
+	}
+	s.unsubscribeWildcard()
+	s.wild = &setSub{subs: s, asked: a}
+	s.wild.setFresh(true)
+	key, err := s.lookUp(a)
+	if err == nil {
+		err = s.Host.Enter(key)
+	}
+	if err != nil {
+		s.wild.err = asError(err)
+		s.Host.Refused(s.typeURL, a.name, err)
+	} else {
+		s.wild.set = &members{Set: s.Topics.WatchSet(key, s.wild)}
+	}
+	s.wild.MoveToPending()
+}
+
+func (s *subscriptions) unsubscribeWildcard() {
+	if s.wild != nil {
+		s.endSet(s.wild)
+	}
+	s.wild = nil
+}
+
+// subscribeGlob begins the glob with that key, or begins it anew. It is known as id. Two spellings of
+// one glob are one: its members have the names that the origin gave them. So are two
+// that differ in their directives, which their members do not have: the one that was
+// there first counts.
+func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
+	s.apart()
+	set := s.byGlob[id.key()]
+	if set == nil {
+		set = &setSub{subs: s, asked: id}
+		set.setFresh(true)
+		set.set = membersOf(s.Topics.WatchSet(key, set), &set.SetWatch, id.name)
+		s.addGlob(set)
+		set.MoveToPending()
+	} else {
+		set.again()
+	}
+	set.spelled.add(a.name)
+	s.globs[a.key()] = set
+	s.countParams(a, 1)
+	return set
+}
+
+// unsubscribeGlob ends a spelling of a glob. It returns the glob if that ended too.
+func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
+	set := s.globs[a.key()]
+	delete(s.globs, a.key())
+	s.countParams(a, -1)
+	if set.spelled.remove(a.name); !set.spelled.none() {
+		return nil
+	}
+	s.removeGlob(set)
+	s.endSet(set)
+	return set
+}
+
+func (s *subscriptions) endSet(set *setSub) {
+	set.ended = true
+	set.setFresh(false)
+	s.countLostSet(set, false)
+	if set.set != nil {
+		s.Host.Leave(set.set.Key())
+		s.Topics.Unwatch(set)
+	}
+	// What has ended is not to pile up in a client that does not read.
+	if len(s.pendingSets) > 2*len(s.byGlob)+minCompact {
+		live := s.pendingSets[:0]
+		for _, p := range s.pendingSets {
+			if !p.ended {
+				live = append(live, p)
+			}
+		}
+		clear(s.pendingSets[len(live):])
+		s.pendingSets = live
+	}
+}
+
+// joinGroup subscribes to the names of a list as one of those that do, and says whether that
+// is possible. Nothing else is subscribed to.
+func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
+	first, err := s.lookUp(byName(list.All()[0]))
+	if err != nil || first.Scope.Derived != "" || first.IsSet() {
+		return false
+	}
+	g := list.Group(GroupKind{First: first, Form: s.sharedForm(), SotW: s.sotw}, s, s.Topics.Cache())
+	if g == nil {
+		return false
+	}
+	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold}
+	bytes, odd := g.Enter(&m.Member)
+	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
+	if s.Host.Enter(first) != nil || tooLarge {
+		g.Leave(&m.Member) // each name is told, or refused, by itself
+		return false
+	}
+	if mayHold {
+		g.Resume(s.Topics)
+	}
+	s.named.shared = m
+	s.Topics.Include(m.entry(0))
+	for _, i := range odd {
+		if m.has(i) {
+			m.take(i)
+		}
+	}
+	return true
+}
+
+// Subscribed is the number of names and globs that the client has subscribed to.
+func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
+
+// reject takes a client's rejection of a response. It returns nil if it has
+// rejected that response before.
+func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
+	if r.rejected {
+		return nil
+	}
+	r.rejected = true
+	s.rejection = loglines.Clip(detail.GetMessage())
+	if xdstype.Of(s.typeURL) == xdstype.Secret {
+		// A client may quote what it rejects.
+		s.rejection = "(the client's words are not shown, as they may hold a secret)"
+	}
+	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: s.rejection}
+}
