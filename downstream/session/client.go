@@ -39,9 +39,9 @@ type admission interface {
 	Leave(cache.Key)
 }
 
-// refusals are told of each name that the client is refused.
+// refusals record each name that the client is refused.
 type refusals interface {
-	// refused is told of a name that can mean nothing to the client, or for which there is a
+	// refused records a name that can mean nothing to the client, or for which there is a
 	// limit; unasked of one that a request to the control plane has no room for.
 	Refused(typeURL, name string, why error)
 	Unasked(typeURL, name string, why *cache.Error)

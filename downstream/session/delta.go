@@ -14,7 +14,7 @@ import (
 // NewDelta returns that of a type.
 func NewDelta(typeURL string, c *Client) *Delta {
 	d := &Delta{subscriptions: newSubscriptions(typeURL, c), gone: map[string]removal{}}
-	d.leave = d.hold
+	d.beforeMove = d.hold
 	return d
 }
 
@@ -29,10 +29,10 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	drop := len(req.GetResourceNamesUnsubscribe()) + len(req.GetResourceLocatorsUnsubscribe())
 	// Unsubscribing first: a name that is in both lists is asked for anew.
 	for _, name := range req.GetResourceNamesUnsubscribe() {
-		d.unsubscribeOne(byName(name))
+		d.unsubscribeOne(refByName(name))
 	}
 	for _, l := range req.GetResourceLocatorsUnsubscribe() {
-		d.unsubscribeOne(byLocator(l))
+		d.unsubscribeOne(refByLocator(l))
 	}
 	if first && d.offered != nil && drop+len(d.initial)+len(req.GetResourceLocatorsSubscribe()) == 0 && d.joinGroup(d.offered, false) {
 		d.begun, d.explicit = true, true
@@ -40,17 +40,17 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	}
 	d.expect(add)
 	for _, name := range req.GetResourceNamesSubscribe() {
-		d.subscribeOne(byName(name))
+		d.subscribeOne(refByName(name))
 	}
 	for _, l := range req.GetResourceLocatorsSubscribe() {
-		d.subscribeOne(byLocator(l))
+		d.subscribeOne(refByLocator(l))
 	}
 	d.slab = nil
 	// xDS: "Incremental xDS", "How the client specifies what resources to return": a
 	// request without names in either list is a wildcard, as long as there was no
 	// subscription.
 	if add+drop == 0 && !d.explicit && d.wild == nil {
-		d.subscribeWildcard(byName(cache.Wildcard))
+		d.subscribeWildcard(refByName(cache.Wildcard))
 	}
 	if first {
 		d.resumeGlobs()
@@ -78,7 +78,7 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	return d.reject(&r, detail)
 }
 
-func (d *Delta) subscribeOne(a asked) {
+func (d *Delta) subscribeOne(a resourceRef) {
 	if a.name == cache.Wildcard {
 		if d.begun && d.wild != nil {
 			d.resumed = false
@@ -91,7 +91,7 @@ func (d *Delta) subscribeOne(a asked) {
 	key := a.key()
 	delete(d.gone, key)
 	delete(d.refusedGlobs, key)
-	d.settle(a)
+	d.endReview(a)
 	_, resumed := d.initial[a.name]
 	held := resumed
 	if held && d.begun {
@@ -101,7 +101,7 @@ func (d *Delta) subscribeOne(a asked) {
 		forgetVersions(set.initial)
 	}
 	was := d.named.get(key)
-	held = held || was != nil && (was.is(mayHold) || was.told() == toldResource)
+	held = held || was != nil && (was.is(mayHold) || was.sent() == sentResource)
 	sub, _ := d.subscribe(a)
 	if sub == nil {
 		return
@@ -133,10 +133,10 @@ func (d *Delta) resumeGlobs() {
 		return
 	}
 	for name, version := range d.initial {
-		set := d.globOf(byName(name))
+		set := d.globOf(refByName(name))
 		for params := range d.params {
 			if set == nil {
-				set = d.globOf(asked{name, true, params})
+				set = d.globOf(resourceRef{name, true, params})
 			}
 		}
 		if set == nil {
@@ -152,7 +152,7 @@ func (d *Delta) resumeGlobs() {
 	}
 }
 
-func (d *Delta) unsubscribeOne(a asked) {
+func (d *Delta) unsubscribeOne(a resourceRef) {
 	if a.name == cache.Wildcard {
 		d.endWildcard()
 		return
@@ -160,17 +160,17 @@ func (d *Delta) unsubscribeOne(a asked) {
 	key := a.key()
 	if set := d.globs[key]; set != nil {
 		delete(d.gone, key)
-		held := d.overlap(set)
+		held := d.overlapping(set)
 		if d.unsubscribeGlob(a) != nil {
-			d.unsaid.forget("", set, false)
-			d.handOver(set, held)
-			d.reviewLent()
+			d.deferred.forget("", set, false)
+			d.reassign(set, held)
+			d.reviewBorrowed()
 		}
 		return
 	}
 	name, sub := a.name, d.named.get(key)
 	if sub != nil && sub.rare() != nil {
-		name = cmp.Or(sub.rare().toldAs, name)
+		name = cmp.Or(sub.rare().sentAs, name)
 	}
 	if !d.unsubscribe(key) {
 		return
@@ -178,9 +178,9 @@ func (d *Delta) unsubscribeOne(a asked) {
 	delete(d.gone, key)
 	delete(d.refusedGlobs, key)
 	delete(d.initial, a.name)
-	delete(d.lent, sub)
-	d.unsaid.forget(key, nil, false)
-	d.uncover(a.of(name), true)
+	delete(d.borrowed, sub)
+	d.deferred.forget(key, nil, false)
+	d.reviewName(a.of(name), true)
 }
 
 // endWildcard ends the wildcard: what the client has only by it, it drops.
@@ -188,11 +188,11 @@ func (d *Delta) endWildcard() {
 	if d.wild == nil {
 		return
 	}
-	ended, held := d.wild, d.overlap(d.wild)
+	ended, held := d.wild, d.overlapping(d.wild)
 	d.unsubscribeWildcard()
-	d.unsaid.forget("", ended, false)
-	d.handOver(ended, held)
-	d.reviewLent()
+	d.deferred.forget("", ended, false)
+	d.reassign(ended, held)
+	d.reviewBorrowed()
 	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
@@ -200,12 +200,12 @@ func (d *Delta) endWildcard() {
 
 // Adding says that there may be something new or changed to send, though perhaps not now.
 func (d *Delta) Adding() bool {
-	return len(d.pending)+len(d.pendingSets)+len(d.loose) > 0 || d.named.shared.behind() || !d.unsaid.empty() && !d.hasOpenSet()
+	return len(d.pending)+len(d.pendingSets)+len(d.reviewable) > 0 || d.named.shared.behind() || !d.deferred.empty() && !d.hasOpenSet()
 }
 
 // Pending counts what is kept to be sent. With a client that does not read it could grow.
 func (d *Delta) Pending() int {
-	return len(d.pending) + len(d.gone) + d.uncovered + len(d.initial)
+	return len(d.pending) + len(d.gone) + d.reviewing + len(d.initial)
 }
 
 // AwaitsACK says that what is new can be sent once the client has answered. Types that come later
@@ -216,19 +216,19 @@ func (d *Delta) AwaitsACK() bool { return false }
 // none. Removals are in the last one.
 func (d *Delta) Additions(may RemovalRule) *Response {
 	r := &Response{TypeURL: d.typeURL}
-	d.named.shared.tell(r)
+	d.named.shared.sendNews(r)
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
-	d.quiet = d.hasOpenSet()
-	d.takePending(func(sub *nameSub) bool { return d.tell(r, sub) })
+	d.defers = d.hasOpenSet()
+	d.takePending(func(sub *nameSub) bool { return d.sendName(r, sub) })
 	if len(d.pending) == 0 {
-		d.takePendingSets(func(set *setSub) bool { return d.tellSet(r, set) })
+		d.takePendingSets(func(set *setSub) bool { return d.sendSet(r, set) })
 		if len(d.pendingSets) == 0 {
-			d.tellUncovered(r)
-			d.sayUnsaid(r)
+			d.sendReviewed(r)
+			d.sendDeferred(r)
 		}
 		if may != RemoveNone && !d.Adding() {
-			d.tellGone(r, may)
+			d.sendRemovals(r, may)
 		}
 	}
 	// A new wildcard is answered also if it gives nothing, unless the client is
@@ -244,7 +244,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 // Removals returns a response with what is gone, nil if nothing is.
 func (d *Delta) Removals(may RemovalRule) *Response {
 	r := &Response{TypeURL: d.typeURL}
-	d.tellGone(r, may)
+	d.sendRemovals(r, may)
 	if r.empty() {
 		return nil
 	}
@@ -269,14 +269,14 @@ func (d *Delta) Sent(r *Response) {
 	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At})
 }
 
-// Resend has a name's resource sent again, though the client was told it.
+// Resend has a name's resource sent again, though the client has it.
 func (d *Delta) Resend(name string) {
 	if d.named.shared.holdsNot(name) {
 		return
 	}
 	for sub := range d.subsOf(name) {
-		if sub.told() == toldResource {
-			sub.setTold(toldNothing)
+		if sub.sent() == sentResource {
+			sub.setSent(sentNothing)
 			sub.MoveToPending()
 		}
 	}
@@ -295,20 +295,20 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 // RecordRequest implements the stream's typeSession.
 func (d *Delta) RecordRequest([]byte, uint64) {}
 
-// sayUnsaid adds to r what has waited, if it need not wait any longer.
-func (d *Delta) sayUnsaid(r *Response) {
-	if d.unsaid.empty() || !r.substantial && d.hasOpenSet() {
+// sendDeferred adds to r what has waited, if it need not wait any longer.
+func (d *Delta) sendDeferred(r *Response) {
+	if d.deferred.empty() || !r.substantial && d.hasOpenSet() {
 		return
 	}
-	u := d.unsaid
-	d.unsaid, d.quiet = nil, false
+	u := d.deferred
+	d.deferred, d.defers = nil, false
 	for _, key := range slices.Sorted(maps.Keys(u.names)) {
-		if sub := d.named.get(key); sub != nil && !d.tell(r, sub) {
+		if sub := d.named.get(key); sub != nil && !d.sendName(r, sub) {
 			sub.MoveToPending()
 		}
 	}
 	for set := range u.sets {
-		if status, err := set.status(); !set.ended && status == cache.Failed && !d.tellSetError(r, set, err) {
+		if status, err := set.status(); !set.ended && status == cache.Failed && !d.sendSetError(r, set, err) {
 			set.MoveToPending()
 		}
 	}
@@ -316,7 +316,7 @@ func (d *Delta) sayUnsaid(r *Response) {
 		if err := u.members[name]; r.fits(sizeError(name, err), d.Limit) {
 			r.addError(fieldDeltaErrors, name, err)
 		} else {
-			d.later().addMember(name, err)
+			d.deferLater().addMember(name, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // aliases that the client asks for; empty for any other.
 func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
 	if res.Alias() {
-		return sub.asks().of(res.Name()).key()
+		return sub.ref().of(res.Name()).key()
 	}
 	if len(d.aliases) == 0 || len(d.aliases[sub.key()]) == 0 {
 		return ""
@@ -23,14 +23,14 @@ func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
 	return sub.key()
 }
 
-// tellAliased adds to r a resource that the client asks for by aliases, for all names by
+// sendAliased adds to r a resource that the client asks for by aliases, for all names by
 // which it does, and says whether it fitted. own is its key.
-func (d *Delta) tellAliased(r *Response, sub *nameSub, own string, st *cache.State) bool {
+func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	name, group := res.Name(), d.askedFor(sub, own, res)
 	// That the client has the resource from an earlier stream does not say that it knows of
 	// which names that is the answer: so it is sent again.
-	held := sub.told() == toldResource && sub.Note == d.mark(res) && (sub.errTold() == 0 || st.Err != nil)
+	held := sub.sent() == sentResource && sub.Note == d.mark(res) && (sub.sentErr() == 0 || st.Err != nil)
 	if !held || sub.beating(st) {
 		var aliases []string
 		size := 0
@@ -41,7 +41,7 @@ func (d *Delta) tellAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 				aliases = append(aliases, s.name())
 			}
 			if rare := s.rare(); rare != nil {
-				size += overhead + len(rare.toldAs) // may be removed with it
+				size += overhead + len(rare.sentAs) // may be removed with it
 			}
 		}
 		slices.Sort(aliases)
@@ -56,12 +56,12 @@ func (d *Delta) tellAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 		r.addAliased(name, res, form, aliases)
 		r.noteOwn(own, d.mark(res))
 		for _, s := range group {
-			d.toldUnder(r, s, name, res)
+			d.sentUnder(r, s, name, res)
 		}
 		d.knowsAll(group, name)
 	}
-	if st.Err != nil && sub.errTold() != markError(st.Err) {
-		return d.tellError(r, sub, st.Err)
+	if st.Err != nil && sub.sentErr() != markError(st.Err) {
+		return d.sendError(r, sub, st.Err)
 	}
 	return true
 }
@@ -97,17 +97,17 @@ func (d *Delta) knowsAll(group []*nameSub, name string) {
 	delete(d.initial, name)
 }
 
-// toldUnder notes under which name a subscription's resource goes to the client. What it
+// sentUnder notes under which name a subscription's resource goes to the client. What it
 // had by that under another name goes, in the same response, unless something else gives
 // it: of two with the same domains Envoy would take neither.
-func (d *Delta) toldUnder(r *Response, sub *nameSub, name string, res *cache.Resource) {
+func (d *Delta) sentUnder(r *Response, sub *nameSub, name string, res *cache.Resource) {
 	rare := sub.rare()
 	if rare == nil && name == sub.name() {
 		return
 	}
 	rare = sub.makeRare()
-	was := rare.toldAs
-	if was == "" && sub.told() == toldResource {
+	was := rare.sentAs
+	if was == "" && sub.sent() == sentResource {
 		was = sub.name()
 	}
 	switch {
@@ -116,10 +116,10 @@ func (d *Delta) toldUnder(r *Response, sub *nameSub, name string, res *cache.Res
 		if rare.locator && rare.constraints != res.Constraints() {
 			r.addRemovedVariant(name, rare.constraints)
 		}
-	case d.given(rare.asked.of(was), sub):
-		d.handDown(rare.asked.of(was), rare.constraints)
+	case d.given(rare.resourceRef.of(was), sub):
+		d.noteFormer(rare.resourceRef.of(was), rare.constraints)
 	default:
-		d.addRemoved(r, rare.asked.of(was), rare.constraints)
+		d.addRemoved(r, rare.resourceRef.of(was), rare.constraints)
 		delete(d.initial, was)
 	}
 	sub.has(name)
@@ -129,38 +129,38 @@ func (d *Delta) toldUnder(r *Response, sub *nameSub, name string, res *cache.Res
 func (s *nameSub) has(name string) {
 	switch r := s.rare(); {
 	case name != s.name():
-		s.makeRare().toldAs = strings.Clone(name)
+		s.makeRare().sentAs = strings.Clone(name)
 	case r != nil:
-		r.toldAs = ""
+		r.sentAs = ""
 	}
 }
 
-// handDown notes that the client has something by a name that does not give it any more,
-// and that another does, which may come to stand for something else before that is told.
-func (d *Delta) handDown(a asked, constraints string) {
-	if d.handed == nil {
-		d.handed = map[asked]string{}
+// noteFormer notes that the client has something by a name that does not give it any more,
+// and that another does, which may come to stand for something else before the removal is sent.
+func (d *Delta) noteFormer(a resourceRef, constraints string) {
+	if d.former == nil {
+		d.former = map[resourceRef]string{}
 	}
 	a.name = strings.Clone(a.name)
-	d.handed[a] = constraints
+	d.former[a] = constraints
 }
 
-// tellsItself says that the client was told a resource by its own name, and will be told
+// sendsItself says that the client was sent a resource under its own name, and will be sent
 // what becomes of it.
-func (d *Delta) tellsItself(a asked) bool {
+func (d *Delta) sendsItself(a resourceRef) bool {
 	s := d.named.get(a.key())
-	return s != nil && s.told() == toldResource && (s.rare() == nil || s.rare().toldAs == "")
+	return s != nil && s.sent() == sentResource && (s.rare() == nil || s.rare().sentAs == "")
 }
 
-// hasAs says that the client was told what the name stands for under that name.
+// hasAs says that the client was sent what the name stands for under that name.
 func (s *nameSub) hasAs(name string) bool {
 	r := s.rare()
-	return r != nil && r.toldAs == name
+	return r != nil && r.sentAs == name
 }
 
 // given says that the client asks for something in another way than by a subscription,
 // and has it, or will.
-func (d *Delta) given(a asked, but *nameSub) bool {
+func (d *Delta) given(a resourceRef, but *nameSub) bool {
 	key := a.key()
 	if s := d.named.get(key); s != nil && s != but && s.state().Status == cache.Present {
 		return true
@@ -174,7 +174,7 @@ func (d *Delta) given(a asked, but *nameSub) bool {
 }
 
 // addRemoved adds a removal to r, once for all names by which the client asked.
-func (d *Delta) addRemoved(r *Response, a asked, constraints string) {
+func (d *Delta) addRemoved(r *Response, a resourceRef, constraints string) {
 	if r.removed[a.key()] {
 		return
 	}

@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// tellGone adds to r the removals that it may carry.
-func (d *Delta) tellGone(r *Response, may RemovalRule) {
+// sendRemovals adds to r the removals that it may carry.
+func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	if !d.Removing() {
 		return
 	}
-	if len(d.handed) > 0 {
-		defer d.tellHanded(r)
+	if len(d.former) > 0 {
+		defer d.removeFormer(r)
 	}
 	// What may not go yet stays: then it is not among some for ever.
 	stays := func(key string, g removal) bool {
 		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
 	}
-	for more := true; more && d.tellSomeGone(r, stays, &more); {
+	for more := true; more && d.sendSomeRemovals(r, stays, &more); {
 	}
 }
 
-// tellSomeGone is tellGone for some of what is gone, if that is much, and says whether it
+// sendSomeRemovals is tellGone for some of what is gone, if that is much, and says whether it
 // fitted.
-func (d *Delta) tellSomeGone(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
+func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
 	var keys []string
 	keys, *more = some(d.gone, stays)
 	for _, key := range keys {
@@ -34,7 +34,7 @@ func (d *Delta) tellSomeGone(r *Response, stays func(string, removal) bool, more
 			delete(d.gone, key) // the glob has members by now; or it has ended
 			continue
 		}
-		name := g.asked.name
+		name := g.ref.name
 		if len(d.aliases[key]) > 0 { // by which the client still has it
 			delete(d.gone, key)
 			continue
@@ -67,9 +67,9 @@ func (d *Delta) tellSomeGone(r *Response, stays func(string, removal) bool, more
 		delete(d.gone, key)
 		delete(d.initial, name)
 		if sub != nil {
-			sub.setTold(toldAbsent)
+			sub.setSent(sentAbsent)
 			sub.set(mayHold, false)
-			sub.setErrTold(markError(g.err))
+			sub.setSentErr(markError(g.err))
 			sub.has(sub.name())
 		}
 	}
@@ -95,7 +95,7 @@ func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, mor
 	return keys, more
 }
 
-// addGone adds a removal to r, in the form in which the client was told the
+// addGone adds a removal to r, in the form in which the client was sent the
 // resource.
 func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	constraints := g.constraints
@@ -105,25 +105,25 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	case g.was != nil:
 		constraints = g.was.Constraints()
 	}
-	under := g.asked.of(d.goneUnder(r, sub, g))
+	under := g.ref.of(d.goneUnder(r, sub, g))
 	d.addRemoved(r, under, constraints)
-	if under.name != g.asked.name {
+	if under.name != g.ref.name {
 		r.noteRemoved(under.key())
 	}
 	delete(d.initial, under.name)
 }
 
-// tellHanded adds to r the removal of what was handed down and is not given any more.
-func (d *Delta) tellHanded(r *Response) {
-	for _, a := range slices.SortedFunc(maps.Keys(d.handed), func(a, b asked) int { return strings.Compare(a.key(), b.key()) }) {
+// removeFormer adds to r the removal of former names under which nothing is given any more.
+func (d *Delta) removeFormer(r *Response) {
+	for _, a := range slices.SortedFunc(maps.Keys(d.former), func(a, b resourceRef) int { return strings.Compare(a.key(), b.key()) }) {
 		const overhead = 16
 		switch {
-		case d.tellsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
-			delete(d.handed, a) // that tells
+		case d.sendsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
+			delete(d.former, a) // that subscription sends it
 		case d.given(a, nil):
 		case r.fits(len(a.name)+overhead, d.Limit):
-			d.addRemoved(r, a, d.handed[a])
-			delete(d.handed, a)
+			d.addRemoved(r, a, d.former[a])
+			delete(d.former, a)
 		}
 	}
 }
@@ -132,22 +132,22 @@ func (d *Delta) tellHanded(r *Response) {
 func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
 	name := ""
 	if sub != nil && sub.rare() != nil {
-		name = sub.rare().toldAs
+		name = sub.rare().sentAs
 	}
-	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.told() != toldResource) {
-		if _, held := d.initial[was.Name()]; held || r.removed[g.asked.of(was.Name()).key()] {
+	if was := g.was; name == "" && was != nil && was.Alias() && (sub == nil || sub.sent() != sentResource) {
+		if _, held := d.initial[was.Name()]; held || r.removed[g.ref.of(was.Name()).key()] {
 			name = was.Name()
 		}
 	}
 	switch {
 	case name == "":
-		return g.asked.name
-	case d.given(g.asked.of(name), sub):
-		d.handDown(g.asked.of(name), g.constraints)
-		return g.asked.name
+		return g.ref.name
+	case d.given(g.ref.of(name), sub):
+		d.noteFormer(g.ref.of(name), g.constraints)
+		return g.ref.name
 	}
 	return name
 }
 
 // Removing says that there are removals to send that did not go with what is new.
-func (d *Delta) Removing() bool { return len(d.gone)+len(d.handed) > 0 }
+func (d *Delta) Removing() bool { return len(d.gone)+len(d.former) > 0 }

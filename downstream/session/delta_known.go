@@ -13,45 +13,45 @@ type Delta struct {
 	explicit bool
 	resumed  bool // the client holds something from an earlier stream
 	// initial are the versions that the client holds from an earlier stream, of
-	// what it has not been told yet. xDS: "initial_resource_versions".
+	// what it has not been sent yet. xDS: "initial_resource_versions".
 	initial map[string]string
-	// gone is what is to be told as removed, by the keys under which it is, or would
+	// gone is what is to be sent as removed, by the keys under which it is, or would
 	// be, subscribed to. What comes back before that leaves it.
 	gone map[string]removal
-	// uncovered counts the names in setSub.uncovered, and loose are the sets with
-	// those that can be told.
-	uncovered int
-	loose     []*setSub
-	// unsaid waits, and quiet says in which responses: see silence.go.
-	unsaid *unsaid
-	quiet  bool
+	// reviewing counts the names in setSub.reviews. reviewable are the sets with reviews that can be
+	// sent.
+	reviewing  int
+	reviewable []*setSub
+	// deferred waits, and defers says in which responses: see silence.go.
+	deferred *deferredErrors
+	defers   bool
 	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
 	// hold members: they have no answer.
 	refusedGlobs map[string]struct{}
-	// handed are what the client has by a name that stands for something else now, while
-	// another name gives it, and their constraints.
-	handed map[asked]string
-	// lent are the names that are absent, and of which the client has what a set gives.
-	lent map[*nameSub]struct{}
+	// former are resources that the client has under a name that stands for something else now,
+	// while another name gives them, with their constraints.
+	former map[resourceRef]string
+	// borrowed are the names that are absent, and for which the client has what a set gives.
+	borrowed map[*nameSub]struct{}
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
 }
 
-// removal is something to be told as removed.
+// removal is something to be sent as removed.
 type removal struct {
-	asked asked
-	by    *setSub         // the set that it was in, if that is why
-	err   *cache.Error    // the reason, if there is one
-	was   *cache.Resource // what the client held, if it is known
+	ref resourceRef
+	by  *setSub         // the set that it was in, if that is why
+	err *cache.Error    // the reason, if there is one
+	was *cache.Resource // what the client held, if it is known
 	// constraints are its constraints, if nothing else of it is known.
 	constraints string
 }
 
-// held says whether the client has that content already. A client that was told
-// of an error is told the resource again when that is over.
+// held says whether the client has that content already. A client that was sent
+// an error is sent the resource again when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
-	same := sub.told() == toldResource && sub.Note == d.mark(st.Resource) && (sub.errTold() == 0 || st.Err != nil)
+	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
 		d.knows(sub, st)
 		return true
@@ -61,18 +61,18 @@ func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 
 // knows notes that the client has that content.
 func (d *Delta) knows(sub *nameSub, st *cache.State) {
-	sub.toldOf(st)
+	sub.setSentResource(st)
 	delete(d.gone, sub.key())
 	delete(d.initial, sub.name())
 }
 
-// tellError adds to r why a name cannot be given, and says whether it fitted.
-func (d *Delta) tellError(r *Response, sub *nameSub, err *cache.Error) bool {
+// sendError adds to r why a name cannot be given, and says whether it fitted.
+func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if !r.fits(sizeError(sub.name(), err), d.Limit) {
 		return false
 	}
 	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
-	sub.setErrTold(markError(err))
+	sub.setSentErr(markError(err))
 	return true
 }
 
@@ -81,13 +81,13 @@ func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
 	if g.by != nil || sub == nil {
 		return false
 	}
-	_, initial := d.initial[g.asked.name]
-	return initial || sub.told() == toldResource
+	_, initial := d.initial[g.ref.name]
+	return initial || sub.sent() == sentResource
 }
 
 // wants says that a removal still means something to the client.
 func (d *Delta) wants(key string, g removal) bool {
-	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.asked) != nil || d.wildOf(g.asked) != nil ||
+	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.ref) != nil || d.wildOf(g.ref) != nil ||
 		g.by != nil && !g.by.ended
 }
 
@@ -95,12 +95,12 @@ func (d *Delta) wants(key string, g removal) bool {
 // carried, to explain a NACK.
 const maxUnanswered = 16
 
-// later returns what waits, to which something is to be added.
-func (d *Delta) later() *unsaid {
-	if d.unsaid == nil {
-		d.unsaid = &unsaid{}
+// deferLater returns what waits, to which something is to be added.
+func (d *Delta) deferLater() *deferredErrors {
+	if d.deferred == nil {
+		d.deferred = &deferredErrors{}
 	}
-	return d.unsaid
+	return d.deferred
 }
 
 // hasOpenSet says that a wildcard or a glob of the client has had no answer.
@@ -115,18 +115,18 @@ func (d *Delta) noteRefusedGlob(key string) {
 	d.refusedGlobs[key] = struct{}{}
 }
 
-// waits says that what r has in it would be taken for an empty answer to a set.
-func (d *Delta) waits(r *Response) bool {
-	return d.quiet && !r.substantial && !d.errorsAlone
+// mustDefer says that what r has in it would be taken for an empty answer to a set.
+func (d *Delta) mustDefer(r *Response) bool {
+	return d.defers && !r.substantial && !d.errorsAlone
 }
 
-// mayHold says that the client may hold a name's resource, of which it was told nothing
-// on this stream: it said so, or has it by a set, or will be told so.
+// mayHold says that the client may hold a name's resource, of which it was sent nothing
+// on this stream: it said so, or a set has given it the resource, or will do so.
 func (d *Delta) mayHold(sub *nameSub) bool {
 	if _, held := d.initial[sub.name()]; held || sub.is(mayHold) {
 		return true
 	}
-	a := sub.asks()
+	a := sub.ref()
 	for _, set := range d.covering(a) {
 		if set.set == nil {
 			continue

@@ -2,8 +2,8 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// tell adds to r what there is to tell of a name, and says whether it fitted.
-func (d *Delta) tell(r *Response, sub *nameSub) bool {
+// sendName adds to r what is new of a name, and says whether it fitted.
+func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 	st := d.stateOf(sub)
 	switch st.Status {
 	case cache.Requested:
@@ -12,7 +12,7 @@ func (d *Delta) tell(r *Response, sub *nameSub) bool {
 		if withheldPart(sub, &st, sub.is(mayHold)) {
 			return true
 		}
-		return d.tellResource(r, sub, &st)
+		return d.sendResource(r, sub, &st)
 	case cache.Absent:
 		if waiting, ok := d.gone[sub.key()]; ok {
 			if waiting.by == nil {
@@ -21,42 +21,42 @@ func (d *Delta) tell(r *Response, sub *nameSub) bool {
 			}
 			return true
 		}
-		if sub.knowsAbsent(st.Err) {
+		if sub.wasSentAbsent(st.Err) {
 			return true
 		}
-		d.gone[sub.key()] = removal{asked: sub.asks(), err: st.Err, was: st.Was}
+		d.gone[sub.key()] = removal{ref: sub.ref(), err: st.Err, was: st.Was}
 	case cache.Failed:
-		silent := st.Err.Silent && !d.Relay && sub.told() != toldResource && !d.mayHold(sub)
-		if !silent && sub.told() == toldFailed && sub.errTold() == markError(st.Err) {
+		silent := st.Err.Silent && !d.Relay && sub.sent() != sentResource && !d.mayHold(sub)
+		if !silent && sub.sent() == sentFailed && sub.sentErr() == markError(st.Err) {
 			return true
 		}
-		if d.waits(r) {
-			d.later().addName(sub)
+		if d.mustDefer(r) {
+			d.deferLater().addName(sub)
 			return true
 		}
 		if silent {
-			if sub.told() != toldAbsent {
-				d.gone[sub.key()] = removal{asked: sub.asks()}
+			if sub.sent() != sentAbsent {
+				d.gone[sub.key()] = removal{ref: sub.ref()}
 			}
 			return true
 		}
-		if !d.tellError(r, sub, st.Err) {
+		if !d.sendError(r, sub, st.Err) {
 			return false
 		}
-		sub.setTold(toldFailed)
+		sub.setSent(sentFailed)
 	}
 	return true
 }
 
-// tellResource adds to r what is new about a name's resource.
-func (d *Delta) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
+// sendResource adds to r what is new about a name's resource.
+func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
-	delete(d.gone, sub.key()) // it is back, before that was told
+	delete(d.gone, sub.key()) // it is back, before the removal was sent
 	if own := d.aliasKey(sub, res); own != "" {
-		return d.tellAliased(r, sub, own, st)
+		return d.sendAliased(r, sub, own, st)
 	}
 	held := d.held(sub, st)
-	if held && !d.quiet {
+	if held && !d.defers {
 		form |= cache.Heartbeat
 	}
 	switch {
@@ -71,33 +71,32 @@ func (d *Delta) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
 		r.from(st.Origin)
 		r.AddDelta(sub.name(), res, form)
 		r.noteChanged(res)
-		d.noteNamed(sub)
-		d.toldUnder(r, sub, sub.name(), res)
+		d.noteSentByName(sub)
+		d.sentUnder(r, sub, sub.name(), res)
 		d.knows(sub, st)
 	}
-	if st.Err == nil || sub.errTold() == markError(st.Err) {
+	if st.Err == nil || sub.sentErr() == markError(st.Err) {
 		return true
 	}
-	if d.waits(r) {
-		d.later().addName(sub)
+	if d.mustDefer(r) {
+		d.deferLater().addName(sub)
 		return true
 	}
-	return d.tellError(r, sub, st.Err)
+	return d.sendError(r, sub, st.Err)
 }
 
-// noteNamed notes that a name is told, which may be in a glob that is yet to be
-// answered.
-func (d *Delta) noteNamed(sub *nameSub) {
+// noteSentByName notes that a name is sent which may be in a glob that has not been answered yet.
+func (d *Delta) noteSentByName(sub *nameSub) {
 	note := func(set *setSub) {
 		if set == nil || !set.fresh {
 			return
 		}
-		if set.named == nil {
-			set.named = map[*nameSub]bool{}
+		if set.sentByName == nil {
+			set.sentByName = map[*nameSub]bool{}
 		}
-		set.named[sub] = true
+		set.sentByName[sub] = true
 	}
-	note(d.globOf(sub.asks()))
+	note(d.globOf(sub.ref()))
 	for _, set := range d.views {
 		note(set)
 	}

@@ -6,23 +6,23 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a delta client is told of its sets: the wildcard and glob collections.
+// What a delta client is sent of its sets: the wildcard and glob collections.
 // delta_overlap.go has what several subscriptions give.
 
-// tellSet adds to r what has changed in a set, and says whether it fitted.
-func (d *Delta) tellSet(r *Response, set *setSub) bool {
+// sendSet adds to r what has changed in a set, and says whether it fitted.
+func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	switch status, err := set.status(); status {
 	case cache.Requested, cache.Absent:
 		return true
 	case cache.Failed:
-		return d.tellSetError(r, set, err)
+		return d.sendSetError(r, set, err)
 	case cache.Present:
 		if set.fresh && set.set.Len() == 0 && set.set.Lacks(anyError) {
 			return true // nothing is known of it but what could not be had
 		}
 	}
 	answers, before := set.fresh, r.size
-	all := set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.tellMember(r, set, m) })
+	all := set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {
 		r.from(set.set.Origin())
 	}
@@ -30,32 +30,32 @@ func (d *Delta) tellSet(r *Response, set *setSub) bool {
 		return false
 	}
 	held, lacked := len(set.initial) > 0, set.lacks
-	d.tellVanished(set)
+	d.removeVanished(set)
 	if held && lacked && !set.lacks && set.glob() {
-		d.tellEmpty(set)
+		d.removeEmpty(set)
 	}
 	if set.fresh {
 		set.setFresh(false)
-		set.named = nil
+		set.sentByName = nil
 		if set.glob() {
-			d.tellMissed(set)
+			d.removeMissed(set)
 		}
-		d.reviewLent()
+		d.reviewBorrowed()
 	}
-	if len(set.uncovered) > 0 {
-		d.loose = append(d.loose, set) // once all sets have said what they have
+	if len(set.reviews) > 0 {
+		d.reviewable = append(d.reviewable, set) // once all sets have said what they have
 	}
 	return true
 }
 
-// runs says how the client is told of many members at once: if it holds nothing that
+// runs says how the client is sent many members at once: if it holds nothing that
 // they could be, and has subscribed to nothing that they are too.
 func (d *Delta) runs(r *Response, set *setSub) *cache.Runs {
-	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.uncovered > 0 {
+	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.reviewing > 0 {
 		return nil
 	}
 	if !set.glob() && len(d.byGlob) > 0 || d.sharesMembers(set) {
-		return nil // see contested
+		return nil // see leavesToOwner
 	}
 	return &cache.Runs{Form: set.form(), Most: d.Limit - responseOverhead - len(r.TypeURL), Yield: func(run *cache.Run) bool {
 		if !r.fits(run.Delta().Len(), d.Limit) {
@@ -66,12 +66,12 @@ func (d *Delta) runs(r *Response, set *setSub) *cache.Runs {
 	}}
 }
 
-func (d *Delta) tellSetError(r *Response, set *setSub, err *cache.Error) bool {
-	if set.errTold {
+func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
+	if set.errSent {
 		return true
 	}
 	if !r.substantial && !d.errorsAlone {
-		d.later().addSet(set)
+		d.deferLater().addSet(set)
 		return true
 	}
 	size := 0
@@ -84,13 +84,13 @@ func (d *Delta) tellSetError(r *Response, set *setSub, err *cache.Error) bool {
 	for _, name := range set.names() {
 		r.addError(fieldDeltaErrors, name, err)
 	}
-	set.errTold = true
+	set.errSent = true
 	return true
 }
 
-// tellVanished has what the client holds of a set and is not there told as gone. While the
+// removeVanished removes what the client holds of a set and is not there. While the
 // set is incomplete, that is what the control plane has removed.
-func (d *Delta) tellVanished(set *setSub) {
+func (d *Delta) removeVanished(set *setSub) {
 	incomplete := set.set.Incomplete()
 	if set.set.Partial() && !incomplete {
 		set.lacks = set.lacks || set.fresh
@@ -100,81 +100,81 @@ func (d *Delta) tellVanished(set *setSub) {
 	if set.lacks = incomplete && first; set.set.MayHaveAll() {
 		return
 	}
-	vanished := func(held map[string]string, but func(asked) bool) {
+	vanished := func(held map[string]string, but func(resourceRef) bool) {
 		for name := range held {
-			key, a := memberKey(name), set.asked.of(name)
+			key, a := memberKey(name), set.ref.of(name)
 			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.MayHave(key) {
-				d.lose(set, a)
+				d.loseMember(set, a)
 				delete(held, name)
 			}
 		}
 	}
-	vanished(set.initial, func(asked) bool { return false })
+	vanished(set.initial, func(resourceRef) bool { return false })
 	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !incomplete && !set.set.Failed(memberKey(name)) })
 	if len(set.initial) == 0 {
 		set.initial = nil
 	}
 	if first && !set.glob() {
 		// That of globs which were subscribed to later.
-		vanished(d.initial, func(a asked) bool {
+		vanished(d.initial, func(a resourceRef) bool {
 			glob := d.globOf(a)
 			return glob != nil && glob.set.Member(memberKey(a.name)) != nil
 		})
 	}
 }
 
-// tellMissed has the recent removals of a glob told, which the client may have
-// missed, as it says of no member that it holds it; and that the glob is empty.
+// removeMissed sends the recent removals of a glob, which the client may have missed, as it says of no
+// member that it holds it; and that the glob is empty.
 // TP1: "Glob".
-func (d *Delta) tellMissed(set *setSub) {
+func (d *Delta) removeMissed(set *setSub) {
 	var gone []removal
 	set.set.Gone(func(name, constraints string) {
-		a := set.asked.of(name)
+		a := set.ref.of(name)
 		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
-			gone = append(gone, removal{asked: a, by: set, constraints: constraints})
+			gone = append(gone, removal{ref: a, by: set, constraints: constraints})
 		}
 	})
 	for _, g := range gone {
-		// What another set has is told by that.
-		if res, _, _ := first(memberKey(g.asked.name), d.covering(g.asked)...); res == nil {
-			d.gone[g.asked.key()] = g
+		// What another set has, that set sends.
+		if res, _, _ := first(memberKey(g.ref.name), d.covering(g.ref)...); res == nil {
+			d.gone[g.ref.key()] = g
 		}
 	}
 	if len(set.initial) == 0 || !set.set.Incomplete() {
-		d.tellEmpty(set)
+		d.removeEmpty(set)
 	}
 }
 
-// tellEmpty has the client told that a glob is empty, if it is.
-func (d *Delta) tellEmpty(set *setSub) {
+// removeEmpty sends that a glob is empty, if it is.
+func (d *Delta) removeEmpty(set *setSub) {
 	if set.set.Len() > 0 {
 		return
 	}
 	for _, name := range set.spelled.all() {
-		a := set.asked.of(name)
-		d.gone[a.key()] = removal{asked: a}
+		a := set.ref.of(name)
+		d.gone[a.key()] = removal{ref: a}
 	}
 }
 
-// tellMember adds to r what is new about a member of a set, and says whether it
+// sendMember adds to r what is new about a member of a set, and says whether it
 // fitted.
-func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
-	a := set.asked.of(m.Name)
+func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
+	a := set.ref.of(m.Name)
 	sub := d.named.get(a.key())
 	if sub != nil {
 		m.Err = nil
 	}
 	form, size := set.form(), 0
 	switch {
-	case sub != nil && sub.tellsItself(set):
-		return d.tellNamedMember(r, set, sub, m) // its own entry tells
-	case d.contested(set, a, m):
+	case sub != nil && sub.ownsName(set):
+		return d.sendNamedMember(r, set, sub, m) // its own subscription sends it
+	case d.leavesToOwner(set, a, m):
 		return true
 	case m.News == cache.Removed:
-		d.unsaid.forget(m.Name, nil, true)
-		d.gone[a.key()] = removal{asked: a, by: set, was: m.Resource}
+		d.deferred.forget(m.Name, nil, true)
+		d.gone[a.key()] = removal{ref: a, by: set, was: m.Resource}
 		return true
-	case m.News == cache.Alive && !d.quiet:
+	case m.News == cache.Alive && !d.defers:
 		form |= cache.Heartbeat
 	}
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
@@ -191,9 +191,9 @@ func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
 	}
 	if m.News != cache.Nothing {
 		size = m.Resource.Size(m.Name, form)
-		d.unsaid.forget(m.Name, nil, true)
-	} else if m.Err != nil && d.waits(r) {
-		d.later().addMember(m.Name, m.Err)
+		d.deferred.forget(m.Name, nil, true)
+	} else if m.Err != nil && d.mustDefer(r) {
+		d.deferLater().addMember(m.Name, m.Err)
 		m.Err = nil
 	}
 	if m.Err != nil {
@@ -211,7 +211,7 @@ func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
 	if m.News == cache.Changed {
 		r.noteChanged(m.Resource)
 		delete(d.gone, a.key())
-		d.settle(a)
+		d.endReview(a)
 		if sub != nil {
 			d.knows(sub, &cache.State{Resource: m.Resource})
 		}
@@ -221,11 +221,11 @@ func (d *Delta) tellMember(r *Response, set *setSub, m cache.Member) bool {
 	return true
 }
 
-// tellNamedMember adds to r a member of a glob that the client asks for by name as
-// well, if that answers its asking for the glob, and was not told since.
-func (d *Delta) tellNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {
+// sendNamedMember adds to r a member of a glob that the client asks for by name as
+// well, if that answers its request for the glob, and was not sent since.
+func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {
 	st := sub.state()
-	if !set.glob() || !set.fresh || d.ownedByAnother(set, sub.asks()) || m.News != cache.Changed || st.Status != cache.Present || set.named[sub] {
+	if !set.glob() || !set.fresh || d.ownedByAnother(set, sub.ref()) || m.News != cache.Changed || st.Status != cache.Present || set.sentByName[sub] {
 		return true
 	}
 	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
@@ -254,8 +254,8 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 	return ok && version == m.Resource.Version()
 }
 
-// hold notes what the client holds of a set that takes the place of another: that is
-// told as what differs.
+// hold notes what the client holds of a set that takes the place of another: the
+// client is sent what differs.
 func (d *Delta) hold(set *setSub) {
 	held := map[string]string{}
 	if set.fresh {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Client features that change what a client is told.
+// Client features that change what a client is sent.
 // xDS: "TTL", "SotW TTL"; gRPC announces the second of the two under a name of
 // its own.
 const (

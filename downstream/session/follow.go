@@ -7,7 +7,7 @@ import (
 // Redirects. TP1: "Server redirects". What an authority says of a name is watched
 // directly, as long as it is no redirect. When it is one, the subscription moves to
 // what the relay makes of the same key (cache.Resolved), and stays there. Until that
-// has an answer nothing is told, and the client keeps what it has.
+// has an answer nothing is sent, and the client keeps what it has.
 
 // keeper and setKeeper watch what is left until something else is watched: so that
 // it is not given up in between.
@@ -33,8 +33,8 @@ func (s *nameSub) move() {
 	key.Scope.Derived = cache.Resolved
 	_, withheld := topics.Join(key, s.watch())
 	topics.Unwatch(&k)
-	if held := was != nil && s.told() == toldResource && s.Note == s.of().mark(was); held {
-		s.keep(was)
+	if held := was != nil && s.sent() == sentResource && s.Note == s.of().mark(was); held {
+		s.keepBeforeRedirect(was)
 	}
 	if withheld != nil || s.rare() != nil {
 		s.makeRare().withheld = withheld
@@ -50,15 +50,15 @@ func (s *setSub) move() {
 	key := s.set.Key()
 	var k setKeeper
 	s.subs.Topics.WatchSet(key, &k)
-	if s.subs.leave != nil {
-		s.subs.leave(s)
+	if s.subs.beforeMove != nil {
+		s.subs.beforeMove(s)
 	}
 	s.subs.Topics.Unwatch(s)
 	s.SetWatch = cache.SetWatch{}
 	key.Scope.Derived = cache.Resolved
 	s.set = s.set.in(s.subs.Topics.WatchSet(key, s), &s.SetWatch)
 	s.subs.Topics.Unwatch(&k)
-	s.moved, s.errTold = true, false
+	s.moved, s.errSent = true, false
 	s.MoveToPending()
 }
 

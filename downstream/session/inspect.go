@@ -9,7 +9,7 @@ type Status struct {
 	LastRejection string // the client's words, empty if it rejected nothing yet
 }
 
-// Describe tells an operator what the client has subscribed to.
+// Describe returns what an operator sees of the client's subscriptions.
 func (s *subscriptions) Describe() Status {
 	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.rejection}
 	if s.wild != nil {

@@ -12,7 +12,7 @@ import (
 // Globs that mean the same are one set, whatever context parameters a client gives that
 // their authority's policy drops. The client knows the members by the names that they
 // have in the glob that it asks for (Envoy takes no others): they are spelled so when
-// they are told, so that such a glob costs a subscription and no copies of the members.
+// they are sent, so that such a glob costs a subscription and no copies of the members.
 
 // members are a set as a client knows it.
 type members struct {

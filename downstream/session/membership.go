@@ -10,25 +10,25 @@ func (s *subscriptions) TakeOdd() {
 	if !m.behind() {
 		return
 	}
-	for _, i := range m.group.NewsSince(m.told).Odd {
+	for _, i := range m.group.NewsSince(m.sentUpTo).Odd {
 		if s.named.shared == m && m.has(i) {
 			m.take(i)
 		}
 	}
 }
 
-// behind says that there may be something to tell.
-func (m *membership) behind() bool { return m != nil && m.told != m.group.Newest() }
+// behind says that there may be something to send.
+func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest() }
 
-// tell adds to r what is new to the client. The cache is held.
-func (m *membership) tell(r *Response) {
+// sendNews adds to r what is new to the client. The cache is held.
+func (m *membership) sendNews(r *Response) {
 	if !m.behind() {
 		return
 	}
-	s, n := m.subs, m.group.NewsSince(m.told)
+	s, n := m.subs, m.group.NewsSince(m.sentUpTo)
 	switch {
 	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
-		m.takeAll() // each is told by itself
+		m.takeAll() // each is sent by itself
 		return
 	case m.nTaken == 0:
 		r.addNews(n)
@@ -39,7 +39,7 @@ func (m *membership) tell(r *Response) {
 			}
 		}
 	}
-	m.told = n.To
+	m.sentUpTo = n.To
 }
 
 // addShared adds one of a group's resources to r.
@@ -54,7 +54,7 @@ func (s *subscriptions) addShared(r *Response, name string, st *cache.State) {
 }
 
 // held is how many resources the client holds of what it is subscribed to as one of
-// the group, and the sum of their digests. It was told everything.
+// the group, and the sum of their digests. It was sent everything.
 func (m *membership) held() (n int, sum uint64) {
 	if m == nil {
 		return 0, 0

@@ -8,7 +8,7 @@ import (
 type sentResponse struct {
 	nonce    string
 	version  string // SotW
-	names    nameList
+	names    NameSample
 	at       uint32 // Response.At
 	rejected bool
 }
@@ -18,7 +18,7 @@ type sentResponse struct {
 type NACK struct {
 	TypeURL string
 	Nonce   string
-	Names   nameList
+	Names   NameSample
 	Code    codes.Code
 	Reason  string
 }

@@ -11,40 +11,40 @@ import (
 
 // One client's subscription to a name.
 
-func (s *nameSub) told() told { return told(s.Own[ownTold] &^ (isLostBit | isNotedBit)) }
+func (s *nameSub) sent() sentState { return sentState(s.Own[ownSent] &^ (isLostBit | isNotedBit)) }
 
-func (s *nameSub) setTold(t told) {
-	s.Own[ownTold] = s.Own[ownTold]&(isLostBit|isNotedBit) | byte(t)
-	if t == toldResource {
-		s.Own[ownTold] &^= isNotedBit
+func (s *nameSub) setSent(t sentState) {
+	s.Own[ownSent] = s.Own[ownSent]&(isLostBit|isNotedBit) | byte(t)
+	if t == sentResource {
+		s.Own[ownSent] &^= isNotedBit
 	}
 }
 
-// errTold is a hash of the error that the client was told last, 0 for none.
-func (s *nameSub) errTold() uint32 {
+// sentErr is a hash of the error that the client was sent last, 0 for none.
+func (s *nameSub) sentErr() uint32 {
 	if r := s.rare(); r != nil {
-		return r.errTold
+		return r.sentErr
 	}
 	return 0
 }
 
-func (s *nameSub) setErrTold(hash uint32) {
-	if s.errTold() != hash {
-		s.makeRare().errTold = hash
+func (s *nameSub) setSentErr(hash uint32) {
+	if s.sentErr() != hash {
+		s.makeRare().sentErr = hash
 	}
 }
 
-// knowsAbsent says that the client was told that the resource does not exist, and why.
+// wasSentAbsent says that the client was sent that the resource does not exist, and why.
 // That it could not be looked up again is no other reason.
-func (s *nameSub) knowsAbsent(why *cache.Error) bool {
-	return s.told() == toldAbsent && (s.errTold() == markError(why) || why != nil && why.Transient())
+func (s *nameSub) wasSentAbsent(why *cache.Error) bool {
+	return s.sent() == sentAbsent && (s.sentErr() == markError(why) || why != nil && why.Transient())
 }
 
-// toldOf notes that the client was told a resource, without an error.
-func (s *nameSub) toldOf(st *cache.State) {
-	s.setTold(toldResource)
+// setSentResource notes that the client was sent a resource, without an error.
+func (s *nameSub) setSentResource(st *cache.State) {
+	s.setSent(sentResource)
 	s.Note = s.of().mark(st.Resource)
-	s.setErrTold(0)
+	s.setSentErr(0)
 	if st.Resource.TTL() > 0 {
 		s.setBeats(st.Beats)
 	}
@@ -53,12 +53,12 @@ func (s *nameSub) toldOf(st *cache.State) {
 	}
 }
 
-// beats is a number like that of the heartbeat that the client was told last.
+// beats is a number like that of the heartbeat that the client was sent last.
 func (s *nameSub) beats() uint32 { return uint32(s.Own[ownBeats]) }
 
 func (s *nameSub) setBeats(n uint32) { s.Own[ownBeats] = byte(n) }
 
-// constraints are of the variant that the client was told, empty for none.
+// constraints are of the variant that the client was sent, empty for none.
 func (s *nameSub) constraints() string {
 	if r := s.rare(); r != nil {
 		return r.constraints
@@ -72,7 +72,7 @@ func (s *nameSub) byLocator() bool {
 	return r != nil && r.locator
 }
 
-// form is how the client is told the resource.
+// form is how the client is sent the resource.
 func (s *nameSub) form() cache.Form {
 	if s.byLocator() {
 		return s.of().Form | cache.ByLocator
@@ -101,7 +101,7 @@ func (s *nameSub) MoveToPending() {
 		s.set(isQueued, true)
 		subs.pending = append(subs.pending, s)
 	}
-	subs.reckon(s)
+	subs.countIfLost(s)
 }
 
 // stated is what the authority says of the name.
@@ -137,14 +137,14 @@ func (s *nameSub) redirected() bool {
 	return entry != nil && !s.of().Passes && entry.Redirected()
 }
 
-// refusedState is what a client is told of a name that the relay refuses. A refusal says
+// refusedState is what a client is sent of a name that the relay refuses. A refusal says
 // nothing about the resource: a client that may hold the resource keeps it, and so do the
-// clients of a relay. Such a client is told a code that it does not take for a removal, and a
+// clients of a relay. Such a client is sent a code that it does not take for a removal, and a
 // relay one that its own clients do not take for an answer either. gRFC A88: NOT_FOUND and
 // PERMISSION_DENIED can delete what a client holds.
 func (s *nameSub) refusedState(err *cache.Error) cache.State {
 	relay := s.of().Relay
-	if !relay && !s.is(mayHold) && s.told() != toldResource {
+	if !relay && !s.is(mayHold) && s.sent() != sentResource {
 		status := cache.Failed
 		if err.Code == codes.NotFound {
 			status = cache.Absent
@@ -164,10 +164,10 @@ func (s *nameSub) refusedState(err *cache.Error) cache.State {
 // noteUnasked notes, once until the client is sent the resource, that a name is not asked for
 // because a request to the control plane has no room for it.
 func (s *nameSub) noteUnasked(err *cache.Error) {
-	if s.Own[ownTold]&isNotedBit != 0 {
+	if s.Own[ownSent]&isNotedBit != 0 {
 		return
 	}
-	s.Own[ownTold] |= isNotedBit
+	s.Own[ownSent] |= isNotedBit
 	subs := s.of()
 	subs.Host.Unasked(subs.typeURL, s.name(), err)
 }
@@ -178,60 +178,59 @@ func (s *nameSub) refused() bool {
 	return r != nil && r.err != nil && r.err.Code == codes.ResourceExhausted
 }
 
-// beating says that a client is yet to be told that a resource lives on, which it
-// holds. xDS: "TTL".
+// beating says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
 func (s *nameSub) beating(st *cache.State) bool {
 	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Beats)
 }
 
-// keep has the client keep what it was told. It was told that earlier, so that a time to
-// live ends late rather than early.
-func (s *nameSub) keep(was *cache.Resource) {
-	k := &kept{resource: was, sub: s}
+// keepBeforeRedirect has the client keep what it was sent. It was sent that earlier, so that a TTL
+// ends late rather than early.
+func (s *nameSub) keepBeforeRedirect(was *cache.Resource) {
+	k := &valueBeforeRedirect{resource: was, sub: s}
 	if was.TTL() > 0 {
 		k.stop = s.of().Host.Expire(was, k)
 	}
-	s.makeRare().keep(k)
+	s.makeRare().setBefore(k)
 }
 
-// keep has k, which may be nil, in the place of what was kept.
-func (r *rareSub) keep(k *kept) {
-	if r.kept != nil && r.kept.stop != nil {
-		r.kept.stop()
+// setBefore puts k, which may be nil, in the place of the value before the redirect.
+func (r *rareSub) setBefore(k *valueBeforeRedirect) {
+	if r.before != nil && r.before.stop != nil {
+		r.before.stop()
 	}
-	r.kept = k
+	r.before = k
 }
 
-// state is what there is to tell of the name.
+// state is what the client is to be sent of the name.
 func (s *nameSub) state() cache.State {
 	st, r := s.stated(), s.rare()
-	if r == nil || r.kept == nil {
+	if r == nil || r.before == nil {
 		return st
 	}
-	told := s.told()
+	told := s.sent()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
-	case !answered && !r.kept.over:
-		return cache.State{Status: cache.Present, Resource: r.kept.resource, Err: st.Err, Beats: s.beats()}
-	case !answered && told != toldAbsent && told != toldFailed:
-		return cache.State{Status: cache.Absent, Was: r.kept.resource}
+	case !answered && !r.before.expired:
+		return cache.State{Status: cache.Present, Resource: r.before.resource, Err: st.Err, Beats: s.beats()}
+	case !answered && told != sentAbsent && told != sentFailed:
+		return cache.State{Status: cache.Absent, Was: r.before.resource}
 	}
-	r.keep(nil)
+	r.setBefore(nil)
 	return st
 }
 
 // Enter implements Subscription.
-func (k *kept) Enter() bool {
+func (k *valueBeforeRedirect) Enter() bool {
 	was := k.marked
 	k.marked = true
 	return !was
 }
 
 // Leave implements Subscription.
-func (k *kept) Leave() { k.marked = false }
+func (k *valueBeforeRedirect) Leave() { k.marked = false }
 
 // MoveToPending implements Subscription.
-func (k *kept) MoveToPending() {
-	k.over = true
+func (k *valueBeforeRedirect) MoveToPending() {
+	k.expired = true
 	k.sub.MoveToPending()
 }
 
@@ -244,7 +243,7 @@ func (s *subscriptions) noteAlias(sub *nameSub) {
 	own := entry.AliasOf()
 	switch r := sub.rare(); {
 	case own != "":
-		s.setAlias(sub, sub.makeRare(), sub.asks().of(strings.Clone(own)).key())
+		s.setAlias(sub, sub.makeRare(), sub.ref().of(strings.Clone(own)).key())
 	case r != nil:
 		s.setAlias(sub, r, "")
 	}
@@ -262,7 +261,7 @@ func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
 		}
 	}
 	if r.own = own; own != "" {
-		s.named.get(own) // what aliases stand for is told with them, and not as one of a group
+		s.named.get(own) // what aliases stand for is sent with them, and not as one of a group
 		if s.aliases == nil {
 			s.aliases = map[string][]*nameSub{}
 		}
@@ -270,15 +269,15 @@ func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
 	}
 }
 
-// reckon counts a name whose control plane cannot be reached and of which nothing is
+// countIfLost counts a name whose control plane cannot be reached and of which nothing is
 // held.
-func (s *subscriptions) reckon(sub *nameSub) {
+func (s *subscriptions) countIfLost(sub *nameSub) {
 	var st cache.State
 	switch {
 	case !s.CountsLostNames || sub.entry() == nil:
 		return
 	case sub.is(isRare):
-		if st = sub.stated(); sub.rare().kept != nil {
+		if st = sub.stated(); sub.rare().before != nil {
 			st.Status = cache.Present
 		}
 	default:

@@ -168,14 +168,14 @@ func (m *membership) find(key string) (i uint32, ok bool) {
 	return i, ok && m.has(i)
 }
 
-// holdsNot says that the client is subscribed to a name as one of the group, and was told
+// holdsNot says that the client is subscribed to a name as one of the group, and was sent
 // nothing of it.
 func (m *membership) holdsNot(key string) bool {
 	i, ok := m.find(key)
 	if !ok {
 		return false
 	}
-	_, mark, _ := m.group.SentAt(i, m.told)
+	_, mark, _ := m.group.SentAt(i, m.sentUpTo)
 	return mark == 0
 }
 
@@ -183,20 +183,20 @@ func (m *membership) holdsNot(key string) bool {
 func (m *membership) take(i uint32) *nameSub {
 	s := m.subs
 	sub, entry := s.newSub(), m.entry(i)
-	if m.told == 0 {
+	if m.sentUpTo == 0 {
 		if _, withheld := s.Topics.Join(entry.Key(), sub.watch()); withheld != nil {
 			sub.makeRare().withheld = withheld
 		}
 	} else {
 		s.Topics.WatchToo(entry, sub.watch())
 	}
-	_ = s.Host.Enter(entry.Key())                 // which the client uses already
-	_, mark, changed := m.group.SentAt(i, m.told) // now that it is watched
+	_ = s.Host.Enter(entry.Key())                     // which the client uses already
+	_, mark, changed := m.group.SentAt(i, m.sentUpTo) // now that it is watched
 	if mark != 0 {
-		sub.setTold(toldResource)
+		sub.setSent(sentResource)
 		sub.Note = mark
-		if s.took != nil {
-			s.took(sub)
+		if s.takenOut != nil {
+			s.takenOut(sub)
 		}
 	}
 	sub.set(mayHold, m.mayHold)
@@ -226,8 +226,8 @@ func (m *membership) takeAll() *nameTable {
 	return &m.subs.named
 }
 
-// apart ends a membership, if there is one: each name is watched by itself.
-func (s *subscriptions) apart() {
+// leaveGroup ends a membership, if there is one: each name is watched by itself.
+func (s *subscriptions) leaveGroup() {
 	if m := s.named.shared; m != nil {
 		m.takeAll()
 	}
@@ -242,7 +242,7 @@ func (m *membership) leave() {
 	m.group.Leave(&m.Member)
 }
 
-// sharedForm is how a client is told what it shares.
+// sharedForm is how a client is sent what it shares.
 func (s *subscriptions) sharedForm() cache.Form {
 	if s.sotw {
 		return s.Form & (cache.WithTTL | cache.Wrapped)
@@ -256,7 +256,7 @@ func (s *subscriptions) Means(names []string, first cache.Key) bool {
 	for _, name := range names {
 		want := first
 		want.Name = name
-		if key, err := s.lookUp(byName(name)); err != nil || key != want || key.IsSet() {
+		if key, err := s.lookUp(refByName(name)); err != nil || key != want || key.IsSet() {
 			return false
 		}
 	}

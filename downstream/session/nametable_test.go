@@ -25,7 +25,7 @@ func TestNameTable(t *testing.T) {
 					return
 				}
 				is[n] = subs.newSub()
-				is[n].rarely(byName(n))
+				is[n].rarely(refByName(n))
 				table.add(is[n])
 			},
 			"remove": func(t *rapid.T) {

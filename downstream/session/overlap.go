@@ -46,7 +46,7 @@ func (x *setIndex) addGlob(set *setSub) {
 	if x.globs == nil {
 		x.globs, x.byGlob = map[string]*setSub{}, map[string]*setSub{}
 	}
-	x.byGlob[set.asked.key()] = set
+	x.byGlob[set.ref.key()] = set
 	switch set.set.Key().Scope.Derived {
 	case "", cache.Resolved, cache.Passed:
 	default:
@@ -56,12 +56,12 @@ func (x *setIndex) addGlob(set *setSub) {
 
 // removeGlob removes a glob that has no spelling any more.
 func (x *setIndex) removeGlob(set *setSub) {
-	delete(x.byGlob, set.asked.key())
+	delete(x.byGlob, set.ref.key())
 	x.views = slices.DeleteFunc(x.views, func(v *setSub) bool { return v == set })
 }
 
 // globOf returns the glob that a name is in, nil if there is none.
-func (x *setIndex) globOf(a asked) *setSub {
+func (x *setIndex) globOf(a resourceRef) *setSub {
 	if len(x.byGlob) == 0 || !urn.IsName(a.name) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (x *setIndex) globOf(a asked) *setSub {
 }
 
 // wildOf returns the wildcard if it covers a name.
-func (x *setIndex) wildOf(a asked) *setSub {
+func (x *setIndex) wildOf(a resourceRef) *setSub {
 	if x.wild == nil || !x.wild.covers(a) {
 		return nil
 	}
@@ -77,12 +77,12 @@ func (x *setIndex) wildOf(a asked) *setSub {
 }
 
 // covers says that a wildcard or a view may have a name: it is asked for in the same way.
-func (s *setSub) covers(a asked) bool { return s.asked.of(a.name) == a }
+func (s *setSub) covers(a resourceRef) bool { return s.ref.of(a.name) == a }
 
 func (x *setIndex) isView(set *setSub) bool { return slices.Contains(x.views, set) }
 
 // owner returns the glob or view that owns a name among the globs, nil if none covers it.
-func (x *setIndex) owner(a asked) *setSub {
+func (x *setIndex) owner(a resourceRef) *setSub {
 	if set := x.globOf(a); set != nil {
 		return set
 	}
@@ -95,12 +95,12 @@ func (x *setIndex) owner(a asked) *setSub {
 }
 
 // ownedByAnother says that a set is a view and that another glob owns a name.
-func (x *setIndex) ownedByAnother(set *setSub, a asked) bool {
+func (x *setIndex) ownedByAnother(set *setSub, a resourceRef) bool {
 	return x.isView(set) && x.owner(a) != set
 }
 
 // covering returns the sets that may have a name, in the order in which they own it.
-func (x *setIndex) covering(a asked) (sets []*setSub) {
+func (x *setIndex) covering(a resourceRef) (sets []*setSub) {
 	owner := x.owner(a)
 	if owner != nil {
 		sets = append(sets, owner)
@@ -117,7 +117,7 @@ func (x *setIndex) covering(a asked) (sets []*setSub) {
 }
 
 // standIn returns the set that gives a name for which there is nothing itself, nil if there is none.
-func (x *setIndex) standIn(a asked) *setSub {
+func (x *setIndex) standIn(a resourceRef) *setSub {
 	if set := x.globOf(a); set != nil || urn.IsName(a.name) {
 		return set
 	}
@@ -134,7 +134,7 @@ func (x *setIndex) overlaps(set *setSub) bool {
 	if !set.glob() {
 		return len(x.byGlob) > 0
 	}
-	return x.sharesMembers(set) || x.wild != nil && x.wild.covers(set.asked.of(cache.Wildcard))
+	return x.sharesMembers(set) || x.wild != nil && x.wild.covers(set.ref.of(cache.Wildcard))
 }
 
 // present says that it is known what is in a set.

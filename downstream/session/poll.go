@@ -54,18 +54,18 @@ func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 // Additions returns the answer, nil if there is none yet.
 func (f *Poll) Additions(RemovalRule) *Response {
 	unknown := f.unknown()
-	if !f.tellable(unknown) {
+	if !f.answerable(unknown) {
 		return nil
 	}
 	for a := range unknown {
 		f.unsubscribe(a.key())
 	}
-	f.forgetTold()
+	f.forgetSent()
 	r := f.SotW.Additions(RemoveAll)
 	if r == nil {
 		return nil
 	}
-	f.tellErrors(r, unknown)
+	f.sendErrors(r, unknown)
 	r.Version = f.version(r)
 	if r.Version == f.has || f.rejected != "" && r.Version == f.rejected {
 		return nil
@@ -74,8 +74,8 @@ func (f *Poll) Additions(RemovalRule) *Response {
 }
 
 // unknown are the names of which it is not known what they are, and why. That the origin cannot be reached may pass.
-func (f *Poll) unknown() map[asked]*cache.Error {
-	var names map[asked]*cache.Error
+func (f *Poll) unknown() map[resourceRef]*cache.Error {
+	var names map[resourceRef]*cache.Error
 	for sub := range f.named.all() {
 		st := sub.state()
 		switch {
@@ -87,18 +87,18 @@ func (f *Poll) unknown() map[asked]*cache.Error {
 			continue
 		}
 		if names == nil {
-			names = map[asked]*cache.Error{}
+			names = map[resourceRef]*cache.Error{}
 		}
-		names[sub.asks()] = st.Err
+		names[sub.ref()] = st.Err
 	}
 	return names
 }
 
 var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"}
 
-// tellable says whether there is an answer, with so many names of which nothing
+// answerable says whether there is an answer, with so many names of which nothing
 // is known.
-func (f *Poll) tellable(unknown map[asked]*cache.Error) bool {
+func (f *Poll) answerable(unknown map[resourceRef]*cache.Error) bool {
 	for set := range f.sets() {
 		// That the origin cannot be reached may pass.
 		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Transient() {
@@ -116,7 +116,7 @@ func (f *Poll) tellable(unknown map[asked]*cache.Error) bool {
 }
 
 // onlyRefused says that there is nothing to wait for: the relay refuses all of those names.
-func onlyRefused(unknown map[asked]*cache.Error) bool {
+func onlyRefused(unknown map[resourceRef]*cache.Error) bool {
 	for _, err := range unknown {
 		if !err.Refused {
 			return false
@@ -135,19 +135,19 @@ func (f *Poll) gives() bool {
 	return f.hasSets()
 }
 
-// forgetTold makes the next response a full state again, with all errors.
-func (f *Poll) forgetTold() {
+// forgetSent makes the next response a full state again, with all errors.
+func (f *Poll) forgetSent() {
 	for sub := range f.named.all() {
-		f.knows(sub, toldNothing, 0)
+		f.knows(sub, sentNothing, 0)
 		sub.MoveToPending()
 	}
 	for set := range f.sets() {
-		set.again()
+		set.restart()
 	}
 }
 
-// tellErrors adds the errors that a full state does without.
-func (f *Poll) tellErrors(r *Response, unknown map[asked]*cache.Error) {
+// sendErrors adds the errors that a full state does without.
+func (f *Poll) sendErrors(r *Response, unknown map[resourceRef]*cache.Error) {
 	for sub := range f.named.all() {
 		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
 			r.addError(fieldSotWErrors, sub.name(), notFound)
@@ -158,7 +158,7 @@ func (f *Poll) tellErrors(r *Response, unknown map[asked]*cache.Error) {
 	}
 }
 
-// version is that of all that the client is told: of a wildcard alone the origin's, otherwise
+// version is that of all that the client is sent: of a wildcard alone the origin's, otherwise
 // one of these sets and names, and not of others that happen to have the same, and of errors.
 // The client may ask for others than before, and gives nothing but its version.
 func (f *Poll) version(r *Response) string {
@@ -206,7 +206,7 @@ func (f *Poll) RefusedWildcard() *cache.Error {
 // something keeps it, which HTTP has a status for (304) and gRPC has not: a response
 // without resources would be an empty state. unchanged says that the transport has such a status.
 func (f *Poll) Nothing(unchanged bool) string {
-	if (f.has != "" || f.rejected != "") && (unchanged || f.tellable(f.unknown())) {
+	if (f.has != "" || f.rejected != "") && (unchanged || f.answerable(f.unknown())) {
 		return ""
 	}
 	const most = 10

@@ -10,22 +10,22 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// asked is how a client asks for something: by a name, or by a ResourceLocator,
+// resourceRef is how a client asks for something: by a name, or by a ResourceLocator,
 // which may have dynamic parameters (TP2).
-type asked struct {
+type resourceRef struct {
 	name    string
 	locator bool
 	params  string // as in cache.Scope
 }
 
-func byName(name string) asked { return asked{name: name} }
+func refByName(name string) resourceRef { return resourceRef{name: name} }
 
-func byLocator(l *discoveryv3.ResourceLocator) asked {
-	return asked{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
+func refByLocator(l *discoveryv3.ResourceLocator) resourceRef {
+	return resourceRef{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
 }
 
 // key is what the subscription is kept under: the name, and what no name has.
-func (a asked) key() string {
+func (a resourceRef) key() string {
 	if !a.locator {
 		return a.name
 	}
@@ -33,7 +33,7 @@ func (a asked) key() string {
 }
 
 // of is how the client would ask for another name in the same way.
-func (a asked) of(name string) asked {
+func (a resourceRef) of(name string) resourceRef {
 	a.name = name
 	return a
 }
@@ -57,9 +57,9 @@ func globOf(name string) string {
 	return glob
 }
 
-// globAsked is the canonical name of the glob that a client asks for, without the
+// canonicalGlob is the canonical name of the glob that a client asks for, without the
 // directives that it has, or that are folded into it.
-func globAsked(name string) string {
+func canonicalGlob(name string) string {
 	if u, err := urn.Unfold(name); err == nil {
 		return u.Key().Name
 	}
@@ -77,16 +77,16 @@ func withoutDirectives(name string) string {
 	return name
 }
 
-// askedIn yields all that a request asks for.
-func askedIn(req *discoveryv3.DiscoveryRequest) iter.Seq[asked] {
-	return func(yield func(asked) bool) {
+// refsIn yields all that a request asks for.
+func refsIn(req *discoveryv3.DiscoveryRequest) iter.Seq[resourceRef] {
+	return func(yield func(resourceRef) bool) {
 		for _, name := range req.GetResourceNames() {
-			if !yield(byName(name)) {
+			if !yield(refByName(name)) {
 				return
 			}
 		}
 		for _, l := range req.GetResourceLocators() {
-			if !yield(byLocator(l)) {
+			if !yield(refByLocator(l)) {
 				return
 			}
 		}

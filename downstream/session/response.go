@@ -63,7 +63,7 @@ type Response struct {
 	private     []byte          // encoded removals and errors
 	head        mem.SliceBuffer // the private part, once it is encoded
 
-	Names nameList // of what it carries, to explain a NACK
+	Names NameSample // of what it carries, to explain a NACK
 	// Delta: own are marks of the resources in it that the client asks for by aliases, by
 	// the keys of their names; removed are the names of those that it removes.
 	own     map[string]uint64
@@ -80,19 +80,20 @@ func (r *Response) noteChanged(res ...*cache.Resource) {
 	}
 }
 
-// batches have resources in one piece that other clients are told as well.
+// Batches have resources in one piece that other clients are sent as well.
 type batches interface {
 	// join returns resources of that many bytes as one buffer, nil if that is not worth it.
 	Join(parts Parts, delta bool, size int) mem.Buffer
 }
 
-// nameList remembers the first names of a response, and how many there are.
-type nameList struct {
+// NameSample remembers the first names of a response, and how many there are.
+type NameSample struct {
 	First []string
 	Total int
 }
 
-func (l *nameList) Add(name string) {
+// Add adds a name.
+func (l *NameSample) Add(name string) {
 	l.Total++
 	if len(l.First) < maxRememberedNames {
 		l.First = append(l.First, name)
@@ -158,7 +159,7 @@ func (r *Response) Parts() (shared mem.BufferSlice, private int) {
 }
 
 // addPart is add for a name that is a part of something larger.
-func (l *nameList) addPart(name string) {
+func (l *NameSample) addPart(name string) {
 	if len(l.First) < maxRememberedNames {
 		name = strings.Clone(name)
 	}
@@ -208,7 +209,7 @@ func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, al
 	r.Names.Add(name)
 }
 
-// addRun adds members of a set that are told at once.
+// addRun adds members of a set that are sent at once.
 func (r *Response) addRun(run *cache.Run) {
 	b := run.Delta()
 	r.Resources = append(r.room(), b)
@@ -316,7 +317,7 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(b, s)
 }
 
-// from notes the version of the origin of something that a delta response tells.
+// from notes the version of the origin of something that a delta response has in it.
 func (r *Response) from(o *cache.OriginVersion) {
 	switch {
 	case o.String() == "", r.origin != nil && !o.SameServer(r.origin):
@@ -334,7 +335,7 @@ func (r *Response) fromRemoved(o *cache.OriginVersion) {
 }
 
 // systemVersion is the newest version of the origin that a delta response brings the client
-// to, empty if what it tells is of several origins, or of one that has no versions.
+// to, empty if what is in it is of several origins, or of one that has no versions.
 func (r *Response) systemVersion() string {
 	if r.severalOrigins {
 		return ""

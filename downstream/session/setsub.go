@@ -28,7 +28,7 @@ func (s *setSub) MoveToPending() {
 		s.queued = true
 		s.subs.pendingSets = append(s.subs.pendingSets, s)
 	}
-	s.subs.reckonSet(s)
+	s.subs.countSetIfLost(s)
 }
 
 func (s *setSub) status() (cache.Status, *cache.Error) {
@@ -38,9 +38,9 @@ func (s *setSub) status() (cache.Status, *cache.Error) {
 	return s.set.Status()
 }
 
-// form is how the client is told the members.
+// form is how the client is sent the members.
 func (s *setSub) form() cache.Form {
-	if s.asked.locator {
+	if s.ref.locator {
 		return s.subs.Form | cache.ByLocator
 	}
 	return s.subs.Form
@@ -65,19 +65,19 @@ func (s *setSub) setFresh(fresh bool) {
 	s.fresh = fresh
 }
 
-// again has all of the set told once more.
-func (s *setSub) again() {
+// restart has all of the set sent once more.
+func (s *setSub) restart() {
 	if s.set != nil {
 		s.set.Restart(&s.SetWatch)
 	}
 	s.setFresh(true)
-	s.errTold, s.named = false, nil
+	s.errSent, s.sentByName = false, nil
 	s.MoveToPending()
 }
 
 // namedIn is the subscription to a name, in the same way, that a set gives too.
 func (s *subscriptions) namedIn(set *setSub, name string) *nameSub {
-	return s.named.get(set.asked.of(name).key())
+	return s.named.get(set.ref.of(name).key())
 }
 
 // redirected says that there are members that are redirects, to be followed.
@@ -85,8 +85,8 @@ func (s *setSub) redirected() bool {
 	return s.set != nil && !s.subs.Passes && s.set.Key().Scope.Derived == "" && s.set.Redirects()
 }
 
-// reckonSet is reckon for a wildcard or a glob.
-func (s *subscriptions) reckonSet(set *setSub) {
+// countSetIfLost is reckon for a wildcard or a glob.
+func (s *subscriptions) countSetIfLost(set *setSub) {
 	if !s.CountsLostSets || set.set == nil {
 		return
 	}

@@ -35,12 +35,12 @@ type GroupKind struct {
 // WatchGroup watches the names in a list for those who have sent it. It numbers their changes.
 type WatchGroup interface {
 	List() NameList
-	membered
-	numbered
-	totaled
+	groupMembers
+	groupChanges
+	groupTotals
 }
 
-type membered interface {
+type groupMembers interface {
 	// enter adds a client. It returns the bytes of all resources, and the names that each client
 	// watches by itself.
 	Enter(*Member) (bytes int, odd []uint32)
@@ -49,20 +49,20 @@ type membered interface {
 	Resume(*cache.Reader)
 }
 
-type numbered interface {
+type groupChanges interface {
 	// newest is the number of the newest change. It does not change while the cache is held.
 	Newest() uint64
-	// newsSince returns what there is to tell who was told everything up to a change: 0 is
+	// newsSince returns what is new to a client that was sent everything up to a change: 0 is
 	// nothing. It may be kept for as long as the cache is held.
 	NewsSince(seq uint64) *News
-	// toldAt returns a name's entry, and what a client holds of the name that was told everything
+	// SentAt returns a name's entry, and what a client holds of the name that was sent everything
 	// up to a change: the mark of its resource, 0 for none. changed says that there was
 	// something since.
 	SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool)
 }
 
-// totaled is what is known of all names but some together. The cache is held.
-type totaled interface {
+// groupTotals is what is known of all names but some together. The cache is held.
+type groupTotals interface {
 	// held is how many have resources, and the sum of their digests.
 	Held(but NameBits) (n int, sum uint64)
 	// origin is the version of the origin that they all have, nil if they have not one.
@@ -88,7 +88,7 @@ func (b *NameBits) set(i uint32, of int) {
 	(*b)[i/64] |= 1 << (i % 64)
 }
 
-// News is what there is to tell a client that was told everything up to a change.
+// News is what is new to a client that was sent everything up to a change.
 type News struct {
 	Bytes    mem.SliceBuffer // of all, if they are joined
 	From, To uint64
@@ -97,10 +97,10 @@ type News struct {
 	States   []*cache.State // of names
 	Parts    mem.BufferSlice
 	Size     int
-	Sent     nameList
+	Sent     NameSample
 }
 
-// addNews adds what is told to all clients of a group that were told the same before. The
+// addNews adds what is sent to all clients of a group that were sent the same before. The
 // response is empty.
 func (r *Response) addNews(n *News) {
 	if len(n.Names) == 0 {

@@ -4,7 +4,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What clients are not told because an authority is silent or cannot be reached. xDS
+// What clients are not sent because an authority is silent or cannot be reached. xDS
 // has no word for that, and clients take what comes close to it for an answer:
 //
 //   - Envoy hands a delta response without resources and without removed_resources to
@@ -14,9 +14,9 @@ import (
 //   - A SotW state in which something is missing deletes that, and one without any
 //     resource starts a client with nothing.
 
-// unsaid is what waits until a response has something in it, or until no set is without
+// deferredErrors wait until a response has something in it, or until no set is without
 // an answer. Delta.
-type unsaid struct {
+type deferredErrors struct {
 	// names, by the keys of their subscriptions, cannot be had, or were not answered; sets
 	// cannot be had; members, by their names, could not be had anew.
 	names   map[string]struct{}
@@ -24,11 +24,13 @@ type unsaid struct {
 	members map[string]*cache.Error
 }
 
-func (u *unsaid) empty() bool { return u == nil || len(u.names)+len(u.sets)+len(u.members) == 0 }
+func (u *deferredErrors) empty() bool {
+	return u == nil || len(u.names)+len(u.sets)+len(u.members) == 0
+}
 
 // forget drops what waits of a subscription that has ended, or, if member, of a member
 // of which something else was said.
-func (u *unsaid) forget(key string, set *setSub, member bool) {
+func (u *deferredErrors) forget(key string, set *setSub, member bool) {
 	switch {
 	case u == nil:
 	case set != nil:
@@ -40,14 +42,14 @@ func (u *unsaid) forget(key string, set *setSub, member bool) {
 	}
 }
 
-func (u *unsaid) addName(sub *nameSub) {
+func (u *deferredErrors) addName(sub *nameSub) {
 	if u.names == nil {
 		u.names = map[string]struct{}{}
 	}
 	u.names[sub.key()] = struct{}{}
 }
 
-func (u *unsaid) addSet(set *setSub) {
+func (u *deferredErrors) addSet(set *setSub) {
 	if u.sets == nil {
 		u.sets = map[*setSub]struct{}{}
 	}
@@ -55,10 +57,10 @@ func (u *unsaid) addSet(set *setSub) {
 }
 
 // maxUnsaidMembers bounds the members, of which a control plane may have any number.
-const maxUnsaidMembers = 1000
+const maxDeferredMembers = 1000
 
-func (u *unsaid) addMember(name string, err *cache.Error) {
-	if len(u.members) == maxUnsaidMembers {
+func (u *deferredErrors) addMember(name string, err *cache.Error) {
+	if len(u.members) == maxDeferredMembers {
 		return
 	}
 	if u.members == nil {
@@ -70,7 +72,7 @@ func (u *unsaid) addMember(name string, err *cache.Error) {
 // withheldPart says that a name's resource is put together from what could be had, and
 // that the client may hold more.
 func withheldPart(sub *nameSub, st *cache.State, held bool) bool {
-	return held && st.Status == cache.Present && st.Partial && sub.told() != toldResource
+	return held && st.Status == cache.Present && st.Partial && sub.sent() != sentResource
 }
 
 func anyError(*cache.Error) bool { return true }

@@ -14,7 +14,7 @@ import (
 func NewSotW(typeURL string, c *Client) *SotW {
 	s := &SotW{subscriptions: newSubscriptions(typeURL, c), fullType: xdstype.Of(typeURL).FullState}
 	s.sotw = true
-	s.took = func(sub *nameSub) {
+	s.takenOut = func(sub *nameSub) {
 		s.count(sub)
 		s.version.origin = nil // it is to be found out
 	}
@@ -66,8 +66,8 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 	n := len(req.GetResourceNames()) + len(req.GetResourceLocators())
 	s.legacyWildcard = s.legacyWildcard && n == 0
-	wild, wildcard, known := s.legacyWildcard, byName(cache.Wildcard), 0
-	for a := range askedIn(req) {
+	wild, wildcard, known := s.legacyWildcard, refByName(cache.Wildcard), 0
+	for a := range refsIn(req) {
 		if a.name == cache.Wildcard {
 			wild, wildcard = true, a
 		} else if sub := s.named.get(a.key()); sub != nil && !sub.is(isWanted) {
@@ -77,8 +77,8 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 	s.endNames(known)
 	s.expect(n - known)
-	var refused []asked
-	for a := range askedIn(req) {
+	var refused []resourceRef
+	for a := range refsIn(req) {
 		switch sub := s.named.get(a.key()); {
 		case a.name == cache.Wildcard:
 		case sub != nil && sub.refused():
@@ -91,7 +91,7 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	s.endGlobs(req)
 	s.askAgain(refused)
 	switch {
-	case wild && (s.wild == nil || s.wild.asked != wildcard):
+	case wild && (s.wild == nil || s.wild.ref != wildcard):
 		s.subscribeWildcard(wildcard)
 	case !wild && s.wild != nil:
 		s.unsubscribeWildcard()
@@ -117,7 +117,7 @@ func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 
 // begin begins a subscription to a name or to a glob. The client may hold it from an
 // earlier stream, or by a set, which may be given up for the name.
-func (s *SotW) begin(a asked) {
+func (s *SotW) begin(a resourceRef) {
 	resumed := s.last.nonce == "" && s.resumed != ""
 	if sub, set := s.subscribe(a); sub != nil {
 		given, _ := s.given(sub)
@@ -132,12 +132,12 @@ func (s *SotW) begin(a asked) {
 
 // askAgain takes up what was refused and is asked for again, as far as it can be given now
 // that others have ended.
-func (s *SotW) askAgain(refused []asked) {
+func (s *SotW) askAgain(refused []resourceRef) {
 	for _, a := range refused {
 		if key, err := s.lookUp(a); err == nil && s.Host.Admits(key) == nil {
 			was := s.named.get(a.key())
 			held := was.is(mayHold)
-			s.knows(was, toldNothing, 0)
+			s.knows(was, sentNothing, 0)
 			s.begin(a)
 			if sub := s.named.get(a.key()); sub != nil && held {
 				sub.set(mayHold, true)
@@ -156,7 +156,7 @@ func (s *SotW) endNames(known int) {
 		sub.set(isWanted, false)
 	}
 	for _, sub := range unwanted {
-		s.knows(sub, toldNothing, 0)
+		s.knows(sub, sentNothing, 0)
 		s.unsubscribeName(sub)
 	}
 }
@@ -167,13 +167,13 @@ func (s *SotW) endGlobs(req *discoveryv3.DiscoveryRequest) {
 		return
 	}
 	wanted := map[string]struct{}{}
-	for a := range askedIn(req) {
+	for a := range refsIn(req) {
 		wanted[a.key()] = struct{}{}
 	}
-	var unwanted []asked
+	var unwanted []resourceRef
 	for _, set := range s.byGlob {
 		for _, name := range set.spelled.all() {
-			a := set.asked.of(name)
+			a := set.ref.of(name)
 			if _, ok := wanted[a.key()]; !ok {
 				unwanted = append(unwanted, a)
 			}
@@ -269,7 +269,7 @@ func (s *SotW) Sent(r *Response) {
 	s.answered = false
 }
 
-// Resend has a name's resource sent again, though the client was told it: as if it
+// Resend has a name's resource sent again, though the client has it: as if it
 // had changed, since the client still holds it. Several clusters may ask for that
 // before it is sent.
 func (s *SotW) Resend(name string) {
@@ -277,8 +277,8 @@ func (s *SotW) Resend(name string) {
 		return
 	}
 	for sub := range s.subsOf(name) {
-		if sub.told() == toldResource {
-			s.knows(sub, toldResource, ofNoContent)
+		if sub.sent() == sentResource {
+			s.knows(sub, sentResource, ofNoContent)
 			sub.MoveToPending()
 		}
 	}
@@ -286,7 +286,7 @@ func (s *SotW) Resend(name string) {
 
 // FastACK implements the stream's typeSession.
 func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
-	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.asks || s.asks == 0 {
+	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.requested || s.requested == 0 {
 		return false
 	}
 	s.answered, s.waiting, s.earlier = true, false, nil
@@ -296,6 +296,6 @@ func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 // RecordRequest implements the stream's typeSession.
 func (s *SotW) RecordRequest(nonce []byte, asks uint64) {
 	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
-		s.asks = asks
+		s.requested = asks
 	}
 }

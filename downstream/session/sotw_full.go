@@ -52,7 +52,7 @@ func (s *SotW) fullState(all bool) *Response {
 		}
 	}
 	for sub := range s.named.all() {
-		s.tellInFull(r, sub, form|sub.form(), &same, &missing)
+		s.sendInFullState(r, sub, form|sub.form(), &same, &missing)
 	}
 	if same == (commonVersion{}) {
 		same = missing // that there is nothing is all that is known
@@ -73,7 +73,7 @@ func (s *SotW) fullState(all bool) *Response {
 func (s *SotW) due() (changes, removals, beats bool) {
 	for set := range s.sets() {
 		if status, _ := set.status(); status != cache.Present {
-			changes = changes || !set.errTold // see known
+			changes = changes || !set.errSent // see known
 			continue
 		}
 		c, r, b := set.set.Due(&set.SetWatch, s.Form)
@@ -89,7 +89,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 	s.takePending(func(sub *nameSub) bool {
 		st := s.inFull(sub)
 		switch {
-		case sub.told() == toldNothing && sub.state().Status == cache.Requested:
+		case sub.sent() == sentNothing && sub.state().Status == cache.Requested:
 			// It is answered when it is known, also if a set gives it.
 		case removed(sub, st):
 			removals = true
@@ -102,9 +102,9 @@ func (s *SotW) due() (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// tellInFull adds to r what there is to tell of a name in a full state, and its version to
+// sendInFullState adds to r what a full state has of a name, and its version to
 // that of all names that there are, or of those that are missing.
-func (s *SotW) tellInFull(r *Response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
+func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
 	st := s.inFull(sub)
 	switch {
 	case st.Status == cache.Present:
@@ -117,16 +117,16 @@ func (s *SotW) tellInFull(r *Response, sub *nameSub, form cache.Form, there, mis
 			missing.add(st.Origin)
 		}
 		sub.set(isMissed, st.Status == cache.Requested)
-		s.tellMissing(r, sub, st)
+		s.sendMissing(r, sub, st)
 		return
 	}
 	sub.set(isMissed, false)
-	if sub.told() != toldResource || sub.Note != s.mark(st.Resource) {
+	if sub.sent() != sentResource || sub.Note != s.mark(st.Resource) {
 		r.noteChanged(st.Resource)
 	}
 	there.add(st.Origin)
 	s.knowsResource(sub, &st)
-	s.tellError(r, sub, st.Err)
+	s.sendError(r, sub, st.Err)
 	sub.set(mayHold, false)
 	if !sub.is(isCovered) || !s.hasSets() {
 		r.AddSotW(sub.name(), st.Resource, form)
@@ -137,19 +137,19 @@ func (s *SotW) tellInFull(r *Response, sub *nameSub, form cache.Form, there, mis
 func (s *SotW) differs(sub *nameSub, st *cache.State) bool {
 	switch st.Status {
 	case cache.Present:
-		return s.changed(sub, st) || st.Err != nil && sub.errTold() != markError(st.Err)
+		return s.changed(sub, st) || st.Err != nil && sub.sentErr() != markError(st.Err)
 	case cache.Absent:
 		if sub.is(isMissed) && st.Err == nil {
-			s.knows(sub, toldAbsent, 0) // in that state it was missing
+			s.knows(sub, sentAbsent, 0) // in that state it was missing
 		}
-		return !sub.knowsAbsent(st.Err)
+		return !sub.wasSentAbsent(st.Err)
 	case cache.Failed:
-		return sub.told() != toldFailed || sub.errTold() != markError(st.Err)
+		return sub.sent() != sentFailed || sub.sentErr() != markError(st.Err)
 	}
 	return false
 }
 
-// known says whether a full state can be told. What a client holds and is missing
+// known says whether a full state can be sent. What a client holds and is missing
 // in it, it deletes, so nothing of that must be missing only because it is not
 // known yet, or could not be had. A name that is only new to the client may be: the
 // response may have been sent before the request had come, and clients wait for
@@ -161,14 +161,14 @@ func (s *SotW) known() bool {
 		}
 	}
 	for sub := range s.named.all() {
-		if !sub.is(mayHold) && sub.told() != toldResource {
+		if !sub.is(mayHold) && sub.sent() != sentResource {
 			continue
 		}
 		switch st := s.inFull(sub); st.Status {
 		case cache.Requested:
 			return false
 		case cache.Failed:
-			// What the authority itself says of a name is told, as an error, in the
+			// What the authority itself says of a name is sent, as an error, with the
 			// state without it.
 			if st.Err.Open() {
 				return false

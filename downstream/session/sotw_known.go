@@ -25,7 +25,7 @@ type SotW struct {
 	fullType bool
 	// once: there is one request, and one response.
 	once bool
-	// withheld: the client is yet to be told of removals, which have to wait for
+	// withheld: removals are yet to be sent, which have to wait for
 	// what other types have to say. xDS: "Eventual consistency considerations".
 	withheld bool
 	// leftIn: the last full state had members in it that were removed. One
@@ -48,7 +48,7 @@ type SotW struct {
 	version namesVersion
 
 	absent []*nameSub // withheld, unless responses are full states
-	// beats are those of which there is nothing to tell but a heartbeat, which goes
+	// beats are those of which there is nothing new but a heartbeat, which goes
 	// in a response of its own, unless responses are full states.
 	beats []*nameSub
 	// state is the hash of the last full state, if stated: if there was one, and
@@ -58,8 +58,8 @@ type SotW struct {
 	content string
 
 	last sentResponse
-	// asks is what the last request asked for that counted, as in glance.
-	asks uint64
+	// requested is a hash over what the last request asked for that counted: see FastACK.
+	requested uint64
 	// earlier are those before last that the client has not answered, the newest.
 	earlier []sentResponse
 }
@@ -75,7 +75,7 @@ type namesVersion struct {
 	apart [2]*nameSub
 }
 
-// noteVersion notes that a client was told a resource of that version; first, that it held no other.
+// noteVersion notes that a client was sent a resource of that version; first, that it held no other.
 func (s *SotW) noteVersion(o *cache.OriginVersion, first bool) {
 	v := &s.version
 	switch {
@@ -130,7 +130,7 @@ func (s *SotW) ofNames() string {
 	return origin.String()
 }
 
-// ofGroup is ofNames of a client that shares its names with others, and was told everything
+// ofGroup is ofNames of a client that shares its names with others, and was sent everything
 // of those.
 func (s *SotW) ofGroup() string {
 	m := s.named.shared
@@ -159,9 +159,9 @@ func (s *SotW) ofGroup() string {
 	return origin.String()
 }
 
-// holds says that the client was told a name's resource.
+// holds says that the client was sent a name's resource.
 func (s *SotW) holds(sub *nameSub) bool {
-	return !sub.is(hasEnded) && sub.told() == toldResource
+	return !sub.is(hasEnded) && sub.sent() == sentResource
 }
 
 // behind says that there are names of which the client holds something older than what is
@@ -175,22 +175,22 @@ func (s *SotW) behind() bool {
 	return false
 }
 
-// knowsResource notes that the client was told a resource.
+// knowsResource notes that the client was sent a resource.
 func (s *SotW) knowsResource(sub *nameSub, st *cache.State) {
 	s.noteVersion(st.Origin, s.held == 0)
-	s.knows(sub, toldResource, s.mark(st.Resource))
-	sub.toldOf(st)
+	s.knows(sub, sentResource, s.mark(st.Resource))
+	sub.setSentResource(st)
 }
 
-// knows notes what the client was told of a name.
-func (s *SotW) knows(sub *nameSub, now told, hash uint64) {
-	if sub.told() == toldResource {
+// knows notes what the client was sent of a name.
+func (s *SotW) knows(sub *nameSub, now sentState, hash uint64) {
+	if sub.sent() == sentResource {
 		s.held--
 		s.sum -= digest(sub)
 	}
-	sub.setTold(now)
+	sub.setSent(now)
 	sub.Note = hash
-	if now == toldResource {
+	if now == sentResource {
 		s.count(sub)
 	}
 }
@@ -212,7 +212,7 @@ func Digest(mark uint64, key string) uint64 {
 
 // removed says that the client holds a resource that does not exist any more.
 func removed(sub *nameSub, st cache.State) bool {
-	return !sub.is(hasEnded) && sub.told() == toldResource && st.Status == cache.Absent
+	return !sub.is(hasEnded) && sub.sent() == sentResource && st.Status == cache.Absent
 }
 
 // namedVersion is the version_info of what the client holds if the origin has none for all
@@ -222,7 +222,7 @@ func (s *SotW) namedVersion(sets string) string {
 	held, sum = held+s.held, sum+s.sum
 	if held == 1 && sets == "" {
 		for sub := range s.named.all() {
-			if st := sub.state(); sub.told() == toldResource && st.Resource != nil {
+			if st := sub.state(); sub.sent() == sentResource && st.Resource != nil {
 				return st.Resource.Version()
 			}
 		}
@@ -233,10 +233,10 @@ func (s *SotW) namedVersion(sets string) string {
 // ofNoContent is the hash of a resource that the client holds and is to be sent again.
 const ofNoContent = ^uint64(0)
 
-// changed says whether a resource is new to the client, or what it was told last
+// changed says whether a resource is new to the client, or what it was sent last
 // was an error that is over.
 func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
-	return sub.told() != toldResource || sub.Note != s.mark(st.Resource) || sub.errTold() != 0 && st.Err == nil
+	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.sentErr() != 0 && st.Err == nil
 }
 
 // perceived is what a name's state is to a client that may take silence for an answer:
@@ -244,7 +244,7 @@ func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
 // may have it.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *SotW) perceived(sub *nameSub, st cache.State) cache.State {
-	if st.Status != cache.Failed || !st.Err.Silent || s.Relay || sub.is(mayHold) || sub.told() == toldResource {
+	if st.Status != cache.Failed || !st.Err.Silent || s.Relay || sub.is(mayHold) || sub.sent() == sentResource {
 		return st
 	}
 	return cache.State{Status: cache.Absent}

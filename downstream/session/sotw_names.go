@@ -6,9 +6,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// tellResource adds to r what is new about a name's resource, and says whether it
+// sendResource adds to r what is new about a name's resource, and says whether it
 // fitted.
-func (s *SotW) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
+func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	switch {
 	case !s.changed(sub, st):
@@ -22,46 +22,46 @@ func (s *SotW) tellResource(r *Response, sub *nameSub, st *cache.State) bool {
 		r.noteChanged(res)
 		s.knowsResource(sub, st)
 	}
-	return s.tellError(r, sub, st.Err)
+	return s.sendError(r, sub, st.Err)
 }
 
 var notFound = &cache.Error{Code: codes.NotFound}
 
-// tellMissing notes that a name has no resource, and adds to r why, if that is
+// sendMissing notes that a name has no resource, and adds to r why, if that is
 // not clear from its missing. It says whether that fitted.
-func (s *SotW) tellMissing(r *Response, sub *nameSub, st cache.State) bool {
-	now := toldAbsent
+func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
+	now := sentAbsent
 	switch st.Status {
 	case cache.Requested, cache.Present:
 		return true
 	case cache.Failed:
-		now = toldFailed
+		now = sentFailed
 	case cache.Absent:
 	}
-	if now == toldAbsent && sub.knowsAbsent(st.Err) || sub.told() == now && sub.errTold() == markError(st.Err) {
+	if now == sentAbsent && sub.wasSentAbsent(st.Err) || sub.sent() == now && sub.sentErr() == markError(st.Err) {
 		return true
 	}
-	if sub.told() != now || st.Err == nil {
-		sub.setErrTold(0)
+	if sub.sent() != now || st.Err == nil {
+		sub.setSentErr(0)
 	}
-	if !s.tellError(r, sub, st.Err) {
+	if !s.sendError(r, sub, st.Err) {
 		return false
 	}
 	s.knows(sub, now, 0)
 	return true
 }
 
-// tellError adds to r an error that the client was not told, if there is one, and
+// sendError adds to r an error that the client was not sent, if there is one, and
 // says whether it fitted.
-func (s *SotW) tellError(r *Response, sub *nameSub, err *cache.Error) bool {
-	if err == nil || sub.errTold() == markError(err) {
+func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
+	if err == nil || sub.sentErr() == markError(err) {
 		return true
 	}
 	if !s.full() && !r.fits(sizeError(sub.name(), err), s.Limit) {
 		return false
 	}
 	r.addVariantError(fieldSotWErrors, sub.name(), sub.constraints(), err)
-	sub.setErrTold(markError(err))
+	sub.setSentErr(markError(err))
 	return true
 }
 
@@ -98,7 +98,7 @@ func (s *SotW) heartbeats() *Response {
 // types of which a response need not be the full state.
 func (s *SotW) changes(all bool) *Response {
 	r := &Response{TypeURL: s.typeURL}
-	s.named.shared.tell(r)
+	s.named.shared.sendNews(r)
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
 		st := s.perceived(sub, sub.state())
@@ -113,12 +113,12 @@ func (s *SotW) changes(all bool) *Response {
 			return true
 		}
 		if st.Status == cache.Present {
-			return s.tellResource(r, sub, &st)
+			return s.sendResource(r, sub, &st)
 		}
 		if st.Status == cache.Absent && st.Err == nil {
 			st.Err = notFound
 		}
-		return s.tellMissing(r, sub, st)
+		return s.sendMissing(r, sub, st)
 	})
 	s.withheld = len(s.absent) > 0
 	if r.empty() {

@@ -17,7 +17,7 @@ type setStates struct {
 	full    []cache.Full
 	version string        // a hash over all of them
 	same    commonVersion // the origin's
-	exact   bool          // which says what all of it is, whoever is told
+	exact   bool          // which says what all of it is, for every client
 	hash    uint64
 	fresh   bool // one of them is answered by it
 }
@@ -31,18 +31,18 @@ func (s *setStates) content() string {
 	return s.version
 }
 
-// setKnown says whether what a set has can be told in a full state. A glob that
-// cannot be had is left out, and told as an error, if the client holds nothing of it.
+// setKnown says whether a full state can have what a set has. A glob that cannot be had is left out,
+// and its error sent, if the client holds nothing of it.
 func (s *SotW) setKnown(set *setSub) bool {
 	switch status, _ := set.status(); status {
 	case cache.Present:
-		if s.lacksHeld(set) || !set.glob() && !set.told && set.set.Len() == 0 && set.set.Lacks(anyError) {
+		if s.lacksHeld(set) || !set.glob() && !set.sent && set.set.Len() == 0 && set.set.Lacks(anyError) {
 			return false
 		}
-		// Does the client hold what it is to be told anew?
+		// Does the client hold what it is to be sent anew?
 		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Keeps(&set.SetWatch)
 	case cache.Failed:
-		return set.glob() && !set.told && !set.mayHold
+		return set.glob() && !set.sent && !set.mayHold
 	case cache.Requested, cache.Absent:
 	}
 	return false
@@ -57,27 +57,27 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 	add := func(set *setSub, except func(string) bool) {
 		if status, err := set.status(); status != cache.Present {
 			for _, name := range set.names() {
-				if !set.errTold {
+				if !set.errSent {
 					r.addError(fieldSotWErrors, name, err)
 				}
 			}
-			set.errTold = true
+			set.errSent = true
 			return
 		}
 		full := s.setState(r, set, form|set.form(), except, named[set])
 		all.full = append(all.full, full)
 		all.hash += full.Hash
 		all.fresh = all.fresh || set.fresh
-		versions = append(versions, set.asked.key()+"="+full.Version)
+		versions = append(versions, set.ref.key()+"="+full.Version)
 		all.version = full.Version
 		all.same.add(full.Origin)
-		all.exact = full.Exact && set.asked == byName(cache.Wildcard) && len(versions) == 1
+		all.exact = full.Exact && set.ref == refByName(cache.Wildcard) && len(versions) == 1
 		set.setFresh(false)
-		set.moved, set.told, set.mayHold = false, true, false
+		set.moved, set.sent, set.mayHold = false, true, false
 	}
-	// What the wildcard and a glob both have is told by the glob: a resource is in a
+	// Of what the wildcard and a glob both have the glob is the owner: a resource is in a
 	// response once.
-	told := s.toldByName()
+	told := s.ownedByNames()
 	for _, set := range s.byGlob {
 		if s.isView(set) {
 			continue
@@ -86,7 +86,7 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 			add(set, s.noting(told, set, elsewhere))
 			continue
 		}
-		if s.wildOf(set.asked.of(cache.Wildcard)) == nil {
+		if s.wildOf(set.ref.of(cache.Wildcard)) == nil {
 			add(set, nil)
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 		if m.Resource != nil {
 			r.noteChanged(m.Resource)
 		}
-		// What is asked for by name as well is told there.
+		// What is asked for by name as well is sent with the name.
 		if m.Err != nil && s.namedIn(set, m.Name) == nil {
 			r.addError(fieldSotWErrors, m.Name, m.Err)
 		}
@@ -143,7 +143,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 
 // namedBySet returns the names that each set may cover. None is covered yet. An xdstp
 // name is something else than what a wildcard, which belongs to the client's Node,
-// gives under it: the keys of those that tell by themselves are elsewhere.
+// gives under it: the keys of those that own their names are elsewhere.
 func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for sub := range s.named.all() {
@@ -151,10 +151,10 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 		if sub.entry() == nil {
 			continue
 		}
-		if set := s.globOf(sub.asks()); set != nil {
+		if set := s.globOf(sub.ref()); set != nil {
 			named[set] = append(named[set], sub)
 		}
-		switch set := s.wildOf(sub.asks()); {
+		switch set := s.wildOf(sub.ref()); {
 		case set == nil:
 		case !urn.IsName(sub.name()):
 			named[set] = append(named[set], sub)
@@ -165,7 +165,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 	return named, elsewhere
 }
 
-// inFull is what a full state tells of a name: the member of a set that gives it, else
+// inFull is what a full state has of a name: the member of a set that gives it, else
 // what is known of the name itself. The two come from the control plane apart.
 func (s *SotW) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
@@ -173,7 +173,7 @@ func (s *SotW) inFull(sub *nameSub) cache.State {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
-		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are told anyway
+		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are sent anyway
 		st.Origin = by.set.Origin()
 	}
 	return st
@@ -185,7 +185,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	if sub.entry() == nil || !s.hasSets() {
 		return nil, nil
 	}
-	set := s.standIn(sub.asks())
+	set := s.standIn(sub.ref())
 	if set == nil || !present(set) {
 		return nil, nil
 	}
@@ -196,25 +196,25 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	return r, set
 }
 
-// toldKeys are the keys of what a full state has, by the way in which it is asked for.
-type toldKeys map[asked]map[string]bool
+// sentKeys are the keys of what a full state has, by the way in which it is asked for.
+type sentKeys map[resourceRef]map[string]bool
 
-// toldByName are those of the names that tell by themselves; nil if there are no views,
+// ownedByNames are the keys of the names that own themselves; nil if there are no views,
 // which leave them out.
-func (s *SotW) toldByName() toldKeys {
+func (s *SotW) ownedByNames() sentKeys {
 	if len(s.views) == 0 {
 		return nil
 	}
-	told := toldKeys{}
+	told := sentKeys{}
 	for sub := range s.named.all() {
 		if sub.entry() != nil && (sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state())) {
-			told.add(sub.asks(), sub.memberKey())
+			told.add(sub.ref(), sub.memberKey())
 		}
 	}
 	return told
 }
 
-func (t toldKeys) add(a asked, key string) {
+func (t sentKeys) add(a resourceRef, key string) {
 	way := a.of("")
 	if t[way] == nil {
 		t[way] = map[string]bool{}
@@ -222,18 +222,18 @@ func (t toldKeys) add(a asked, key string) {
 	t[way][key] = true
 }
 
-// noting notes what a glob has as told, also as elsewhere than in the wildcard, and says
-// what it leaves out, if it is a view, as told already: a resource is in a response once.
-func (s *SotW) noting(told toldKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
-	view, underWild := s.isView(set), s.wildOf(set.asked.of(cache.Wildcard)) != nil
+// noting notes what a glob has as sent, also as elsewhere than in the wildcard. It says what a view
+// leaves out, as sent already: a resource is in a response once.
+func (s *SotW) noting(told sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
+	view, underWild := s.isView(set), s.wildOf(set.ref.of(cache.Wildcard)) != nil
 	if !s.sharesMembers(set) && !underWild && len(told) == 0 {
 		return nil
 	}
 	return func(key string) bool {
-		if view && told[set.asked.of("")][key] {
+		if view && told[set.ref.of("")][key] {
 			return true
 		}
-		told.add(set.asked, key)
+		told.add(set.ref, key)
 		if underWild {
 			elsewhere[key] = true
 		}
@@ -251,7 +251,7 @@ func (s *SotW) nothingKnown() bool {
 	for set := range s.sets() {
 		status, err := set.status()
 		switch {
-		case set.told, status == cache.Present && set.set.Len() > 0:
+		case set.sent, status == cache.Present && set.set.Len() > 0:
 			return false
 		case status == cache.Failed && s.once && !err.Transient():
 			// There is no better answer to a request that is answered once.
@@ -264,7 +264,7 @@ func (s *SotW) nothingKnown() bool {
 		case st.Status == cache.Present:
 			return false
 		case missingIsNoAnswer && s.perceived(sub, st).Status == cache.Absent:
-			// That it is missing says nothing; it is told by an error.
+			// That it is missing says nothing; an error says it.
 		case st.Status == cache.Requested, st.Status == cache.Failed && st.Err.Transient():
 			unknown = true
 		}
@@ -276,5 +276,5 @@ func (s *SotW) nothingKnown() bool {
 // or has not come yet, which the client may hold from an earlier stream.
 func (s *SotW) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
-	return resumed && !set.told && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Open))
+	return resumed && !set.sent && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Open))
 }

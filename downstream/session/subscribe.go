@@ -14,17 +14,17 @@ import (
 )
 
 // subscribe begins a subscription to a name or to a glob, or begins it anew: the
-// client may have forgotten what it was told. It returns one or the other.
-func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
+// client may have forgotten what it was sent. It returns one or the other.
+func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 	if set := s.globs[a.key()]; set != nil {
-		set.again()
+		set.restart()
 		return nil, set
 	}
 	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
 		s.unsubscribe(a.key()) // it may be given now
 	} else if sub != nil {
-		sub.setTold(toldNothing)
-		sub.setErrTold(0)
+		sub.setSent(sentNothing)
+		sub.setSentErr(0)
 		sub.MoveToPending()
 		return sub, nil
 	}
@@ -32,9 +32,9 @@ func (s *subscriptions) subscribe(a asked) (*nameSub, *setSub) {
 	if err == nil {
 		err = s.Host.Admits(key)
 	}
-	var glob asked
+	var glob resourceRef
 	if err == nil && key.IsSet() {
-		if glob = a.of(globAsked(a.name)); s.byGlob[glob.key()] != nil {
+		if glob = a.of(canonicalGlob(a.name)); s.byGlob[glob.key()] != nil {
 			return nil, s.subscribeGlob(a, glob, key)
 		}
 	}
@@ -55,7 +55,7 @@ func (s *subscriptions) resume(sub *nameSub) {
 	}
 }
 
-func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSub {
+func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *nameSub {
 	sub := s.newSub()
 	if a.locator || err != nil || key.Name != a.name {
 		sub.rarely(a)
@@ -74,7 +74,7 @@ func (s *subscriptions) subscribeName(a asked, key cache.Key, err error) *nameSu
 }
 
 // countParams counts the subscriptions with the same dynamic parameters.
-func (s *subscriptions) countParams(a asked, n int) {
+func (s *subscriptions) countParams(a resourceRef, n int) {
 	if !a.locator {
 		return
 	}
@@ -93,7 +93,7 @@ func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 			return
 		}
 		for params := range s.params {
-			if sub := s.named.get(asked{name, true, params}.key()); sub != nil && !yield(sub) {
+			if sub := s.named.get(resourceRef{name, true, params}.key()); sub != nil && !yield(sub) {
 				return
 			}
 		}
@@ -113,7 +113,7 @@ func (s *subscriptions) unsubscribe(key string) bool {
 // unsubscribeName ends a subscription to a name.
 func (s *subscriptions) unsubscribeName(sub *nameSub) {
 	s.named.remove(sub)
-	s.countParams(sub.asks(), -1)
+	s.countParams(sub.ref(), -1)
 	s.end(sub)
 	if len(s.pending) > 2*s.named.len()+minCompact {
 		s.pending = slices.DeleteFunc(s.pending, func(sub *nameSub) bool { return sub.is(hasEnded) })
@@ -130,7 +130,7 @@ func (s *subscriptions) end(sub *nameSub) {
 	s.countLost(sub, false)
 	if r := sub.rare(); r != nil {
 		s.setAlias(sub, r, "")
-		r.keep(nil)
+		r.setBefore(nil)
 		delete(s.rares, sub)
 		sub.set(isRare, false)
 	}
@@ -151,7 +151,7 @@ func (s *subscriptions) Close() {
 	s.wild, s.byGlob = nil, nil
 }
 
-// asError puts a name's error in the form in which clients are told.
+// asError puts a name's error in the form in which clients are sent it.
 func asError(err error) *cache.Error {
 	var e *cache.Error
 	if errors.As(err, &e) {
@@ -161,14 +161,14 @@ func asError(err error) *cache.Error {
 }
 
 // subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
-func (s *subscriptions) subscribeWildcard(a asked) {
-	s.apart()
-	if w := s.wild; w != nil && w.set != nil && w.asked == a {
-		w.again()
+func (s *subscriptions) subscribeWildcard(a resourceRef) {
+	s.leaveGroup()
+	if w := s.wild; w != nil && w.set != nil && w.ref == a {
+		w.restart()
 		return
 	}
 	s.unsubscribeWildcard()
-	s.wild = &setSub{subs: s, asked: a}
+	s.wild = &setSub{subs: s, ref: a}
 	s.wild.setFresh(true)
 	key, err := s.lookUp(a)
 	if err == nil {
@@ -194,17 +194,17 @@ func (s *subscriptions) unsubscribeWildcard() {
 // one glob are one: its members have the names that the origin gave them. So are two
 // that differ in their directives, which their members do not have: the one that was
 // there first counts.
-func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
-	s.apart()
+func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub {
+	s.leaveGroup()
 	set := s.byGlob[id.key()]
 	if set == nil {
-		set = &setSub{subs: s, asked: id}
+		set = &setSub{subs: s, ref: id}
 		set.setFresh(true)
 		set.set = membersOf(s.Topics.WatchSet(key, set), &set.SetWatch, id.name)
 		s.addGlob(set)
 		set.MoveToPending()
 	} else {
-		set.again()
+		set.restart()
 	}
 	set.spelled.add(a.name)
 	s.globs[a.key()] = set
@@ -213,7 +213,7 @@ func (s *subscriptions) subscribeGlob(a, id asked, key cache.Key) *setSub {
 }
 
 // unsubscribeGlob ends a spelling of a glob. It returns the glob if that ended too.
-func (s *subscriptions) unsubscribeGlob(a asked) (ended *setSub) {
+func (s *subscriptions) unsubscribeGlob(a resourceRef) (ended *setSub) {
 	set := s.globs[a.key()]
 	delete(s.globs, a.key())
 	s.countParams(a, -1)
@@ -249,7 +249,7 @@ func (s *subscriptions) endSet(set *setSub) {
 // joinGroup subscribes to the names of a list as one of those that do, and says whether that
 // is possible. Nothing else is subscribed to.
 func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
-	first, err := s.lookUp(byName(list.All()[0]))
+	first, err := s.lookUp(refByName(list.All()[0]))
 	if err != nil || first.Scope.Derived != "" || first.IsSet() {
 		return false
 	}
@@ -261,7 +261,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 	bytes, odd := g.Enter(&m.Member)
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
 	if s.Host.Enter(first) != nil || tooLarge {
-		g.Leave(&m.Member) // each name is told, or refused, by itself
+		g.Leave(&m.Member) // each name is sent, or refused, by itself
 		return false
 	}
 	if mayHold {

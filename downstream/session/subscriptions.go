@@ -25,19 +25,19 @@ type subscriptions struct {
 	params map[string]int
 	// freshSets counts the sets that have not been answered yet.
 	freshSets int
-	// pending are the names of which there may be something to tell, pendingSets the
+	// pending are the names of which there may be something to send, pendingSets the
 	// sets.
 	pending     []*nameSub
 	pendingSets []*setSub
 	// moving have come upon redirects. leave, if not nil, is called for a set that
 	// moves, before it does.
-	moving []follower
-	moves  int // how many have moved
-	leave  func(*setSub)
+	moving     []follower
+	moves      int // how many have moved
+	beforeMove func(*setSub)
 	// took, if not nil, is called for a name that is taken out of a group, if the client was
-	// told a resource: see membership.
-	took func(*nameSub)
-	sotw bool
+	// sent a resource: see membership.
+	takenOut func(*nameSub)
+	sotw     bool
 	// offered is the list of names in the request that is being taken, if it is one that
 	// others have sent.
 	offered NameList
@@ -66,7 +66,7 @@ func (s *subscriptions) Parameters() map[string]int { return s.params }
 // without looking for them.
 const minCompact = 64
 
-// takePending calls f for each name of which there may be something to tell,
+// takePending calls f for each name of which there may be something to send,
 // until f returns false: then that name, and the rest, stay pending.
 func (s *subscriptions) takePending(f func(*nameSub) bool) {
 	for i, sub := range s.pending {
@@ -93,8 +93,7 @@ const mostPending = 1 << 12
 // NewPendingList is what a pool of pending lists makes: each client has one while it begins.
 func NewPendingList() any { return new([]*nameSub) }
 
-// mark stands for what a client is told of a resource: if it is the same again,
-// the client is not told.
+// mark stands for what a client is sent of a resource: what has the same mark is not sent again.
 func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	const withTTL = 0x9e3779b97f4a7c15
 	if s.Form&cache.WithTTL != 0 && r.TTL() > 0 {
@@ -113,30 +112,30 @@ func markError(err *cache.Error) uint32 {
 
 // nameSub is a client's subscription to one name: a watch of its entry, or of nothing
 // if the name can mean nothing. There are very many, so that what most of them do not
-// need is in a rareSub. Note is a hash of the content that the client was told.
+// need is in a rareSub. Note is a hash of the content that the client was sent.
 type nameSub cache.Watch
 
-// told is what a client was last told of a name.
-type told uint8
+// sentState is what a client was sent last of a name.
+type sentState uint8
 
 const (
-	toldNothing told = iota
-	toldResource
-	toldAbsent
-	toldFailed
+	sentNothing sentState = iota
+	sentResource
+	sentAbsent
+	sentFailed
 )
 
 // What a nameSub has in Own.
 const (
-	ownTold  = iota // what it was last told, and isLost
+	ownSent  = iota // what it was sent last, and isLost
 	ownMarks        // of type mark
 	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	// ownBeats is the end of the number of the heartbeat that the client was told last. Who
+	// ownBeats is the end of the number of the heartbeat that the client was sent last. Who
 	// has missed 256 hears of the next one.
 	ownBeats
 )
 
-// Beside what a client was told, in ownTold.
+// Beside what a client was sent, in ownSent.
 const (
 	// isLostBit says that the subscription is counted in subscriptions.lost.
 	isLostBit = 1 << 7
@@ -151,7 +150,7 @@ const (
 	isQueued mark = 1 << iota // in subscriptions.pending
 	hasEnded
 	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
-	// needed where told is toldResource.
+	// needed where sent is sentResource.
 	mayHold
 	// isMissed: it was missing in a full state because nothing was known of it.
 	isMissed
@@ -185,21 +184,21 @@ func (s *nameSub) set(m mark, is bool) {
 // rareSub is what most subscriptions do not have: those of a plain name in the
 // spelling of the cache, which has no error.
 type rareSub struct {
-	asked
-	key string       // of asked
+	resourceRef
+	key string       // of the resourceRef
 	err *cache.Error // why the name can mean nothing
-	// errTold is a hash of the error that the client was told last, 0 for none.
-	errTold uint32
-	// kept is what the client holds from before the name became a redirect, nil if
+	// sentErr is a hash of the error that the client was sent last, 0 for none.
+	sentErr uint32
+	// before is what the client holds from before the name became a redirect, nil if
 	// that does not matter any more.
-	kept *kept
+	before *valueBeforeRedirect
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
-	// constraints are of the variant that the client was told.
+	// constraints are of the variant that the client was sent.
 	constraints string
 	// Delta: own is the key of the resource of which the name is an alias, as it is in
-	// subscriptions.aliases; toldAs is under which other name the client was told it.
-	own, toldAs string
+	// subscriptions.aliases; sentAs is under which other name the client was sent it.
+	own, sentAs string
 }
 
 // rare returns what is rare about the subscription, nil if nothing is.
@@ -215,12 +214,12 @@ func (s *nameSub) makeRare() *rareSub {
 	if r := s.rare(); r != nil {
 		return r
 	}
-	return s.rarely(byName(s.entry().Name()))
+	return s.rarely(refByName(s.entry().Name()))
 }
 
 // rarely gives a new subscription what is rare, of which that is how the client asks.
-func (s *nameSub) rarely(a asked) *rareSub {
-	subs, r := s.of(), &rareSub{asked: a, key: a.key()}
+func (s *nameSub) rarely(a resourceRef) *rareSub {
+	subs, r := s.of(), &rareSub{resourceRef: a, key: a.key()}
 	if subs.rares == nil {
 		subs.rares = map[*nameSub]*rareSub{}
 	}
@@ -246,12 +245,12 @@ func (s *nameSub) key() string {
 	return s.entry().Name()
 }
 
-// asks is how the client asked for it.
-func (s *nameSub) asks() asked {
+// ref is how the client asked for it.
+func (s *nameSub) ref() resourceRef {
 	if r := s.rare(); r != nil {
-		return r.asked
+		return r.resourceRef
 	}
-	return byName(s.name())
+	return refByName(s.name())
 }
 
 // memberKey is the canonical form of a name that is an entry's: which may have another, as
@@ -263,12 +262,12 @@ func (s *nameSub) memberKey() string {
 	return s.entry().Name()
 }
 
-func (s *nameSub) isLost() bool { return s.Own[ownTold]&isLostBit != 0 }
+func (s *nameSub) isLost() bool { return s.Own[ownSent]&isLostBit != 0 }
 
 func (s *nameSub) setLost(is bool) {
-	s.Own[ownTold] &^= isLostBit
+	s.Own[ownSent] &^= isLostBit
 	if is {
-		s.Own[ownTold] |= isLostBit
+		s.Own[ownSent] |= isLostBit
 	}
 }
 
@@ -278,48 +277,47 @@ type setSub struct {
 	subs *subscriptions
 	set  *members     // nil if the wildcard can mean nothing
 	err  *cache.Error // why
-	// asked is how the client asks for it. The name is Wildcard, or the canonical one
+	// ref is how the client asks for it. The name is Wildcard, or the canonical one
 	// of a glob without directives, of which spelled are the client's spellings.
-	asked   asked
+	ref     resourceRef
 	spelled spellings
 	fresh   bool // not answered yet; see setFresh
-	errTold bool
+	errSent bool
 	queued  bool // in subscriptions.pendingSets
 	ended   bool
 	inInbox bool // guarded by inbox.mu
 	// lost: nothing is held of it, and its control plane cannot be reached.
 	lost bool
 
-	// SotW: told that it was in a full state, mayHold that the client may hold it from
-	// an earlier stream, and moved that it was another set when it was told.
-	told, mayHold, moved bool
+	// SotW: sent says that it was in a full state, mayHold that the client may hold it from
+	// an earlier stream, and moved that it was another set when it was sent.
+	sent, mayHold, moved bool
 
 	// Delta: initial are the versions of its members that the client holds, of what it
-	// has not been told yet; named the members that it was told of by their names,
-	// while the glob was not answered; uncovered, by their keys, the names that are to
-	// be told as they are now.
+	// has not been sent yet; sentByName the members that it was sent under their names,
+	// while the glob was not answered; reviews, by their keys, the names to be reviewed.
 	// lacks: it was answered while a part of it could not be had, so that what the
-	// client holds and is missing in it was not told as gone.
-	lacks     bool
-	initial   map[string]string
-	named     map[*nameSub]bool
-	uncovered map[string]uncovered
+	// client holds and is missing in it was not sent as removed.
+	lacks      bool
+	initial    map[string]string
+	sentByName map[*nameSub]bool
+	reviews    map[string]review
 }
 
 // glob says that it is a glob collection.
-func (s *setSub) glob() bool { return s.asked.name != cache.Wildcard }
+func (s *setSub) glob() bool { return s.ref.name != cache.Wildcard }
 
 // follower is a subscription that is to move.
 type follower interface{ move() }
 
-// kept is what a client holds of a name from before it became a redirect. That is what
-// there is to tell of it until there is an answer of where it leads; or, if it has a time
-// to live, until that has passed. xDS: "TTL".
-type kept struct {
+// valueBeforeRedirect is what a client holds of a name from before it became a redirect. The client
+// keeps it until it is known where the redirect leads; or, if it has a TTL, until that has expired.
+// xDS: "TTL".
+type valueBeforeRedirect struct {
 	resource *cache.Resource
 	sub      *nameSub
 	stop     func() // nil without a time to live
-	over     bool   // its time has passed
+	expired  bool   // its time has passed
 	marked   bool   // see subscription
 }
 
@@ -348,17 +346,17 @@ type membership struct {
 	Member
 	subs  *subscriptions
 	group WatchGroup
-	// told: the client was told everything up to that change. 0 is nothing.
-	told   uint64
-	taken  NameBits
-	nTaken int
+	// sentUpTo: the client was sent everything up to that change. 0 is nothing.
+	sentUpTo uint64
+	taken    NameBits
+	nTaken   int
 	// mayHold: the client may hold any of them from an earlier stream.
 	mayHold bool
 }
 
-// uncovered is a name of which one of the subscriptions that gave it has ended, or
-// has lost it, or has changed while another may have it.
-type uncovered struct {
+// review is a name of which one of the subscriptions that cover it has ended, or has lost it, or has
+// changed while another may have it.
+type review struct {
 	name string
 	// ended: the client has to be answered, with the resource or with its removal.
 	// xDS: "Unsubscribing from Resources".
@@ -427,7 +425,7 @@ func (s *subscriptions) countLostSet(set *setSub, lost bool) {
 }
 
 // lookUp returns the key of what a client asks for.
-func (s *subscriptions) lookUp(a asked) (cache.Key, error) {
+func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 	key, err := s.Host.Key(s.typeURL, a.name)
 	key.Scope.Params = a.params
 	if s.Passes && key.Scope.Derived == cache.Resolved {

@@ -15,9 +15,9 @@ func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
 	}
 	all := slices.Clone(names)
 	for _, l := range locators {
-		a := byLocator(l)
+		a := refByLocator(l)
 		if a.name == cache.Wildcard {
-			a = byName(a.name)
+			a = refByName(a.name)
 		}
 		all = append(all, a.key())
 	}

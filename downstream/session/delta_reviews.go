@@ -1,0 +1,258 @@
+package session
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Names that several subscriptions of a delta client cover. The owner of a name sends it (overlap.go).
+// The name is gone when none of them has it. When its owner may have changed, the name is reviewed:
+// the client is sent what the sets have of it then.
+
+// stateOf is what the client is sent of a name. The control plane says what a name is and
+// what a set has on two streams, of which either may be behind: a resource that one of the
+// client's sets has is not removed because the name's stream says that it is absent.
+func (d *Delta) stateOf(sub *nameSub) cache.State {
+	st := sub.state()
+	if !d.hasSets() && len(d.borrowed) == 0 || sub.entry() == nil {
+		return st
+	}
+	_, lent := d.borrowed[sub]
+	if st.Status == cache.Absent {
+		set := d.standIn(sub.ref())
+		res, _, waits := first(sub.memberKey(), set)
+		switch {
+		case res != nil && (!set.glob() || set.set.nameOf(res) == sub.name()):
+			if !lent {
+				d.borrow(sub, res)
+			}
+			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Beats: sub.beats()}
+		case waits != nil && lent:
+			return cache.State{Status: cache.Requested}
+		}
+	}
+	if lent {
+		delete(d.borrowed, sub)
+		d.renewTTL(sub, st.Resource)
+	}
+	return st
+}
+
+// borrow notes that the client has what a set gives of a name.
+func (d *Delta) borrow(sub *nameSub, res *cache.Resource) {
+	if d.borrowed == nil {
+		d.borrowed = map[*nameSub]struct{}{}
+	}
+	d.borrowed[sub] = struct{}{}
+	d.renewTTL(sub, res)
+}
+
+// renewTTL has the client sent a resource with a TTL although it has that content: in the
+// client runs the TTL that the resource had on the other stream.
+func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
+	if d.Form&cache.WithTTL != 0 && res.TTL() > 0 {
+		sub.Note = ofNoContent
+	}
+}
+
+// ownsName says that a name's own state is what the client is sent of it, and not that of
+// a set which has it too. The wildcard belongs to the client's Node: what it has under an
+// xdstp name is another thing than the authority's.
+func (s *nameSub) ownsName(set *setSub) bool {
+	switch s.state().Status {
+	case cache.Present:
+		return true
+	case cache.Absent:
+		return !set.glob() && urn.IsName(s.name())
+	case cache.Requested, cache.Failed:
+	}
+	return false
+}
+
+// reviewBorrowed has the names looked at again of which the client has what a set gave: a set
+// has ended, or has been answered.
+func (d *Delta) reviewBorrowed() {
+	for sub := range d.borrowed {
+		sub.MoveToPending()
+	}
+}
+
+// reviewName has the client sent what the sets have of a name.
+func (d *Delta) reviewName(a resourceRef, ended bool) {
+	set := d.globOf(a)
+	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
+		set = wild
+	}
+	if set == nil && len(d.views) > 0 {
+		_, set, _ = first(memberKey(a.name), d.covering(a)...)
+	}
+	if set != nil {
+		d.reviewIn(set, a.name, ended)
+	}
+}
+
+func (d *Delta) reviewIn(set *setSub, name string, ended bool) {
+	d.noteReview(set, name, ended)
+	if present(set) {
+		set.MoveToPending() // else that comes when it is
+	}
+}
+
+// noteReview is reviewIn for a set that is being sent.
+func (d *Delta) noteReview(set *setSub, name string, ended bool) {
+	if set.reviews == nil {
+		set.reviews = map[string]review{}
+	}
+	key := memberKey(name)
+	was, there := set.reviews[key]
+	if !there {
+		d.reviewing++
+	}
+	set.reviews[key] = review{name, ended || was.ended}
+}
+
+// endReview drops a name from those to be reviewed.
+func (d *Delta) endReview(a resourceRef) {
+	if d.reviewing == 0 {
+		return
+	}
+	for _, set := range d.covering(a) {
+		d.endReviewIn(set, memberKey(a.name))
+	}
+}
+
+func (d *Delta) endReviewIn(set *setSub, key string) {
+	if _, there := set.reviews[key]; there {
+		delete(set.reviews, key)
+		d.reviewing--
+	}
+}
+
+// leavesToOwner says that another set may have a member too, and has the name reviewed if it has
+// changed.
+func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
+	switch {
+	case set.glob() && (m.News != cache.Removed || !d.overlaps(set)) && !d.ownedByAnother(set, a):
+		return false
+	case !set.glob() && d.owner(a) == nil:
+		return false
+	}
+	if m.News == cache.Changed || m.News == cache.Removed {
+		d.noteReview(set, m.Name, false)
+	}
+	return true
+}
+
+// loseMember removes a name of a set that is being sent, unless another set has it.
+func (d *Delta) loseMember(set *setSub, a resourceRef) {
+	if set.glob() && d.overlaps(set) {
+		d.noteReview(set, a.name, false)
+		return
+	}
+	d.gone[a.key()] = removal{ref: a, by: set}
+}
+
+// sendReviewed adds to r what the sets have of the names to be reviewed, as far as it fits.
+func (d *Delta) sendReviewed(r *Response) {
+	for len(d.reviewable) > 0 && d.sendReviewedOf(r, d.reviewable[0]) {
+		d.reviewable = d.reviewable[1:]
+	}
+	if len(d.reviewable) == 0 {
+		d.reviewable = nil
+	}
+}
+
+func (d *Delta) sendReviewedOf(r *Response, set *setSub) bool {
+	// Some names come back: those of which the set does not know yet.
+	return d.sendReviewedNames(r, set, slices.Sorted(maps.Keys(set.reviews)))
+}
+
+func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool {
+	for _, key := range keys {
+		u := set.reviews[key]
+		a := set.ref.of(u.name)
+		glob := d.owner(a)
+		res, by, waits := first(key, d.covering(a)...)
+		switch {
+		case d.named.get(a.key()) != nil:
+			// Its own subscription sends it.
+		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
+			// The glob sends it; or it will, and until then the client keeps what it has.
+		case res != nil:
+			name := u.name
+			if urn.IsName(name) {
+				name = by.set.nameOf(res)
+			}
+			same, other := r.hasOwn(a.of(name).key(), d.mark(res))
+			if other || !r.fits(res.Size(name, set.form()), d.Limit) {
+				return false
+			}
+			if !same {
+				r.from(by.set.Origin())
+				r.AddDelta(name, res, set.form())
+			}
+			if glob.holds(name) {
+				glob.initial[name] = ""
+			}
+			delete(d.gone, a.key())
+			d.endReview(a) // in the other set too
+		case waits != nil && present(waits): // its first answer is incomplete
+			d.endReviewIn(set, key)
+			d.noteReview(waits, u.name, u.ended)
+			continue
+		case waits != nil && u.ended:
+			d.endReviewIn(set, key)
+			d.reviewIn(waits, u.name, true)
+			continue
+		default:
+			d.gone[a.key()] = removal{ref: a, by: set}
+		}
+		d.endReviewIn(set, key)
+	}
+	return true
+}
+
+// overlapping returns what the client holds by a set, or may hold, and another one may
+// cover too, but has not sent because the set does.
+func (d *Delta) overlapping(set *setSub) (held []resourceRef) {
+	if set.set == nil || !d.overlaps(set) {
+		return nil
+	}
+	add := func(name, _ string) {
+		a := set.ref.of(name)
+		if d.named.get(a.key()) == nil && (set.glob() || d.owner(a) != nil) {
+			held = append(held, a)
+		}
+	}
+	set.set.Held(&set.SetWatch, add)
+	initial := set.initial
+	if !set.glob() {
+		initial = d.initial
+	}
+	for name := range initial {
+		add(name, "")
+	}
+	set.set.Since(&cache.SetWatch{}, func(m cache.Member) bool {
+		if m.Resource != nil {
+			add(m.Name, "")
+		}
+		return true
+	})
+	return held
+}
+
+// reassign reviews the names of a set that has ended: the client does not know whether other sets
+// have them. held is what overlapping returned before the set ended.
+func (d *Delta) reassign(set *setSub, held []resourceRef) {
+	for _, u := range set.reviews {
+		d.reviewName(set.ref.of(u.name), u.ended)
+	}
+	d.reviewing -= len(set.reviews)
+	set.reviews = nil
+	for _, a := range held {
+		d.reviewName(a, true)
+	}
+}
