@@ -335,4 +335,4 @@ func TestCostOfComing(t *testing.T) {
 }
 
 // allocsOfComing is what a client costs that comes, is told what there is, and goes.
-const allocsOfComing = 60
+const allocsOfComing = 36

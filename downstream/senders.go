@@ -24,6 +24,10 @@ type senders struct {
 	// active counts the senders that are neither idle nor held up, and composing those that
 	// were held up by a response before it was sent, and still are.
 	active, composing int
+
+	// ended are senders that have ended, with their timers. A herd that comes one by one
+	// would have a new one for each client.
+	ended sync.Pool
 }
 
 // lendAfter is how long a client may hold up a sender, until another takes its place: up to
@@ -120,10 +124,12 @@ func (q *streamQueue) next() *stream {
 
 // sender is one of the senders.
 type sender struct {
-	// state is a phase, and the number of the stream that it is at times phases.
+	// state is a phase, and the number of the stream that it is at times phases. The
+	// numbers go on when the sender begins again.
 	state atomic.Uint64
-	timer *time.Timer // calls watch
-	seen  uint64      // the number as of when that was called last
+	at    uint64        // that number times phases
+	timer *time.Timer   // calls watch
+	seen  atomic.Uint64 // the number as of when that was called last
 }
 
 // A sender's phases.
@@ -139,11 +145,10 @@ const senderEnded = ^uint64(0)
 
 // send sends to one stream after another, until there is none.
 func (q *senders) send() {
-	s := &sender{}
-	s.timer = time.AfterFunc(time.Hour, func() { q.watch(s) })
-	s.timer.Reset(lendAfter)
-	defer s.end()
-	for at := uint64(0); ; at += phases {
+	s := q.begin()
+	defer q.end(s)
+	for ; ; s.at += phases {
+		at := s.at
 		st := q.next()
 		if st == nil {
 			return
@@ -201,10 +206,26 @@ func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 	return nil, false
 }
 
-// end ends a sender.
-func (s *sender) end() {
+// begin returns a sender whose timer runs.
+func (q *senders) begin() *sender {
+	if s, ok := q.ended.Get().(*sender); ok {
+		s.state.Store(s.at + senderRests)
+		s.timer.Reset(lendAfter)
+		return s
+	}
+	s := &sender{}
+	s.timer = time.AfterFunc(time.Hour, func() { q.watch(s) })
+	s.timer.Reset(lendAfter)
+	return s
+}
+
+// end ends a sender. It can begin again unless its timer is being served, or has lent its place.
+func (q *senders) end(s *sender) {
 	s.state.Store(senderEnded)
-	s.timer.Stop()
+	if s.timer.Stop() {
+		s.at += phases
+		q.ended.Put(s)
+	}
 }
 
 // watch gives the place of a sender to another, if it has been at one stream for so long.
@@ -213,9 +234,9 @@ func (q *senders) watch(s *sender) {
 	if now == senderEnded {
 		return
 	}
-	was := s.seen
-	s.seen = now / phases
-	if now%phases == senderRests || s.seen != was || !q.lend(s, now) {
+	is := now / phases
+	was := s.seen.Swap(is)
+	if now%phases == senderRests || is != was || !q.lend(s, now) {
 		s.timer.Reset(lendAfter)
 		return
 	}
