@@ -2,7 +2,8 @@ package cache
 
 import (
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Aliases. A resource has one name, its own; a client may have asked for it by others.
@@ -22,33 +23,12 @@ func (e *Entry) AliasOf() string {
 func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, aliases []string) mem.BufferSlice {
 	head := r.appendHead(nil, name, f)
 	for _, alias := range aliases {
-		head = appendString(head, resourceAliases, alias)
+		head = wire.AppendString(head, wire.ResourceAliases, alias)
 	}
 	var parts [][]byte
 	if !r.beats(f) {
-		head = append(head, withoutAliases(r.extra())...)
+		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
 		parts = [][]byte{r.sotw()}
 	}
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
-}
-
-// withoutAliases returns the fields of a Resource but its aliases.
-func withoutAliases(extra []byte) []byte {
-	var out []byte
-	copied := 0
-	for at := 0; at < len(extra); {
-		num, _, n := protowire.ConsumeField(extra[at:])
-		if n < 0 {
-			break // they were read before
-		}
-		if num == resourceAliases {
-			out = append(out, extra[copied:at]...)
-			copied = at + n
-		}
-		at += n
-	}
-	if copied == 0 {
-		return extra
-	}
-	return append(out, extra[copied:]...)
 }

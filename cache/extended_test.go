@@ -6,6 +6,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // namesIn returns the names of the resources in a full state.
@@ -17,7 +19,7 @@ func namesIn(t *testing.T, f Full) map[string]bool {
 	}
 	names := map[string]bool{}
 	for _, a := range r.GetResources() {
-		name, err := InnerName(a.GetValue())
+		name, err := wire.InnerName(a.GetValue())
 		if err != nil {
 			t.Fatal(err)
 		}

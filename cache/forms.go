@@ -1,11 +1,9 @@
 package cache
 
 import (
-	"time"
-
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -40,7 +38,7 @@ func (r *Resource) AppendBeat(b []byte, delta bool) []byte {
 	size := r.beatHead()
 	if !delta {
 		b = appendHeader(b, sizeWrapped(size))
-		b = appendString(b, anyTypeURL, xdstype.Wrapper)
+		b = wire.AppendString(b, wire.AnyTypeURL, xdstype.Wrapper)
 	}
 	return r.appendHead(appendHeader(b, size), r.Name(), WithTTL)
 }
@@ -51,17 +49,17 @@ func (r *Resource) BeatSize(delta bool) int {
 	if !delta {
 		size = sizeWrapped(size)
 	}
-	return protowire.SizeTag(resourceAny) + protowire.SizeBytes(size)
+	return wire.SizeBytes(size)
 }
 
 // beatHead is the length of the fields of a heartbeat.
 func (r *Resource) beatHead() int {
-	return sizeString(r.Name()) + sizeString(r.Version()) + protowire.SizeTag(resourceTTL) + protowire.SizeBytes(sizeDuration(r.ttl))
+	return wire.SizeString(r.Name()) + wire.SizeString(r.Version()) + wire.SizeBytes(wire.SizeDuration(r.ttl))
 }
 
 // sizeWrapped is the length of an Any with a Resource of that length.
 func sizeWrapped(resource int) int {
-	return sizeString(xdstype.Wrapper) + protowire.SizeTag(anyValue) + protowire.SizeBytes(resource)
+	return wire.SizeString(xdstype.Wrapper) + wire.SizeBytes(resource)
 }
 
 // AppendDelta appends to msg the resource as a field of a
@@ -87,7 +85,7 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 		head, parts := r.fields(name, f)
 		resource := len(head) + sizeParts(parts)
 		all := appendHeader(nil, sizeWrapped(resource))
-		all = appendString(all, anyTypeURL, xdstype.Wrapper)
+		all = wire.AppendString(all, wire.AnyTypeURL, xdstype.Wrapper)
 		all = appendHeader(all, resource)
 		return appendParts(msg, append(all, head...), parts)
 	}
@@ -124,8 +122,8 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	if r.alias && name != r.Name() {
 		// SotW has no aliases: who asked by one knows it by that only. Its own name stays
 		// inside.
-		head = append(head, withoutAliases(r.extra())...)
-		head = appendString(head, resourceAliases, r.Name())
+		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
+		head = wire.AppendString(head, wire.ResourceAliases, r.Name())
 		return head, [][]byte{r.sotw()}
 	}
 	head = append(head, r.extra()...)
@@ -141,13 +139,13 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 // appendHead appends the first fields of a Resource: name, version and time to live.
 func (r *Resource) appendHead(head []byte, name string, f Form) []byte {
 	if f&ByLocator == 0 {
-		head = appendString(head, resourceName, name)
+		head = wire.AppendString(head, wire.ResourceName, name)
 	} else {
-		head = AppendResourceName(head, resourceNameMessage, name, r.constraints)
+		head = wire.AppendResourceName(head, wire.ResourceNameMessage, name, r.constraints)
 	}
-	head = appendString(head, resourceVersion, r.Version())
+	head = wire.AppendString(head, wire.ResourceVersion, r.Version())
 	if f&WithTTL != 0 && r.ttl > 0 {
-		head = appendDuration(head, resourceTTL, r.ttl)
+		head = wire.AppendDuration(head, wire.ResourceTTL, r.ttl)
 	}
 	return head
 }
@@ -162,59 +160,15 @@ func (r *Resource) renamedAny(name string) [][]byte {
 	if inner := r.Inner(); inner == "" || inner == name {
 		return [][]byte{r.sotw()}
 	}
-	tail := appendString(nil, nameField, name)
+	tail := wire.AppendString(nil, wire.InnerNameField, name)
 	value := r.Value()
 	valueLen := len(value) + len(tail)
-	anyLen := sizeString(r.typeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(valueLen)
+	anyLen := wire.SizeString(r.typeURL) + wire.SizeBytes(valueLen)
 	head := appendHeader(nil, anyLen)
-	head = appendString(head, anyTypeURL, r.typeURL)
+	head = wire.AppendString(head, wire.AnyTypeURL, r.typeURL)
 	head = appendHeader(head, valueLen)
 	return [][]byte{head, value, tail}
 }
-
-// AppendResourceName appends a field with that number that is a ResourceName of
-// envoy.service.discovery.v3. Constraints are as in [Resource.Constraints].
-func AppendResourceName(b []byte, num protowire.Number, name, constraints string) []byte {
-	size := sizeString(name)
-	if constraints != "" {
-		size += sizeString(constraints)
-	}
-	b = protowire.AppendTag(b, num, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size))
-	b = appendString(b, nameName, name)
-	if constraints != "" {
-		b = appendString(b, nameConstraints, constraints)
-	}
-	return b
-}
-
-// appendDuration appends a google.protobuf.Duration.
-func appendDuration(b []byte, num protowire.Number, d time.Duration) []byte {
-	b = protowire.AppendTag(b, num, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(sizeDuration(d)))
-	b = protowire.AppendTag(b, durationSeconds, protowire.VarintType)
-	b = protowire.AppendVarint(b, uint64(d/time.Second))
-	if rest := d % time.Second; rest > 0 {
-		b = protowire.AppendTag(b, durationNanos, protowire.VarintType)
-		b = protowire.AppendVarint(b, uint64(rest))
-	}
-	return b
-}
-
-// sizeDuration is the length of a google.protobuf.Duration.
-func sizeDuration(d time.Duration) int {
-	n := protowire.SizeTag(durationSeconds) + protowire.SizeVarint(uint64(d/time.Second))
-	if rest := d % time.Second; rest > 0 {
-		n += protowire.SizeTag(durationNanos) + protowire.SizeVarint(uint64(rest))
-	}
-	return n
-}
-
-// The fields of google.protobuf.Duration.
-const (
-	durationSeconds protowire.Number = 1
-	durationNanos   protowire.Number = 2
-)
 
 func sizeParts(parts [][]byte) (n int) {
 	for _, p := range parts {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -143,7 +144,7 @@ func TestWhatHasNoNameInsideKeepsItsFields(t *testing.T) {
 
 func testKeepsItsFields(t *testing.T, typeURL string) {
 	t.Helper()
-	r := NewResource(Spec{Name: "a", TypeURL: typeURL, Value: appendString(nil, 1, "endpoint")})
+	r := NewResource(Spec{Name: "a", TypeURL: typeURL, Value: wire.AppendString(nil, 1, "endpoint")})
 	var delta discoveryv3.DeltaDiscoveryResponse
 	if err := proto.Unmarshal(r.AppendDelta(nil, "b", 0).Materialize(), &delta); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +24,7 @@ func res(name, version, content string) *Resource {
 
 // message encodes a message with a name in field 1 and content in field 2.
 func message(name, content string) []byte {
-	return appendString(appendString(nil, 1, name), 2, content)
+	return wire.AppendString(wire.AppendString(nil, 1, name), 2, content)
 }
 
 func update(changes ...Change) Update {

@@ -1,36 +1,14 @@
 package cache
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
-)
-
-// Field numbers of envoy.service.discovery.v3 and google.protobuf.Any.
-// DiscoveryResponse.resources and DeltaDiscoveryResponse.resources have the
-// number that Resource.resource has too: what a SotW response repeats is
-// therefore the tail of what a delta response repeats, and one buffer is both.
-const (
-	responseResources = 2
-	resourceVersion   = 1
-	resourceAny       = 2
-	resourceName      = 3
-	resourceAliases   = 4
-	resourceTTL       = 6
-	// resourceNameMessage is resource_name, a ResourceName of name and
-	// dynamic_parameter_constraints.
-	resourceNameMessage = 8
-	nameName            = 1
-	nameConstraints     = 2
-	anyTypeURL          = 1
-	anyValue            = 2
-	// nameField is where every xDS resource carries its own name.
-	nameField = 1
 )
 
 // Resource is one version of one resource, in the form in which it goes on the
@@ -98,7 +76,7 @@ func NewResource(s Spec) *Resource {
 	h := xxhash.New()
 	_, _ = h.WriteString(s.TypeURL)
 	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(withoutAliases(s.Extra)) // which say who asked how, and nothing of the content
+	_, _ = h.Write(wire.Without(s.Extra, wire.ResourceAliases)) // which say who asked how, and nothing of the content
 	if s.Constraints != "" {
 		_, _ = h.Write([]byte{0})
 		_, _ = h.WriteString(s.Constraints)
@@ -112,8 +90,8 @@ func NewResource(s Spec) *Resource {
 	}
 	if s.Name != "" && xdstype.HasInnerName(s.TypeURL) {
 		// It was found to be a message, if that matters to anybody.
-		switch inner, _ := innerName(s.Value); {
-		case len(inner) == 0:
+		switch inner, err := wire.Last(s.Value, wire.InnerNameField); {
+		case len(inner) == 0 || err != nil:
 		case string(inner) == s.Name:
 			t.same = true
 		default:
@@ -126,16 +104,16 @@ func NewResource(s Spec) *Resource {
 		version = formatHash(r.hash)
 	}
 
-	anyLen := sizeString(s.TypeURL) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(s.Value))
-	fields := sizeString(s.Name) + sizeString(version) + len(s.Extra) +
-		protowire.SizeTag(resourceAny) + protowire.SizeBytes(anyLen)
-	b := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(fields))
+	anyLen := wire.SizeString(s.TypeURL) + wire.SizeBytes(len(s.Value))
+	fields := wire.SizeString(s.Name) + wire.SizeString(version) + len(s.Extra) +
+		wire.SizeBytes(anyLen)
+	b := make([]byte, 0, wire.SizeBytes(fields))
 	b = appendHeader(b, fields)
-	b = appendString(b, resourceName, s.Name)
-	b = appendString(b, resourceVersion, version)
+	b = wire.AppendString(b, wire.ResourceName, s.Name)
+	b = wire.AppendString(b, wire.ResourceVersion, version)
 	b = append(b, s.Extra...)
 	b = appendHeader(b, anyLen)
-	b = appendString(b, anyTypeURL, s.TypeURL)
+	b = wire.AppendString(b, wire.AnyTypeURL, s.TypeURL)
 	b = appendHeader(b, len(s.Value))
 	r.delta = text(append(b, s.Value...))
 	return r
@@ -178,13 +156,13 @@ func (r *Resource) Renamed(name, version string) *Resource {
 // renameValue returns an encoded message with another name in its field 1. It is the
 // same for two that differ in nothing else.
 func renameValue(value []byte, name string) []byte {
-	out := appendString(make([]byte, 0, len(value)+len(name)), nameField, name)
+	out := wire.AppendString(make([]byte, 0, len(value)+len(name)), wire.InnerNameField, name)
 	for len(value) > 0 {
 		num, typ, n := protowire.ConsumeField(value)
 		if n < 0 {
 			break // it was read before
 		}
-		if num != nameField || typ != protowire.BytesType {
+		if num != wire.InnerNameField || typ != protowire.BytesType {
 			out = append(out, value[:n]...)
 		}
 		value = value[n:]
@@ -237,52 +215,11 @@ func (r *Resource) Size(name string, f Form) int {
 	return n
 }
 
-var errFieldNumber = errors.New("field number too large")
-
-// InnerName returns the name that an encoded resource carries in its field 1,
-// empty if it has none. The error says that the bytes are no protobuf message.
-func InnerName(value []byte) (string, error) {
-	name, err := innerName(value)
-	return string(name), err
-}
-
-func innerName(value []byte) (name []byte, err error) {
-	for len(value) > 0 {
-		num, typ, n := protowire.ConsumeTag(value)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		if num > protowire.MaxValidNumber { // which protowire lets pass, and no message has
-			return nil, errFieldNumber
-		}
-		value = value[n:]
-		if num == nameField && typ == protowire.BytesType {
-			name, n = protowire.ConsumeBytes(value)
-		} else {
-			n = protowire.ConsumeFieldValue(num, typ, value)
-		}
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		value = value[n:]
-	}
-	return name, nil
-}
-
 // appendHeader begins a field of that length with the number 2, which is that of
 // resources in both responses, of resource in a Resource, and of value in an Any.
 func appendHeader(b []byte, length int) []byte {
-	b = protowire.AppendTag(b, resourceAny, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(length))
+	return wire.AppendHeader(b, wire.ResourceAny, length)
 }
-
-func appendString(b []byte, num protowire.Number, s string) []byte {
-	b = protowire.AppendTag(b, num, protowire.BytesType)
-	return protowire.AppendString(b, s)
-}
-
-// sizeString is the length of a string field with a number below 16.
-func sizeString(s string) int { return 1 + protowire.SizeBytes(len(s)) }
 
 func formatHash(h uint64) string {
 	const width = 16

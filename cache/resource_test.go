@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Field 1 is the name in every xDS resource: BytesValue is one that has it and
@@ -40,10 +42,10 @@ func spec() *rapid.Generator[Spec] {
 			if rapid.Bool().Draw(t, "another one") {
 				inner = rapid.StringN(1, 10, -1).Draw(t, "inner")
 			}
-			s.Value = appendString(s.Value, 1, inner)
+			s.Value = wire.AppendString(s.Value, 1, inner)
 		}
 		content := rapid.SliceOfN(rapid.Byte(), 0, 400).Draw(t, "content")
-		s.Value = appendString(s.Value, 2, string(content))
+		s.Value = wire.AppendString(s.Value, 2, string(content))
 		if rapid.Bool().Draw(t, "has extra fields") {
 			extra, err := proto.Marshal(&discoveryv3.Resource{Aliases: []string{"other"}, Ttl: durationpb.New(5)})
 			if err != nil {
@@ -120,10 +122,10 @@ func TestEncodingsSayTheResource(t *testing.T) {
 func checkAny(t *rapid.T, s Spec, name string, got *anypb.Any) {
 	t.Helper()
 	want := s.Value
-	if inner, err := InnerName(s.Value); err != nil {
+	if inner, err := wire.InnerName(s.Value); err != nil {
 		t.Fatal(err)
 	} else if name != s.Name && inner != "" && inner != name {
-		want = appendString(bytes.Clone(want), 1, name)
+		want = wire.AppendString(bytes.Clone(want), 1, name)
 	}
 	if got.TypeUrl != s.TypeURL || !bytes.Equal(got.Value, want) {
 		t.Fatalf("Any: %v, want value %x", got, want)
@@ -134,7 +136,7 @@ func checkAny(t *rapid.T, s Spec, name string, got *anypb.Any) {
 func TestEncodingsShareTheValue(t *testing.T) {
 	value := message("foo", strings.Repeat("x", 1<<20))
 	r := NewResource(Spec{Name: "foo", TypeURL: testType, Value: value})
-	nameless := NewResource(Spec{Name: "foo", TypeURL: testType, Value: appendString(nil, 2, "x")})
+	nameless := NewResource(Spec{Name: "foo", TypeURL: testType, Value: wire.AppendString(nil, 2, "x")})
 	own, other := unsafe.StringData(r.delta), unsafe.SliceData(value)
 	if own == other {
 		t.Error("the value is not copied: whoever gave it may change it")
@@ -185,14 +187,14 @@ func TestHashIsThatOfTheContent(t *testing.T) {
 		t.Error("name or version are in the hash")
 	}
 	aliased := base
-	aliased.Extra = appendString(nil, resourceAliases, "alias")
+	aliased.Extra = wire.AppendString(nil, wire.ResourceAliases, "alias")
 	if NewResource(aliased).Hash() != NewResource(base).Hash() {
 		t.Error("aliases are in the hash, which change with who asks how")
 	}
 	for what, change := range map[string]func(*Spec){
 		"type":  func(s *Spec) { s.TypeURL += "x" },
 		"value": func(s *Spec) { s.Value = message("foo", "y") },
-		"extra": func(s *Spec) { s.Extra = appendString(nil, 9, "metadata") },
+		"extra": func(s *Spec) { s.Extra = wire.AppendString(nil, 9, "metadata") },
 	} {
 		s := base
 		change(&s)
@@ -219,7 +221,7 @@ func FuzzInnerName(f *testing.F) {
 	f.Add([]byte("\x0a\x04foo"))
 	f.Add([]byte("\xc0\xd2\xd2\xd2\x30\xc0\x30")) // a field number that is too large
 	f.Fuzz(func(t *testing.T, value []byte) {
-		name, err := InnerName(value)
+		name, err := wire.InnerName(value)
 		var m wrapperspb.BytesValue
 		if protoErr := proto.Unmarshal(value, &m); (err == nil) != (protoErr == nil) {
 			t.Fatalf("error %v, protobuf's %v", err, protoErr)

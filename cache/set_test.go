@@ -10,6 +10,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // newWatchedSet returns a set that is fed by the test and has one watcher.
@@ -302,7 +304,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	full(c, "", a, put("b", "2"))
 	expect("an origin without a version, changed", hashOf(a, put("b", "2")))
 	nameless := func(name, content string) Change {
-		return Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: appendString(nil, 2, content)})}
+		return Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: wire.AppendString(nil, 2, content)})}
 	}
 	if hashOf(nameless("a", "1"), nameless("b", "2")) == hashOf(nameless("a", "2"), nameless("b", "1")) {
 		t.Error("sets in which the names are changed round have the same version")

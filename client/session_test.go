@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -255,10 +256,10 @@ func FuzzNameFieldIsWhatProtobufDecodes(f *testing.F) {
 		f.Add(slices.Concat(value, value, []byte{0xff}))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		name := nameField(value)
+		name, err := wire.InnerName(value)
 		var cluster clusterv3.Cluster
-		if proto.Unmarshal(value, &cluster) == nil && cluster.Name != name {
-			t.Errorf("nameField: %q, protobuf: %q", name, cluster.Name)
+		if proto.Unmarshal(value, &cluster) == nil && (cluster.Name != name || err != nil) {
+			t.Errorf("InnerName: %q, protobuf: %q", name, cluster.Name)
 		}
 	})
 }

@@ -5,10 +5,10 @@ package client
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -104,11 +104,11 @@ func (s *sotwSession) full() bool {
 // that is not known here may be something else, which is no name.
 func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 	inside := func(content *anypb.Any) string {
-		name := nameField(content.GetValue())
-		if of := content.GetTypeUrl(); !xdstype.HasInnerName(of) || unheard(of) && !xdstype.IsName([]byte(name)) {
+		found, _ := wire.Last(content.GetValue(), wire.InnerNameField) // check reports the error, with the name
+		if of := content.GetTypeUrl(); !xdstype.HasInnerName(of) || unheard(of) && !xdstype.IsName(found) {
 			return ""
 		}
-		return name
+		return string(found)
 	}
 	if content.GetTypeUrl() != xdstype.Wrapper {
 		return &discoveryv3.Resource{Name: inside(content), Version: version, Resource: content}
@@ -127,29 +127,4 @@ func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 		r.Version = version
 	}
 	return r
-}
-
-// nameField reads the string in field 1 of an encoded message, the last one if
-// there are more.
-func nameField(message []byte) (name string) {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return name
-		}
-		message = message[n:]
-		if number == 1 && kind == protowire.BytesType {
-			value, n := protowire.ConsumeString(message)
-			if n < 0 {
-				return name
-			}
-			name, message = value, message[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-			return name
-		}
-		message = message[n:]
-	}
-	return name
 }

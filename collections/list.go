@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -164,9 +165,9 @@ func parseListEntry(b []byte) (e listEntry, err error) {
 	err = eachBytes(b, func(num protowire.Number, b []byte) error {
 		switch num {
 		case entryLocator:
-			locator, inline, is = merge(locator, b), nil, num
+			locator, inline, is = wire.Merge(locator, b), nil, num
 		case entryInline:
-			inline, locator, is = merge(inline, b), nil, num
+			inline, locator, is = wire.Merge(inline, b), nil, num
 		}
 		return nil
 	})
@@ -195,7 +196,7 @@ func (e *listEntry) parseInline(b []byte) error {
 		case inlineVersion:
 			e.version, err = utf8String(b)
 		case inlineResource:
-			resource = merge(resource, b)
+			resource = wire.Merge(resource, b)
 		}
 		return err
 	})
@@ -247,7 +248,7 @@ func checkValue(typeURL string, value []byte) error {
 	if err == nil {
 		err = proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}.Unmarshal(value, t.New().Interface())
 	} else {
-		_, err = cache.InnerName(value)
+		_, err = wire.InnerName(value)
 	}
 	if err == nil {
 		return nil
@@ -260,48 +261,23 @@ func checkValue(typeURL string, value []byte) error {
 // eachBytes calls f for each field of a message that is a string, bytes or a message, until
 // f returns an error.
 func eachBytes(b []byte, f func(protowire.Number, []byte) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if num > protowire.MaxValidNumber { // which protowire lets pass
-			return errors.New("invalid field number")
-		}
-		b = b[n:]
-		var value []byte
-		if typ == protowire.BytesType {
-			value, n = protowire.ConsumeBytes(b)
-		} else {
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if typ != protowire.BytesType {
+	fields := wire.Walk(b)
+	for fields.Next() {
+		if fields.Type != protowire.BytesType {
 			continue
 		}
-		if err := f(num, value); err != nil {
+		if err := f(fields.Num, fields.Bytes); err != nil {
 			return err
 		}
 	}
-	return nil
+	return fields.Err
 }
 
 func utf8String(b []byte) (string, error) {
 	if !utf8.Valid(b) {
-		return "", errors.New("not UTF-8")
+		return "", wire.ErrUTF8
 	}
 	return string(b), nil
-}
-
-// merge appends a piece of a message to the earlier ones. It modifies neither.
-func merge(pieces, piece []byte) []byte {
-	if pieces == nil {
-		return piece
-	}
-	return append(pieces[:len(pieces):len(pieces)], piece...)
 }
 
 // marshal encodes a message that was decoded, or has only valid text: it cannot fail.

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // viewList is a view that is requested as a list collection: one list with the entries of
@@ -70,8 +69,7 @@ func (n *viewList) resource() *cache.Resource {
 		} else {
 			names[name] = true
 		}
-		value = protowire.AppendTag(value, listResources, protowire.BytesType)
-		value = protowire.AppendBytes(value, entry)
+		value = wire.AppendBytes(value, listResources, entry)
 	}
 	return cache.NewResource(cache.Spec{Name: n.topic.Name, TypeURL: n.topic.TypeURL, Value: value})
 }

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -77,7 +77,7 @@ func nameOf(res *anypb.Any) string {
 	if res.MessageIs(&wrapped) && res.UnmarshalTo(&wrapped) == nil {
 		return cmp.Or(wrapped.GetName(), wrapped.GetResourceName().GetName())
 	}
-	name, _ := cache.InnerName(res.GetValue())
+	name, _ := wire.InnerName(res.GetValue())
 	return name
 }
 

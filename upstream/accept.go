@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -238,7 +239,7 @@ func checkValue(typeURL string, value []byte) error {
 	if err == nil {
 		err = proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}.Unmarshal(value, t.New().Interface())
 	} else {
-		_, err = cache.InnerName(value)
+		_, err = wire.InnerName(value)
 	}
 	if err == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // A control plane reads requests up to a length, and fails the stream of all clients at a
@@ -52,7 +53,7 @@ func (s *subscriptions) size(sub *subscription) int {
 	if l := locator(sub.name, s.params); l != nil {
 		return sizeMessage(l)
 	}
-	return sizeString(sub.name)
+	return wire.SizeString(sub.name)
 }
 
 // refuse notes that a subscription is not asked for, and that this is to be told.

@@ -41,7 +41,7 @@ type Conn struct {
 type link struct {
 	of   *Conn
 	cc   *grpc.ClientConn
-	wire atomic.Pointer[wire] // the newest; nil before the first
+	wire atomic.Pointer[scannedConn] // the newest; nil before the first
 
 	// of.mu guards these:
 	streams int    // that are open or being opened

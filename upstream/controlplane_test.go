@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // The same against a control plane that others wrote: go-control-plane's.
@@ -74,7 +75,7 @@ func newPlane() *plane {
 		StreamResponseFunc: func(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
 			noted(func() {
 				for _, a := range r.GetResources() {
-					name, _ := cache.InnerName(a.GetValue())
+					name, _ := wire.InnerName(a.GetValue())
 					p.sent = append(p.sent, name)
 				}
 			})

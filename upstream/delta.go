@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // deltaSession is the client's side of one type on a delta stream.
@@ -237,7 +238,7 @@ func (p *deltaPacker) subscribe(name string) {
 		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
 		return
 	}
-	req := p.grow(sizeString(name))
+	req := p.grow(wire.SizeString(name))
 	req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
 }
 
@@ -247,7 +248,7 @@ func (p *deltaPacker) unsubscribe(name string) {
 		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
 		return
 	}
-	req := p.grow(sizeString(name))
+	req := p.grow(wire.SizeString(name))
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
@@ -283,7 +284,7 @@ func (p *deltaPacker) listed(r *cache.Resource) bool {
 // resubscribe subscribes to a name of which a resource is held, and lists it if
 // that goes into the same request, and that is the first.
 func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
-	size := sizeString(name)
+	size := wire.SizeString(name)
 	if l := locator(name, p.subs.params); l != nil {
 		size = sizeMessage(l)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 type noSource struct{}
@@ -43,14 +44,14 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	session.requests(t0, defaultMaxRequestBytes)
 	var before, size, rounded int
 	take := func(version, from, to int) {
-		msg := appendText(nil, responseTypeURL, subs.typeURL)
+		msg := appendText(nil, wire.ResponseTypeURL, subs.typeURL)
 		for i := from; i < to; i++ {
 			name := strings.TrimSuffix(glob, "*") + fmt.Sprintf("member-%06d", i)
 			value := appendText(appendText(nil, 1, name), 2, strings.Repeat("x", content+i%64))
-			body := appendText(appendText(nil, anyTypeURL, subs.typeURL), anyValue, string(value))
-			r := appendText(appendText(appendText(nil, resourceName, name), resourceVersion, fmt.Sprint(version)), resourceAny, string(body))
+			body := appendText(appendText(nil, wire.AnyTypeURL, subs.typeURL), wire.AnyValue, string(value))
+			r := appendText(appendText(appendText(nil, wire.ResourceName, name), wire.ResourceVersion, fmt.Sprint(version)), wire.ResourceAny, string(body))
 			had := len(msg)
-			msg = appendText(msg, responseResources, string(r))
+			msg = appendText(msg, wire.ResponseResources, string(r))
 			if version == 0 {
 				size += len(msg) - had
 				rounded += cap(append([]byte(nil), msg[had:]...)) // as the allocator has it

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -67,58 +67,14 @@ type resourceError struct {
 	err  cache.Error
 }
 
-// Field numbers of envoy/service/discovery/v3/discovery.proto, google.protobuf.Any
-// and google.rpc.Status.
-const (
-	responseVersion   = 1
-	responseResources = 2
-	responseTypeURL   = 4
-	responseNonce     = 5
-
-	sotwErrors   = 7
-	deltaRemoved = 6
-	// deltaRemovedNames is removed_resource_names, of ResourceName messages.
-	deltaRemovedNames = 8
-	deltaErrors       = 9
-
-	resourceVersion = 1
-	resourceAny     = 2
-	resourceName    = 3
-	resourceAliases = 4
-	resourceTTL     = 6
-	resourceCache   = 7 // cache_control
-	// resourceNameMessage is resource_name, a ResourceName message.
-	resourceNameMessage = 8
-
-	cacheDoNot = 1
-
-	nameName        = 1
-	nameConstraints = 2
-
-	durationSeconds = 1
-	durationNanos   = 2
-
-	anyTypeURL = 1
-	anyValue   = 2
-
-	errorName   = 1
-	errorDetail = 2
-
-	statusCode    = 1
-	statusMessage = 2
-)
-
-var (
-	errUTF8     = errors.New("not UTF-8")
-	errNameUTF8 = fmt.Errorf("name: %w", errUTF8)
-)
+var errNameUTF8 = fmt.Errorf("name: %w", wire.ErrUTF8)
 
 // parseSotW parses a DiscoveryResponse. An error is of the response as a whole;
 // errors of single resources are in them.
 func parseSotW(b []byte) (*response, error) {
-	return parseResponse(b, parseAnyResource, func(r *response, f *field) (err error) {
-		if f.num == sotwErrors {
-			r.errors, err = appendError(r.errors, f.bytes)
+	return parseResponse(b, parseAnyResource, func(r *response, f *wire.Fields) (err error) {
+		if f.Num == wire.SotWErrors {
+			r.errors, err = appendError(r.errors, f.Bytes)
 		}
 		return err
 	})
@@ -126,83 +82,83 @@ func parseSotW(b []byte) (*response, error) {
 
 // parseDelta parses a DeltaDiscoveryResponse.
 func parseDelta(b []byte) (*response, error) {
-	return parseResponse(b, parseResource, func(r *response, f *field) (err error) {
+	return parseResponse(b, parseResource, func(r *response, f *wire.Fields) (err error) {
 		var n name
-		switch f.num {
-		case deltaRemoved:
-			if n.name, err = f.string(); err == nil {
+		switch f.Num {
+		case wire.DeltaRemoved:
+			if n.name, err = f.Text(); err == nil {
 				r.removed = append(r.removed, n)
 			}
-		case deltaRemovedNames:
-			if n, err = parseName(f.bytes); err == nil {
+		case wire.DeltaRemovedNames:
+			if n, err = parseName(f.Bytes); err == nil {
 				r.removed = append(r.removed, n)
 			}
-		case deltaErrors:
-			r.errors, err = appendError(r.errors, f.bytes)
+		case wire.DeltaErrors:
+			r.errors, err = appendError(r.errors, f.Bytes)
 		}
 		return err
 	})
 }
 
-func parseResponse(b []byte, element func([]byte) resource, other func(*response, *field) error) (*response, error) {
+func parseResponse(b []byte, element func([]byte) resource, other func(*response, *wire.Fields) error) (*response, error) {
 	r := &response{size: len(b)}
-	f := field{rest: b}
-	for f.next() {
+	f := wire.Walk(b)
+	for f.Next() {
 		var err error
-		switch f.onlyBytes(); f.num {
-		case responseVersion:
-			r.version, err = f.string()
-		case responseResources:
-			r.resources = append(r.resources, element(f.bytes))
-		case responseTypeURL:
-			r.typeURL, err = f.string()
-		case responseNonce:
-			r.nonce, err = f.string()
+		switch f.OnlyBytes(); f.Num {
+		case wire.ResponseVersion:
+			r.version, err = f.Text()
+		case wire.ResponseResources:
+			r.resources = append(r.resources, element(f.Bytes))
+		case wire.ResponseTypeURL:
+			r.typeURL, err = f.Text()
+		case wire.ResponseNonce:
+			r.nonce, err = f.Text()
 		default:
 			err = other(r, &f)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("field %d: %w", f.num, err)
+			return nil, fmt.Errorf("field %d: %w", f.Num, err)
 		}
 	}
-	return r, f.err
+	return r, f.Err
 }
 
 // parseResource parses a Resource.
 func parseResource(b []byte) resource {
 	r := resource{raw: b}
 	var body, name, control, ttl []byte // the messages in it
-	f := field{rest: b}
+	f := wire.Walk(b)
 	var err error
-	for err == nil && f.next() {
-		switch f.onlyBytes(); f.num {
-		case resourceVersion:
-			r.version, err = f.string()
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.ResourceVersion:
+			r.version, err = f.Text()
 			continue
-		case resourceName:
-			r.name, err = f.string()
+		case wire.ResourceName:
+			r.name, err = f.Text()
 			continue
-		case resourceAny:
-			body, r.present = merge(body, f.bytes), true
+		case wire.ResourceAny:
+			body, r.present = wire.Merge(body, f.Bytes), true
 			continue
-		case resourceAliases:
+		case wire.ResourceAliases:
 			var alias string
-			if alias, err = f.string(); err == nil {
+			if alias, err = f.Text(); err == nil {
 				r.aliases = append(r.aliases, alias)
 			}
-		case resourceTTL:
-			ttl = merge(ttl, f.bytes)
+		case wire.ResourceTTL:
+			ttl = wire.Merge(ttl, f.Bytes)
 			continue
-		case resourceCache:
-			control = merge(control, f.bytes)
-		case resourceNameMessage:
-			name = merge(name, f.bytes)
+		case wire.ResourceCacheControl:
+			control = wire.Merge(control, f.Bytes)
+		case wire.ResourceNameMessage:
+			name = wire.Merge(name, f.Bytes)
 			continue
 		}
-		r.extra = append(r.extra, f.raw...) // its own: there may be many
+		r.extra = append(r.extra, f.Raw...) // its own: there may be many
 	}
 	if err == nil {
-		err = f.err
+		err = f.Err
 	}
 	if err == nil && name != nil {
 		err = r.takeName(name)
@@ -212,7 +168,7 @@ func parseResource(b []byte) resource {
 		r.ttl, err = parseDuration(ttl)
 	}
 	if err == nil {
-		r.doNotCache, err = parseFlag(control, cacheDoNot)
+		r.doNotCache, err = parseFlag(control, wire.CacheControlDoNotCache)
 	}
 	if err != nil {
 		// What precedes the place cannot be trusted either.
@@ -251,7 +207,7 @@ func parseAnyResource(b []byte) resource {
 		r.unnamed = true
 		return r
 	}
-	name, err := cache.InnerName(r.value)
+	name, err := wire.InnerName(r.value)
 	r.unnamed = err == nil && !xdstype.IsName([]byte(name))
 	switch {
 	case err != nil:
@@ -266,18 +222,18 @@ func parseAnyResource(b []byte) resource {
 
 // parseAny parses the resource itself.
 func (r *resource) parseAny(b []byte) {
-	f := field{rest: b}
+	f := wire.Walk(b)
 	var err error
-	for err == nil && f.next() {
-		switch f.onlyBytes(); f.num {
-		case anyTypeURL:
-			r.typeURL, err = f.string()
-		case anyValue:
-			r.value = f.bytes
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.AnyTypeURL:
+			r.typeURL, err = f.Text()
+		case wire.AnyValue:
+			r.value = f.Bytes
 		}
 	}
 	if err == nil {
-		err = f.err
+		err = f.Err
 	}
 	if err != nil {
 		r.err = fmt.Errorf("undecodable Any: %w", err)
@@ -287,17 +243,17 @@ func (r *resource) parseAny(b []byte) {
 // parseName returns what is in a ResourceName.
 func parseName(b []byte) (n name, err error) {
 	var constraints []byte
-	f := field{rest: b}
-	for err == nil && f.next() {
-		switch f.onlyBytes(); f.num {
-		case nameName:
-			n.name, err = f.string()
-		case nameConstraints:
-			constraints = merge(constraints, f.bytes)
+	f := wire.Walk(b)
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.NameName:
+			n.name, err = f.Text()
+		case wire.NameConstraints:
+			constraints = wire.Merge(constraints, f.Bytes)
 		}
 	}
 	if err == nil {
-		err = f.err
+		err = f.Err
 	}
 	n.constraints = string(constraints)
 	return n, err
@@ -306,130 +262,63 @@ func parseName(b []byte) (n name, err error) {
 // parseDuration returns what is in a Duration, 0 if that is not above 0.
 func parseDuration(b []byte) (time.Duration, error) {
 	var seconds, nanos int64
-	f := field{rest: b}
-	for f.next() {
+	f := wire.Walk(b)
+	for f.Next() {
 		switch {
-		case f.typ != protowire.VarintType:
-		case f.num == durationSeconds:
-			seconds = int64(f.varint)
-		case f.num == durationNanos:
-			nanos = int64(int32(f.varint))
+		case f.Type != protowire.VarintType:
+		case f.Num == wire.DurationSeconds:
+			seconds = int64(f.Varint)
+		case f.Num == wire.DurationNanos:
+			nanos = int64(int32(f.Varint))
 		}
 	}
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
-		return 0, f.err // none that a Duration may be
+		return 0, f.Err // none that a Duration may be
 	}
-	return time.Duration(min(seconds, most))*time.Second + time.Duration(nanos), f.err
+	return time.Duration(min(seconds, most))*time.Second + time.Duration(nanos), f.Err
 }
 
 // parseFlag returns a bool field of a message.
 func parseFlag(b []byte, num protowire.Number) (set bool, err error) {
-	f := field{rest: b}
-	for f.next() {
-		if f.num == num && f.typ == protowire.VarintType {
-			set = f.varint != 0
+	f := wire.Walk(b)
+	for f.Next() {
+		if f.Num == num && f.Type == protowire.VarintType {
+			set = f.Varint != 0
 		}
 	}
-	return set, f.err
+	return set, f.Err
 }
 
 func appendError(to []resourceError, b []byte) ([]resourceError, error) {
 	var name, detail []byte
-	f := field{rest: b}
-	for f.next() {
-		switch f.onlyBytes(); f.num {
-		case errorName:
-			name = merge(name, f.bytes)
-		case errorDetail:
-			detail = merge(detail, f.bytes)
+	f := wire.Walk(b)
+	for f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.ErrorName:
+			name = wire.Merge(name, f.Bytes)
+		case wire.ErrorDetail:
+			detail = wire.Merge(detail, f.Bytes)
 		}
 	}
-	if f.err != nil {
-		return nil, f.err
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	var e resourceError
 	var err error
 	if e.name, err = parseName(name); err != nil {
 		return nil, err
 	}
-	f = field{rest: detail}
-	for f.next() {
+	f = wire.Walk(detail)
+	for f.Next() {
 		switch {
-		case f.num == statusCode && f.typ == protowire.VarintType:
-			e.err.Code = codes.Code(uint32(f.varint))
-		case f.num == statusMessage && f.typ == protowire.BytesType:
-			if e.err.Message, err = f.string(); err != nil {
+		case f.Num == wire.StatusCode && f.Type == protowire.VarintType:
+			e.err.Code = codes.Code(uint32(f.Varint))
+		case f.Num == wire.StatusMessage && f.Type == protowire.BytesType:
+			if e.err.Message, err = f.Text(); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return append(to, e), f.err
-}
-
-// merge adds a part of a message to the parts before: a message that comes in
-// several is their concatenation. The bytes of the response are not written to.
-func merge(parts, part []byte) []byte {
-	if parts == nil {
-		return part
-	}
-	return append(parts[:len(parts):len(parts)], part...)
-}
-
-// field walks over the fields of a message.
-type field struct {
-	rest []byte
-	err  error // why next returned false, if not for the end
-
-	num    protowire.Number
-	typ    protowire.Type
-	raw    []byte // tag and value
-	bytes  []byte // the value, of BytesType
-	varint uint64 // the value, of VarintType
-}
-
-// next moves to the next field.
-func (f *field) next() bool {
-	if len(f.rest) == 0 || f.err != nil {
-		return false
-	}
-	num, typ, n := protowire.ConsumeTag(f.rest)
-	if n >= 0 && num > protowire.MaxValidNumber {
-		f.err = errors.New("invalid field number")
-		return false
-	}
-	f.num, f.typ, f.bytes, f.varint = num, typ, nil, 0
-	m := n
-	if n >= 0 {
-		switch value := f.rest[n:]; typ {
-		case protowire.BytesType:
-			f.bytes, m = protowire.ConsumeBytes(value)
-		case protowire.VarintType:
-			f.varint, m = protowire.ConsumeVarint(value)
-		default:
-			m = protowire.ConsumeFieldValue(num, typ, value)
-		}
-	}
-	if m < 0 {
-		f.err = protowire.ParseError(m)
-		return false
-	}
-	f.raw, f.rest = f.rest[:n+m], f.rest[n+m:]
-	return true
-}
-
-// onlyBytes makes a field of a wire type without length an unknown one, as
-// protobuf has it.
-func (f *field) onlyBytes() {
-	if f.typ != protowire.BytesType {
-		f.num = 0
-	}
-}
-
-// string returns a copy of the value of a string field.
-func (f *field) string() (string, error) {
-	if !utf8.Valid(f.bytes) {
-		return "", errUTF8
-	}
-	return string(f.bytes), nil
+	return append(to, e), f.Err
 }

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -88,7 +89,7 @@ func checkSotW(t interface{ Fatalf(string, ...any) }, b []byte) {
 		if r.typeURL != a.GetTypeUrl() || !bytes.Equal(r.value, a.GetValue()) || !r.present {
 			t.Fatalf("resources[%d]: %q %x, want %q %x", i, r.typeURL, r.value, a.GetTypeUrl(), a.GetValue())
 		}
-		if name, err := cache.InnerName(a.GetValue()); err == nil && r.err == nil && r.name != name {
+		if name, err := wire.InnerName(a.GetValue()); err == nil && r.err == nil && r.name != name {
 			t.Fatalf("resources[%d]: name %q, want %q", i, r.name, name)
 		}
 	}
@@ -232,35 +233,35 @@ func seeds(f *testing.F) {
 	f.Helper()
 	body, _ := proto.Marshal(&anypb.Any{TypeUrl: "t/x", Value: appendText(nil, 1, "a")})
 	var res []byte
-	res = appendText(res, resourceVersion, "v")
-	res = appendText(res, resourceAny, string(body))
-	res = appendText(res, resourceName, "a")
-	res = appendText(res, resourceAliases, "b")
-	res = appendText(res, resourceTTL, "\x08\x05")
-	res = appendText(res, resourceNameMessage, string(appendText(nil, nameName, "c")))
+	res = appendText(res, wire.ResourceVersion, "v")
+	res = appendText(res, wire.ResourceAny, string(body))
+	res = appendText(res, wire.ResourceName, "a")
+	res = appendText(res, wire.ResourceAliases, "b")
+	res = appendText(res, wire.ResourceTTL, "\x08\x05")
+	res = appendText(res, wire.ResourceNameMessage, string(appendText(nil, wire.NameName, "c")))
 	// A message that comes in two parts is both.
-	res = appendText(res, resourceAny, string(appendText(nil, anyValue, "\x0a\x01z")))
-	wrap := appendText(appendText(nil, anyTypeURL, xdstype.Wrapper), anyValue, string(res))
+	res = appendText(res, wire.ResourceAny, string(appendText(nil, wire.AnyValue, "\x0a\x01z")))
+	wrap := appendText(appendText(nil, wire.AnyTypeURL, xdstype.Wrapper), wire.AnyValue, string(res))
 	// Wire types other than a field's, and groups.
-	odd := protowire.AppendVarint(protowire.AppendTag(nil, responseResources, protowire.VarintType), 7)
+	odd := protowire.AppendVarint(protowire.AppendTag(nil, wire.ResponseResources, protowire.VarintType), 7)
 	odd = protowire.AppendTag(odd, 99, protowire.StartGroupType)
 	odd = appendText(odd, 1, "x")
 	odd = protowire.AppendTag(odd, 99, protowire.EndGroupType)
 	odd = protowire.AppendFixed64(protowire.AppendTag(odd, 100, protowire.Fixed64Type), 1)
 
-	resErr := appendText(nil, errorName, string(appendText(nil, nameName, "e")))
-	resErr = appendText(resErr, errorDetail, "\x08\x05")
-	resErr = appendText(resErr, errorDetail, string(appendText(nil, statusMessage, "m")))
+	resErr := appendText(nil, wire.ErrorName, string(appendText(nil, wire.NameName, "e")))
+	resErr = appendText(resErr, wire.ErrorDetail, "\x08\x05")
+	resErr = appendText(resErr, wire.ErrorDetail, string(appendText(nil, wire.StatusMessage, "m")))
 
 	for _, elements := range [][]byte{res, wrap, body, {}, {0xff}} {
-		b := appendText(nil, responseVersion, "1")
-		b = appendText(b, responseResources, string(elements))
-		b = appendText(b, responseTypeURL, "t/x")
-		b = appendText(b, responseNonce, "n")
+		b := appendText(nil, wire.ResponseVersion, "1")
+		b = appendText(b, wire.ResponseResources, string(elements))
+		b = appendText(b, wire.ResponseTypeURL, "t/x")
+		b = appendText(b, wire.ResponseNonce, "n")
 		b = append(b, odd...)
 		f.Add(b)
-		f.Add(appendText(appendText(b, deltaRemoved, "r"), deltaErrors, string(resErr)))
-		f.Add(appendText(appendText(b, deltaRemovedNames, string(appendText(nil, nameName, "r"))), sotwErrors, string(resErr)))
+		f.Add(appendText(appendText(b, wire.DeltaRemoved, "r"), wire.DeltaErrors, string(resErr)))
+		f.Add(appendText(appendText(b, wire.DeltaRemovedNames, string(appendText(nil, wire.NameName, "r"))), wire.SotWErrors, string(resErr)))
 		f.Add(b[:len(b)-1])
 	}
 	f.Add([]byte{})
@@ -337,10 +338,10 @@ func TestNackIsBounded(t *testing.T) {
 }
 
 func TestResourcesDoNotKeepTheResponse(t *testing.T) {
-	b := appendText(nil, responseTypeURL, "t/x")
-	body := appendText(appendText(nil, anyTypeURL, "t/x"), anyValue, string(appendText(nil, 1, "name")))
-	res := appendText(appendText(nil, resourceName, "name"), resourceAny, string(body))
-	b = appendText(b, responseResources, string(appendText(res, resourceAliases, "alias")))
+	b := appendText(nil, wire.ResponseTypeURL, "t/x")
+	body := appendText(appendText(nil, wire.AnyTypeURL, "t/x"), wire.AnyValue, string(appendText(nil, 1, "name")))
+	res := appendText(appendText(nil, wire.ResourceName, "name"), wire.ResourceAny, string(body))
+	b = appendText(b, wire.ResponseResources, string(appendText(res, wire.ResourceAliases, "alias")))
 	r, err := parseDelta(b)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 // has one probe.
 
 // sent notes that a request was sent over the connection.
-func (w *wire) sent() {
+func (w *scannedConn) sent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.suspected || w.closed {
@@ -31,7 +31,7 @@ func (w *wire) sent() {
 }
 
 // arm has check called. The caller holds mu.
-func (w *wire) arm(in time.Duration) {
+func (w *scannedConn) arm(in time.Duration) {
 	if w.timer == nil {
 		w.timer = time.AfterFunc(in, w.check)
 	} else {
@@ -40,7 +40,7 @@ func (w *wire) arm(in time.Duration) {
 }
 
 // check probes the connection, once it has been silent for long enough.
-func (w *wire) check() {
+func (w *scannedConn) check() {
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *wire) check() {
 }
 
 // probe returns why the connection is to be given up, if it is.
-func (w *wire) probe() error {
+func (w *scannedConn) probe() error {
 	if w.draining.Load() || !w.link.canProbe() {
 		return nil
 	}

@@ -1,6 +1,9 @@
 package upstream
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
+)
 
 // A delta control plane should say of each name that does not exist that it does not. Some,
 // as go-control-plane, say so only of what the client holds, because it was sent on the stream
@@ -57,7 +60,7 @@ func (s *subscriptions) relistResumed() {
 // resume subscribes to a name that a client holds, and lists it if that goes into the same
 // request, and that is the first.
 func (p *deltaPacker) resume(name string) (listed bool) {
-	size := sizeString(name)
+	size := wire.SizeString(name)
 	if l := locator(name, p.subs.params); l != nil {
 		size = sizeMessage(l)
 	}
@@ -86,7 +89,7 @@ func (p *deltaPacker) put(name, version string) {
 // versionSize is the length that a name and its version have in a request.
 func versionSize(name, version string) int {
 	const header = 5 // of an entry, at most
-	return header + sizeString(name) + sizeString(version)
+	return header + wire.SizeString(name) + wire.SizeString(version)
 }
 
 var _ cache.Resumer = (*Stream)(nil)

@@ -6,10 +6,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // session is the protocol of one type on one stream: of what is wanted, what
@@ -83,17 +83,5 @@ func locator(name string, params cache.Params) *discoveryv3.ResourceLocator {
 
 // sizeMessage is the length of a message in a request.
 func sizeMessage(m proto.Message) int {
-	const tag = 1
-	return tag + protowire.SizeBytes(proto.Size(m))
-}
-
-// sizeString is the length of a string in a request, whose field numbers are all
-// below 16.
-func sizeString(s string) int {
-	const tag = 1
-	n := 1
-	for l := len(s); l >= 1<<7; l >>= 7 {
-		n++
-	}
-	return tag + n + len(s)
+	return wire.SizeBytes(proto.Size(m))
 }

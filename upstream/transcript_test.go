@@ -25,6 +25,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -280,7 +281,7 @@ func (p *player) response(t *testing.T, d *datadriven.TestData) []byte {
 			r, wrap, broken := p.resource(t, typ, words)
 			switch {
 			case broken != nil:
-				tail = protowire.AppendTag(tail, responseResources, protowire.BytesType)
+				tail = protowire.AppendTag(tail, wire.ResponseResources, protowire.BytesType)
 				tail = protowire.AppendBytes(tail, broken(p.form == deltaForm))
 			case p.form == deltaForm:
 				delta.Resources = append(delta.Resources, r)
@@ -381,16 +382,16 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 				if !delta {
 					return []byte{0xff}
 				}
-				b := appendText(nil, resourceName, name)
-				return appendText(b, resourceAny, "\xff")
+				b := appendText(nil, wire.ResourceName, name)
+				return appendText(b, wire.ResourceAny, "\xff")
 			}
 		case word == "unspeakable":
 			broken = func(delta bool) []byte {
 				if delta {
-					return appendText(nil, resourceName, "\xff")
+					return appendText(nil, wire.ResourceName, "\xff")
 				}
-				b := appendText(nil, anyTypeURL, typeURLs["other"])
-				return appendText(b, anyValue, string(appendText(nil, 1, "\xff")))
+				b := appendText(nil, wire.AnyTypeURL, typeURLs["other"])
+				return appendText(b, wire.AnyValue, string(appendText(nil, 1, "\xff")))
 			}
 		default:
 			r.Version = word
@@ -465,17 +466,17 @@ func value(t *testing.T, typ, name, text string) []byte {
 
 // text is the text in a resource.
 func text(r *cache.Resource) string {
-	f := field{rest: r.Value()}
+	f := wire.Walk(r.Value())
 	text := ""
-	for f.next() {
-		if f.num == nameName {
+	for f.Next() {
+		if f.Num == wire.InnerNameField {
 			continue
 		}
-		inner := field{rest: f.bytes}
-		if strings.HasSuffix(r.TypeURL(), "LoadAssignment") && inner.next() {
-			return string(inner.bytes)
+		inner := wire.Walk(f.Bytes)
+		if strings.HasSuffix(r.TypeURL(), "LoadAssignment") && inner.Next() {
+			return string(inner.Bytes)
 		}
-		text = string(f.bytes)
+		text = string(f.Bytes)
 	}
 	return text
 }

@@ -9,6 +9,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // NewDelta returns that of a type.
@@ -314,7 +315,7 @@ func (d *Delta) sendDeferred(r *Response) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.members)) {
 		if err := u.members[name]; r.fits(sizeError(name, err), d.Limit) {
-			r.addError(fieldDeltaErrors, name, err)
+			r.addError(wire.DeltaErrors, name, err)
 		} else {
 			d.deferLater().addMember(name, err)
 		}

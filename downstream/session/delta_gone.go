@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // sendRemovals adds to r the removals that it may carry.
@@ -62,7 +64,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 			if sub != nil {
 				constraints = sub.constraints()
 			}
-			r.addVariantError(fieldDeltaErrors, name, constraints, g.err)
+			r.addVariantError(wire.DeltaErrors, name, constraints, g.err)
 		}
 		delete(d.gone, key)
 		delete(d.initial, name)

@@ -1,6 +1,9 @@
 package session
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
+)
 
 // What a delta client holds, and what is kept to be sent to it.
 
@@ -71,7 +74,7 @@ func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if !r.fits(sizeError(sub.name(), err), d.Limit) {
 		return false
 	}
-	r.addVariantError(fieldDeltaErrors, sub.name(), sub.constraints(), err)
+	r.addVariantError(wire.DeltaErrors, sub.name(), sub.constraints(), err)
 	sub.setSentErr(markError(err))
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // What a delta client is sent of its sets: the wildcard and glob collections.
@@ -82,7 +83,7 @@ func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
 		return false
 	}
 	for _, name := range set.names() {
-		r.addError(fieldDeltaErrors, name, err)
+		r.addError(wire.DeltaErrors, name, err)
 	}
 	set.errSent = true
 	return true
@@ -206,7 +207,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		r.addMember(m.Name, m.Resource, form)
 	}
 	if m.Err != nil {
-		r.addError(fieldDeltaErrors, m.Name, m.Err)
+		r.addError(wire.DeltaErrors, m.Name, m.Err)
 	}
 	if m.News == cache.Changed {
 		r.noteChanged(m.Resource)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Poll is a SotW session of one request. Its responses are the full state
@@ -150,11 +151,11 @@ func (f *Poll) forgetSent() {
 func (f *Poll) sendErrors(r *Response, unknown map[resourceRef]*cache.Error) {
 	for sub := range f.named.all() {
 		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
-			r.addError(fieldSotWErrors, sub.name(), notFound)
+			r.addError(wire.SotWErrors, sub.name(), notFound)
 		}
 	}
 	for a, err := range unknown {
-		r.addError(fieldSotWErrors, a.name, err)
+		r.addError(wire.SotWErrors, a.name, err)
 	}
 }
 

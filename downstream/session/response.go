@@ -11,20 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
-)
-
-// Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. Those of the
-// first three are the same in both.
-const (
-	fieldVersionInfo  protowire.Number = 1 // delta: system_version_info
-	fieldTypeURL      protowire.Number = 4
-	fieldNonce        protowire.Number = 5
-	fieldSotWErrors   protowire.Number = 7
-	fieldDeltaRemoved protowire.Number = 6
-	fieldDeltaErrors  protowire.Number = 9
-	// fieldRemovedNames is removed_resource_names, ResourceName messages.
-	fieldRemovedNames protowire.Number = 8
 )
 
 const (
@@ -171,10 +159,10 @@ func (r *Response) Encode() mem.BufferSlice {
 	r.gather()
 	head := make([]byte, 0, len(r.Version)+len(r.TypeURL)+len(r.Nonce)+len(r.private)+responseOverhead)
 	if r.Version != "" {
-		head = appendString(head, fieldVersionInfo, r.Version)
+		head = wire.AppendString(head, wire.ResponseVersion, r.Version)
 	}
-	head = appendString(head, fieldTypeURL, r.TypeURL)
-	head = appendString(head, fieldNonce, r.Nonce)
+	head = wire.AppendString(head, wire.ResponseTypeURL, r.TypeURL)
+	head = wire.AppendString(head, wire.ResponseNonce, r.Nonce)
 	head = append(head, r.private...)
 	r.head = head
 	// The slice is the response's own: nobody else appends to it.
@@ -268,7 +256,7 @@ func (r *Response) added(before int) {
 
 // addRemoved adds to removed_resources.
 func (r *Response) addRemoved(name string) {
-	r.addPrivate(fieldDeltaRemoved, []byte(name))
+	r.addPrivate(wire.DeltaRemoved, []byte(name))
 	r.substantial = true
 	r.Names.Add(name)
 }
@@ -276,7 +264,7 @@ func (r *Response) addRemoved(name string) {
 // addRemovedVariant adds to removed_resource_names (TP2).
 func (r *Response) addRemovedVariant(name, constraints string) {
 	before := len(r.private)
-	r.private = cache.AppendResourceName(r.private, fieldRemovedNames, name, constraints)
+	r.private = wire.AppendResourceName(r.private, wire.DeltaRemovedNames, name, constraints)
 	r.size += len(r.private) - before
 	r.substantial = true
 	r.Names.Add(name)
@@ -292,29 +280,18 @@ func (r *Response) addError(num protowire.Number, name string, err *cache.Error)
 
 // addVariantError is addError of a variant, with its constraints (TP2).
 func (r *Response) addVariantError(num protowire.Number, name, constraints string, err *cache.Error) {
-	const (
-		resourceName protowire.Number = 1
-		errorDetail  protowire.Number = 2
-	)
 	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: err.Message})
 	if merr != nil || !utf8.ValidString(name) {
 		return // a name or text that is not UTF-8: the client has no use for it
 	}
-	b := cache.AppendResourceName(nil, resourceName, name, constraints)
-	b = protowire.AppendTag(b, errorDetail, protowire.BytesType)
-	r.addPrivate(num, protowire.AppendBytes(b, detail))
+	b := wire.AppendResourceName(nil, wire.ErrorName, name, constraints)
+	r.addPrivate(num, wire.AppendBytes(b, wire.ErrorDetail, detail))
 }
 
 func (r *Response) addPrivate(num protowire.Number, b []byte) {
 	before := len(r.private)
-	r.private = protowire.AppendTag(slices.Grow(r.private, len(b)+protowire.SizeVarint(uint64(len(b)))+1), num, protowire.BytesType)
-	r.private = protowire.AppendBytes(r.private, b)
+	r.private = wire.AppendBytes(slices.Grow(r.private, wire.SizeBytes(len(b))), num, b)
 	r.size += len(r.private) - before
-}
-
-func appendString(b []byte, num protowire.Number, s string) []byte {
-	b = protowire.AppendTag(b, num, protowire.BytesType)
-	return protowire.AppendString(b, s)
 }
 
 // from notes the version of the origin of something that a delta response has in it.

@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // sendResource adds to r what is new about a name's resource, and says whether it
@@ -60,7 +61,7 @@ func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if !s.full() && !r.fits(sizeError(sub.name(), err), s.Limit) {
 		return false
 	}
-	r.addVariantError(fieldSotWErrors, sub.name(), sub.constraints(), err)
+	r.addVariantError(wire.SotWErrors, sub.name(), sub.constraints(), err)
 	sub.setSentErr(markError(err))
 	return true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -58,7 +59,7 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 		if status, err := set.status(); status != cache.Present {
 			for _, name := range set.names() {
 				if !set.errSent {
-					r.addError(fieldSotWErrors, name, err)
+					r.addError(wire.SotWErrors, name, err)
 				}
 			}
 			set.errSent = true
@@ -128,7 +129,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 		}
 		// What is asked for by name as well is sent with the name.
 		if m.Err != nil && s.namedIn(set, m.Name) == nil {
-			r.addError(fieldSotWErrors, m.Name, m.Err)
+			r.addError(wire.SotWErrors, m.Name, m.Err)
 		}
 	}
 	look := func(has func(string) *cache.Resource) {

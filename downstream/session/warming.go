@@ -1,16 +1,8 @@
 package session
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/xds-relay/xds-relay/cache"
-)
-
-// Fields of envoy.config.cluster.v3.Cluster.
-const (
-	clusterName      protowire.Number = 1
-	clusterEDSConfig protowire.Number = 3
-	edsServiceName   protowire.Number = 2 // of Cluster.EdsClusterConfig
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster asks
@@ -21,34 +13,11 @@ const (
 // response with its endpoints without asking for one, as it is subscribed to them
 // already. So they are sent again after the Cluster, changed or not.
 func EndpointsOf(cluster *cache.Resource) string {
-	if service := stringField(bytesField(cluster.Value(), clusterEDSConfig), edsServiceName); service != "" {
-		return service
+	// The relay stores no Cluster that is undecodable.
+	config, _ := wire.Last(cluster.Value(), wire.ClusterEDSConfig)
+	service, _ := wire.Last(config, wire.EDSServiceName)
+	if len(service) == 0 {
+		service, _ = wire.Last(cluster.Value(), wire.ClusterName)
 	}
-	return stringField(cluster.Value(), clusterName)
-}
-
-func stringField(message []byte, num protowire.Number) string {
-	return string(bytesField(message, num))
-}
-
-// bytesField returns the last value of a length-delimited field, nil if there is
-// none.
-func bytesField(message []byte, num protowire.Number) (value []byte) {
-	for len(message) > 0 {
-		n, typ, size := protowire.ConsumeTag(message)
-		if size < 0 {
-			return value
-		}
-		message = message[size:]
-		if n == num && typ == protowire.BytesType {
-			value, size = protowire.ConsumeBytes(message)
-		} else {
-			size = protowire.ConsumeFieldValue(n, typ, message)
-		}
-		if size < 0 {
-			return value
-		}
-		message = message[size:]
-	}
-	return value
+	return string(service)
 }

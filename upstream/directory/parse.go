@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -249,7 +250,7 @@ func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 	case r.want != "" && r.want != typeURL:
 		return item{}, fmt.Errorf("%s in a DiscoveryResponse whose type_url is %q", describe(typeURL, name), r.want)
 	}
-	if _, err := cache.InnerName(content.Value); err != nil {
+	if _, err := wire.InnerName(content.Value); err != nil {
 		return item{}, fmt.Errorf("%s: not a protobuf message: %w", describe(typeURL, name), err)
 	}
 	switch {
@@ -295,7 +296,7 @@ func nameInside(m *anypb.Any) string {
 	if !xdstype.HasInnerName(m.GetTypeUrl()) {
 		return ""
 	}
-	name, err := cache.InnerName(m.GetValue())
+	name, err := wire.InnerName(m.GetValue())
 	if err != nil {
 		return ""
 	}

@@ -12,12 +12,12 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -75,27 +75,18 @@ func (r *reader) wire(data []byte) {
 
 // wireMessage tells which message is in a file, as the package comment says.
 func wireMessage(data []byte) (proto.Message, error) {
-	const (
-		anyTypeURL   = 1
-		resourceName = 3
-	)
 	var m proto.Message = &discoveryv3.DiscoveryResponse{}
-	for len(data) > 0 {
-		number, wireType, n := protowire.ConsumeField(data)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
+	f := wire.Walk(data)
+	for f.Next() {
+		switch f.OnlyBytes(); {
+		case f.Num == wire.AnyTypeURL && bytes.HasPrefix(f.Bytes, []byte(xdstype.Prefix)):
+			return &anypb.Any{}, nil
+		case f.Num == wire.ResourceName:
+			m = &discoveryv3.Resource{}
 		}
-		if wireType == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(data)
-			content, _ := protowire.ConsumeBytes(data[tag:n])
-			switch {
-			case number == anyTypeURL && bytes.HasPrefix(content, []byte(xdstype.Prefix)):
-				return &anypb.Any{}, nil
-			case number == resourceName:
-				m = &discoveryv3.Resource{}
-			}
-		}
-		data = data[n:]
+	}
+	if f.Err != nil {
+		return nil, f.Err
 	}
 	return m, nil
 }

@@ -16,9 +16,9 @@ import (
 // gRPC says neither how many streams a server allows on a connection nor when bytes
 // last came on it. Both can be seen in what the server sends.
 
-// wire is one HTTP/2 connection, of which it reads along. gRPC writes and reads it after
+// scannedConn is one HTTP/2 connection whose incoming frames it scans. gRPC writes and reads it after
 // the handshake of TLS.
-type wire struct {
+type scannedConn struct {
 	net.Conn
 	link   *link
 	opened time.Time
@@ -36,14 +36,14 @@ type wire struct {
 	timer     *time.Timer   // for check
 }
 
-func newWire(conn net.Conn, l *link) *wire {
-	w := &wire{Conn: conn, link: l, opened: time.Now()}
+func newScannedConn(conn net.Conn, l *link) *scannedConn {
+	w := &scannedConn{Conn: conn, link: l, opened: time.Now()}
 	w.frames = frameScanner{streams: l.allow, goAway: func() { w.draining.Store(true) }}
 	return w
 }
 
 // Read implements net.Conn.
-func (w *wire) Read(b []byte) (int, error) {
+func (w *scannedConn) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	if n > 0 {
 		w.heard.Store(int64(time.Since(w.opened)))
@@ -60,7 +60,7 @@ func (w *wire) Read(b []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (w *wire) Close() error {
+func (w *scannedConn) Close() error {
 	w.mu.Lock()
 	w.closed = true
 	if w.timer != nil {
@@ -70,7 +70,7 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// wiredCredentials puts a wire around each connection of a link. That is done here, and
+// wiredCredentials puts a scannedConn around each connection of a link. That is done here, and
 // not where gRPC dials: there gRPC needs the TCP connection, to set TCP_USER_TIMEOUT.
 type wiredCredentials struct {
 	credentials.TransportCredentials
@@ -83,7 +83,7 @@ func (c wiredCredentials) ClientHandshake(ctx context.Context, authority string,
 	if err != nil {
 		return nil, nil, err
 	}
-	w := newWire(conn, c.link)
+	w := newScannedConn(conn, c.link)
 	c.link.wire.Store(w)
 	return w, info, nil
 }

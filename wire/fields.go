@@ -1,0 +1,62 @@
+// Package wire reads and writes encoded messages of
+// envoy/service/discovery/v3/discovery.proto, and the messages in them, without
+// decoding them: the field numbers, a walk over the fields of a message, and functions
+// that append fields. It knows nothing of resources or sessions.
+package wire
+
+// DiscoveryResponse and DeltaDiscoveryResponse. The first four have the same numbers in
+// both. DiscoveryResponse.resources and DeltaDiscoveryResponse.resources have the number
+// that Resource.resource has, too.
+const (
+	ResponseVersion   = 1 // delta: system_version_info
+	ResponseResources = 2
+	ResponseTypeURL   = 4
+	ResponseNonce     = 5
+
+	SotWErrors        = 7 // resource_errors
+	DeltaRemoved      = 6 // removed_resources
+	DeltaRemovedNames = 8 // removed_resource_names, of ResourceName messages
+	DeltaErrors       = 9 // resource_errors
+)
+
+// Resource.
+const (
+	ResourceVersion      = 1
+	ResourceAny          = 2 // resource
+	ResourceName         = 3
+	ResourceAliases      = 4
+	ResourceTTL          = 6
+	ResourceCacheControl = 7
+	ResourceNameMessage  = 8 // resource_name, a ResourceName message
+)
+
+// Messages in those.
+const (
+	CacheControlDoNotCache = 1
+
+	NameName        = 1 // of ResourceName
+	NameConstraints = 2 // dynamic_parameter_constraints
+
+	ErrorName   = 1 // of ResourceError, a ResourceName message
+	ErrorDetail = 2 // a google.rpc.Status
+
+	StatusCode    = 1
+	StatusMessage = 2
+	StatusDetails = 3
+
+	AnyTypeURL = 1
+	AnyValue   = 2
+
+	DurationSeconds = 1
+	DurationNanos   = 2
+)
+
+// InnerNameField is where nearly every xDS resource carries its own name.
+const InnerNameField = 1
+
+// Envoy's Cluster.
+const (
+	ClusterName      = 1
+	ClusterEDSConfig = 3 // eds_cluster_config
+	EDSServiceName   = 2 // of Cluster.EdsClusterConfig
+)

@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// ErrUTF8 is the error for a string field that is not UTF-8.
+var ErrUTF8 = errors.New("not UTF-8")
+
+var errFieldNumber = errors.New("invalid field number")
+
+// Fields walks over the fields of an encoded message:
+//
+//	f := wire.Walk(message)
+//	for f.Next() {
+//		switch f.Num { … }
+//	}
+//	return f.Err
+type Fields struct {
+	rest []byte
+	Err  error // why Next returned false, nil at the end of the message
+
+	Num    protowire.Number
+	Type   protowire.Type
+	Raw    []byte // tag and value
+	Bytes  []byte // the value, of BytesType; a part of the message
+	Varint uint64 // the value, of VarintType
+}
+
+// Walk begins before the first field of a message.
+func Walk(message []byte) Fields { return Fields{rest: message} }
+
+// Next moves to the next field.
+func (f *Fields) Next() bool {
+	if len(f.rest) == 0 || f.Err != nil {
+		return false
+	}
+	num, typ, n := protowire.ConsumeTag(f.rest)
+	if n >= 0 && num > protowire.MaxValidNumber { // which protowire lets pass, and no message has
+		f.Err = errFieldNumber
+		return false
+	}
+	f.Num, f.Type, f.Bytes, f.Varint = num, typ, nil, 0
+	m := n
+	if n >= 0 {
+		switch value := f.rest[n:]; typ {
+		case protowire.BytesType:
+			f.Bytes, m = protowire.ConsumeBytes(value)
+		case protowire.VarintType:
+			f.Varint, m = protowire.ConsumeVarint(value)
+		default:
+			m = protowire.ConsumeFieldValue(num, typ, value)
+		}
+	}
+	if m < 0 {
+		f.Err = protowire.ParseError(m)
+		return false
+	}
+	f.Raw, f.rest = f.rest[:n+m], f.rest[n+m:]
+	return true
+}
+
+// OnlyBytes gives a field of another type than string, bytes or message the number 0:
+// protobuf treats a field of the wrong wire type as unknown.
+func (f *Fields) OnlyBytes() {
+	if f.Type != protowire.BytesType {
+		f.Num = 0
+	}
+}
+
+// Text returns a copy of the value of a string field.
+func (f *Fields) Text() (string, error) {
+	if !utf8.Valid(f.Bytes) {
+		return "", ErrUTF8
+	}
+	return string(f.Bytes), nil
+}
+
+// Merge appends a part of a message to the parts before it: a message field that occurs
+// several times is the concatenation of its values. It does not write to the parts.
+func Merge(parts, part []byte) []byte {
+	if parts == nil {
+		return part
+	}
+	return append(parts[:len(parts):len(parts)], part...)
+}
+
+// Last returns the last value of a string, bytes or message field, nil if there is none.
+// The error says that the bytes are no protobuf message; the value is then the last one
+// before the error. The value is a part of the message.
+func Last(message []byte, num protowire.Number) (value []byte, err error) {
+	f := Walk(message)
+	for f.Next() {
+		if f.Num == num && f.Type == protowire.BytesType {
+			value = f.Bytes
+		}
+	}
+	return value, f.Err
+}
+
+// InnerName returns the name that an encoded resource carries in its field 1, empty if
+// it has none. The error says that the bytes are no protobuf message.
+func InnerName(value []byte) (string, error) {
+	name, err := Last(value, InnerNameField)
+	if err != nil {
+		return "", err
+	}
+	return string(name), nil
+}
+
+// Without returns a message without the fields of that number: the message itself if it
+// has none. What cannot be read is kept.
+func Without(message []byte, num protowire.Number) []byte {
+	var out []byte
+	copied, at := 0, 0
+	for f := Walk(message); f.Next(); {
+		if f.Num == num {
+			out = append(out, message[copied:at]...)
+			copied = at + len(f.Raw)
+		}
+		at += len(f.Raw)
+	}
+	if copied == 0 {
+		return message
+	}
+	return append(out, message[copied:]...)
+}
