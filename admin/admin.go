@@ -1,6 +1,6 @@
-// Package admin is the operator's listener: health, metrics, and who is being
-// served what. It is HTTP, read-only, and without authentication: it belongs on
-// loopback or on a network of operators.
+// Package admin is the operator's listener: health, metrics, and pages about clients and
+// control planes. It serves HTTP, is read-only and has no authentication, so it belongs on
+// loopback or on a network that only operators reach.
 package admin
 
 import (
@@ -45,11 +45,11 @@ func New(metrics *Metrics) *Server {
 	return s
 }
 
-// SetReady says whether clients are accepted, for /readyz.
+// SetReady sets the answer of /readyz: whether the relay accepts clients.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
-// JSON adds a page that shows what f returns, as JSON. f is called for each
-// request. JSON is not to be called once the server serves.
+// JSON adds a page that shows the value of f as JSON. The server calls f for each
+// request. JSON must not be called once the server serves.
 func (s *Server) JSON(path, about string, f func() any) {
 	s.handle(path, about, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -59,8 +59,9 @@ func (s *Server) JSON(path, about string, f func() any) {
 	}))
 }
 
-// List adds a page that shows what list gives, as an array in JSON, and writes each
-// before it asks for the next. It is called as JSON is.
+// List adds a page that shows the values of list as an array in JSON. It writes each value
+// before it takes the next one, so a long list costs no memory. Like [Server.JSON] it must
+// not be called once the server serves.
 func List[T any](s *Server, path, about string, list func() iter.Seq[T]) {
 	s.handle(path, about, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -7,12 +7,13 @@ import (
 	"sync"
 )
 
-// MaxConns is how many connections the operator's listener has: the descriptors are for the
-// relay's clients and control planes.
+// MaxConns limits the connections of the operator's listener. File descriptors are for
+// clients and control planes.
 const MaxConns = 100
 
-// Limit bounds the connections that come through a socket. With more, the oldest is closed
-// that has no request; if all have one, the newest is. The connections are for [Server.HTTP].
+// Limit returns a listener with at most [MaxConns] connections. Beyond that it closes the
+// oldest connection without a request, or, if all have one, the new one. The connections are
+// for [Server.HTTP].
 func Limit(socket net.Listener) net.Listener {
 	return &limitedListener{Listener: socket, most: MaxConns}
 }

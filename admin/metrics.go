@@ -15,27 +15,25 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Metrics are OpenTelemetry instruments that are read when Prometheus asks: what
-// is counted is counted where it happens, in plain atomics, and costs nothing
-// here.
+// Metrics are OpenTelemetry instruments that a scrape reads. The packages count in plain
+// atomics, so counting costs nothing here.
 type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdk.MeterProvider
 	meter    metric.Meter
 }
 
-// Sample is one value of an instrument, with what tells it from the others.
+// Sample is one value of an instrument, with its labels.
 type Sample struct {
 	Value  int64
 	Labels []attribute.KeyValue
 }
 
-// heapLive is what the last collection left: what the relay holds, as against what the
-// process has.
+// heapLive is the live heap after the last garbage collection.
 var heapLive = regexp.MustCompile(`^/gc/heap/live:bytes$`)
 
-// NewMetrics makes a set of instruments, in which are those of Go's runtime and of the
-// process: what it takes to size its container.
+// NewMetrics returns a set of instruments that has those of Go's runtime and of the
+// process. Operators need them to size a container.
 func NewMetrics() (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -50,7 +48,7 @@ func NewMetrics() (*Metrics, error) {
 	return &Metrics{registry: registry, provider: provider, meter: provider.Meter("xds-relay")}, nil
 }
 
-// Counter adds an instrument that only grows. read is called at each scrape.
+// Counter adds an instrument that only grows. Each scrape calls read.
 func (m *Metrics) Counter(name, about string, read func() []Sample) error {
 	c, err := m.meter.Int64ObservableCounter(name, metric.WithDescription(about))
 	if err != nil {
@@ -59,7 +57,7 @@ func (m *Metrics) Counter(name, about string, read func() []Sample) error {
 	return m.register(c, read)
 }
 
-// Gauge adds an instrument that goes up and down. read is called at each scrape.
+// Gauge adds an instrument that goes up and down. Each scrape calls read.
 func (m *Metrics) Gauge(name, about string, read func() []Sample) error {
 	g, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(about))
 	if err != nil {
@@ -82,5 +80,5 @@ func (m *Metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Shutdown ends the instruments.
+// Shutdown stops the instruments.
 func (m *Metrics) Shutdown(ctx context.Context) error { return m.provider.Shutdown(ctx) }

@@ -1,7 +1,6 @@
-// Package client is an xDS client for people: it asks a server for resources by
-// name over the aggregated discovery service, in delta or SotW form, and tells
-// what the server says. It speaks for `xds-relay get` and `xds-relay watch`,
-// and knows nothing of the relay: any xDS server can be at the other end.
+// Package client is an xDS client for people. It requests resources over the
+// aggregated discovery service, in delta or SotW form, and reports the responses.
+// `xds-relay get` and `xds-relay watch` use it. It works with any xDS server.
 //
 // The protocol is in two values, deltaSession and sotwSession, which take
 // responses and give requests and events, with no I/O inside. Get and Watch put

@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// settle is how long a delta server must be quiet before its answer to a
-// wildcard or a glob counts as whole: it may come in several responses, and
-// nothing says which is the last.
+// settle is how long a delta server must be quiet before its answer to a wildcard or a
+// glob counts as complete. It may come in several responses, and none is marked as the
+// last.
 const settle = 250 * time.Millisecond
 
-// Answer is what a server had to say about a query.
+// Answer is a server's answer to a query.
 type Answer struct {
 	Resources  []*discoveryv3.Resource // in the order of the query's names, those of a wildcard by name
 	Missing    []NameError             // the server says that they do not exist; why, or nil
@@ -27,7 +27,7 @@ type Answer struct {
 	Unasked    string                  // a resource that was sent without being asked for, if any was
 }
 
-// NameError is what went wrong with one name.
+// NameError is the error of one name.
 type NameError struct {
 	Name string
 	Err  error
@@ -39,8 +39,8 @@ var (
 	errTimeout = errors.New("timeout")
 )
 
-// Get asks until everything is answered, or the timeout is over. The error is
-// for a server that could not be asked; the answer is as far as it came.
+// Get returns when everything is answered, or the timeout is over. The error says why the
+// server could not be asked. The answer has everything that arrived before.
 func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (Answer, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

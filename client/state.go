@@ -1,7 +1,7 @@
 package client
 
-// What a client has been told so far. It outlives streams: after a reconnect,
-// only what is different is news.
+// The state of a client. It outlives streams: after a reconnect, only differences are
+// events.
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func newState(q Query) *state {
 	}
 }
 
-// unanswered gives the names of which nothing was heard yet.
+// unanswered returns the names without an answer.
 func (s *state) unanswered() []string {
 	var list []string
 	for _, name := range s.names.list {
@@ -56,8 +56,8 @@ func (s *state) unanswered() []string {
 	return list
 }
 
-// hear marks what a name from the server answers. It gives the names that were
-// asked for and are this one, and whether this one was asked for in any way.
+// hear marks the subscriptions that a name from the server answers. It returns the
+// requested spellings of the name, and whether any subscription covers it.
 func (s *state) hear(name string, aliases ...string) (asked []string, wanted bool) {
 	for _, n := range append([]string{name}, aliases...) {
 		asked = append(asked, s.names.spellings(n)...)

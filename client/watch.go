@@ -18,10 +18,9 @@ const (
 	pauseGrowth  = 1.6
 )
 
-// Watch asks, and calls tell for everything that happens until ctx is done; then
-// it gives nil. It reconnects when the stream is lost, and goes on with what it
-// had. The error is for a server that can never answer. Calls of tell come one
-// after the other; while one runs, nothing more is read.
+// Watch subscribes, and calls tell for every event until ctx is done. Then it returns nil.
+// When the stream is lost it reconnects and resumes. The error is for a server that can
+// never answer. Calls of tell do not overlap, and Watch reads nothing while one runs.
 func Watch(ctx context.Context, server Server, q Query, tell func(Event)) error {
 	return watch(ctx, server, q, tell, func(attempt int) time.Duration {
 		pause := float64(firstPause)

@@ -1,14 +1,14 @@
-// Package costs counts the work that code does, for tests. Some costs are shapes: a loop
-// in a loop is fast in every test and slow on the day when somebody comes with 40,000
-// names. A fuzzer does not find it and a clock is no judge of it, so it is counted: how
-// often the statements of this project's packages run for n of something, and for 2n.
+// Package costs counts the work of code, for tests. A loop inside a loop is fast in every
+// test, and slow for the client with 40,000 names. Fuzzing does not find it, and time
+// measurements vary too much. So a test counts how often the statements of this project's
+// packages run for n items, and for 2n.
 //
 // The counters are those of coverage, so tests that count are run with
 //
 //	go test -covermode=atomic -coverpkg=./... -run '^TestWork' ...
 //
-// as `make test` does, and are skipped otherwise. What a loop inside of the standard
-// library does is not seen, unless it calls a function of ours.
+// as `make test` does. Otherwise they are skipped. Loops inside the standard library are
+// not counted, unless they call a function of ours.
 package costs
 
 import (
@@ -33,9 +33,9 @@ const most = 2.2
 // sizeVar says to a test process for how many it is to work.
 const sizeVar = "COSTS_WORK_OF"
 
-// Linear fails the test if the work for 2n is more than 2.2 times that for n. work does
-// it, with all that belongs to it, in a process of its own, so the test before the call is
-// run as well.
+// Linear fails the test if the work for 2n is more than 2.2 times the work for n. It runs
+// the test again in a process of its own, so statements before this call run there, too.
+// work does everything that is to be counted.
 func Linear(t *testing.T, n int, work func(t *testing.T, n int)) {
 	t.Helper()
 	if size := os.Getenv(sizeVar); size != "" {

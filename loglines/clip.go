@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// MaxText is how much is kept and shown of a text that somebody else has chosen, in
-// bytes.
+// MaxText is the longest text of a client or control plane that the relay keeps or shows,
+// in bytes.
 const MaxText = 2 << 10
 
-// Clip bounds a text that somebody else has chosen, such as a client's node id.
+// Clip shortens a text of a client or control plane, such as a node id, to [MaxText].
 func Clip(s string) string { return ClipTo(s, MaxText) }
 
-// ClipTo is Clip with a bound of its own, in bytes.
+// ClipTo is like [Clip], with another length in bytes.
 func ClipTo(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -21,8 +21,8 @@ func ClipTo(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// ClipAttr is for slog.HandlerOptions.ReplaceAttr: it bounds every text in a line of log,
-// whoever logs it.
+// ClipAttr is a slog.HandlerOptions.ReplaceAttr. It shortens every text in a log line,
+// whichever package logs it.
 func ClipAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:

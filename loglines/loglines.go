@@ -1,6 +1,9 @@
-// Package loglines bounds what is logged: how long the texts in a line are, and how many
-// lines there are about what can happen again and again. So many lines come at once, then
-// one from time to time, which says how many were left out.
+// Package loglines bounds the log: the length of texts in a line, and the number of lines
+// about an event that others can repeat. A burst of lines is logged at once, then one line
+// per interval, with the number of lines that were skipped before it.
+//
+// rate.Sometimes would not do: its burst comes once in a process's life, and it does not
+// say when a call was skipped.
 package loglines
 
 import (
@@ -12,27 +15,27 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How many lines there are at once about one thing, and how often one after that.
+// The burst of [Lines], and the interval after it.
 const (
 	AtOnce = 10
 	Every  = time.Minute
 )
 
-// How many lines there are at once about what many do, and how often one after that.
+// The burst of [Shared], and the interval after it.
 const (
 	SharedAtOnce = 100
 	SharedEvery  = time.Second
 )
 
-// Lines says which of the lines about one thing are logged. The zero value is ready. It is
-// not safe for concurrent use.
+// Lines limits the lines about one event of one party, such as a client's NACKs. The zero
+// value is ready. It is not safe for concurrent use.
 type Lines struct {
 	limiter *rate.Limiter // nil before the first
 	skipped int
 }
 
-// Next returns the logger for the next line, with how many were left out before it; false
-// if it is left out itself.
+// Next returns the logger for the next line. It adds the number of lines that were skipped
+// since the last one. ok is false if this line is to be skipped, too.
 func (l *Lines) Next(log *slog.Logger) (_ *slog.Logger, ok bool) {
 	return l.next(log, Every, AtOnce)
 }
@@ -52,22 +55,22 @@ func (l *Lines) next(log *slog.Logger, every time.Duration, atOnce int) (_ *slog
 	return log, true
 }
 
-// Shared is Lines for what many do, such as the clients of a listener. It is safe for
-// concurrent use.
+// Shared limits the lines about an event of many parties, such as all clients of a
+// listener. The zero value is ready. It is safe for concurrent use.
 type Shared struct {
 	mu    sync.Mutex
 	lines Lines
 }
 
-// Next is as that of Lines.
+// Next is like [Lines.Next].
 func (s *Shared) Next(log *slog.Logger) (_ *slog.Logger, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lines.next(log, SharedEvery, SharedAtOnce)
 }
 
-// Bounded returns a handler that logs no more lines than Shared allows: for libraries that
-// log by themselves.
+// Bounded returns a handler that logs no more lines than [Shared] allows. It is for
+// libraries that log by themselves.
 func Bounded(h slog.Handler) slog.Handler { return &bounded{Handler: h, lines: new(Shared)} }
 
 type bounded struct {
