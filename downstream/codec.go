@@ -70,3 +70,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
 }
+
+// maxOtherRequest is the length of a request to such a service, in bytes: it has a name.
+const maxOtherRequest = 4 << 10

@@ -35,15 +35,6 @@ func now() moment { return moment(time.Since(processStart).Milliseconds()) }
 // ago is how long m is past, if that is less than 49 days.
 func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
 
-// flow is what a stream knows of its client's answers. stream.mu guards it.
-type flow struct {
-	answers bool // the client has answered a response
-	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays
-	// awake, though nobody looks after it.
-	waits bool
-	late  bool // the answer took too long: one response goes without it
-}
-
 // lags says that the client has to answer before it is sent more.
 func (st *stream) lags() bool {
 	if !st.flow.answers {

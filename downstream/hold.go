@@ -15,13 +15,6 @@ import (
 // asks as the client would.
 // xDS: "Eventual consistency considerations".
 
-// heldRemovals are removals that wait for what the control plane may say beside them.
-// They belong to a stream, and are guarded by its lock.
-type heldRemovals struct {
-	since time.Time   // zero if there are none
-	timer *time.Timer // nil until there were some
-}
-
 // mayRemove says which removals a response may carry now. The caller holds mu.
 func (st *stream) mayRemove() session.RemovalRule {
 	switch {

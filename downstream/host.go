@@ -1,10 +1,12 @@
 package downstream
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // A stream as its sessions see it. The caller of all but mark and expire holds mu.
@@ -33,3 +35,33 @@ func (st *stream) Expire(r *cache.Resource, s session.Subscription) (stop func()
 func (st *stream) PendingLists() session.Pool { return &pendingLists }
 
 var pendingLists = sync.Pool{New: session.NewPendingList}
+
+// Refused implements session.Host. The caller holds mu.
+func (st *stream) Refused(typeURL, name string, err error) {
+	as := &RefusedError{Client: &cache.Error{Message: err.Error()}}
+	if !errors.As(err, &as) {
+		_ = errors.As(err, &as.Client)
+	}
+	// One that ends the stream is noted when it does.
+	if as.excess != nil && st.scopes.excess != as.excess {
+		st.refuseName(as.excess)
+	}
+	st.noteRefused(typeURL, name, as)
+}
+
+// Unasked implements session.Host. The caller holds mu.
+func (st *stream) Unasked(typeURL, name string, err *cache.Error) {
+	st.refuseUnasked(err)
+	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})
+}
+
+func (st *stream) noteRefused(typeURL, name string, as *RefusedError) {
+	st.server.stats.refusals[as.Refusal].Add(1)
+	if st.refusedNames == nil {
+		st.refusedNames = map[string]RefusedNames{}
+	}
+	st.refusedNames[typeURL] = RefusedNames{
+		Total: st.refusedNames[typeURL].Total + 1,
+		Last:  loglines.ClipTo(name, maxRefusedName), Refusal: as.Refusal, Reason: loglines.ClipTo(as.Client.Message, 2*maxRefusedName),
+	}
+}

@@ -1,8 +1,6 @@
 package downstream
 
 import (
-	"log/slog"
-
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -24,11 +22,3 @@ const (
 // itself: a client that comes back ten thousand times a second would have a line each
 // time, however few there are for each of its streams.
 type clientLines [numEvents]loglines.Shared
-
-// line returns the logger for a line about a client, false if there are too many.
-func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
-	if g == nil { // of no listener
-		return log, true
-	}
-	return g.lines[e].Next(log)
-}

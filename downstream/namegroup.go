@@ -387,3 +387,64 @@ func (g *watchGroup) Origin(but session.NameBits) *cache.OriginVersion {
 	}
 	return origin
 }
+
+// askedList is a list of names that more than one client has sent.
+type askedList struct {
+	fields []byte // as they are in requests
+	names  []string
+
+	index func() map[string]uint32
+
+	mu sync.Mutex
+	// groups are those of the clients that have sent it: one for all, unless it means
+	// different things to them.
+	groups []*watchGroup
+	// unshared: a name is there twice, or means something else than a resource of that name.
+	unshared bool
+}
+
+// All implements session.NameList.
+func (l *askedList) All() []string { return l.names }
+
+// Place implements session.NameList.
+func (l *askedList) Place(name string) (i uint32, ok bool) {
+	i, ok = l.index()[name]
+	return i, ok
+}
+
+// Group implements session.NameList.
+func (l *askedList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unshared {
+		return nil
+	}
+	if !kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
+		return nil
+	}
+	for _, g := range l.groups {
+		if g.kind == kind {
+			g.clients++
+			return g
+		}
+	}
+	if len(l.index()) != len(l.names) || kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
+		l.unshared = true
+		return nil
+	}
+	g := newWatchGroup(l, kind, topics)
+	g.clients = 1
+	l.groups = append(l.groups, g)
+	return g
+}
+
+// left notes that a client has left a group, and says whether it was the last.
+func (l *askedList) left(g *watchGroup) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.clients--; g.clients > 0 {
+		return false
+	}
+	l.groups = slices.DeleteFunc(l.groups, func(o *watchGroup) bool { return o == g })
+	return true
+}

@@ -16,9 +16,6 @@ type GRPCServer interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// maxOtherRequest is the length of a request to such a service, in bytes: it has a name.
-const maxOtherRequest = 4 << 10
-
 // gatedServer registers services whose streams enter the listener's gate.
 type gatedServer struct {
 	GRPCServer

@@ -1,13 +1,11 @@
 package downstream
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Names that mean nothing to a client. Clients are told of them, but many (gRPC's) do not
@@ -92,34 +90,4 @@ const maxRefusedName = 256
 // refusal is why a client is refused a name for a limit of its stream.
 func (e *excess) refusal() error {
 	return &RefusedError{Refusal: RefusedLimit, Client: &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}, excess: e}
-}
-
-// Refused implements session.Host. The caller holds mu.
-func (st *stream) Refused(typeURL, name string, err error) {
-	as := &RefusedError{Client: &cache.Error{Message: err.Error()}}
-	if !errors.As(err, &as) {
-		_ = errors.As(err, &as.Client)
-	}
-	// One that ends the stream is noted when it does.
-	if as.excess != nil && st.scopes.excess != as.excess {
-		st.refuseName(as.excess)
-	}
-	st.noteRefused(typeURL, name, as)
-}
-
-// Unasked implements session.Host. The caller holds mu.
-func (st *stream) Unasked(typeURL, name string, err *cache.Error) {
-	st.refuseUnasked(err)
-	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})
-}
-
-func (st *stream) noteRefused(typeURL, name string, as *RefusedError) {
-	st.server.stats.refusals[as.Refusal].Add(1)
-	if st.refusedNames == nil {
-		st.refusedNames = map[string]RefusedNames{}
-	}
-	st.refusedNames[typeURL] = RefusedNames{
-		Total: st.refusedNames[typeURL].Total + 1,
-		Last:  loglines.ClipTo(name, maxRefusedName), Refusal: as.Refusal, Reason: loglines.ClipTo(as.Client.Message, 2*maxRefusedName),
-	}
 }

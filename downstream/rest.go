@@ -12,6 +12,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -29,9 +30,8 @@ import (
 const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
 
 const (
-	restPatience    = 10 * time.Second // for a request to come, once it has begun
-	restWriting     = time.Minute      // for a client to read the answer
-	maxRequestBytes = 4 << 20
+	restPatience = 10 * time.Second // for a request to come, once it has begun
+	restWriting  = time.Minute      // for a client to read the answer
 )
 
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
@@ -224,8 +224,27 @@ func send(w http.ResponseWriter, httpStatus int, body []byte) {
 	_, _ = w.Write(body) // the client has gone
 }
 
-// protoText is the text of an error of the protobuf library without its prefix,
-// whose space is not always one.
-func protoText(err error) string {
-	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+func withPace(ctx context.Context, l Limits) context.Context {
+	return context.WithValue(ctx, paceKey{}, newPace(l))
+}
+
+// paceKey is the key of a REST connection's pace in its context.
+type paceKey struct{}
+
+// pace waits until the request may be answered. It says false if the client has gone in
+// the meantime.
+func (h *restHandler) pace(r *http.Request) bool {
+	pace, _ := r.Context().Value(paceKey{}).(*rate.Limiter)
+	if pace == nil || r.ProtoMajor == 2 { // of which the connection is read more slowly: restListener
+		return true
+	}
+	waited, ok := pause(r.Context(), pace)
+	if !waited {
+		return true
+	}
+	h.server.stats.limits[limitRequests].Add(1)
+	if log, ok := h.gate.line(eventPaced, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+		log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", h.gate.limits.RequestsPerSecond)
+	}
+	return ok
 }

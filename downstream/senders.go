@@ -2,33 +2,11 @@ package downstream
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
-
-// senders send to the streams that have something to be sent: as many at once as there
-// are processors, each stream one response at a time and in turn. With a goroutine for
-// each stream, the one that reads from the control plane would be one of thousands to
-// the scheduler, and what it reads would be old before anybody saw it. So news goes
-// first; and a stream whose turn comes late is sent the newest state, which has
-// everything in it that changed meanwhile: under load a client costs fewer responses.
-type senders struct {
-	limit int
-
-	mu sync.Mutex
-	// parked are those whose turn had come while an update was stored: they go first.
-	parked, queue streamQueue
-	// active counts the senders that are neither idle nor held up, and composing those that
-	// were held up by a response before it was sent, and still are.
-	active, composing int
-
-	// ended are senders that have ended, with their timers. A herd that comes one by one
-	// would have a new one for each client.
-	ended sync.Pool
-}
 
 // lendAfter is how long a client may hold up a sender, until another takes its place: up to
 // twice as long. A client does so by not reading, and by what there is to be done for it,
@@ -38,8 +16,6 @@ const lendAfter = time.Millisecond
 // slowFor is how often a client that held up a sender has to have been sent all that there
 // was until a sender takes it again; maxSlowness is the most that it can come to.
 const slowFor, maxSlowness = 8, 255
-
-func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }
 
 // add has a stream sent to. It is in the queue at most once: whoever adds it has made
 // its inbox awake.
@@ -56,9 +32,6 @@ func (q *senders) add(st *stream) {
 		go q.send()
 	}
 }
-
-// parkedStream is a stream that waits for an update to be stored.
-type parkedStream stream
 
 // Wake implements cache.Waker.
 func (st *parkedStream) Wake() {
@@ -93,12 +66,6 @@ func (q *senders) next() *stream {
 		q.active--
 	}
 	return st
-}
-
-// streamQueue is first in, first out.
-type streamQueue struct {
-	streams []*stream // those that wait are from first on
-	first   int
 }
 
 func (q *streamQueue) empty() bool { return q.first == len(q.streams) }
@@ -294,3 +261,7 @@ func (q *senders) alone(st *stream) {
 		}
 	}
 }
+
+// Wake implements cache.Waker: it has the stream sent to. Whoever calls it has made
+// the inbox awake.
+func (st *stream) Wake() { st.server.senders.add(st) }

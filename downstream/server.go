@@ -1,63 +1,28 @@
 package downstream
 
 import (
-	"cmp"
-	"iter"
+	"context"
 	"log/slog"
-	"maps"
-	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
-	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
-// default, 4 MiB.
-const DefaultMaxResponseBytes = 4<<20 - 16<<10
-
-// Names gives the names that one client uses their meaning. It is used by one
-// stream at a time.
-type Names interface {
-	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
-	// to whom one old-style name of a type means the same mean the same by all of them.
-	Key(typeURL, name string) (cache.Key, error)
-	// Close is called once, when the client has gone and watches nothing.
-	Close()
-}
-
-// ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
-// client names them.
-type ScopeUser interface {
-	// Enter is called before the first topic of a scope is watched, Leave when the
-	// client has ended the last subscription to one.
-	Enter(cache.Scope)
-	Leave(cache.Scope)
-}
-
-// Options are a Server's settings. The zero value works.
-type Options struct {
-	// MaxResponseBytes is the size below which responses are cut where the
-	// protocol allows it; DefaultMaxResponseBytes if 0.
-	MaxResponseBytes int
-	// RelayID is that of the relay: a client that asks through it is refused.
-	RelayID string
-	// RemovalHold is how long a stream with several types keeps back the removal of
-	// what its client holds, for what the control plane may say beside it. 0: not at all.
-	RemovalHold time.Duration
-	// Log receives what an operator wants to know of clients; slog's default if
-	// nil.
-	Log *slog.Logger
-}
+// What a server is made of: streams, the gates of its listeners, and senders.
 
 // Server serves xDS to clients from the cache. Its methods may be called
 // concurrently.
@@ -89,22 +54,6 @@ type stats struct {
 	limits                     [numLimits]atomic.Uint64
 }
 
-// Stats are totals since the start.
-type Stats struct {
-	Requests  uint64 // from clients
-	Responses uint64 // to clients
-	NACKs     uint64 // from clients
-	// Unreachable is how many streams ended because nothing could be served on them.
-	Unreachable uint64
-	// Refusals is how often names were refused, by the Refusal's name.
-	Refusals map[string]uint64
-	// Ended is how many streams have ended, and requests were answered that are answered
-	// once.
-	Ended uint64
-	// Limits is how often clients went over each limit, by its name.
-	Limits map[string]uint64
-}
-
 // NewServer makes a server of what is in topics. names is called once for each
 // stream, with the client's Node and the relays through which it asks.
 func NewServer(topics *cache.Cache, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
@@ -119,44 +68,6 @@ func NewServer(topics *cache.Cache, names func(*corev3.Node, chain.Chain) Names,
 	return s
 }
 
-// ListenerOptions are what can be set for each listener.
-type ListenerOptions struct {
-	// MaxResponseBytes is as in Options, which it goes before if it is not 0.
-	MaxResponseBytes int
-	// MaxRequestBytes bounds what a client may send in one request; 4 MiB, as in
-	// gRPC, if 0.
-	MaxRequestBytes int
-	// KeepaliveTime is how long a connection may be quiet before it is probed,
-	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
-	// seconds if 0.
-	KeepaliveTime, KeepaliveTimeout time.Duration
-	// UserTimeout is how long what was sent on a TCP connection may stay unacknowledged
-	// before the connection is given up; the system's own if 0.
-	UserTimeout time.Duration
-	// StreamWindow and ConnWindow are how much a client may send that has not been
-	// taken, in bytes. They are static, without gRPC's estimator and its pings, also
-	// if 0: then they are 1 MiB.
-	StreamWindow, ConnWindow int32
-	// ReadBuffer and WriteBuffer are what gRPC reads and writes at once, in bytes; its
-	// 32 KiB if 0.
-	ReadBuffer, WriteBuffer int
-	// ConnStreams bounds the streams that are open on one connection, if it is not 0:
-	// a client waits until there are less.
-	ConnStreams int
-	// LongPoll is how long a request that is answered once, over REST or by a
-	// Fetch method, waits for something that its client does not have.
-	LongPoll time.Duration
-	// V2 serves the discovery services of the v2 transport, too.
-	V2 bool
-	// PassRedirects has redirects go to clients as they are, and not be followed: for
-	// relays behind this one.
-	PassRedirects bool
-	// WhenUnreachable is which streams end when nothing can be served on them.
-	WhenUnreachable WhenUnreachable
-	// Limits are what its clients may cost.
-	Limits Limits
-}
-
 // What a connection may cost on which nothing is asked for.
 const (
 	// connectionSetup is for TLS, and HTTP/2's preface.
@@ -167,39 +78,6 @@ const (
 	// maxHeaderBytes is room for the longest chain of relays, which has 50 KB.
 	maxHeaderBytes = 64 << 10
 )
-
-// ServerOptions are the gRPC options that a server's listeners need (the codec),
-// and those that suit many quiet clients.
-func ServerOptions(o ListenerOptions) []grpc.ServerOption {
-	const (
-		window  = 1 << 20
-		minPing = 5 * time.Second
-	)
-	most := cmp.Or(o.MaxRequestBytes, maxRequestBytes)
-	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec(most)),
-		grpc.MaxRecvMsgSize(mostRead(most)),
-		grpc.InitialWindowSize(cmp.Or(o.StreamWindow, window)),
-		grpc.InitialConnWindowSize(cmp.Or(o.ConnWindow, window)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout, MaxConnectionIdle: idleConnection,
-		}),
-		grpc.ConnectionTimeout(connectionSetup),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.InTapHandle(tapStream),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-	}
-	if o.ReadBuffer > 0 {
-		options = append(options, grpc.ReadBufferSize(o.ReadBuffer))
-	}
-	if o.WriteBuffer > 0 {
-		options = append(options, grpc.WriteBufferSize(o.WriteBuffer))
-	}
-	if o.ConnStreams > 0 {
-		options = append(options, grpc.MaxConcurrentStreams(uint32(min(int64(o.ConnStreams), math.MaxUint32))))
-	}
-	return options
-}
 
 func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
 	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), topics: s.topics.NewReader()}
@@ -219,35 +97,180 @@ func (s *Server) forget(st *stream) {
 	s.stats.ended.Add(1)
 }
 
-// Stats returns totals since the start.
-func (s *Server) Stats() Stats {
-	limits := make(map[string]uint64, numLimits)
-	for l := range numLimits {
-		limits[l.String()] = s.stats.limits[l].Load()
+// gate holds the clients of one listener to its limits.
+type gate struct {
+	limits Limits
+	// responses is the size below which responses are cut; 0 for the server's.
+	responses int
+	// passes: redirects go to clients as they are.
+	passes bool
+	// unreachable: which streams end on which nothing can be served.
+	unreachable WhenUnreachable
+
+	open  atomic.Int64   // streams
+	told  rate.Sometimes // of those that were turned away
+	lines clientLines
+}
+
+// stream is one client's stream.
+type stream struct {
+	server *Server
+	grpc   grpc.ServerStream
+	id     uint64
+	form   string
+	// implied is the type URL of the service, empty on an aggregated stream.
+	implied string
+	peer    string
+	since   time.Time
+	limits  Limits
+	gate    *gate // nil of no listener
+	// maxResponse is the size below which responses are cut, in bytes.
+	maxResponse int
+	// passes: redirects go to the client as they are.
+	passes bool
+	// unreachable: whether the stream ends when nothing can be served on it.
+	unreachable WhenUnreachable
+	// paced belongs to the goroutine that receives: the log says that the client sends too fast.
+	paced bool
+	inbox inbox
+	// slowness is how often the stream has to have been sent all that there was, until
+	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
+	slowness int
+
+	// Of the goroutine that receives.
+	requests *rate.Limiter // nil before the first
+
+	mu       sync.Mutex // guards all below, and the sessions
+	node     *corev3.Node
+	sameNode uint64 // of a request whose Node was that, as in glance
+	names    Names  // from the first request on
+	who      session.Client
+	topics   cache.Reader
+	sessions []typeSession // in the order of their types' ranks
+	nonces   uint64
+	closed   bool
+	flow     flow
+	held     heldRemovals
+	scopes   streamScopes
+	// answerTimer is nil until the stream has waited for an answer.
+	answerTimer *time.Timer
+	// nackLines bounds what is logged of its rejections: a client that rejects everything
+	// says the same again and again.
+	nackLines loglines.Lines
+	// namesRefused: the operator was told that it was refused names.
+	namesRefused bool
+	// namesUnasked: so it is, or will be with unaskedWhy, of names that a request to a control
+	// plane has no room for.
+	namesUnasked bool
+	unaskedWhy   *cache.Error
+	// refusedNames are the names that the client was refused, by type.
+	refusedNames map[string]RefusedNames
+	// ends is for when nothing can be served, and nil if something can: see ending.
+	ends *time.Timer
+	// undecided is nil unless the stream has waited for others: see waitsForOthers.
+	undecided *undecided
+}
+
+// streamScopes are those that one stream uses, with the number of its subscriptions in each.
+// Guarded by stream.mu, as its sessions are.
+type streamScopes struct {
+	scopeCounts
+	stream *stream
+	conn   *connScopes // nil before the first, and without a limit
+	// alternatives are those of what it is subscribed to.
+	alternatives alternatives
+	// excess, if not nil, is why the stream is to end: it may not use the partition that
+	// all of its old-style names are in.
+	excess *excess
+}
+
+// senders send to the streams that have something to be sent: as many at once as there
+// are processors, each stream one response at a time and in turn. With a goroutine for
+// each stream, the one that reads from the control plane would be one of thousands to
+// the scheduler, and what it reads would be old before anybody saw it. So news goes
+// first; and a stream whose turn comes late is sent the newest state, which has
+// everything in it that changed meanwhile: under load a client costs fewer responses.
+type senders struct {
+	limit int
+
+	mu sync.Mutex
+	// parked are those whose turn had come while an update was stored: they go first.
+	parked, queue streamQueue
+	// active counts the senders that are neither idle nor held up, and composing those that
+	// were held up by a response before it was sent, and still are.
+	active, composing int
+
+	// ended are senders that have ended, with their timers. A herd that comes one by one
+	// would have a new one for each client.
+	ended sync.Pool
+}
+
+// streamQueue is first in, first out.
+type streamQueue struct {
+	streams []*stream // those that wait are from first on
+	first   int
+}
+
+// heldRemovals are removals that wait for what the control plane may say beside them.
+// They belong to a stream, and are guarded by its lock.
+type heldRemovals struct {
+	since time.Time   // zero if there are none
+	timer *time.Timer // nil until there were some
+}
+
+// undecided is such a time of a stream.
+type undecided struct {
+	over  bool
+	timer *time.Timer
+}
+
+// flow is what a stream knows of its client's answers. stream.mu guards it.
+type flow struct {
+	answers bool // the client has answered a response
+	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays
+	// awake, though nobody looks after it.
+	waits bool
+	late  bool // the answer took too long: one response goes without it
+}
+
+// addressOf returns the address of the client whose request has that context.
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits}
+	return ""
 }
 
-// Clients returns the number of open streams, and of requests that are answered
-// once and wait for that.
-func (s *Server) Clients() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.streams)
+func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }
+
+// client names the client in logs: by its node id, or where that is empty by its
+// address.
+func (st *stream) client() string {
+	if id := st.node.GetId(); id != "" {
+		return id
+	}
+	return st.peer
 }
 
-// Describe gives what Clients counts, in the order in which they came. Each is described
-// when it is its turn, so that no more than one is held in memory.
-func (s *Server) Describe() iter.Seq[ClientStatus] {
-	return func(yield func(ClientStatus) bool) {
-		s.mu.Lock()
-		streams := slices.Collect(maps.Keys(s.streams))
-		s.mu.Unlock()
-		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-		for _, st := range streams {
-			if !yield(st.describe()) {
-				return
-			}
+// logger returns a logger that names the client. It is for the goroutine that
+// receives. Few streams ever need one.
+func (st *stream) logger() *slog.Logger {
+	return st.server.options.Log.With("stream", st.id, "client", st.client())
+}
+
+// session returns the session of a type, nil if there is none. There are few.
+func (st *stream) session(typeURL string) typeSession {
+	for _, s := range st.sessions {
+		if s.TypeURL() == typeURL {
+			return s
 		}
 	}
+	return nil
+}
+
+func (st *stream) insert(s typeSession) {
+	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.TypeURL()).Order)+1, func(s typeSession, r int) int {
+		return int(xdstype.Of(s.TypeURL()).Order) - r
+	})
+	st.sessions = slices.Insert(st.sessions, at, s)
 }

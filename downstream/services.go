@@ -1,8 +1,10 @@
 package downstream
 
 import (
-	"fmt"
+	"cmp"
+	"math"
 	"slices"
+	"time"
 
 	// The services' descriptions, for reflection and for JSON.
 	_ "github.com/envoyproxy/go-control-plane/envoy/api/v2"
@@ -15,8 +17,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -70,24 +71,35 @@ func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service
 	}
 }
 
-// typeOf returns the type URL of a request: its own, which the aggregated service
-// requires, or the implied one of the service of a single type. A service of the v2
-// transport serves resources of version 3 of the API, too.
-func typeOf(implied, requested string) (string, error) {
-	switch {
-	case requested == "" && implied == "":
-		return "", status.Error(codes.InvalidArgument, "the request has no type_url, which is required on an aggregated stream")
-	case requested == "":
-		return implied, nil
-	case implied != "" && requested != implied && !servesV3(implied, requested):
-		return "", status.Error(codes.InvalidArgument, fmt.Sprintf("the request is for type_url %q on the service of %q", requested, implied))
+// ServerOptions are the gRPC options that a server's listeners need (the codec),
+// and those that suit many quiet clients.
+func ServerOptions(o ListenerOptions) []grpc.ServerOption {
+	const (
+		window  = 1 << 20
+		minPing = 5 * time.Second
+	)
+	most := cmp.Or(o.MaxRequestBytes, maxRequestBytes)
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec(most)),
+		grpc.MaxRecvMsgSize(mostRead(most)),
+		grpc.InitialWindowSize(cmp.Or(o.StreamWindow, window)),
+		grpc.InitialConnWindowSize(cmp.Or(o.ConnWindow, window)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout, MaxConnectionIdle: idleConnection,
+		}),
+		grpc.ConnectionTimeout(connectionSetup),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.InTapHandle(tapStream),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	}
-	return requested, nil
-}
-
-// servesV3 says that a service of the v2 transport implies the same type as the
-// requested one.
-func servesV3(implied, requested string) bool {
-	t := xdstype.Of(implied)
-	return t.V2 != nil && t.V2.TypeURL == implied && xdstype.Of(requested) == t
+	if o.ReadBuffer > 0 {
+		options = append(options, grpc.ReadBufferSize(o.ReadBuffer))
+	}
+	if o.WriteBuffer > 0 {
+		options = append(options, grpc.WriteBufferSize(o.WriteBuffer))
+	}
+	if o.ConnStreams > 0 {
+		options = append(options, grpc.MaxConcurrentStreams(uint32(min(int64(o.ConnStreams), math.MaxUint32))))
+	}
+	return options
 }

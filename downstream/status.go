@@ -1,6 +1,10 @@
 package downstream
 
 import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -32,4 +36,53 @@ func (st *stream) describe() ClientStatus {
 		c.Types = append(c.Types, TypeStatus{s.Describe(), st.refusedNames[s.TypeURL()]})
 	}
 	return c
+}
+
+// Describe gives what Clients counts, in the order in which they came. Each is described
+// when it is its turn, so that no more than one is held in memory.
+func (s *Server) Describe() iter.Seq[ClientStatus] {
+	return func(yield func(ClientStatus) bool) {
+		s.mu.Lock()
+		streams := slices.Collect(maps.Keys(s.streams))
+		s.mu.Unlock()
+		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+		for _, st := range streams {
+			if !yield(st.describe()) {
+				return
+			}
+		}
+	}
+}
+
+// Stats returns totals since the start.
+func (s *Server) Stats() Stats {
+	limits := make(map[string]uint64, numLimits)
+	for l := range numLimits {
+		limits[l.String()] = s.stats.limits[l].Load()
+	}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits}
+}
+
+// Stats are totals since the start.
+type Stats struct {
+	Requests  uint64 // from clients
+	Responses uint64 // to clients
+	NACKs     uint64 // from clients
+	// Unreachable is how many streams ended because nothing could be served on them.
+	Unreachable uint64
+	// Refusals is how often names were refused, by the Refusal's name.
+	Refusals map[string]uint64
+	// Ended is how many streams have ended, and requests were answered that are answered
+	// once.
+	Ended uint64
+	// Limits is how often clients went over each limit, by its name.
+	Limits map[string]uint64
+}
+
+// Clients returns the number of open streams, and of requests that are answered
+// once and wait for that.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
 }

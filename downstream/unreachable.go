@@ -20,20 +20,6 @@ import (
 // fails before there was a response. So on such a stream no response is sent, not even
 // one that says why.
 
-// WhenUnreachable says which streams end when the control planes of all that they ask
-// for cannot be reached and nothing of that is held.
-type WhenUnreachable uint8
-
-// Which streams can end.
-const (
-	// Wait: none.
-	Wait WhenUnreachable = iota
-	// EndNames: those that subscribe to names only, as gRPC's do.
-	EndNames
-	// EndAll: those that subscribe to wildcards and globs too.
-	EndAll
-)
-
 // A stream ends when nothing could be served for settle, and up to spread more. Within
 // settle a client that comes back subscribes to all that it wants, of which something may
 // be held. The spread keeps many clients from coming back at the same moment.
@@ -116,12 +102,6 @@ func (s *Server) noteGivenUp(st *stream, why error) {
 // planes cannot be reached, while it is not known whether the others can. A server that does
 // not accept a connection counts as unreachable after 3 s.
 const undecidedFor = 5 * time.Second
-
-// undecided is such a time of a stream.
-type undecided struct {
-	over  bool
-	timer *time.Timer
-}
 
 // waitsForOthers says that nothing may be sent yet: some of what the stream subscribes to cannot
 // be reached, none of it can be served, and the rest is not known. If that cannot be reached

@@ -1,0 +1,155 @@
+package downstream
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Responses: a stream holds the cache, lets its sessions take in what has changed, and asks them for the
+// next response in the order of their types.
+
+// transmit sends a response. It waits for a client that does not read. An error says
+// that the client has gone, which ends the receiving too.
+func (st *stream) transmit(r *session.Response) error {
+	if err := st.grpc.SendMsg(r); err != nil {
+		return err
+	}
+	st.server.stats.responses.Add(1)
+	return nil
+}
+
+// next puts the next response together from the newest state, nil if there is nothing to
+// be sent. It waits for updates that are being stored.
+func (st *stream) next() *session.Response {
+	st.mu.Lock()
+	r, _ := st.compose(holdAndWait)
+	return r
+}
+
+// holding is what is to be done while an update is stored to something that a stream watches.
+type holding int
+
+const (
+	holdAndWait holding = iota
+	holdNow             // or not at all
+	holdOrPark          // the stream is woken then
+)
+
+func (st *stream) hold(how holding) bool {
+	switch how {
+	case holdNow:
+		return st.topics.TryHold(nil)
+	case holdOrPark:
+		return st.topics.TryHold((*parkedStream)(st))
+	case holdAndWait:
+	}
+	st.topics.Hold()
+	return true
+}
+
+// compose is next for a caller that holds mu, and releases it; unless the topics cannot be held
+// in that way: then it says so.
+func (st *stream) compose(how holding) (r *session.Response, failed bool) {
+	defer st.mu.Unlock()
+	for {
+		if !st.hold(how) {
+			return nil, true
+		}
+		r, ok := st.composeHeld()
+		st.logUnasked()
+		if ok {
+			return r, false
+		}
+		for _, s := range st.sessions {
+			s.Follow()
+		}
+	}
+}
+
+// composeHeld is compose while the topics are held, which it ends; unless something else has
+// to be watched before: it says whether that is not so.
+// xDS: "Eventual consistency considerations": additions and changes go in the
+// order of the types, removals after them in reverse.
+func (st *stream) composeHeld() (r *session.Response, ok bool) {
+	defer st.topics.Release()
+	st.inbox.drain() // also when closed, else the sender would never sleep
+	if st.closed {
+		return nil, true
+	}
+	for _, s := range st.sessions {
+		s.TakeOdd()
+	}
+	if slices.ContainsFunc(st.sessions, typeSession.Following) {
+		return nil, false
+	}
+	if st.ending() || st.waitsForOthers() {
+		return nil, true
+	}
+	return st.inOrder(), true
+}
+
+func (st *stream) inOrder() *session.Response {
+	may := st.mayRemove()
+	for _, s := range st.sessions {
+		if !s.Adding() {
+			continue
+		}
+		with := session.RemoveNone
+		if st.alone(s) {
+			with = may
+		}
+		if r := s.Additions(with); r != nil {
+			return st.number(s, r)
+		}
+		if s.AwaitsACK() {
+			return nil // what comes after may need it
+		}
+	}
+	holds := false
+	for _, s := range slices.Backward(st.sessions) {
+		if !s.Removing() {
+			continue
+		}
+		if r := s.Removals(may); r != nil {
+			return st.number(s, r)
+		}
+		if s.AwaitsACK() {
+			return nil // what it still names must not go before
+		}
+		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
+			break // as above
+		}
+	}
+	st.holdRemovals(holds)
+	return nil
+}
+
+// alone says that no other session has anything to tell.
+func (st *stream) alone(s typeSession) bool {
+	return !slices.ContainsFunc(st.sessions, func(o typeSession) bool { return o != s && (o.Adding() || o.Removing()) })
+}
+
+func (st *stream) number(s typeSession, r *session.Response) *session.Response {
+	st.nonces++
+	r.Nonce, r.At, r.Batches = strconv.FormatUint(st.nonces, 10), uint32(now()), &st.server.joins
+	s.Sent(r)
+	if len(r.Changed) == 0 {
+		return r
+	}
+	for _, eds := range [...]typeSession{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
+		if eds == nil {
+			continue
+		}
+		for _, cluster := range r.Changed {
+			eds.Resend(session.EndpointsOf(cluster))
+		}
+	}
+	r.Changed = nil
+	return r
+}
+
+// parkedStream is a stream that waits for an update to be stored.
+type parkedStream stream

@@ -1,0 +1,130 @@
+package downstream
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Settings.
+
+// DefaultMaxResponseBytes keeps responses below what gRPC clients receive by
+// default, 4 MiB.
+const DefaultMaxResponseBytes = 4<<20 - 16<<10
+
+// maxRequestBytes is what a client may send in one request by default.
+const maxRequestBytes = 4 << 20
+
+// Names gives the names that one client uses their meaning. It is used by one
+// stream at a time.
+type Names interface {
+	// Key returns what a name (or cache.Wildcard) of that type means for the
+	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
+	// to whom one old-style name of a type means the same mean the same by all of them.
+	Key(typeURL, name string) (cache.Key, error)
+	// Close is called once, when the client has gone and watches nothing.
+	Close()
+}
+
+// ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
+// client names them.
+type ScopeUser interface {
+	// Enter is called before the first topic of a scope is watched, Leave when the
+	// client has ended the last subscription to one.
+	Enter(cache.Scope)
+	Leave(cache.Scope)
+}
+
+// Options are a Server's settings. The zero value works.
+type Options struct {
+	// MaxResponseBytes is the size below which responses are cut where the
+	// protocol allows it; DefaultMaxResponseBytes if 0.
+	MaxResponseBytes int
+	// RelayID is that of the relay: a client that asks through it is refused.
+	RelayID string
+	// RemovalHold is how long a stream with several types keeps back the removal of
+	// what its client holds, for what the control plane may say beside it. 0: not at all.
+	RemovalHold time.Duration
+	// Log receives what an operator wants to know of clients; slog's default if
+	// nil.
+	Log *slog.Logger
+}
+
+// ListenerOptions are what can be set for each listener.
+type ListenerOptions struct {
+	// MaxResponseBytes is as in Options, which it goes before if it is not 0.
+	MaxResponseBytes int
+	// MaxRequestBytes bounds what a client may send in one request; 4 MiB, as in
+	// gRPC, if 0.
+	MaxRequestBytes int
+	// KeepaliveTime is how long a connection may be quiet before it is probed,
+	// KeepaliveTimeout how long the answer may take; gRPC's two hours and 20
+	// seconds if 0.
+	KeepaliveTime, KeepaliveTimeout time.Duration
+	// UserTimeout is how long what was sent on a TCP connection may stay unacknowledged
+	// before the connection is given up; the system's own if 0.
+	UserTimeout time.Duration
+	// StreamWindow and ConnWindow are how much a client may send that has not been
+	// taken, in bytes. They are static, without gRPC's estimator and its pings, also
+	// if 0: then they are 1 MiB.
+	StreamWindow, ConnWindow int32
+	// ReadBuffer and WriteBuffer are what gRPC reads and writes at once, in bytes; its
+	// 32 KiB if 0.
+	ReadBuffer, WriteBuffer int
+	// ConnStreams bounds the streams that are open on one connection, if it is not 0:
+	// a client waits until there are less.
+	ConnStreams int
+	// LongPoll is how long a request that is answered once, over REST or by a
+	// Fetch method, waits for something that its client does not have.
+	LongPoll time.Duration
+	// V2 serves the discovery services of the v2 transport, too.
+	V2 bool
+	// PassRedirects has redirects go to clients as they are, and not be followed: for
+	// relays behind this one.
+	PassRedirects bool
+	// WhenUnreachable is which streams end when nothing can be served on them.
+	WhenUnreachable WhenUnreachable
+	// Limits are what its clients may cost.
+	Limits Limits
+}
+
+// Limits are what the clients of one listener may cost. Zero means no limit.
+type Limits struct {
+	// Subscriptions is the number of names that one stream is subscribed to, of
+	// all types together.
+	Subscriptions int
+	// NameBytes is the length of a name.
+	NameBytes int
+	// RequestsPerSecond is how fast the requests of one stream are read in the
+	// long run, and RequestBurst how many are read at once. A client that is
+	// faster is not cut off, but read more slowly.
+	RequestsPerSecond, RequestBurst int
+	// Streams is the number of streams that are open on the listener.
+	Streams int
+	// Scopes is the number of scopes that one stream uses: see streamScopes.
+	// ScopesPerConnection is that of all streams of a gRPC connection together.
+	Scopes, ScopesPerConnection int
+	// Connections is the number of connections to the listener.
+	Connections int
+	// ConnectionsPerSecond is how many connections of one address may end soon after they
+	// began, in the long run.
+	ConnectionsPerSecond int
+	// StreamsPerSecond is how fast the streams that a client opens on one gRPC connection
+	// are read in the long run.
+	StreamsPerSecond int
+}
+
+// WhenUnreachable says which streams end when the control planes of all that they ask
+// for cannot be reached and nothing of that is held.
+type WhenUnreachable uint8
+
+// Which streams can end.
+const (
+	// Wait: none.
+	Wait WhenUnreachable = iota
+	// EndNames: those that subscribe to names only, as gRPC's do.
+	EndNames
+	// EndAll: those that subscribe to wildcards and globs too.
+	EndAll
+)

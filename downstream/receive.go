@@ -1,0 +1,344 @@
+package downstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Requests: the goroutine of a stream that receives reads them, holds them against the limits, and hands
+// each to the session of its type.
+
+// decode is requestFields.decode. list is the list of names in the request, nil if no other
+// client has sent it.
+func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (recycle func(), list *askedList, err error) {
+	from, to := f.namesIn(request)
+	if to > 0 {
+		list = s.lists.find(request[from:to], f.subscribe, &s.known)
+	}
+	if list == nil {
+		recycle, err = f.decode(request, into, &s.known)
+		return recycle, nil, err
+	}
+	rest := append(slices.Clip(request[:from]), request[to:]...)
+	recycle, err = f.decode(rest, into, &s.known)
+	switch req := into.(type) {
+	case *discoveryv3.DiscoveryRequest:
+		req.ResourceNames = list.names
+	case *discoveryv3.DeltaDiscoveryRequest:
+		req.ResourceNamesSubscribe = list.names
+	}
+	return recycle, list, err
+}
+
+// repeated takes a request that says nothing new, and says whether it is one, and
+// whether there may be something to answer now.
+func (st *stream) repeated(g glance) (taken, answer bool) {
+	if g.more {
+		return false, false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if g.node != 0 && g.node != st.sameNode {
+		return false, false
+	}
+	var sess typeSession
+	for _, s := range st.sessions {
+		if of := s.TypeURL(); of == string(g.typeURL) || len(g.typeURL) == 0 && of == st.implied {
+			sess = s
+		}
+	}
+	if sess == nil {
+		return false, false
+	}
+	behind := sess.AwaitsACK()
+	had, _ := sess.InFlight()
+	if !sess.FastACK(g.nonce, g.asks) {
+		return false, false
+	}
+	st.server.stats.requests.Add(1)
+	return true, st.answered(sess, had) || st.due(sess, behind)
+}
+
+// due says whether there may be something to send after a request of a session,
+// which was catching up before it, or not.
+func (st *stream) due(sess typeSession, wasBehind bool) bool {
+	if sess.Adding() {
+		return true
+	}
+	// The others may have waited for this one.
+	caughtUp := wasBehind && !sess.AwaitsACK()
+	return slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Removing() || caughtUp && s.Adding() })
+}
+
+// serve takes a client's requests until it goes, and ends its subscriptions.
+func serve[R request, S typeSession](st *stream, f form[R, S]) error {
+	defer st.end()
+	var in incoming // once, as it is on the heap
+	for st.pace() {
+		in = incoming{}
+		if err := st.grpc.RecvMsg(&in); err != nil {
+			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
+				return nil
+			}
+			return st.unreadable(err)
+		}
+		if in.excess != nil {
+			return st.refuse(in.excess)
+		}
+		data := in.data.ReadOnlyData()
+		g := f.fields.see(data)
+		taken, answer := st.repeated(g)
+		var err error
+		if !taken {
+			answer, err = takeNew(st, f, data, g)
+		}
+		in.data.Free()
+		if err != nil {
+			return err
+		}
+		if answer && st.inbox.rouse() {
+			st.Wake()
+		}
+	}
+	return nil
+}
+
+// take takes an encoded request, and says whether there may be something to answer.
+// It keeps nothing of its bytes.
+func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
+	g := f.fields.see(data)
+	if taken, answer := st.repeated(g); taken {
+		return answer, nil
+	}
+	return decodeAndAccept(st, f, data, g)
+}
+
+// takeNew is take of a request that is no repetition, without the stack that this needs.
+func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
+	return answer, err
+}
+
+func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+	if e := f.fields.peek(data).over(st.limits); e != nil {
+		return false, st.refuse(e)
+	}
+	req := f.newRequest()
+	recycle, list, err := st.server.decode(f.fields, data, req)
+	defer recycle()
+	if err != nil {
+		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
+	}
+	return acceptList(st, f, req, g, list)
+}
+
+// accept hands a request to its session, and says whether there may be
+// something to answer.
+func accept[R request, S typeSession](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
+	return acceptList(st, f, req, g, nil)
+}
+
+// acceptList is accept of a request with a list of names in it that others have sent, if it
+// is not nil.
+func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g glance, list *askedList) (answer bool, err error) {
+	st.server.stats.requests.Add(1)
+	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
+		return false, st.refuse(e)
+	}
+	typeURL, err := typeOf(st.implied, req.GetTypeUrl())
+	if err != nil {
+		return false, st.invalid(err)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.names == nil {
+		if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
+			return false, st.refuse(e)
+		}
+		through, err := st.through()
+		if err != nil {
+			return false, st.invalid(err)
+		}
+		st.identify(req.GetNode(), through)
+	} else if err := st.checkNode(req.GetNode()); err != nil {
+		return false, st.invalid(err)
+	}
+	sess, ok := st.session(typeURL).(S)
+	if !ok {
+		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
+			return false, st.refuse(e)
+		}
+		sess = f.newSession(typeURL, &st.who)
+	}
+	if e := check(st, f, typeURL, sess, req); e != nil {
+		return false, st.refuse(e)
+	}
+	if !ok {
+		st.insert(sess)
+	}
+	behind := sess.AwaitsACK()
+	had, _ := sess.InFlight()
+	if list != nil {
+		sess.Offer(list)
+	}
+	rejection := f.take(sess, req)
+	sess.Offer(nil)
+	if rejection != nil {
+		st.rejected(rejection)
+	}
+	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
+		return false, st.refuse(e)
+	}
+	sess.RecordRequest(g.nonce, g.asks)
+	if g.node != 0 {
+		st.sameNode = g.node
+	}
+	st.ending()
+	return st.answered(sess, had) || st.due(sess, behind), nil
+}
+
+// identify notes who the client is. xDS: the Node comes with the first request
+// of a stream.
+func (st *stream) identify(node *corev3.Node, through chain.Chain) {
+	if node == nil {
+		node = &corev3.Node{}
+	}
+	st.node, st.scopes.stream = node, st
+	st.names = st.server.names(node, through)
+	able := session.AbilitiesOf(node)
+	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
+	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
+	// who does not take that.
+	able.Passes = st.passes && (st.form == deltaForm.name || able.Form&cache.Wrapped != 0)
+	able.Relay = through.Relay
+	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
+	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
+		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
+	}
+}
+
+// invalid notes that a request breaks the protocol, and returns why as the error
+// that ends the stream.
+func (st *stream) invalid(err error) error {
+	if log, ok := st.gate.line(eventInvalid, st.logger()); ok {
+		log.Warn("client's request is not valid, and ends its stream", "reason", status.Convert(err).Message())
+	}
+	return err
+}
+
+// unreadable notes why a request cannot be read, and returns it. gRPC has ended
+// the stream with it already.
+func (st *stream) unreadable(err error) error {
+	switch status.Code(err) {
+	case codes.ResourceExhausted:
+		st.server.farTooLong(st.gate, st.logger(), err)
+	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
+		return st.invalid(err)
+	default: // the connection's end
+	}
+	return err
+}
+
+func (st *stream) rejected(n *session.NACK) {
+	st.server.stats.nacks.Add(1)
+	level := slog.LevelDebug
+	log, ok := st.nackLines.Next(st.logger())
+	if ok {
+		log, ok = st.gate.line(eventRejected, log)
+	}
+	if ok {
+		level = slog.LevelWarn
+	}
+	log.Log(context.Background(), level, "client rejected a response", "type_url", n.TypeURL, "nonce", n.Nonce,
+		"name", n.Names.First, "resources", n.Names.Total, "code", n.Code.String(), "reason", n.Reason)
+}
+
+// pace waits until the stream's next request may be read. It says false if the client has
+// gone in the meantime.
+func (st *stream) pace() bool {
+	if st.limits.RequestsPerSecond == 0 {
+		return true
+	}
+	if st.requests == nil {
+		st.requests = newPace(st.limits)
+	}
+	waited, ok := pause(st.grpc.Context(), st.requests)
+	if !waited {
+		return true
+	}
+	st.server.stats.limits[limitRequests].Add(1)
+	if !st.paced {
+		st.paced = true
+		if log, ok := st.gate.line(eventPaced, st.logger()); ok {
+			log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", st.limits.RequestsPerSecond)
+		}
+	}
+	return ok
+}
+
+// typeOf returns the type URL of a request: its own, which the aggregated service
+// requires, or the implied one of the service of a single type. A service of the v2
+// transport serves resources of version 3 of the API, too.
+func typeOf(implied, requested string) (string, error) {
+	switch {
+	case requested == "" && implied == "":
+		return "", status.Error(codes.InvalidArgument, "the request has no type_url, which is required on an aggregated stream")
+	case requested == "":
+		return implied, nil
+	case implied != "" && requested != implied && !servesV3(implied, requested):
+		return "", status.Error(codes.InvalidArgument, fmt.Sprintf("the request is for type_url %q on the service of %q", requested, implied))
+	}
+	return requested, nil
+}
+
+// servesV3 says that a service of the v2 transport implies the same type as the
+// requested one.
+func servesV3(implied, requested string) bool {
+	t := xdstype.Of(implied)
+	return t.V2 != nil && t.V2.TypeURL == implied && xdstype.Of(requested) == t
+}
+
+// end ends the client's subscriptions. A sender that is held up by the client
+// ends with the stream's context, when serve has returned.
+func (st *stream) end() {
+	st.mu.Lock()
+	st.closed = true
+	if st.held.timer != nil {
+		st.held.timer.Stop()
+	}
+	if st.answerTimer != nil {
+		st.answerTimer.Stop()
+	}
+	st.spare()
+	if st.undecided != nil {
+		st.undecided.timer.Stop()
+	}
+	for _, s := range st.sessions {
+		s.Close()
+	}
+	st.scopes.close()
+	names := st.names
+	st.mu.Unlock()
+	if names != nil {
+		names.Close()
+		if st.server.options.Log.Enabled(context.Background(), slog.LevelDebug) {
+			st.logger().Debug("client gone")
+		}
+	}
+}
