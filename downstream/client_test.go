@@ -133,7 +133,7 @@ func encoded(req proto.Message) []byte {
 
 // accepted does what serve does after a request.
 func (c *testClient) accepted(answer bool) {
-	if answer && c.st.inbox.rouse() {
+	if answer && c.st.inbox.wake() {
 		c.Wake()
 	}
 }

@@ -127,14 +127,14 @@ func (st *stream) inOrder() *session.Response {
 	return nil
 }
 
-// alone says that no other session has anything to tell.
+// alone says that no other session has anything to send.
 func (st *stream) alone(s typeSession) bool {
 	return !slices.ContainsFunc(st.sessions, func(o typeSession) bool { return o != s && (o.Adding() || o.Removing()) })
 }
 
 func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	st.nonces++
-	r.Nonce, r.At, r.Batches = strconv.FormatUint(st.nonces, 10), uint32(now()), &st.server.joins
+	r.Nonce, r.At, r.Batches = strconv.FormatUint(st.nonces, 10), uint32(now()), &st.server.batches
 	s.Sent(r)
 	if len(r.Changed) == 0 {
 		return r

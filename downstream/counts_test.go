@@ -100,7 +100,7 @@ func (c *crowd) take(st *stream, request []byte) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if answer && st.inbox.rouse() {
+	if answer && st.inbox.wake() {
 		st.Wake()
 	}
 	synctest.Wait()

@@ -84,7 +84,7 @@ func (k *nameTexts) learn(name string) string {
 var errNotUTF8 = errors.New("a resource name is not valid UTF-8")
 
 // nameLists are reused from request to request.
-var nameLists = sync.Pool{New: func() any { return new([]string) }}
+var nameBuffers = sync.Pool{New: func() any { return new([]string) }}
 
 // most of what a list in nameLists may have room for.
 const mostNames = 1 << 12
@@ -93,10 +93,10 @@ const mostNames = 1 << 12
 // recycle has to be called when the request is not needed any more.
 func (f *requestFields) decode(request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
 	texts := known.texts()
-	list := nameLists.Get().(*[]string)
+	list := nameBuffers.Get().(*[]string)
 	recycle = func() {
 		if clear(*list); cap(*list) <= mostNames {
-			nameLists.Put(list)
+			nameBuffers.Put(list)
 		}
 	}
 	subscribe, unsubscribe := (*list)[:0], []string(nil)

@@ -47,8 +47,8 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	st.gate, st.limits, st.passes = g, g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
-	st.inbox.rouse()
-	if _, err := accept(st, fetchForm, req, glance{}); err != nil {
+	st.inbox.wake()
+	if _, err := accept(st, fetchForm, req, peeked{}); err != nil {
 		return nil, err
 	}
 	poll, _ := st.sessions[0].(*session.Poll)
@@ -126,7 +126,7 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*discoveryv3.DiscoveryRequest, error) {
 	defer in.data.Free()
 	data := in.data.ReadOnlyData()
-	if e := sotwFields.peek(data).over(g.limits); e != nil {
+	if e := sotwFields.cost(data).over(g.limits); e != nil {
 		return nil, s.refuseRequest(g, addressOf(ctx), e)
 	}
 	req := new(discoveryv3.DiscoveryRequest)

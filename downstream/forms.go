@@ -16,60 +16,62 @@ import (
 
 // typeSession is the protocol state of one type URL on a stream, in either form.
 type typeSession interface {
-	// of is the type URL.
+	// TypeURL is that of the session.
 	TypeURL() string
-	// adding says that there may be something new or changed to tell, though
-	// perhaps not now; removing, that there are removals to tell which were not
-	// told with it.
+
+	// Adding says that there may be something new or changed to send, though perhaps not now.
+	// Removing says that there are removals to send which did not go with it.
 	Adding() bool
 	Removing() bool
-	// catchingUp says that what is to be added can be sent once the client has
-	// answered, so that what comes after it waits. That does not wait for what is
-	// not known or cannot be had, which may take for ever.
+	// AwaitsACK says that what is new can be sent once the client has answered. Types that come
+	// later wait for that. They do not wait for what is unknown or cannot be had, which may take
+	// for ever.
 	AwaitsACK() bool
-	// additions returns the next response, nil if there is none. It carries those
-	// removals that it may.
+	// Additions returns the next response with what is new, and with the removals that it may carry.
+	// Removals returns one with removals only. Both return nil if there is nothing to send.
 	Additions(may session.RemovalRule) *session.Response
-	// removals returns a response of the removals that it may carry, nil if there are
-	// none.
 	Removals(may session.RemovalRule) *session.Response
-	// untold counts what is kept to be told: with a client that changes its mind
-	// and does not read it could grow.
-	Pending() int
-	// subscribed is the number of names that the client has subscribed to.
-	Subscribed() int
-	// following says that something is to be watched that takes the place of what is;
-	// follow does that.
-	Following() bool
-	// takeOdd has names watched by themselves that cannot be watched for several clients
-	// any more.
-	TakeOdd()
-	// offer says which list a request has of those that several clients have sent, nil for
-	// none, before it is taken.
+	// Sent notes that a response goes to the client as the newest.
+	Sent(*session.Response)
+	// Resend has a name's resource sent again, if the client has it.
+	Resend(name string)
+
+	// FastACK takes a request of which nothing but the nonce is new, and says whether it did:
+	// whether it acknowledges the newest response, and asks for what the one before did. asks is a
+	// hash over what it asks for, as in peeked. RecordRequest records any other request.
+	FastACK(nonce []byte, asks uint64) bool
+	RecordRequest(nonce []byte, asks uint64)
+	// Offer says, before a request is taken, which list of names it has of those that several
+	// clients have sent; nil for none.
 	Offer(session.NameList)
+	// InFlight is how many responses the client has not answered, as far as they are remembered,
+	// and when the first of them was sent.
+	InFlight() (n int, first uint32)
+
+	// Following says that redirects wait to be followed. Follow watches where they lead, while the
+	// cache is not held.
+	Following() bool
 	Follow()
-	// parameters are the dynamic parameters of its locators.
+	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
+	TakeOdd()
+
+	// Pending counts the names that wait to be sent. With a client that changes its mind and does
+	// not read, they could grow. Subscribed is the number of names that it has subscribed to, and
+	// Parameters are the dynamic parameters of its locators.
+	Pending() int
+	Subscribed() int
 	Parameters() map[string]int
-	// hopes is for the stream's unservable, lacks and decided for its waitsForOthers.
+	// Servable says whether something that is subscribed to is held or may come, and if not, why.
+	// Unreachable says that something cannot be reached and is not held, Decided that the stream is
+	// kept whatever becomes of it.
 	Servable() (bool, *cache.Error)
 	Unreachable() bool
 	Decided() bool
-	// resend has a name's resource sent again, if the client was told it.
-	Resend(name string)
-	// sent notes that a response goes to the client as the newest.
-	Sent(*session.Response)
-	// repeat takes a request of which nothing but the nonce is new, and says whether
-	// it did: whether it acknowledges the newest response and, with asks as in glance,
-	// asks for what the one before did. heard notes what a request was that was not
-	// such a one.
-	FastACK(nonce []byte, asks uint64) bool
-	RecordRequest(nonce []byte, asks uint64)
-	// InFlight is how many responses the client has not answered, as far as they are
-	// remembered, and when the first of them was sent.
-	InFlight() (n int, first uint32)
-	Inspect() session.Inspection
-	Close()
+
 	Describe() session.Status
+	Inspect() session.Inspection
+	// Close ends all subscriptions.
+	Close()
 }
 
 // request is what a stream needs of a request in either form.

@@ -22,7 +22,7 @@ func newGate(o ListenerOptions) *gate {
 	return &gate{
 		limits: o.Limits, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		unreachable: o.WhenUnreachable,
-		told:        rate.Sometimes{Interval: turnedAwayEvery},
+		turnedAway:  rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
 
@@ -48,7 +48,7 @@ func (g *gate) leave() { g.open.Add(-1) }
 // turnAway notes that a stream could not enter, and returns why.
 func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
-	g.told.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
+	g.turnedAway.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
 	return e
 }
 
@@ -157,14 +157,14 @@ func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) 
 	return over(limitParameters, n+len(added), maxParameters, "%d different dynamic parameters of one type")
 }
 
-// checkUntold holds what is kept to be told against the limit, after a request.
+// checkPendingNames holds what is kept to be sent against the limit, after a request.
 // The caller holds mu.
-func (st *stream) checkUntold() *excess {
+func (st *stream) checkPendingNames() *excess {
 	n := 0
 	for _, s := range st.sessions {
 		n += s.Pending()
 	}
-	return over(limitUntold, n, maxUntold, "%d names to be answered, which the client does not read")
+	return over(limitPendingNames, n, maxPendingNames, "%d names to be answered, which the client does not read")
 }
 
 // line returns the logger for a line about a client, false if there are too many.

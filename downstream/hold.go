@@ -45,7 +45,7 @@ func (st *stream) holdRemovals(some bool) {
 
 // resume looks at the stream again.
 func (st *stream) resume() {
-	if st.inbox.rouse() {
+	if st.inbox.wake() {
 		st.inbox.waker.Wake()
 	}
 }

@@ -19,7 +19,7 @@ type inbox struct {
 	// awake is set while somebody is looking after the stream: then nobody
 	// needs to be woken.
 	awake bool
-	// again tells who is looking after the stream to look once more: there is
+	// again has who is looking after the stream look once more: there is
 	// something new that is not in dirty.
 	again bool
 }
@@ -49,9 +49,9 @@ func (i *inbox) Expire(r *cache.Resource, s session.Subscription) (stop func()) 
 	return func() { t.Stop() }
 }
 
-// rouse makes the caller the one who looks after the stream, and says whether
+// wake makes the caller the one who looks after the stream, and says whether
 // it is needed for that: if somebody does already, that one looks once more.
-func (i *inbox) rouse() bool {
+func (i *inbox) wake() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.awake {

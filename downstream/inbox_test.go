@@ -38,7 +38,7 @@ func TestSenderEndsWithItsStream(t *testing.T) {
 		c := newTestClient(server, form, &corev3.Node{})
 		subscribe(t, c, endpointType, "a", "*")
 		putEverywhere(ch, endpointType, "a", form)
-		c.st.inbox.rouse()
+		c.st.inbox.wake()
 		c.close()
 		if r := c.st.next(); r != nil || !c.st.inbox.sleep() {
 			t.Errorf("%s: the sender goes on after the end", form)

@@ -18,8 +18,8 @@ const (
 	// maxNodeValues bounds what a Node takes when it is decoded, which is far more than
 	// its length where its values are small. An Envoy with all of its extensions has
 	// 5000.
-	maxNodeValues = 16 << 10
-	maxUntold     = 1 << 20
+	maxNodeValues   = 16 << 10
+	maxPendingNames = 1 << 20
 	// maxParameters are different dynamic parameters: each is a stream upstream.
 	maxParameters = 16
 	// maxAlternatives are different alternatives of one name, and globs with one: each
@@ -44,7 +44,7 @@ const (
 	limitTypeURLBytes
 	limitNodeBytes
 	limitNodeValues
-	limitUntold
+	limitPendingNames
 	limitParameters
 	limitAlternatives
 	limitScopes
@@ -66,7 +66,7 @@ var limitNames = [numLimits]string{
 	limitTypeURLBytes:         "type_url_bytes",
 	limitNodeBytes:            "node_bytes",
 	limitNodeValues:           "node_values",
-	limitUntold:               "untold",
+	limitPendingNames:         "pending_names",
 	limitParameters:           "dynamic_parameters",
 	limitAlternatives:         "alternatives",
 	limitScopes:               "scopes",
@@ -80,7 +80,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitUntold, limitParameters, limitAlternatives, limitControlFrames:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

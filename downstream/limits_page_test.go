@@ -100,7 +100,7 @@ var edges = map[string]edge{
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
 	"limits.request_burst":          {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
 	"limits.streams_per_connection": {elsewhere: "../relay/settings_test.go", text: "streams_per_connection: 7"},
-	"untold":                        {elsewhere: "limits_test.go", text: "func TestWhatIsNotReadIsBoundedOnTheWholeStream("},
+	"pending_names":                 {elsewhere: "limits_test.go", text: "func TestWhatIsNotReadIsBoundedOnTheWholeStream("},
 	"alternatives":                  {elsewhere: "testdata/delta/alternatives.txt", text: "limit=alternatives max=16"},
 	"limits.scopes":                 {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes is 100"},
 	"limits.scopes_per_connection":  {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes_per_connection is 20"},

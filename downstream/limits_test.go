@@ -126,26 +126,26 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 	})
 }
 
-// What waits to be told is counted over all types: a client could spread it.
+// What waits to be sent is counted over all types: a client could spread it.
 func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 	server, _ := newTestServer(nil, 0)
 	st := server.open(notGRPC{}, deltaForm.name, "")
 	for i := range 4 {
-		if e := st.checkUntold(); e != nil {
+		if e := st.checkPendingNames(); e != nil {
 			t.Fatalf("with %d types of 4: %v", i, e)
 		}
-		st.sessions = append(st.sessions, unreadSession{n: maxUntold / 4})
+		st.sessions = append(st.sessions, unreadSession{n: maxPendingNames / 4})
 	}
-	if e := st.checkUntold(); e != nil {
+	if e := st.checkPendingNames(); e != nil {
 		t.Fatal(e)
 	}
-	st.sessions[0] = unreadSession{n: maxUntold/4 + 1}
-	if e := st.checkUntold(); e == nil || e.limit != limitUntold || e.asked != maxUntold+1 {
+	st.sessions[0] = unreadSession{n: maxPendingNames/4 + 1}
+	if e := st.checkPendingNames(); e == nil || e.limit != limitPendingNames || e.asked != maxPendingNames+1 {
 		t.Errorf("got %v, want an excess of 1", e)
 	}
 }
 
-// unreadSession has so much to tell.
+// unreadSession has so much to send.
 type unreadSession struct {
 	typeSession
 	n int

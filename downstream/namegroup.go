@@ -13,8 +13,8 @@ import (
 )
 
 // Clients that ask for the same names are a group: it watches the names for all of them, and
-// numbers their changes. Of what a client was told it is enough to know up to which change it
-// was told everything. So one that comes, and one that is told of a change, costs the same
+// numbers their changes. Of what a client was sent it is enough to know up to which change it
+// was sent everything. So one that comes, and one that is sent a change, costs the same
 // however many names there are.
 //
 // This holds for resources that are there, and of which there is nothing else to say. A name
@@ -22,7 +22,7 @@ import (
 
 // watchGroup is the watch of the names in a list, for those who have sent it.
 type watchGroup struct {
-	of      *askedList
+	of      *nameList
 	kind    session.GroupKind
 	topics  *cache.Cache
 	clients int // guarded by list.mu
@@ -47,7 +47,7 @@ type watchGroup struct {
 	sum   uint64
 	// waking: somebody is to wake all clients, and has not begun.
 	waking bool
-	// fresh is for who comes, news for who was told all but the newest.
+	// fresh is for clients that come, news for those that were sent all but the newest.
 	fresh, news weak.Pointer[session.News]
 	// common is the version of the origin that all had which are held, as of a change, as
 	// long as none has left it.
@@ -70,14 +70,14 @@ type groupChange struct {
 	before uint64
 }
 
-// minLog is how many changes are remembered at least. Who was told nothing for longer is sent
+// minLog is how many changes are remembered at least. A client that was sent nothing for longer is sent
 // what has changed since, also what is again as it was.
 const minLog = 64
 
 // firstChange is the number of what there is when a group begins.
 const firstChange = 1
 
-func newWatchGroup(l *askedList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
+func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
 	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), logged: firstChange + 1}
 	g.audience = cache.Audience{Owner: g, NoBeats: true, Changed: g.changed}
 	g.seq.Store(firstChange)
@@ -167,7 +167,7 @@ func (g *watchGroup) Wake() {
 	all := append((*list)[:0], g.members...)
 	g.mu.Unlock()
 	for i, m := range all {
-		if in := &m.Host.(*stream).inbox; in.rouse() {
+		if in := &m.Host.(*stream).inbox; in.wake() {
 			in.waker.Wake()
 		}
 		all[i] = nil
@@ -225,7 +225,7 @@ func (g *watchGroup) Leave(m *session.Member) {
 	}
 }
 
-// unknownMark is of content that a client was told and that is not remembered.
+// unknownMark is of content that a client was sent and that is not remembered.
 const unknownMark = ^uint64(0)
 
 // Newest implements the stream's typeSession.WatchGroup.
@@ -235,11 +235,11 @@ func (g *watchGroup) Newest() uint64 { return g.seq.Load() }
 func (g *watchGroup) SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	mark, changed = g.toldAtLocked(i, seq)
+	mark, changed = g.sentAtLocked(i, seq)
 	return g.watches[i].Entry(), mark, changed
 }
 
-func (g *watchGroup) toldAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
+func (g *watchGroup) sentAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
 	n := &g.names[i]
 	switch {
 	case seq == 0:
@@ -288,7 +288,7 @@ func (g *watchGroup) NewsSince(seq uint64) *session.News {
 	n := &session.News{From: seq, To: g.seq.Load()}
 	g.changedSince(seq, func(i uint32) {
 		of := &g.names[i]
-		switch before, _ := g.toldAtLocked(i, seq); {
+		switch before, _ := g.sentAtLocked(i, seq); {
 		case of.odd:
 			n.Odd = append(n.Odd, i)
 		case of.mark != 0 && of.mark != before:
@@ -300,7 +300,7 @@ func (g *watchGroup) NewsSince(seq uint64) *session.News {
 	return n
 }
 
-// current says that what is told is still what there is: a resource may have another version
+// current says that news are still what there is: a resource may have another version
 // though its content is the same.
 func (g *watchGroup) current(n *session.News) bool {
 	for k, i := range n.Names {
@@ -311,7 +311,7 @@ func (g *watchGroup) current(n *session.News) bool {
 	return true
 }
 
-// gather puts together what is told.
+// gather puts news together.
 func (g *watchGroup) gather(n *session.News) {
 	delta := !g.kind.SotW
 	n.States = make([]*cache.State, 0, len(n.Names))
@@ -322,7 +322,7 @@ func (g *watchGroup) gather(n *session.News) {
 		n.Sent.Add(g.of.names[i])
 	}
 	n.Sent.First = slices.Clip(n.Sent.First)
-	if worthJoining(len(n.States), n.Size) {
+	if worthBatching(len(n.States), n.Size) {
 		n.Bytes = make(mem.SliceBuffer, 0, n.Size)
 		for _, st := range n.States {
 			n.Bytes = append(n.Bytes, st.Resource.Plain(delta)...)
@@ -389,7 +389,7 @@ func (g *watchGroup) Origin(but session.NameBits) *cache.OriginVersion {
 }
 
 // askedList is a list of names that more than one client has sent.
-type askedList struct {
+type nameList struct {
 	fields []byte // as they are in requests
 	names  []string
 
@@ -404,16 +404,16 @@ type askedList struct {
 }
 
 // All implements session.NameList.
-func (l *askedList) All() []string { return l.names }
+func (l *nameList) All() []string { return l.names }
 
 // Place implements session.NameList.
-func (l *askedList) Place(name string) (i uint32, ok bool) {
+func (l *nameList) Place(name string) (i uint32, ok bool) {
 	i, ok = l.index()[name]
 	return i, ok
 }
 
 // Group implements session.NameList.
-func (l *askedList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
+func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unshared {
@@ -439,7 +439,7 @@ func (l *askedList) Group(kind session.GroupKind, client session.Meaning, topics
 }
 
 // left notes that a client has left a group, and says whether it was the last.
-func (l *askedList) left(g *watchGroup) (last bool) {
+func (l *nameList) left(g *watchGroup) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g.clients--; g.clients > 0 {

@@ -198,7 +198,7 @@ func TestClientsWithTheSameNames(t *testing.T) {
 				for k := 2 * i; k < 2*i+2; k++ {
 					clients[k].close()
 					if k%2 == 1 {
-						clients[k].st.server.lists = askedLists{} // it has not seen the list
+						clients[k].st.server.lists = nameLists{} // it has not seen the list
 					}
 					clients[k] = newGroupClient(clients[k].st.server, clients[k].st.form, features...)
 				}

@@ -16,11 +16,11 @@ import (
 // not decoded again; and those clients become a group (namegroup.go).
 
 // askedLists are the lists that clients have sent of late. The zero value is ready.
-type askedLists struct {
+type nameLists struct {
 	mu sync.Mutex
 	// known has each list by a hash over its bytes: nothing yet of one that was sent once.
 	// A list is there for as long as a group or a request has it.
-	known map[uint64]weak.Pointer[askedList]
+	known map[uint64]weak.Pointer[nameList]
 }
 
 // mostLists bounds what is remembered. When there are more, it begins anew.
@@ -59,15 +59,15 @@ func (f *requestFields) namesIn(request []byte) (from, to int) {
 }
 
 // find returns the list with these fields, nil if no other client has sent it.
-func (l *askedLists) find(fields []byte, num protowire.Number, known *knownNames) *askedList {
+func (l *nameLists) find(fields []byte, num protowire.Number, known *knownNames) *nameList {
 	hash := xxhash.Sum64(fields)
 	l.mu.Lock()
 	before, again := l.known[hash]
 	if !again {
 		if l.known == nil || len(l.known) == mostLists {
-			l.known = map[uint64]weak.Pointer[askedList]{}
+			l.known = map[uint64]weak.Pointer[nameList]{}
 		}
-		l.known[hash] = weak.Pointer[askedList]{}
+		l.known[hash] = weak.Pointer[nameList]{}
 	}
 	l.mu.Unlock()
 	if !again {
@@ -79,7 +79,7 @@ func (l *askedLists) find(fields []byte, num protowire.Number, known *knownNames
 		}
 		return nil
 	}
-	list := newAskedList(fields, num, known)
+	list := newNameList(fields, num, known)
 	if list == nil {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (l *askedLists) find(fields []byte, num protowire.Number, known *knownNames
 }
 
 // newAskedList returns nil for what is no list of names.
-func newAskedList(fields []byte, num protowire.Number, known *knownNames) *askedList {
-	l := &askedList{fields: slices.Clone(fields)}
+func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameList {
+	l := &nameList{fields: slices.Clone(fields)}
 	texts := known.texts()
 	for rest := l.fields; len(rest) > 0; {
 		got, name, n := nextBytes(rest)

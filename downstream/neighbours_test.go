@@ -62,7 +62,7 @@ func TestAnAuthoritysUpdateWaitsForNoOther(t *testing.T) {
 				other := c.grpc[len(c.grpc)-1]
 				release := c.storeStuck()
 				for _, st := range c.streams[:clients] {
-					if st.inbox.rouse() { // all have something to be looked at
+					if st.inbox.wake() { // all have something to be looked at
 						st.Wake()
 					}
 				}

@@ -1,126 +1,91 @@
 package downstream
 
 import (
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What a request would cost when it is decoded, found by walking its fields. Two bytes
-// can encode an empty message, which takes a hundred in memory: so the parts whose size
-// no other limit bounds are looked at before they are decoded.
+// Most requests acknowledge the newest response and say nothing new. In SotW each
+// repeats all names, and many clients repeat their Node. To peek at those is enough:
+// and not decoded.
 
-// peeked is what a walk of an encoded request has counted.
+// peeked is what can be seen of an encoded request without decoding it.
 type peeked struct {
-	typeURL  int // bytes
-	node     int // bytes
-	values   int // messages and texts in the Node
-	locators int
-	details  int // values in an error's details, which are JSON
+	typeURL, nonce []byte // parts of the request
+	// asks is a hash over what it asks for, node one over its Node; 0 for nothing.
+	asks, node uint64
+	// more says that there is something else in it, or that it cannot be read.
+	more bool
 }
 
-// peek counts what is in an encoded request. It ends where the request cannot be read:
-// who decodes it finds out why.
-func (f *requestFields) peek(request []byte) (p peeked) {
-	for len(request) > 0 {
-		num, value, n := nextBytes(request)
-		switch {
-		case n == 0:
-			if _, _, n = protowire.ConsumeField(request); n < 0 {
-				return p
-			}
-		case num == f.typeURL:
-			p.typeURL = max(p.typeURL, len(value))
-		case num == f.node: // of several, they are merged
-			p.node += len(value)
-			if p.node <= maxNodeBytes {
-				p.values += countValues(value, nodeFields, 0)
-			}
-		case num == f.locators || num == f.locatorsUnsubscribe:
-			p.locators++
-		}
-		request = request[n:]
-	}
-	return p
+// requestFields are the numbers of a request's fields in one form.
+type requestFields struct {
+	typeURL, nonce, node, version protowire.Number
+	// asks are those of what is asked for; the names are in subscribe and unsubscribe.
+	asks                          []protowire.Number
+	subscribe, unsubscribe        protowire.Number
+	locators, locatorsUnsubscribe protowire.Number
+	errorDetail                   protowire.Number
 }
 
-var nodeFields = (*corev3.Node)(nil).ProtoReflect().Descriptor().Fields()
-
-// maxNesting is how deeply a Node's metadata may be nested: those who read it, as CEL
-// does, are recursive. Each level of it is three messages, one in another.
-const (
-	maxNesting   = 100
-	maxNodeDepth = 3 * maxNesting
+// Of DiscoveryRequest and DeltaDiscoveryRequest. In delta what a request asks for is
+// a change, and so never nothing new.
+var (
+	sotwFields  = requestFields{version: 1, node: 2, typeURL: 4, nonce: 5, asks: []protowire.Number{3, 7}, subscribe: 3, locators: 7, errorDetail: 6}
+	deltaFields = requestFields{node: 1, typeURL: 2, nonce: 6, subscribe: 3, unsubscribe: 4, locators: 8, locatorsUnsubscribe: 9, errorDetail: 7}
 )
 
-// countValues counts what is allocated when an encoded message is decoded: its texts
-// and messages, and those in them. It counts too many rather than too few; what is
-// nested too deeply counts as if it were too much.
-func countValues(message []byte, fields protoreflect.FieldDescriptors, depth int) (values int) {
-	if depth == maxNodeDepth {
-		return maxNodeValues + 1
-	}
-	for len(message) > 0 {
-		num, value, n := nextBytes(message)
-		if n == 0 {
-			if _, _, n = protowire.ConsumeField(message); n < 0 {
-				return values
-			}
+// see glances at an encoded request.
+func (f *requestFields) peek(request []byte) (g peeked) {
+	var asks xxhash.Digest
+	asks.Reset()
+	run := 0 // bytes before the rest that are of fields that ask, and not hashed yet
+	for rest := request; ; {
+		num, value, n := nextBytes(rest)
+		ask := n > 0 && slices.Contains(f.asks, num)
+		if ask {
+			run += n
+			rest = rest[n:]
+			continue
 		}
-		message = message[n:]
-		values++
-		if values > maxNodeValues {
-			return values
+		if run > 0 {
+			at := len(request) - len(rest)
+			_, _ = asks.Write(request[at-run : at])
+			run, g.asks = 0, asks.Sum64()|1
 		}
-		if field := fields.ByNumber(num); field != nil && field.Kind() == protoreflect.MessageKind {
-			values += countValues(value, field.Message().Fields(), depth+1)
-		}
-	}
-	return values
-}
-
-// fewLocators take too little memory to be refused before it is known which of them are
-// the same.
-const fewLocators = 1000
-
-// over holds a request that is not decoded yet against the limits.
-func (p peeked) over(l Limits) *excess {
-	if e := overTypeURL(p.typeURL); e != nil {
-		return e
-	}
-	if e := over(limitNodeBytes, p.node, maxNodeBytes, "a node of %d bytes"); e != nil {
-		return e
-	}
-	if e := over(limitNodeValues, p.values, maxNodeValues, "a node of %d values or more"); e != nil {
-		return e
-	}
-	if e := over(limitNodeValues, p.details, maxNodeValues, "an error_detail of %d values"); e != nil {
-		return e
-	}
-	if p.locators <= fewLocators {
-		return nil // what they come to is counted when they are decoded
-	}
-	return over(limitSubscriptions, p.locators, l.Subscriptions, "%d locators in a request")
-}
-
-func overTypeURL(bytes int) *excess {
-	return over(limitTypeURLBytes, bytes, maxTypeURLBytes, "a type URL of %d bytes")
-}
-
-// withoutDetails returns an encoded google.rpc.Status without its details, which nobody
-// here reads.
-func withoutDetails(status []byte) []byte {
-	const details protowire.Number = 3
-	var kept []byte
-	for rest := status; len(rest) > 0; {
-		num, _, n := protowire.ConsumeField(rest)
-		if n < 0 {
-			return status // which is not decodable
-		}
-		if num != details {
-			kept = append(kept, rest[:n]...)
+		switch {
+		case len(rest) == 0:
+			return g
+		case n == 0:
+			g.more = true
+			return g
+		case num == f.typeURL:
+			g.typeURL = value
+		case num == f.nonce:
+			g.nonce = value
+		case num == f.node && g.node == 0: // of two, they would be merged
+			g.node = xxhash.Sum64(value) | 1
+		case num == f.version:
+		default:
+			g.more = true
+			return g
 		}
 		rest = rest[n:]
 	}
-	return kept
+}
+
+// nextBytes reads a length-delimited field, of n bytes in all: none if there is
+// another one, or none that can be read.
+func nextBytes(b []byte) (num protowire.Number, value []byte, n int) {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || typ != protowire.BytesType {
+		return 0, nil, 0
+	}
+	value, m := protowire.ConsumeBytes(b[n:])
+	if m < 0 {
+		return 0, nil, 0
+	}
+	return num, value, n + m
 }

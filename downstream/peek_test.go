@@ -1,221 +1,75 @@
 package downstream
 
 import (
-	"fmt"
-	"runtime"
-	"slices"
-	"strings"
 	"testing"
-	"testing/iotest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"pgregory.net/rapid"
 )
 
-// nested is metadata of so many levels.
-func nested(levels int) *structpb.Struct {
-	s := &structpb.Struct{}
-	for range levels - 1 {
-		s = &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewStructValue(s)}}
-	}
-	return s
-}
-
-// manyValues is metadata whose values take far more memory than bytes.
-func manyValues(n int) *structpb.Struct {
-	list := &structpb.ListValue{}
-	for range n {
-		list.Values = append(list.Values, &structpb.Value{})
-	}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewListValue(list)}}
-}
-
-func TestRequestsAreLookedAtBeforeTheyAreDecoded(t *testing.T) {
-	limits := Limits{Subscriptions: 1001}
-	locators := func(n int) []*discoveryv3.ResourceLocator {
-		return slices.Repeat([]*discoveryv3.ResourceLocator{{}}, n)
+// Two requests look the same exactly if nothing but nonce and version tells them
+// apart.
+func TestGlanceTellsRequestsApart(t *testing.T) {
+	base := func() *discoveryv3.DiscoveryRequest {
+		return &discoveryv3.DiscoveryRequest{
+			TypeUrl: endpointType, VersionInfo: "1", ResponseNonce: "1",
+			Node: &corev3.Node{Id: "a"}, ResourceNames: []string{"a", "b"},
+		}
 	}
 	for _, tt := range []struct {
-		name string
-		req  *discoveryv3.DiscoveryRequest
-		want string
+		name   string
+		change func(*discoveryv3.DiscoveryRequest)
+		same   bool
 	}{
-		{"nothing", &discoveryv3.DiscoveryRequest{}, ""},
-		{"the longest type URL", &discoveryv3.DiscoveryRequest{TypeUrl: strings.Repeat("t", 1024)}, ""},
-		{"a longer type URL", &discoveryv3.DiscoveryRequest{TypeUrl: strings.Repeat("t", 1025)}, "a type URL of 1025 bytes, but the fixed limit type_url_bytes is 1024"},
-		{"the largest node", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("n", 256<<10-4)}}, ""},
-		{"a larger node", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("n", 256<<10-3)}}, "a node of 262145 bytes, but the fixed limit node_bytes is 262144"},
-		{"as many values", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: manyValues(16<<10 - 5)}}, ""},
-		{"more values", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: manyValues(16<<10 - 4)}}, "a node of 16385 values or more, but the fixed limit node_values is 16384"},
-		{"as deep", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: nested(100)}}, ""},
-		{"too deep", &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: nested(102)}}, "values or more, but the fixed limit node_values is 16384"},
-		{"as many locators", &discoveryv3.DiscoveryRequest{ResourceLocators: locators(1001)}, ""},
-		{"more locators", &discoveryv3.DiscoveryRequest{ResourceLocators: locators(1002)}, "1002 locators in a request, but limits.subscriptions is 1001"},
+		{"nothing", func(*discoveryv3.DiscoveryRequest) {}, true},
+		{"nonce", func(r *discoveryv3.DiscoveryRequest) { r.ResponseNonce = "2" }, true},
+		{"version", func(r *discoveryv3.DiscoveryRequest) { r.VersionInfo = "2" }, true},
+		{"no version", func(r *discoveryv3.DiscoveryRequest) { r.VersionInfo = "" }, true},
+		{"a name more", func(r *discoveryv3.DiscoveryRequest) { r.ResourceNames = append(r.ResourceNames, "c") }, false},
+		{"a name less", func(r *discoveryv3.DiscoveryRequest) { r.ResourceNames = r.ResourceNames[:1] }, false},
+		{"no names", func(r *discoveryv3.DiscoveryRequest) { r.ResourceNames = nil }, false},
+		{"names that are the same together", func(r *discoveryv3.DiscoveryRequest) { r.ResourceNames = []string{"ab", ""} }, false},
+		{"a locator", func(r *discoveryv3.DiscoveryRequest) {
+			r.ResourceLocators = []*discoveryv3.ResourceLocator{{Name: "a"}}
+		}, false},
+		{"node", func(r *discoveryv3.DiscoveryRequest) { r.Node.Id = "b" }, false},
+		{"no node", func(r *discoveryv3.DiscoveryRequest) { r.Node = nil }, false},
+		{"an error", func(r *discoveryv3.DiscoveryRequest) { r.ErrorDetail = &statuspb.Status{Message: "bad"} }, false},
 	} {
-		e := sotwFields.peek(encoded(tt.req)).over(limits)
-		if (e == nil) != (tt.want == "") || e != nil && !strings.Contains(e.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %q", tt.name, e, tt.want)
+		is := base()
+		tt.change(is)
+		a, b := sotwFields.peek(encoded(base())), sotwFields.peek(encoded(is))
+		same := a.asks == b.asks && a.node == b.node && !b.more
+		if same != tt.same {
+			t.Errorf("%s: got %t, want %t", tt.name, same, tt.same)
 		}
-		delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: tt.req.GetTypeUrl(), Node: tt.req.GetNode(), ResourceLocatorsSubscribe: tt.req.GetResourceLocators()}
-		if d := deltaFields.peek(encoded(delta)).over(limits); fmt.Sprint(d) != fmt.Sprint(e) {
-			t.Errorf("%s: got %v in delta, want %v", tt.name, d, e)
+		if string(b.nonce) != is.GetResponseNonce() || string(b.typeURL) != is.GetTypeUrl() {
+			t.Errorf("%s: got nonce %q and type %q", tt.name, b.nonce, b.typeURL)
 		}
 	}
 }
 
-// Two Nodes in a request are merged when it is decoded, and so count together.
-func TestNodesOfOneRequestCountTogether(t *testing.T) {
-	half := encoded(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{ClientFeatures: []string{strings.Repeat("x", 200<<10)}}})
-	if e := sotwFields.peek(append(half, half...)).over(Limits{}); e == nil || e.limit != limitNodeBytes {
-		t.Errorf("got %v", e)
+// Of a delta request only an ACK says nothing new.
+func TestGlanceSeesAnACKInDelta(t *testing.T) {
+	ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: "7"}
+	if g := deltaFields.peek(encoded(ack)); g.more || string(g.nonce) != "7" {
+		t.Errorf("got %+v", g)
 	}
-}
-
-func TestJSONIsLookedAtBeforeItIsDecoded(t *testing.T) {
-	limits := Limits{Subscriptions: 1001}
-	metadata := func(json string) string { return `{"node":{"metadata":{"a":` + json + `}}}` }
-	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]" }
-	for _, tt := range []struct {
-		name, body, want string
-	}{
-		{"nothing", `{}`, ""},
-		{"no JSON", `{"node":`, ""},
-		{"a large node that does not end", `{"node":"` + strings.Repeat("n", 256<<10), "node_bytes"},
-		{"two nodes", `{"node":{"id":"` + strings.Repeat("n", 200<<10) + `"},"node":{"id":"` + strings.Repeat("n", 200<<10) + `"}}`, "node_bytes"},
-		{"a node in something else", `{"x":{"node":{"id":"` + strings.Repeat("n", 256<<10) + `"}}}`, ""},
-		{"spaces", ` { "node" : { "id" : "` + strings.Repeat("n", 256<<10) + `" } } `, "node_bytes"},
-		{"a large node", `{"node":{"id":"` + strings.Repeat("n", 256<<10) + `"}}`, "node_bytes"},
-		{"a large node of another spelling", `{"\u006eode":{"id":"` + strings.Repeat("n", 256<<10) + `"}}`, "node_bytes"},
-		{"punctuation in a text", `{"node":{"id":"` + strings.Repeat(`,\"[`, 16<<10) + `"}}`, ""},
-		{"a few values", metadata(list(16000)), ""},
-		{"many values", metadata(list(17000)), "node_values"},
-		{"deep", metadata(strings.Repeat("[", 98) + strings.Repeat("]", 98)), ""},
-		{"too deep", metadata(strings.Repeat("[", 101) + strings.Repeat("]", 101)), "node_values"},
-		{"values elsewhere", `{"resourceNames":[` + strings.TrimSuffix(strings.Repeat(`"",`, 20000), ",") + `]}`, ""},
-		{"error details", `{"errorDetail":{"details":[` + strings.TrimSuffix(strings.Repeat(`{},`, 20000), ",") + `]}}`, "node_values"},
-		{"locators", `{"resource_locators":[` + strings.Repeat(`{"dynamicParameters":{}},`, 1001) + `{"dynamicParameters":{}}]}`, "subscriptions"},
+	for name, change := range map[string]func(*discoveryv3.DeltaDiscoveryRequest){
+		"subscribe":   func(r *discoveryv3.DeltaDiscoveryRequest) { r.ResourceNamesSubscribe = []string{"a"} },
+		"unsubscribe": func(r *discoveryv3.DeltaDiscoveryRequest) { r.ResourceNamesUnsubscribe = []string{"a"} },
+		"versions":    func(r *discoveryv3.DeltaDiscoveryRequest) { r.InitialResourceVersions = map[string]string{"a": "1"} },
+		"NACK":        func(r *discoveryv3.DeltaDiscoveryRequest) { r.ErrorDetail = &statuspb.Status{Message: "bad"} },
 	} {
-		_, e, err := readJSON(iotest.OneByteReader(strings.NewReader(tt.body)), limits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if (e == nil) != (tt.want == "") || e != nil && e.limit.String() != tt.want {
-			t.Errorf("%s: got %v, want %q", tt.name, e, tt.want)
+		is := proto.CloneOf(ack)
+		change(is)
+		if g := deltaFields.peek(encoded(is)); !g.more {
+			t.Errorf("%s: taken for an ACK", name)
 		}
 	}
-}
-
-func peekedJSON(body []byte) peeked {
-	var j jsonPeeker
-	j.write(body)
-	return j.peeked
-}
-
-// What is in JSON is counted as it is in protobuf, or as more.
-func TestNoNodeIsLargerThanItLooks(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		node := &corev3.Node{
-			Id:             rapid.StringN(0, 20, 40).Draw(t, "id"),
-			Metadata:       manyValues(rapid.IntRange(0, 20).Draw(t, "values")),
-			ClientFeatures: rapid.SliceOf(rapid.StringN(0, 10, 20)).Draw(t, "features"),
-		}
-		for range rapid.IntRange(0, 3).Draw(t, "extensions") {
-			node.Extensions = append(node.Extensions, &corev3.Extension{Name: "x", TypeUrls: []string{"a", "b"}})
-		}
-		node.Metadata.Fields["a"] = structpb.NewStringValue("b") // an unset value has no JSON
-		node.Metadata.Fields["deep"] = structpb.NewStructValue(nested(rapid.IntRange(1, 5).Draw(t, "levels")))
-		req := &discoveryv3.DiscoveryRequest{Node: node}
-		body, err := protojson.Marshal(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		messages := allocated(node.ProtoReflect())
-		if n := sotwFields.peek(encoded(req)).values; n < messages {
-			t.Errorf("%d values are counted, there are %d messages", n, messages)
-		}
-		if n := peekedJSON(body).values; n < len(node.GetMetadata().GetFields()) {
-			t.Errorf("%d values are counted in %s", n, body)
-		}
-	})
-}
-
-// What a request may cost when it is decoded does not grow faster than its bytes.
-func TestCostOfDecodingARequestIsBounded(t *testing.T) {
-	details := &statuspb.Status{Message: "bad"}
-	for range 1 << 20 {
-		details.Details = append(details.Details, &anypb.Any{})
+	if g := deltaFields.peek([]byte{0xff}); !g.more {
+		t.Error("what cannot be read is taken for an ACK")
 	}
-	data := encoded(&discoveryv3.DiscoveryRequest{ErrorDetail: details})
-	req := new(discoveryv3.DiscoveryRequest)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	recycle, err := sotwFields.decode(data, req, new(knownNames))
-	runtime.ReadMemStats(&after)
-	recycle()
-	if err != nil || req.GetErrorDetail().GetMessage() != "bad" || len(req.GetErrorDetail().GetDetails()) != 0 {
-		t.Errorf("got %v, %v", req.GetErrorDetail().GetMessage(), err)
-	}
-	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(2*len(data)); got > most {
-		t.Errorf("a request of %d bytes costs %d, want %d at most", len(data), got, most)
-	}
-}
-
-// A Node's values are counted in one walk: twice as many are twice the work.
-func TestValuesOfANodeAreCountedWithoutAllocations(t *testing.T) {
-	for _, n := range []int{1000, 2000} {
-		data := encoded(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: manyValues(n)}})
-		if allocs := testing.AllocsPerRun(10, func() { sotwFields.peek(data) }); allocs > 0 {
-			t.Errorf("%d values: %v allocations", n, allocs)
-		}
-	}
-}
-
-// What cannot be decoded is told so by who decodes it, whatever the walk made of it.
-func FuzzPeek(f *testing.F) {
-	f.Add(encoded(&discoveryv3.DiscoveryRequest{TypeUrl: "t", Node: &corev3.Node{Id: "a", Metadata: manyValues(3)}}))
-	f.Add(protowire.AppendTag(nil, 2, protowire.StartGroupType))
-	f.Add([]byte(`{"node":{"id":"\"}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		peekedJSON(data)
-		deltaFields.peek(data)
-		p := sotwFields.peek(data)
-		req := new(discoveryv3.DiscoveryRequest)
-		if proto.Unmarshal(data, req) != nil {
-			return
-		}
-		if p.typeURL < len(req.GetTypeUrl()) || p.node < proto.Size(req.GetNode()) || p.locators < len(req.GetResourceLocators()) {
-			t.Errorf("%+v is counted of %v", p, req)
-		}
-	})
-}
-
-// allocated counts the messages in a message.
-func allocated(m protoreflect.Message) (n int) {
-	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case field.IsMap():
-			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-				if field.MapValue().Message() != nil {
-					n += 1 + allocated(v.Message())
-				}
-				return true
-			})
-		case field.IsList() && field.Message() != nil:
-			for i := range v.List().Len() {
-				n += 1 + allocated(v.List().Get(i).Message())
-			}
-		case field.Message() != nil:
-			n += 1 + allocated(v.Message())
-		}
-		return true
-	})
-	return n
 }

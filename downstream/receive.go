@@ -26,7 +26,7 @@ import (
 
 // decode is requestFields.decode. list is the list of names in the request, nil if no other
 // client has sent it.
-func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (recycle func(), list *askedList, err error) {
+func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (recycle func(), list *nameList, err error) {
 	from, to := f.namesIn(request)
 	if to > 0 {
 		list = s.lists.find(request[from:to], f.subscribe, &s.known)
@@ -48,7 +48,7 @@ func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (r
 
 // repeated takes a request that says nothing new, and says whether it is one, and
 // whether there may be something to answer now.
-func (st *stream) repeated(g glance) (taken, answer bool) {
+func (st *stream) repeated(g peeked) (taken, answer bool) {
 	if g.more {
 		return false, false
 	}
@@ -102,7 +102,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 			return st.refuse(in.excess)
 		}
 		data := in.data.ReadOnlyData()
-		g := f.fields.see(data)
+		g := f.fields.peek(data)
 		taken, answer := st.repeated(g)
 		var err error
 		if !taken {
@@ -112,7 +112,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		if err != nil {
 			return err
 		}
-		if answer && st.inbox.rouse() {
+		if answer && st.inbox.wake() {
 			st.Wake()
 		}
 	}
@@ -122,7 +122,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 // take takes an encoded request, and says whether there may be something to answer.
 // It keeps nothing of its bytes.
 func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
-	g := f.fields.see(data)
+	g := f.fields.peek(data)
 	if taken, answer := st.repeated(g); taken {
 		return answer, nil
 	}
@@ -130,13 +130,13 @@ func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answ
 }
 
 // takeNew is take of a request that is no repetition, without the stack that this needs.
-func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
+func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g peeked) (answer bool, err error) {
 	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
 	return answer, err
 }
 
-func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g glance) (answer bool, err error) {
-	if e := f.fields.peek(data).over(st.limits); e != nil {
+func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g peeked) (answer bool, err error) {
+	if e := f.fields.cost(data).over(st.limits); e != nil {
 		return false, st.refuse(e)
 	}
 	req := f.newRequest()
@@ -150,13 +150,13 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 
 // accept hands a request to its session, and says whether there may be
 // something to answer.
-func accept[R request, S typeSession](st *stream, f form[R, S], req R, g glance) (answer bool, err error) {
+func accept[R request, S typeSession](st *stream, f form[R, S], req R, g peeked) (answer bool, err error) {
 	return acceptList(st, f, req, g, nil)
 }
 
 // acceptList is accept of a request with a list of names in it that others have sent, if it
 // is not nil.
-func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g glance, list *askedList) (answer bool, err error) {
+func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g peeked, list *nameList) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
 		return false, st.refuse(e)
@@ -202,7 +202,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g gla
 	if rejection != nil {
 		st.rejected(rejection)
 	}
-	if e := cmp.Or(st.scopes.excess, st.checkUntold()); e != nil {
+	if e := cmp.Or(st.scopes.excess, st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
 	}
 	sess.RecordRequest(g.nonce, g.asks)

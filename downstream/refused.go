@@ -8,9 +8,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Names that mean nothing to a client. Clients are told of them, but many (gRPC's) do not
+// Names that mean nothing to a client. Clients are sent an error, but many (gRPC's) do not
 // say so to anybody: the operator finds them in the metrics and by client. Who gives names
-// their meaning logs them, and knows more of why than clients are told.
+// their meaning logs them, and knows more of why than clients do.
 
 // Refusal is why a name can mean nothing.
 type Refusal uint8
@@ -53,12 +53,12 @@ func (r Refusal) String() string { return refusalNames[r] }
 // RefusedError is an error of [Names.Key].
 type RefusedError struct {
 	Refusal Refusal
-	// Client is what the client is told.
+	// Client is the error that the client is sent.
 	Client *cache.Error
 	excess *excess // the limit of the stream, if that is why
 }
 
-// Error returns what the client is told.
+// Error returns the text of the client's error.
 func (e *RefusedError) Error() string { return e.Client.Error() }
 
 // Unwrap returns e.Client.

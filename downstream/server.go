@@ -32,8 +32,8 @@ type Server struct {
 	options Options
 	stats   stats
 	known   knownNames
-	lists   askedLists
-	joins   joins
+	lists   nameLists
+	batches batches
 	conns   connections
 	senders *senders
 
@@ -107,9 +107,9 @@ type gate struct {
 	// unreachable: which streams end on which nothing can be served.
 	unreachable WhenUnreachable
 
-	open  atomic.Int64   // streams
-	told  rate.Sometimes // of those that were turned away
-	lines clientLines
+	open       atomic.Int64   // streams
+	turnedAway rate.Sometimes // of those that were turned away
+	lines      clientLines
 }
 
 // stream is one client's stream.
@@ -142,7 +142,7 @@ type stream struct {
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
-	sameNode uint64 // of a request whose Node was that, as in glance
+	sameNode uint64 // of a request whose Node was that, as in peeked
 	names    Names  // from the first request on
 	who      session.Client
 	topics   cache.Reader

@@ -85,7 +85,7 @@ func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 
 // What is remembered is bounded, and what is large is not copied.
 func TestJoinsAreBounded(t *testing.T) {
-	var j joins
+	var j batches
 	pair := func(i, size int) []*cache.Resource {
 		one := newTestResource(endpointType, fmt.Sprint("a", i), "", strings.Repeat("x", size))
 		return []*cache.Resource{one, newTestResource(endpointType, fmt.Sprint("b", i), "", "")}
@@ -96,7 +96,7 @@ func TestJoinsAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	for i := range 3 * mostTold {
+	for i := range 3 * mostRemembered {
 		all := pair(i, 10)
 		if j.Join(session.Parts{Resources: all}, true, sizeOf(all)) != nil {
 			t.Fatal("joined for the first who is told it")
@@ -104,8 +104,8 @@ func TestJoinsAreBounded(t *testing.T) {
 		if b := j.Join(session.Parts{Resources: all}, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
 			t.Fatal("not joined for the second")
 		}
-		if len(j.told) > mostTold {
-			t.Fatalf("%d are remembered", len(j.told))
+		if len(j.sent) > mostRemembered {
+			t.Fatalf("%d are remembered", len(j.sent))
 		}
 	}
 	large := pair(0, 2*mostEach)
@@ -130,9 +130,9 @@ func TestJoinsAreBounded(t *testing.T) {
 }
 
 // Resources with a TTL are as long in both forms, as far as a response counts them: what is
-// joined for clients of one is not for those of the other.
+// a batch for clients of one is not for those of the other.
 func TestWhatIsJoinedIsOfOneForm(t *testing.T) {
-	var j joins
+	var j batches
 	var resources []*cache.Resource
 	for _, name := range []string{"a", "b"} {
 		resources = append(resources, newTestResource(endpointType, name, "1", "x").WithTTL(time.Minute))

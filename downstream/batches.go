@@ -11,41 +11,41 @@ import (
 )
 
 // Responses of many resources by name. Clients that are configured alike ask for the
-// same names in the same order, and when all of them come at once each is told the same:
+// same names in the same order, and when all of them come at once each is sent the same:
 // in one buffer that they share, as gRPC has more to do for a hundred.
 
-// joins has what was told to more than one client of late. The zero value is ready.
-type joins struct {
+// batches has what was sent to more than one client of late. The zero value is ready.
+type batches struct {
 	mu sync.Mutex
-	// told are by a hash of the resources: of nothing yet, if it was told once.
-	told map[uint64]weak.Pointer[joined]
+	// sent are by a hash of the resources: of nothing yet, if it was sent once.
+	sent map[uint64]weak.Pointer[batch]
 }
 
-// joined are resources as one part of a response. It is there for as long as it is on
+// batch has resources as one part of a response. It is there for as long as it is on
 // its way to a client, and some time longer, until the garbage collector comes.
-type joined struct {
+type batch struct {
 	session.Parts
 	size  int // by which they were found
 	delta bool
 	bytes mem.SliceBuffer
 }
 
-// What is joined: of so many resources at least, of so many bytes at most for each, and
+// What is shared: of so many resources at least, of so many bytes at most for each, and
 // altogether. To copy what is large is no gain. mostTold bounds what is remembered.
 const (
-	mostEach   = 4 << 10
-	mostJoined = 1 << 20
-	mostTold   = 1 << 8
+	mostEach       = 4 << 10
+	mostBatched    = 1 << 20
+	mostRemembered = 1 << 8
 )
 
 // worthJoining says whether so many resources, of so many bytes, are better in one buffer.
-func worthJoining(n, size int) bool {
-	return n >= leastShared && size <= mostJoined && size <= n*mostEach
+func worthBatching(n, size int) bool {
+	return n >= leastShared && size <= mostBatched && size <= n*mostEach
 }
 
 // Join returns resources of that many bytes as one buffer, nil if that is not worth it.
-func (j *joins) Join(parts session.Parts, delta bool, size int) mem.Buffer {
-	if !worthJoining(len(parts.Resources), size) {
+func (j *batches) Join(parts session.Parts, delta bool, size int) mem.Buffer {
+	if !worthBatching(len(parts.Resources), size) {
 		return nil
 	}
 	const prime = 0x9e3779b97f4a7c15
@@ -60,12 +60,12 @@ func (j *joins) Join(parts session.Parts, delta bool, size int) mem.Buffer {
 		hash = (hash ^ uint64(f)) * prime
 	}
 	j.mu.Lock()
-	before, again := j.told[hash]
+	before, again := j.sent[hash]
 	if !again {
-		if j.told == nil || len(j.told) == mostTold {
-			j.told = map[uint64]weak.Pointer[joined]{}
+		if j.sent == nil || len(j.sent) == mostRemembered {
+			j.sent = map[uint64]weak.Pointer[batch]{}
 		}
-		j.told[hash] = weak.Pointer[joined]{}
+		j.sent[hash] = weak.Pointer[batch]{}
 	}
 	j.mu.Unlock()
 	if !again {
@@ -74,10 +74,10 @@ func (j *joins) Join(parts session.Parts, delta bool, size int) mem.Buffer {
 	if is := before.Value(); is != nil && is.size == size && is.delta == delta && slices.Equal(is.Resources, parts.Resources) && slices.Equal(is.Forms, parts.Forms) {
 		return &is.bytes
 	}
-	is := &joined{Parts: session.Parts{Resources: slices.Clone(parts.Resources), Forms: slices.Clone(parts.Forms)}, size: size, delta: delta}
+	is := &batch{Parts: session.Parts{Resources: slices.Clone(parts.Resources), Forms: slices.Clone(parts.Forms)}, size: size, delta: delta}
 	is.bytes = parts.AppendTo(nil, delta).Materialize()
 	j.mu.Lock()
-	j.told[hash] = weak.Make(is)
+	j.sent[hash] = weak.Make(is)
 	j.mu.Unlock()
 	return &is.bytes
 }

@@ -13,7 +13,7 @@ import (
 // jsonPeeker counts what is in the bytes of a request that are written to it. The zero value
 // is ready.
 type jsonPeeker struct {
-	peeked
+	requestCost
 	objects int // in the locators: each is one, or two with its parameters
 
 	depth             int
