@@ -123,7 +123,7 @@ func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except fu
 	if except != nil {
 		but = func(key string) bool { return except(m.spelled(key)) }
 	}
-	told := func(member cache.Member) {
+	changedAs := func(member cache.Member) {
 		member.Name = m.spelled(member.Name)
 		changed(member)
 	}
@@ -132,9 +132,9 @@ func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except fu
 	}
 	var is cache.Full
 	if extended {
-		is = m.Extended(w, f, but, told, looked)
+		is = m.Extended(w, f, but, changedAs, looked)
 	} else {
-		is = m.Full(w, f, but, told, looked)
+		is = m.Full(w, f, but, changedAs, looked)
 	}
 	is.Version = strconv.FormatUint(xxhash.Sum64String(m.as+"\n"+is.Version), 16)
 	return is

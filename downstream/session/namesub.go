@@ -207,11 +207,11 @@ func (s *nameSub) state() cache.State {
 	if r == nil || r.before == nil {
 		return st
 	}
-	told := s.sent()
+	sent := s.sent()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
 	case !answered && !r.before.expired:
 		return cache.State{Status: cache.Present, Resource: r.before.resource, Err: st.Err, Beats: s.beats()}
-	case !answered && told != sentAbsent && told != sentFailed:
+	case !answered && sent != sentAbsent && sent != sentFailed:
 		return cache.State{Status: cache.Absent, Was: r.before.resource}
 	}
 	r.setBefore(nil)

@@ -170,11 +170,11 @@ func (f *Poll) version(r *Response) string {
 	if f.hasSets() {
 		sum += xxhash.Sum64String(f.content)
 	}
-	var told discoveryv3.DiscoveryResponse
-	if err := proto.Unmarshal(r.private, &told); err != nil {
+	var errs discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(r.private, &errs); err != nil {
 		return r.Version // no error: it was put together here
 	}
-	for _, e := range told.GetResourceErrors() {
+	for _, e := range errs.GetResourceErrors() {
 		// Not the text: each attempt to reach an origin may end with another one.
 		sum += xxhash.Sum64String(codes.Code(e.GetErrorDetail().GetCode()).String() + " " + e.GetResourceName().GetName())
 	}

@@ -76,28 +76,16 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 		set.setFresh(false)
 		set.moved, set.sent, set.mayHold = false, true, false
 	}
-	// Of what the wildcard and a glob both have the glob is the owner: a resource is in a
-	// response once.
-	told := s.ownedByNames()
+	// A resource is in a response once: what a glob has is not in the views, and what either has not in
+	// the wildcard.
+	sent := s.ownedByNames()
 	for _, set := range s.byGlob {
-		if s.isView(set) {
-			continue
+		if !s.isView(set) {
+			add(set, s.noting(sent, set, elsewhere))
 		}
-		if s.sharesMembers(set) {
-			add(set, s.noting(told, set, elsewhere))
-			continue
-		}
-		if s.wildOf(set.ref.of(cache.Wildcard)) == nil {
-			add(set, nil)
-			continue
-		}
-		add(set, func(key string) bool {
-			elsewhere[key] = true
-			return false
-		})
 	}
 	for _, set := range s.views {
-		add(set, s.noting(told, set, elsewhere))
+		add(set, s.noting(sent, set, elsewhere))
 	}
 	if s.wild != nil {
 		add(s.wild, s.without(elsewhere))
@@ -206,13 +194,13 @@ func (s *SotW) ownedByNames() sentKeys {
 	if len(s.views) == 0 {
 		return nil
 	}
-	told := sentKeys{}
+	sent := sentKeys{}
 	for sub := range s.named.all() {
 		if sub.entry() != nil && (sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state())) {
-			told.add(sub.ref(), sub.memberKey())
+			sent.add(sub.ref(), sub.memberKey())
 		}
 	}
-	return told
+	return sent
 }
 
 func (t sentKeys) add(a resourceRef, key string) {
@@ -225,16 +213,18 @@ func (t sentKeys) add(a resourceRef, key string) {
 
 // noting notes what a glob has as sent, also as elsewhere than in the wildcard. It says what a view
 // leaves out, as sent already: a resource is in a response once.
-func (s *SotW) noting(told sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
+func (s *SotW) noting(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
 	view, underWild := s.isView(set), s.wildOf(set.ref.of(cache.Wildcard)) != nil
-	if !s.sharesMembers(set) && !underWild && len(told) == 0 {
+	if !s.sharesMembers(set) && !underWild && len(sent) == 0 {
 		return nil
 	}
 	return func(key string) bool {
-		if view && told[set.ref.of("")][key] {
+		if view && sent[set.ref.of("")][key] {
 			return true
 		}
-		told.add(set.ref, key)
+		if sent != nil {
+			sent.add(set.ref, key)
+		}
 		if underWild {
 			elsewhere[key] = true
 		}
