@@ -26,7 +26,7 @@ func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, alias
 		head = wire.AppendString(head, wire.ResourceAliases, alias)
 	}
 	var parts [][]byte
-	if !r.beats(f) {
+	if !r.isHeartbeat(f) {
 		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
 		parts = [][]byte{r.sotw()}
 	}

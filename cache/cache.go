@@ -42,11 +42,11 @@ type Options struct {
 // exclude each other with is of one [Scope] (scopeTopics), and Cache.mu is held for no more
 // than finding a scope.
 //
-// # Holds
+// # The snapshot lock
 //
 // Who sends to a client, or derives topics from others, reads several topics: those of many
 // names, of several types, of several scopes. While it holds the scopes that it watches
-// topics in (see [Reader], and [Holds]), no update of these is stored. So
+// topics in (see [Reader], and [ReadLocks]), no update of these is stored. So
 //
 //   - it sees an [Update] as a whole or not at all: all that came in one response, entries
 //     and sets alike, with one version of the origin;
@@ -123,8 +123,8 @@ func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w.watch(), w)
 }
 
-// Join is Watch for a Watch that has an Audience.
-func (c *Cache) Join(k Key, w *Watch) (e *Entry, withheld *Resource) {
+// WatchInGroup is Watch for a Watch that has a WatchGroup.
+func (c *Cache) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w, nil)
 }
 
@@ -154,7 +154,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 		if s = t.sets[k.Name]; s == nil {
 			return nil
 		}
-		if s.join(w) {
+		if s.begin(w) {
 			c.source.Refresh(k)
 		}
 		return &s.topic
@@ -170,7 +170,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 type SetWatcher interface {
 	Watcher
 	positions() []uint64
-	join(seq uint64)
+	begin(seq uint64)
 }
 
 // Stats are what a cache holds at one moment.
@@ -278,19 +278,19 @@ func (c *Cache) Unwatch(w Watching) {
 	place := w.watch()
 	tp, now := place.topic, time.Now()
 	if tp.remove(place, now) {
-		c.idle.add(tp, now, c.isHollow(tp))
+		c.idle.add(tp, now, c.isEmpty(tp))
 	}
 }
 
-// isHollow says that there is nothing in a topic.
-func (c *Cache) isHollow(tp *topic) bool {
+// isEmpty reports whether a topic has no resources.
+func (c *Cache) isEmpty(tp *topic) bool {
 	if tp.entry != nil {
-		return tp.entry.isHollow()
+		return tp.entry.isEmpty()
 	}
 	hollow := true // if it was given up meanwhile
 	c.read(tp.key, func(t *table) {
 		s := t.sets[tp.key.Name]
-		hollow = s == nil || s.isHollow()
+		hollow = s == nil || s.isEmpty()
 	})
 	return hollow
 }

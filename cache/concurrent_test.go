@@ -169,8 +169,8 @@ func TestEverybodyEndsWithTheOriginsState(t *testing.T) {
 				if key := testKey(fmt.Sprint(r.IntN(8))); r.IntN(2) == 0 {
 					entries[i] = entryOf(o.c.Watch(key, w))
 				} else {
-					w.Audience = &Audience{Changed: func(*Watch) Waker { return w.Changed() }}
-					entries[i] = entryOf(o.c.Join(key, &w.Watch))
+					w.Group = &WatchGroup{Changed: func(*Watch) Waker { return w.Changed() }}
+					entries[i] = entryOf(o.c.WatchInGroup(key, &w.Watch))
 				}
 				entries[i].State()
 			}

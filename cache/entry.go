@@ -46,28 +46,28 @@ type Error struct {
 	// Outage is set if the reason is that no control plane can be reached. Clients are
 	// not told of it.
 	Outage *Outage
-	// Silent says that a SotW server answers other requests on the stream, and has not
+	// Unanswered says that a SotW server answers other requests on the stream, and has not
 	// answered this one for the time of an answer. A client that never had the resource
 	// may take it for absent; a client that may hold it may not.
 	// xDS: "Knowing When a Requested Resource Does Not Exist".
-	Silent bool
+	Unanswered bool
 	// Refused says that the relay itself does not ask for the resource. This says nothing
 	// about the resource, so a client that may hold it keeps it.
 	Refused bool
-	// Bad says that the origin has sent something that cannot be stored: a resource
-	// exists, and its content is not known.
-	Bad bool
+	// Invalid says that the origin has sent a resource that the relay cannot store. The
+	// resource exists, and its content is unknown.
+	Invalid bool
 }
 
 // Transient says that the error is about the way to the authority, and not about the
 // resource: it was not reached, was not asked, or has not answered.
 func (e *Error) Transient() bool {
-	return e.Silent || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
+	return e.Unanswered || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
 
-// Open says that the error leaves open whether there is a resource: a client that may hold
-// it must not lose it because of that.
-func (e *Error) Open() bool { return e.Bad || e.Transient() }
+// Inconclusive reports whether the resource may exist in spite of the error. A client that may
+// hold the resource must not lose it because of such an error.
+func (e *Error) Inconclusive() bool { return e.Invalid || e.Transient() }
 
 // Error returns code and message.
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
@@ -77,16 +77,16 @@ type State struct {
 	Status Status
 	// Resource is the last good one: set when Present.
 	Resource *Resource
-	// Was is, when Absent, the resource that was there before, if one was; and when
-	// it is a redirect, what was there before it became one.
-	Was *Resource
+	// Previous is the resource before the entry became Absent or a redirect, nil if there
+	// was none.
+	Previous *Resource
 	// Err is set when Failed. When Present, it says that a newer state could not
 	// be had; when Absent, what the authority said about that.
 	Err *Error
 	// Partial is that of the Change that brought Resource.
 	Partial bool
-	// Beats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
-	Beats uint32
+	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
+	Heartbeats uint32
 	// Origin is the version of the origin that this is of, nil if there is none.
 	Origin *OriginVersion
 }
@@ -112,8 +112,8 @@ func (e *Entry) Key() Key { return e.key }
 // Name returns what the entry is called: Key's Name.
 func (e *Entry) Name() string { return e.key.Name }
 
-// isHollow says that there is no resource.
-func (e *Entry) isHollow() bool { return e.state.Load().Resource == nil }
+// isEmpty reports whether the entry has no resource.
+func (e *Entry) isEmpty() bool { return e.state.Load().Resource == nil }
 
 // Redirected says that the authority says of the name that it is a redirect, which
 // is to be followed: the state is not of a derived topic. TP1: "Server redirects".
@@ -128,7 +128,7 @@ func (e *Entry) State() State { return *e.state.Load() }
 // Snapshot returns the current state, which does not change. As State, without a copy.
 func (e *Entry) Snapshot() *State { return e.state.Load() }
 
-// set replaces the state, and tells the watchers if clients would notice.
+// set replaces the state, and notifies the watchers if clients would notice.
 func (e *Entry) set(next State, wakers []Waker) []Waker {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,36 +136,36 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	came := next.Status == Present // and it is not only an error of what is there
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// What could not be had anew is served as it was last known.
-		next.Status, next.Resource, next.Was, next.Partial = old.Status, old.Resource, old.Was, old.Partial
+		next.Status, next.Resource, next.Previous, next.Partial = old.Status, old.Resource, old.Previous, old.Partial
 	}
-	if next.Status == Absent && next.Was == nil {
-		next.Was = cmp.Or(old.Resource, old.Was)
+	if next.Status == Absent && next.Previous == nil {
+		next.Previous = cmp.Or(old.Resource, old.Previous)
 	}
 	if r := next.Resource; r != nil && r.redirect != "" {
-		next.Was = cmp.Or(old.Resource, old.Was)
-		if next.Was != nil && next.Was.redirect != "" {
-			next.Was = old.Was
+		next.Previous = cmp.Or(old.Resource, old.Previous)
+		if next.Previous != nil && next.Previous.redirect != "" {
+			next.Previous = old.Previous
 		}
 	}
 	if next.Err != nil && next.Origin == nil && next.Resource != nil && old.Resource == next.Resource {
 		next.Origin = old.Origin
 	}
-	next.Beats = old.Beats
-	if came && old.Status == Present && old.Resource.lives(next.Resource) {
-		next.Beats++
-		next.Resource = old.Resource.beaten(next.Resource)
+	next.Heartbeats = old.Heartbeats
+	if came && old.Status == Present && old.Resource.renewsTTL(next.Resource) {
+		next.Heartbeats++
+		next.Resource = old.Resource.withRenewedTTL(next.Resource)
 	}
 	if old.Origin != nil && old.Origin != next.Origin {
 		old.Origin.left.Add(1)
 	}
 	e.state.Store(&next)
 	if sameForClients(old, &next) {
-		if old.Beats == next.Beats {
+		if old.Heartbeats == next.Heartbeats {
 			return wakers
 		}
-		return e.tell(wakers, true)
+		return e.notify(wakers, true)
 	}
-	return e.tell(wakers, false)
+	return e.notify(wakers, false)
 }
 
 // sameForClients says that nothing but a heartbeat is new.
@@ -186,15 +186,14 @@ func sameForClients(a, b *State) bool {
 	return *a.Err == *b.Err
 }
 
-// lives says that next is r with its time to live begun anew, or another one, and
-// nothing else that is new.
-func (r *Resource) lives(next *Resource) bool {
+// renewsTTL reports whether next has the content of r and a TTL, as r has.
+func (r *Resource) renewsTTL(next *Resource) bool {
 	return r.ttl > 0 && next.ttl > 0 && r.hash == next.hash
 }
 
-// beaten is r after a heartbeat, or what comes to the same. It keeps its version:
-// that is how clients know a heartbeat.
-func (r *Resource) beaten(next *Resource) *Resource {
+// withRenewedTTL returns r with the TTL of next. The version stays that of r: by that clients
+// recognize a heartbeat.
+func (r *Resource) withRenewedTTL(next *Resource) *Resource {
 	if r.ttl == next.ttl && !r.doNotCache {
 		return r
 	}

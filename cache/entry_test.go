@@ -151,8 +151,8 @@ func TestAnErrorIsNoHeartbeat(t *testing.T) {
 		{Change{Name: "x", Resource: alive}, 1},
 	} {
 		c.Apply(update(step.change))
-		if is := e.State(); is.Status != Present || is.Beats != step.beats {
-			t.Errorf("step %d: %v with %d heartbeats, want %d", i, is.Status, is.Beats, step.beats)
+		if is := e.State(); is.Status != Present || is.Heartbeats != step.beats {
+			t.Errorf("step %d: %v with %d heartbeats, want %d", i, is.Status, is.Heartbeats, step.beats)
 		}
 	}
 }

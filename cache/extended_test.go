@@ -11,7 +11,7 @@ import (
 )
 
 // namesIn returns the names of the resources in a full state.
-func namesIn(t *testing.T, f Full) map[string]bool {
+func namesIn(t *testing.T, f FullState) map[string]bool {
 	t.Helper()
 	var r discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(f.Resources.ReadOnlyData(), &r); err != nil {
@@ -42,18 +42,18 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	full(c, "", put("a", "1"), put("b", "1"))
 	before := s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1")) // a goes, c comes
-	if changes, removals, _ := s.Due(&w.SetWatch, 0); !changes || !removals {
+	if changes, removals, _ := s.Pending(&w.SetWatch, 0); !changes || !removals {
 		t.Fatalf("due: changes %v, removals %v", changes, removals)
 	}
 	var changed []string
-	extended := s.Extended(&w.SetWatch, 0, nil, func(m Member) { changed = append(changed, m.Name) }, noLook)
+	extended := s.FullWithRemoved(&w.SetWatch, 0, nil, func(m Member) { changed = append(changed, m.Name) }, noLook)
 	if names := namesIn(t, extended); !names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the extended state has %v, want a, b and c", names)
 	}
 	if len(changed) != 1 || changed[0] != "c" {
 		t.Errorf("changed are %v, want c", changed)
 	}
-	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
+	if changes, removals, _ := s.Pending(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
 	}
 	after := s.Full(&w.SetWatch, 0, nil, func(m Member) { t.Errorf("%s has changed again", m.Name) }, noLook)
@@ -63,7 +63,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	if before.Version == extended.Version || extended.Version == after.Version || before.Version == after.Version {
 		t.Errorf("three states have the versions %s, %s, %s", before.Version, extended.Version, after.Version)
 	}
-	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || removals {
+	if changes, removals, _ := s.Pending(&w.SetWatch, 0); changes || removals {
 		t.Errorf("all told, and due: changes %v, removals %v", changes, removals)
 	}
 }
@@ -76,12 +76,12 @@ func TestWatchersInStepShareTheExtendedState(t *testing.T) {
 	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	s.Full(&other, 0, nil, noChange, noLook)
 	full(c, "", put("b", "1"), put("c", "1"))
-	one, two := s.Extended(&w.SetWatch, 0, nil, noChange, noLook), s.Extended(&other, 0, nil, noChange, noLook)
+	one, two := s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook), s.FullWithRemoved(&other, 0, nil, noChange, noLook)
 	if &one.Resources.ReadOnlyData()[0] != &two.Resources.ReadOnlyData()[0] {
 		t.Error("two watchers in step have two copies")
 	}
 	var late SetWatch
-	if three := s.Extended(&late, 0, nil, noChange, noLook); namesIn(t, three)["a"] {
+	if three := s.FullWithRemoved(&late, 0, nil, noChange, noLook); namesIn(t, three)["a"] {
 		t.Error("a watcher that was told nothing is given what was removed")
 	}
 }
@@ -115,7 +115,7 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	has := func(step string, want ...string) {
 		t.Helper()
-		names := namesIn(t, s.Extended(&w.SetWatch, 0, nil, noChange, noLook))
+		names := namesIn(t, s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook))
 		for _, name := range want {
 			if !names[name] {
 				t.Errorf("%s: the extended state has %v, want %v", step, names, want)
@@ -134,7 +134,7 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 	has("a and b are still in", "a", "b", "c", "d")
 	full(c, "", put("b", "2"), put("d", "1"))
 	has("c was removed, b is back", "a", "b", "c", "d")
-	if changes, removals, _ := s.Due(&w.SetWatch, 0); changes || !removals {
+	if changes, removals, _ := s.Pending(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want removals alone", changes, removals)
 	}
 	if names := namesIn(t, s.Full(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["b"] || !names["d"] {
@@ -151,9 +151,9 @@ func TestExtendedStatesOutliveTheSweep(t *testing.T) {
 	full(c, "", put("a", "1"))
 	s.Full(&w.SetWatch, 0, nil, noChange, noLook)
 	delta(c, put("b", "1"))
-	s.Extended(&w.SetWatch, 0, nil, noChange, noLook)
+	s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook)
 	delta(c, Change{Name: "b", Gone: true})
-	s.Extended(&w.SetWatch, 0, nil, noChange, noLook)
+	s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook)
 	for i := range 10 * minSweep {
 		name := strconv.Itoa(i)
 		delta(c, put(name, "1"))
@@ -162,7 +162,7 @@ func TestExtendedStatesOutliveTheSweep(t *testing.T) {
 	if n := s.members.len(); n > 2*minSweep {
 		t.Errorf("%d members are remembered", n)
 	}
-	if names := namesIn(t, s.Extended(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {
+	if names := namesIn(t, s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {
 		t.Errorf("the extended state has %v, want a and b", names)
 	}
 }

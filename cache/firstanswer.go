@@ -77,15 +77,17 @@ func (s *Set) Incomplete() bool {
 	return s.first != nil
 }
 
-// MayHaveAll says that every name that is no member may be in what follows.
-func (s *Set) MayHaveAll() bool {
+// AwaitsAll reports whether every name that is not a member may still come in the rest of the
+// first answer.
+func (s *Set) AwaitsAll() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.first != nil && len(s.first.removed) == 0
 }
 
-// MayHave says that a name is no member, and may be in what follows.
-func (s *Set) MayHave(key string) bool {
+// Awaits reports whether a name is not a member and may still come in the rest of the first
+// answer.
+func (s *Set) Awaits(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.first == nil || s.first.removed[key] {

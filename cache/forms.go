@@ -10,10 +10,10 @@ import (
 // How a resource goes on the wire: in the form that all clients share, or with a
 // small private part and the rest shared.
 
-// Common says whether the resource goes to a client who knows it by that name, in that
-// form, as it goes to all to whom it goes in the form that is returned: none, or one of
-// resources with a time to live.
-func (r *Resource) Common(name string, f Form, delta bool) (form Form, ok bool) {
+// SharedForm reports whether a client that knows the resource by name receives the same bytes
+// in the form f as all clients do in the returned form. That is 0, or a form of resources with
+// a TTL.
+func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bool) {
 	switch {
 	case f&WithTTL != 0 && r.ttl > 0:
 		return f & (WithTTL | Heartbeat), f&ByLocator == 0 && name == r.Name()
@@ -23,19 +23,19 @@ func (r *Resource) Common(name string, f Form, delta bool) (form Form, ok bool) 
 	return 0, r.sharedSotW(name, f) != nil
 }
 
-// Plain returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
+// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
 // resource, under its own name. The caller must not change it.
-func (r *Resource) Plain(delta bool) []byte {
+func (r *Resource) Encoded(delta bool) []byte {
 	if delta {
 		return bytesOf(r.delta)
 	}
 	return r.sotw()
 }
 
-// AppendBeat appends what Plain would return of the resource's heartbeat, which is
-// [Resource.BeatSize] long.
-func (r *Resource) AppendBeat(b []byte, delta bool) []byte {
-	size := r.beatHead()
+// AppendHeartbeat appends the resource's heartbeat in the form of Encoded. It appends
+// [Resource.HeartbeatSize] bytes.
+func (r *Resource) AppendHeartbeat(b []byte, delta bool) []byte {
+	size := r.heartbeatHeadSize()
 	if !delta {
 		b = appendHeader(b, sizeWrapped(size))
 		b = wire.AppendString(b, wire.AnyTypeURL, xdstype.Wrapper)
@@ -43,17 +43,17 @@ func (r *Resource) AppendBeat(b []byte, delta bool) []byte {
 	return r.appendHead(appendHeader(b, size), r.Name(), WithTTL)
 }
 
-// BeatSize is the length of the resource's heartbeat, in bytes.
-func (r *Resource) BeatSize(delta bool) int {
-	size := r.beatHead()
+// HeartbeatSize is the length of the resource's heartbeat, in bytes.
+func (r *Resource) HeartbeatSize(delta bool) int {
+	size := r.heartbeatHeadSize()
 	if !delta {
 		size = sizeWrapped(size)
 	}
 	return wire.SizeBytes(size)
 }
 
-// beatHead is the length of the fields of a heartbeat.
-func (r *Resource) beatHead() int {
+// heartbeatHeadSize is the length of the fields of a heartbeat.
+func (r *Resource) heartbeatHeadSize() int {
 	return wire.SizeString(r.Name()) + wire.SizeString(r.Version()) + wire.SizeBytes(wire.SizeDuration(r.ttl))
 }
 
@@ -67,8 +67,8 @@ func sizeWrapped(resource int) int {
 // and with nothing more to say, what is appended is shared by all; otherwise the
 // name, inside too, is private and the rest shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if form, ok := r.Common(name, f, true); ok && form == 0 {
-		return append(msg, mem.SliceBuffer(r.Plain(true)))
+	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
+		return append(msg, mem.SliceBuffer(r.Encoded(true)))
 	}
 	head, parts := r.fields(name, f)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
@@ -116,7 +116,7 @@ func (r *Resource) wraps(name string, f Form) bool {
 // it, most of which is shared.
 func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	head = r.appendHead(nil, name, f)
-	if r.beats(f) {
+	if r.isHeartbeat(f) {
 		return head, nil
 	}
 	if r.alias && name != r.Name() {
@@ -150,8 +150,8 @@ func (r *Resource) appendHead(head []byte, name string, f Form) []byte {
 	return head
 }
 
-// beats says that the form is that of a heartbeat, of this resource.
-func (r *Resource) beats(f Form) bool { return f&WithTTL != 0 && f&Heartbeat != 0 && r.ttl > 0 }
+// isHeartbeat reports whether a client receives a heartbeat of the resource in this form.
+func (r *Resource) isHeartbeat(f Form) bool { return f&WithTTL != 0 && f&Heartbeat != 0 && r.ttl > 0 }
 
 // renamedAny returns the parts of an encoded `resource` field whose message says
 // name in field 1. A message's fields may come in any order, and of a field that

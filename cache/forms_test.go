@@ -194,7 +194,7 @@ func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 			true:  func(f Form) []byte { return r.AppendDelta(nil, name, f).Materialize() },
 			false: func(f Form) []byte { return r.AppendSotW(nil, name, f).Materialize() },
 		} {
-			form, ok := r.Common(name, f, delta)
+			form, ok := r.SharedForm(name, f, delta)
 			if !ok {
 				continue
 			}
@@ -204,12 +204,12 @@ func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 			}
 			switch {
 			case form == 0:
-				if got := r.Plain(delta); !bytes.Equal(got, want) {
+				if got := r.Encoded(delta); !bytes.Equal(got, want) {
 					t.Fatalf("delta %v: plain is\n%q, want\n%q", delta, got, want)
 				}
 			case form&Heartbeat != 0:
-				if got := r.AppendBeat(nil, delta); !bytes.Equal(got, want) || r.BeatSize(delta) != len(want) {
-					t.Fatalf("delta %v: the heartbeat is %d bytes,\n%q, want\n%q", delta, r.BeatSize(delta), got, want)
+				if got := r.AppendHeartbeat(nil, delta); !bytes.Equal(got, want) || r.HeartbeatSize(delta) != len(want) {
+					t.Fatalf("delta %v: the heartbeat is %d bytes,\n%q, want\n%q", delta, r.HeartbeatSize(delta), got, want)
 				}
 			}
 		}

@@ -67,10 +67,10 @@ func TestAnUpdateHoldsUpNothingOfOtherScopes(t *testing.T) {
 			if e.State().Status != Present || w.woken != 1 {
 				t.Errorf("the other scope's entry is %s, and its watcher was woken %d times", e.State().Status, w.woken)
 			}
-			if !reader.TryHold(nil) {
+			if !reader.TryBeginRead(nil) {
 				t.Error("the other scope cannot be held")
 			}
-			reader.Release()
+			reader.EndRead()
 			reader.Unwatch(sw)
 			reader.Unwatch(w)
 			c.Stats()
@@ -89,7 +89,7 @@ func TestAReaderHoldsAllScopesOrNone(t *testing.T) {
 	}
 	release := storeStuck(c, testScope)
 	w := &wakes{}
-	if reader.TryHold(w) {
+	if reader.TryBeginRead(w) {
 		t.Fatal("the scopes could be held while an update was being stored")
 	}
 	c.Apply(Update{Scope: other, TypeURL: testType, Changes: []Change{{Name: "x", Resource: res("x", "1", "y")}}})
@@ -100,10 +100,10 @@ func TestAReaderHoldsAllScopesOrNone(t *testing.T) {
 	if n := w.n.Load(); n != 1 {
 		t.Errorf("the reader was woken %d times, want once", n)
 	}
-	if !reader.TryHold(w) {
+	if !reader.TryBeginRead(w) {
 		t.Error("the scopes cannot be held after the update")
 	}
-	reader.Release()
+	reader.EndRead()
 }
 
 // What is found out on the way is held one by one, and awaited once.
@@ -114,22 +114,22 @@ func TestHoldsAwaitAScopeOnce(t *testing.T) {
 	c.Watch(testKey("x"), here)
 	c.Watch(Key{Scope: Scope{Authority: "b"}, TypeURL: testType, Name: "x"}, there)
 	release := storeStuck(c, testScope)
-	var h Holds
+	var h ReadLocks
 	w := &wakes{}
 	for range 3 {
-		if h.Try(here, w) || !h.Try(there, w) {
+		if h.TryBeginRead(here, w) || !h.TryBeginRead(there, w) {
 			t.Fatal("want the scope without an update held, and the other one not")
 		}
 	}
-	h.Release()
+	h.EndRead()
 	release()
 	if n := w.n.Load(); n != 1 {
 		t.Errorf("woken %d times, want once", n)
 	}
-	if !h.Try(here, w) || len(h.awaited) != 0 {
+	if !h.TryBeginRead(here, w) || len(h.awaited) != 0 {
 		t.Errorf("the scope cannot be held after the update; %d are awaited", len(h.awaited))
 	}
-	h.Release()
+	h.EndRead()
 }
 
 // However long an update is, who comes to its set or leaves it waits for a part of it only.
@@ -171,11 +171,11 @@ func comeAndGo(t *testing.T) (between bool) {
 			if between = between || n > 0 && n < members; status == Present && n < members {
 				t.Errorf("with %d of %d members the set is %s", n, members, status)
 			}
-			reader.Hold()
+			reader.BeginRead()
 			if n := s.Len(); n != 0 && n != members {
 				t.Errorf("a reader that holds the scope sees %d members of %d", n, members)
 			}
-			reader.Release()
+			reader.EndRead()
 			reader.Unwatch(w)
 		}
 	})
@@ -226,7 +226,7 @@ func TestHoldsAreOfOneMoment(t *testing.T) {
 					return
 				default:
 				}
-				reader.Hold()
+				reader.BeginRead()
 				// The later scope is looked at first: what is missing in it must be seen in the other.
 				var seen [2]int
 				for i := range scopes {
@@ -240,7 +240,7 @@ func TestHoldsAreOfOneMoment(t *testing.T) {
 				if seen[1] > seen[0] || seen[0] > seen[1]+1 {
 					t.Errorf("the scope written first is at %d, the other at %d", seen[0], seen[1])
 				}
-				reader.Release()
+				reader.EndRead()
 			}
 		})
 	}
@@ -266,11 +266,11 @@ func TestScopesBeginAndEndUnderConcurrency(t *testing.T) {
 				k := testKey(fmt.Sprint(n % 2))
 				e, _ := reader.Watch(k, w)
 				c.Apply(update(Change{Name: k.Name, Resource: res(k.Name, "1", fmt.Sprint(n))}))
-				reader.Hold()
+				reader.BeginRead()
 				if e.State().Status != Present {
 					t.Errorf("what is watched got no update: %s", e.State().Status)
 				}
-				reader.Release()
+				reader.EndRead()
 				reader.Unwatch(w)
 			}
 		})

@@ -1,9 +1,9 @@
 package cache
 
-// Held calls yield with what is held of a topic, if it is kept: the resource of an
+// Contents calls yield with what is cached of a topic: the resource of an
 // entry, or the members of a set, each with the name that it is kept under. yield is
 // called with the set locked: it must be short, and must not call the cache.
-func (c *Cache) Held(k Key, yield func(key string, r *Resource)) {
+func (c *Cache) Contents(k Key, yield func(key string, r *Resource)) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {
 			if r := e.State().Resource; r != nil {

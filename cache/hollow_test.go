@@ -36,8 +36,8 @@ func TestFewTopicsLingerInWhichThereIsNothing(t *testing.T) {
 		}
 	}
 	s := c.Stats()
-	if s.Idle != many+maxIdleHollow || s.Entries != many+maxIdleHollow/2 || s.Sets != maxIdleHollow/2 {
-		t.Errorf("%+v linger, want %d entries with a resource and %d topics without", s, many, maxIdleHollow)
+	if s.Idle != many+maxIdleEmpty || s.Entries != many+maxIdleEmpty/2 || s.Sets != maxIdleEmpty/2 {
+		t.Errorf("%+v linger, want %d entries with a resource and %d topics without", s, many, maxIdleEmpty)
 	}
 
 	// One that has come to have a resource since lingers as any other.
@@ -47,7 +47,7 @@ func TestFewTopicsLingerInWhichThereIsNothing(t *testing.T) {
 	for i := range many {
 		visit("set", i)
 	}
-	if s := c.Stats(); s.Idle != many+1+maxIdleHollow || s.Entries != many+1 {
-		t.Errorf("%+v linger, want %d entries with a resource and %d sets", s, many+1, maxIdleHollow)
+	if s := c.Stats(); s.Idle != many+1+maxIdleEmpty || s.Entries != many+1 {
+		t.Errorf("%+v linger, want %d entries with a resource and %d sets", s, many+1, maxIdleEmpty)
 	}
 }

@@ -19,7 +19,7 @@ type idle struct {
 	// copies are those of the topics that are copies of sets, see Key.copies.
 	copies lru[*topic, time.Time]
 	// hollow are those of the topics in which there was nothing when they fell idle.
-	hollow lru[*topic, time.Time]
+	empty lru[*topic, time.Time]
 	// groups are all topics, by what goes at once.
 	groups idleGroups
 	timer  *time.Timer // runs while there are topics
@@ -32,12 +32,12 @@ const maxIdleCopies = 100
 
 // maxIdleHollow bounds the topics in which there is nothing: clients can make up any number of
 // them, and to ask for one anew costs little.
-const maxIdleHollow = 256
+const maxIdleEmpty = 256
 
 func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
 	limit := max(o.IdleEntries, 1)
 	return &idle{
-		linger: o.Linger, giveUp: giveUp, topics: newLRU[*topic, time.Time](), copies: newLRU[*topic, time.Time](), hollow: newLRU[*topic, time.Time](), limit: limit,
+		linger: o.Linger, giveUp: giveUp, topics: newLRU[*topic, time.Time](), copies: newLRU[*topic, time.Time](), empty: newLRU[*topic, time.Time](), limit: limit,
 		groups: newIdleGroups(o.IdleScopes),
 	}
 }
@@ -59,7 +59,7 @@ func (i *idle) add(tp *topic, since time.Time, hollow bool) {
 		i.copies.add(tp, since)
 	}
 	if hollow {
-		i.hollow.add(tp, since)
+		i.empty.add(tp, since)
 	}
 	i.groups.lingers(tp)
 	if i.timer == nil {
@@ -77,9 +77,9 @@ func (i *idle) add(tp *topic, since time.Time, hollow bool) {
 func (i *idle) tooMany() (old *topic, since time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for i.hollow.len() > maxIdleHollow {
-		tp, at, _ := i.hollow.removeOldest()
-		if tp.entry != nil && !tp.entry.isHollow() {
+	for i.empty.len() > maxIdleEmpty {
+		tp, at, _ := i.empty.removeOldest()
+		if tp.entry != nil && !tp.entry.isEmpty() {
 			continue // something has come since
 		}
 		i.forget(tp)
@@ -101,7 +101,7 @@ func (i *idle) tooMany() (old *topic, since time.Time) {
 func (i *idle) forget(tp *topic) {
 	i.topics.remove(tp)
 	i.copies.remove(tp)
-	i.hollow.remove(tp)
+	i.empty.remove(tp)
 }
 
 // remove notes that tp is watched again.

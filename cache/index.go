@@ -20,13 +20,13 @@ type index[T comparable] struct {
 // The table is grown when it is fuller than most/of, and made smaller when it is not
 // even as full as least/of. That it is nearly full costs a look at some more tags.
 const (
-	of    = 16
-	most  = 15
-	least = 5
+	loadParts = 16
+	maxLoad   = 15
+	minLoad   = 5
 )
 
 // room is for how many it is made at a time.
-func room(n int) int {
+func capacityFor(n int) int {
 	const few = 256
 	return n + max(min(n, few)/2, n/8)
 }
@@ -34,7 +34,7 @@ func room(n int) int {
 var seed = maphash.MakeSeed()
 
 // place returns where a key's search begins, and its tag.
-func (x *index[T]) place(key string) (at int, tag uint8) {
+func (x *index[T]) slotOf(key string) (at int, tag uint8) {
 	h := maphash.String(seed, key)
 	hi, _ := bits.Mul64(h, uint64(len(x.slots)))
 	return int(hi), uint8(h) | 1
@@ -50,7 +50,7 @@ func (x *index[T]) next(at int) int {
 // find returns the slot of what has that key, or else the one for it. There must be a
 // free one.
 func (x *index[T]) find(key string, keyOf func(T) string) (at int, found bool) {
-	at, tag := x.place(key)
+	at, tag := x.slotOf(key)
 	for ; x.tags[at] != 0; at = x.next(at) {
 		if x.tags[at] == tag && keyOf(x.slots[at]) == key {
 			return at, true
@@ -70,7 +70,7 @@ func (x *index[T]) get(key string, keyOf func(T) string) (t T, found bool) {
 
 // replace puts another thing with the same key in the place of one.
 func (x *index[T]) replace(key string, old, t T) {
-	at, _ := x.place(key)
+	at, _ := x.slotOf(key)
 	for x.slots[at] != old || x.tags[at] == 0 {
 		at = x.next(at)
 	}
@@ -79,12 +79,12 @@ func (x *index[T]) replace(key string, old, t T) {
 
 // put adds what has that key, in the place of what had it.
 func (x *index[T]) put(key string, t T, keyOf func(T) string) {
-	if (x.used+1)*of > len(x.slots)*most {
-		x.resize(room(x.used+1), keyOf)
+	if (x.used+1)*loadParts > len(x.slots)*maxLoad {
+		x.resize(capacityFor(x.used+1), keyOf)
 	}
 	at, found := x.find(key, keyOf)
 	if !found {
-		_, x.tags[at] = x.place(key)
+		_, x.tags[at] = x.slotOf(key)
 		x.used++
 	}
 	x.slots[at] = t
@@ -102,7 +102,7 @@ func (x *index[T]) remove(key string, keyOf func(T) string) {
 	x.used--
 	// What comes after the gap and could be there moves into it.
 	for at := x.next(gap); x.tags[at] != 0; at = x.next(at) {
-		begin, _ := x.place(keyOf(x.slots[at]))
+		begin, _ := x.slotOf(keyOf(x.slots[at]))
 		if x.distance(begin, at) >= x.distance(gap, at) {
 			x.slots[gap], x.tags[gap] = x.slots[at], x.tags[at]
 			gap = at
@@ -110,8 +110,8 @@ func (x *index[T]) remove(key string, keyOf func(T) string) {
 	}
 	var none T
 	x.slots[gap], x.tags[gap] = none, 0
-	if x.used*of < len(x.slots)*least {
-		x.resize(room(x.used), keyOf)
+	if x.used*loadParts < len(x.slots)*minLoad {
+		x.resize(capacityFor(x.used), keyOf)
 	}
 }
 
@@ -125,7 +125,7 @@ func (x *index[T]) distance(from, to int) int {
 
 // reserve makes room for n things, if there is not.
 func (x *index[T]) reserve(n int, keyOf func(T) string) {
-	if n*of > len(x.slots)*most {
+	if n*loadParts > len(x.slots)*maxLoad {
 		x.resize(n, keyOf)
 	}
 }
@@ -133,11 +133,11 @@ func (x *index[T]) reserve(n int, keyOf func(T) string) {
 // resize makes room for just n things.
 func (x *index[T]) resize(n int, keyOf func(T) string) {
 	old, tags := x.slots, x.tags
-	size := (max(n, x.used)*of+most-1)/most + 1
+	size := (max(n, x.used)*loadParts+maxLoad-1)/maxLoad + 1
 	x.slots, x.tags = make([]T, size), make([]uint8, size)
 	for i, t := range old {
 		if tags[i] != 0 {
-			at, tag := x.place(keyOf(t))
+			at, tag := x.slotOf(keyOf(t))
 			for x.tags[at] != 0 {
 				at = x.next(at)
 			}

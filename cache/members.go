@@ -23,9 +23,9 @@ const packLen = chunkLen * 3 / 4
 
 // place is where a record is: the number of its chunk times placesOf, and its number
 // there.
-type place uint32
+type position uint32
 
-const placesOf = 256
+const positionsPerChunk = 256
 
 type chunk struct {
 	number  uint32
@@ -33,8 +33,8 @@ type chunk struct {
 	records []record
 	live    int // how many are of members
 
-	made  weak.Pointer[Run] // what run returned last, if nothing has changed since
-	unfit int               // the most bytes that are too few for a run, as far as it is known
+	encoded  weak.Pointer[EncodedChunk] // what run returned last, if nothing has changed since
+	tooSmall int                        // the most bytes that are too few for a run, as far as it is known
 
 	prev, next *chunk
 }
@@ -49,22 +49,22 @@ type record struct {
 const (
 	removed uint32 = 1 << iota
 	// odd says that what does not fit into the record is in members.odd.
-	odd
+	exceptional
 	ageShift = iota
 )
 
 // oddity is what few members have.
-type oddity struct {
+type exception struct {
 	key  string // if it is not the name that the resource has
 	born uint64 // if that is very long ago
 }
 
 // member is what a record says.
 type member struct {
-	at       place
+	pos      position
 	resource *Resource // what it is; what it was, if it is removed; nil if there is no such member
 	removed  bool
-	born     uint64 // seq of its coming; coming back while its removal is remembered is no new coming
+	added    uint64 // seq of its coming; coming back while its removal is remembered is no new coming
 	seq      uint64 // of its last change
 }
 
@@ -73,11 +73,11 @@ func (m *member) present() bool { return m.resource != nil && !m.removed }
 // members are those of a set by their keys (Change.Name), which mostly are the names
 // that the resources have.
 type members struct {
-	index       index[place]
+	index       index[position]
 	chunks      []*chunk // by their numbers
 	free        []uint32 // the numbers that are free
 	front, back *chunk   // in the order of the changes
-	odd         map[place]oddity
+	exceptions  map[position]exception
 }
 
 func (ms *members) len() int { return ms.index.used }
@@ -85,20 +85,20 @@ func (ms *members) len() int { return ms.index.used }
 // reserve makes room for n members.
 func (ms *members) reserve(n int) { ms.index.reserve(n, ms.keyAt) }
 
-func (ms *members) chunkOf(at place) (*chunk, int) {
-	return ms.chunks[at/placesOf], int(at % placesOf)
+func (ms *members) chunkOf(at position) (*chunk, int) {
+	return ms.chunks[at/positionsPerChunk], int(at % positionsPerChunk)
 }
 
 // key is what a member is kept under. It may be a part of its resource: see
 // Resource.Name.
-func (ms *members) key(m member) string { return ms.keyAt(m.at) }
+func (ms *members) key(m member) string { return ms.keyAt(m.pos) }
 
-func (ms *members) keyAt(at place) string {
+func (ms *members) keyAt(at position) string {
 	c, i := ms.chunkOf(at)
-	if r := &c.records[i]; r.flags&odd == 0 {
+	if r := &c.records[i]; r.flags&exceptional == 0 {
 		return r.resource.Name()
 	}
-	if o := ms.odd[at]; o.key != "" {
+	if o := ms.exceptions[at]; o.key != "" {
 		return o.key
 	}
 	return c.records[i].resource.Name()
@@ -116,19 +116,19 @@ func (ms *members) get(key string) (m member) {
 func (ms *members) read(c *chunk, i int) member {
 	r := &c.records[i]
 	m := member{
-		at: c.place(i), resource: r.resource, removed: r.flags&removed != 0,
+		pos: c.position(i), resource: r.resource, removed: r.flags&removed != 0,
 		seq: c.base + uint64(r.seq),
 	}
-	m.born = m.seq - uint64(r.flags>>ageShift)
-	if r.flags&odd != 0 {
-		if o := ms.odd[m.at]; o.born != 0 {
-			m.born = o.born
+	m.added = m.seq - uint64(r.flags>>ageShift)
+	if r.flags&exceptional != 0 {
+		if o := ms.exceptions[m.pos]; o.born != 0 {
+			m.added = o.born
 		}
 	}
 	return m
 }
 
-func (c *chunk) place(i int) place { return place(c.number*placesOf) + place(i) }
+func (c *chunk) position(i int) position { return position(c.number*positionsPerChunk) + position(i) }
 
 // put puts a member, new or changed, to the end of the order, and sets m.at.
 func (ms *members) put(key string, m *member) {
@@ -144,15 +144,15 @@ func (ms *members) put(key string, m *member) {
 		// 1, 3, and so on to chunkLen.
 		c.records = append(make([]record, 0, 2*len(c.records)+1), c.records...)
 	}
-	m.at = c.place(len(c.records))
+	m.pos = c.position(len(c.records))
 	c.records = append(c.records, record{})
 	c.live++
 	ms.write(key, m)
 	if !found {
-		ms.index.put(key, m.at, ms.keyAt)
+		ms.index.put(key, m.pos, ms.keyAt)
 		return
 	}
-	ms.index.replace(key, was, m.at)
+	ms.index.replace(key, was, m.pos)
 	ms.vacate(was)
 }
 
@@ -165,12 +165,12 @@ func (ms *members) set(m member, r *Resource) {
 
 // write makes a member's record.
 func (ms *members) write(key string, m *member) {
-	c, i := ms.chunkOf(m.at)
-	age := m.seq - m.born
+	c, i := ms.chunkOf(m.pos)
+	age := m.seq - m.added
 	flags := uint32(age) << ageShift
-	var o oddity
+	var o exception
 	if age >= 1<<(32-ageShift) {
-		flags, o.born = 0, m.born
+		flags, o.born = 0, m.added
 	}
 	if m.removed {
 		flags |= removed
@@ -178,14 +178,14 @@ func (ms *members) write(key string, m *member) {
 	if m.resource.Name() != key {
 		o.key = strings.Clone(key)
 	}
-	if o != (oddity{}) {
-		if ms.odd == nil {
-			ms.odd = map[place]oddity{}
+	if o != (exception{}) {
+		if ms.exceptions == nil {
+			ms.exceptions = map[position]exception{}
 		}
-		ms.odd[m.at] = o
-		flags |= odd
-	} else if ms.odd != nil {
-		delete(ms.odd, m.at)
+		ms.exceptions[m.pos] = o
+		flags |= exceptional
+	} else if ms.exceptions != nil {
+		delete(ms.exceptions, m.pos)
 	}
 	c.records[i] = record{resource: m.resource, seq: uint32(m.seq - c.base), flags: flags}
 	c.changed()
@@ -194,14 +194,14 @@ func (ms *members) write(key string, m *member) {
 // remove forgets a member.
 func (ms *members) remove(m member) {
 	ms.index.remove(ms.key(m), ms.keyAt)
-	ms.vacate(m.at)
+	ms.vacate(m.pos)
 }
 
 // vacate makes a record free.
-func (ms *members) vacate(at place) {
+func (ms *members) vacate(at position) {
 	c, i := ms.chunkOf(at)
-	if c.records[i].flags&odd != 0 {
-		delete(ms.odd, at)
+	if c.records[i].flags&exceptional != 0 {
+		delete(ms.exceptions, at)
 	}
 	c.records[i] = record{seq: c.records[i].seq}
 	c.changed()
@@ -249,18 +249,18 @@ func (ms *members) pack(a, b *chunk) {
 	if a != ms.back {
 		records = make([]record, 0, size)
 	}
-	moved := map[place]oddity{}
-	var olds []place
+	moved := map[position]exception{}
+	var olds []position
 	for _, c := range from {
 		for i, r := range c.records {
 			if r.resource == nil {
 				continue
 			}
-			old, at := c.place(i), a.place(len(records))
+			old, at := c.position(i), a.position(len(records))
 			olds = append(olds, old)
-			if r.flags&odd != 0 {
-				moved[at] = ms.odd[old]
-				delete(ms.odd, old)
+			if r.flags&exceptional != 0 {
+				moved[at] = ms.exceptions[old]
+				delete(ms.exceptions, old)
 			}
 			r.seq += uint32(c.base - a.base)
 			records = append(records, r)
@@ -269,11 +269,11 @@ func (ms *members) pack(a, b *chunk) {
 	a.records, a.live = records, size
 	a.changed()
 	for at, o := range moved {
-		ms.odd[at] = o
+		ms.exceptions[at] = o
 	}
 	// In order: what was at a place has left it before another comes there.
 	for i, old := range olds {
-		if at := a.place(i); at != old {
+		if at := a.position(i); at != old {
 			ms.index.replace(ms.keyAt(at), old, at)
 		}
 	}

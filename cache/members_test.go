@@ -55,7 +55,7 @@ func TestMembersAreInTheOrderOfTheirLastChange(t *testing.T) {
 		for range rapid.SampledFrom([]int{0, 30, 1000, 5000}).Draw(rt, "steps") {
 			key := fmt.Sprint(rapid.IntRange(1, names).Draw(rt, "key"))
 			m := ms.get(key)
-			if w := model[key]; m.resource != w.resource || m.removed != w.removed || m.born != w.born || m.seq != w.seq {
+			if w := model[key]; m.resource != w.resource || m.removed != w.removed || m.added != w.added || m.seq != w.seq {
 				rt.Fatalf("%q: %+v, want %+v", key, m, w)
 			}
 			if m.resource != nil && ms.key(m) != key {
@@ -77,7 +77,7 @@ func TestMembersAreInTheOrderOfTheirLastChange(t *testing.T) {
 			default:
 				seq += rapid.Uint64Range(1, gap).Draw(rt, "later")
 				if m.seq = seq; m.resource == nil {
-					m.born = seq
+					m.added = seq
 				}
 				m.resource, m.removed = res(spelled, "", "x"), rapid.Bool().Draw(rt, "removed")
 				ms.put(key, &m)
@@ -108,8 +108,8 @@ func TestMembersAreInTheOrderOfTheirLastChange(t *testing.T) {
 				rt.Fatalf("two chunks of %d and %d", c.live, c.next.live)
 			}
 		}
-		if live != len(model) || len(ms.odd) > len(model) {
-			rt.Fatalf("%d live and %d odd, of %d", live, len(ms.odd), len(model))
+		if live != len(model) || len(ms.exceptions) > len(model) {
+			rt.Fatalf("%d live and %d odd, of %d", live, len(ms.exceptions), len(model))
 		}
 	})
 }

@@ -8,13 +8,13 @@ import (
 func TestModestIsWhoAsksForFewBytesOfNames(t *testing.T) {
 	c := New(newFeeds(), Options{})
 	defer c.Close()
-	join := func(a *Audience, name string) *Watch {
-		w := &Watch{Audience: a}
-		c.Join(Key{TypeURL: "t", Name: name}, w)
+	join := func(a *WatchGroup, name string) *Watch {
+		w := &Watch{Group: a}
+		c.WatchInGroup(Key{TypeURL: "t", Name: name}, w)
 		return w
 	}
-	modest := func(name string) bool { return c.Modest(Key{TypeURL: "t", Name: name}, 100) }
-	crowd := func() *Audience { return &Audience{Changed: func(*Watch) Waker { return nil }} }
+	modest := func(name string) bool { return c.HasSmallClient(Key{TypeURL: "t", Name: name}, 100) }
+	crowd := func() *WatchGroup { return &WatchGroup{Changed: func(*Watch) Waker { return nil }} }
 	large, small := crowd(), crowd()
 	join(large, "shared")
 	long := join(large, strings.Repeat("x", 100))

@@ -16,16 +16,16 @@ type notes struct {
 
 // note is what is new about one name.
 type note struct {
-	key   string // as in Set.members
-	seq   uint64 // of the newest of it
-	beat  uint64 // of the last heartbeat
-	whole uint64 // of the last coming to have a TTL, or to have none
-	came  uint64 // of the last coming unchanged, for those from whom the member is kept
+	key       string // as in Set.members
+	seq       uint64 // of the newest of it
+	heartbeat uint64 // of the last heartbeat
+	ttlChange uint64 // of the last coming to have a TTL, or to have none
+	arrival   uint64 // of the last coming unchanged, for those from whom the member is kept
 	// err is why the newest state could not be had, and failed its seq. It may be of
 	// a name that is no member.
-	err    *Error
-	failed uint64
-	place  *list.Element // in notes.order
+	err     *Error
+	failed  uint64
+	element *list.Element // in notes.order
 }
 
 // renew returns the note of a key, new if there is none, as the newest.
@@ -36,10 +36,10 @@ func (n *notes) renew(key string, seq uint64) *note {
 			n.byKey = map[string]*note{}
 		}
 		o = &note{key: strings.Clone(key)} // it may be a part of a resource
-		o.place = n.order.PushBack(o)
+		o.element = n.order.PushBack(o)
 		n.byKey[key] = o
 	}
-	n.order.MoveToBack(o.place)
+	n.order.MoveToBack(o.element)
 	o.seq = seq
 	return o
 }
@@ -47,7 +47,7 @@ func (n *notes) renew(key string, seq uint64) *note {
 // remove drops a note, which may be nil.
 func (n *notes) remove(o *note) {
 	if o != nil {
-		n.order.Remove(o.place)
+		n.order.Remove(o.element)
 		delete(n.byKey, o.key)
 	}
 }

@@ -33,8 +33,8 @@ func NewOriginVersion(server any, version string) *OriginVersion {
 // the source.
 func (v *OriginVersion) Set(version string) { v.said = version }
 
-// Said returns what the source has set last. It is for the source.
-func (v *OriginVersion) Said() string {
+// Latest returns the version that the source has set last. It is for the source.
+func (v *OriginVersion) Latest() string {
 	if v == nil {
 		return ""
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 // Reader watches topics of any scopes for somebody who reads what they are at one moment,
-// as a client's stream does. It belongs to one goroutine at a time. See [Cache] for what a
-// hold is good for.
+// as a client's stream does. It belongs to one goroutine at a time. See [Cache] for
+// the snapshot lock.
 type Reader struct {
 	cache *Cache
 	// scopes are those with topics that are watched, and how many. There are few.
@@ -29,9 +29,9 @@ func (r *Reader) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	return e, withheld
 }
 
-// Join is [Cache.Join].
-func (r *Reader) Join(k Key, w *Watch) (e *Entry, withheld *Resource) {
-	e, withheld = r.cache.Join(k, w)
+// WatchInGroup is [Cache.WatchInGroup].
+func (r *Reader) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
+	e, withheld = r.cache.WatchInGroup(k, w)
 	r.add(e.scope, 1)
 	return e, withheld
 }
@@ -50,15 +50,16 @@ func (r *Reader) Unwatch(w Watching) {
 	r.add(scope, -1)
 }
 
-// WatchToo begins a watch, that of w with an Audience, of an entry that is watched already for
-// the reader, by another Watch, until it returns: what is not for newcomers is for it.
-func (r *Reader) WatchToo(e *Entry, w *Watch) {
+// WatchEntry begins another watch of an entry that the reader watches already, at least until
+// WatchEntry returns. w has a WatchGroup, and may have what is not for new watchers
+// (Resource.DoNotCache).
+func (r *Reader) WatchEntry(e *Entry, w *Watch) {
 	e.add(w, nil)
 	r.add(e.scope, 1)
 }
 
-// Include has a hold be of the scope of an entry that somebody else watches for the reader,
-// until Exclude.
+// Include adds the scope of an entry to what BeginRead locks, until Exclude. Somebody else
+// watches the entry for the reader.
 func (r *Reader) Include(e *Entry) { r.add(e.scope, 1) }
 
 // Exclude ends what Include began. The entry is still watched.
@@ -84,10 +85,10 @@ func (r *Reader) add(scope *scopeTopics, n int) {
 	r.scopes = append(r.scopes, readScope{scope, n})
 }
 
-// TryHold keeps updates of all that is watched from being stored, until Release. While one
-// is being stored it does not wait: it holds nothing then, and has w, if it is not nil, woken
-// once when it is worth trying again.
-func (r *Reader) TryHold(w Waker) bool {
+// TryBeginRead takes a snapshot lock on the scopes of all watched topics: until EndRead, no
+// update of them is stored. It does not wait. If an update is being stored, it locks nothing,
+// returns false, and later wakes w once, unless w is nil.
+func (r *Reader) TryBeginRead(w Waker) bool {
 	for i := range r.scopes {
 		if !r.scopes[i].topics.gate.enter(w) {
 			for _, of := range r.scopes[:i] {
@@ -99,10 +100,10 @@ func (r *Reader) TryHold(w Waker) bool {
 	return true
 }
 
-// Hold is TryHold for who can wait.
-func (r *Reader) Hold() {
-	for !r.TryHold(nil) {
-		if w := make(wait, 1); !r.TryHold(w) {
+// BeginRead is TryBeginRead, but waits.
+func (r *Reader) BeginRead() {
+	for !r.TryBeginRead(nil) {
+		if w := make(readyChan, 1); !r.TryBeginRead(w) {
 			<-w
 			continue
 		}
@@ -110,22 +111,22 @@ func (r *Reader) Hold() {
 	}
 }
 
-// Release ends a hold. Nothing must have been watched or unwatched since it began, but in
-// scopes in which something was and is watched.
-func (r *Reader) Release() {
+// EndRead ends the snapshot lock. In between, the caller may watch and unwatch topics only in
+// scopes in which it keeps watching others.
+func (r *Reader) EndRead() {
 	for _, of := range r.scopes {
 		of.topics.gate.leave()
 	}
 }
 
 // wait implements Waker for who waits.
-type wait chan struct{}
+type readyChan chan struct{}
 
-func (w wait) Wake() { w <- struct{}{} }
+func (w readyChan) Wake() { w <- struct{}{} }
 
-// Holds are for somebody who finds out on the way what there is to be read. The zero value
-// holds nothing. It belongs to one goroutine.
-type Holds struct {
+// ReadLocks are snapshot locks on scopes that their owner finds on the way, one by one. The
+// zero value has none. They belong to one goroutine.
+type ReadLocks struct {
 	held map[*scopeTopics]struct{}
 	// awaited are scopes that were being stored to.
 	awaited map[*scopeTopics]*awaited
@@ -142,10 +143,10 @@ func (a *awaited) Wake() {
 	a.w.Wake()
 }
 
-// Try keeps the updates of the scope of what is watched from being stored, until Release.
-// While one is being stored it does not wait, and has w woken when it is worth trying again:
-// once, however often it is tried meanwhile. What is held stays held.
-func (h *Holds) Try(of Watching, w Waker) bool {
+// TryBeginRead adds the scope of a watched topic to the lock: until EndRead, no update of it is
+// stored. It does not wait. If an update is being stored, it returns false, and later wakes w,
+// once for all calls in the meantime. Scopes that are locked already stay locked.
+func (h *ReadLocks) TryBeginRead(of Watching, w Waker) bool {
 	scope := of.watch().topic.scope
 	if _, is := h.held[scope]; is {
 		return true
@@ -170,8 +171,8 @@ func (h *Holds) Try(of Watching, w Waker) bool {
 	return true
 }
 
-// Release ends all holds.
-func (h *Holds) Release() {
+// EndRead ends all of the locks.
+func (h *ReadLocks) EndRead() {
 	for scope := range h.held {
 		scope.gate.leave()
 	}

@@ -199,7 +199,7 @@ func (r *Resource) Alias() bool { return r.alias }
 // form, in bytes.
 func (r *Resource) Size(name string, f Form) int {
 	const wrapper = 128
-	if r.beats(f) {
+	if r.isHeartbeat(f) {
 		return len(name) + len(r.Version()) + len(r.constraints) + wrapper
 	}
 	n := len(r.delta)

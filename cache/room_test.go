@@ -68,11 +68,11 @@ func TestWhatHasShrunkGivesItsRoomBack(t *testing.T) {
 			c := New(nothingFed{}, Options{Linger: time.Hour})
 			defer c.Close()
 			k := Key{TypeURL: "t", Name: "n"}
-			audience := &Audience{Changed: func(*Watch) Waker { return nil }}
+			audience := &WatchGroup{Changed: func(*Watch) Waker { return nil }}
 			var all []*Watch
 			for range many {
-				w := &Watch{Audience: audience}
-				c.Join(k, w)
+				w := &Watch{Group: audience}
+				c.WatchInGroup(k, w)
 				all = append(all, w)
 			}
 			for _, w := range all[few:] {
@@ -83,11 +83,11 @@ func TestWhatHasShrunkGivesItsRoomBack(t *testing.T) {
 		"the entries that linger": func() any {
 			c := New(nothingFed{}, Options{Linger: time.Hour, IdleEntries: many})
 			defer c.Close()
-			audience := &Audience{Changed: func(*Watch) Waker { return nil }}
+			audience := &WatchGroup{Changed: func(*Watch) Waker { return nil }}
 			var topics []*topic
 			for i := range many {
-				w := &Watch{Audience: audience}
-				e, _ := c.Join(Key{TypeURL: "t", Name: fmt.Sprint(i)}, w)
+				w := &Watch{Group: audience}
+				e, _ := c.WatchInGroup(Key{TypeURL: "t", Name: fmt.Sprint(i)}, w)
 				c.Apply(Update{TypeURL: "t", Changes: []Change{{Name: fmt.Sprint(i), Resource: NewResource(Spec{Name: "n", Version: "1", TypeURL: "t"})}}})
 				c.Unwatch(w)
 				topics = append(topics, &e.topic)
@@ -102,8 +102,8 @@ func TestWhatHasShrunkGivesItsRoomBack(t *testing.T) {
 			c := New(nothingFed{}, Options{Linger: time.Hour, IdleEntries: 1})
 			defer c.Close()
 			for i := range many {
-				w := &Watch{Audience: &Audience{}}
-				c.Join(Key{Scope: Scope{Partition: fmt.Sprint(i)}, TypeURL: "t", Name: "n"}, w)
+				w := &Watch{Group: &WatchGroup{}}
+				c.WatchInGroup(Key{Scope: Scope{Partition: fmt.Sprint(i)}, TypeURL: "t", Name: "n"}, w)
 				c.Unwatch(w)
 			}
 			return c

@@ -11,9 +11,9 @@ import (
 // What newcomers to a set with many members are told: a chunk of them at a time, in one
 // buffer that all newcomers share.
 
-// Run are members that follow each other in the order of their changes, in the form of
-// delta that all clients understand.
-type Run struct {
+// EncodedChunk has members that follow each other in the order of their changes, encoded in
+// the delta form that all clients understand.
+type EncodedChunk struct {
 	Resources []*Resource
 	// Names are the first few of the resources' names, for who keeps them longer.
 	Names []string
@@ -21,43 +21,43 @@ type Run struct {
 }
 
 // Delta is a DeltaDiscoveryResponse with nothing but the resources.
-func (r *Run) Delta() mem.Buffer { return &r.delta } // who has it keeps the run
+func (r *EncodedChunk) Delta() mem.Buffer { return &r.delta } // who has it keeps the run
 
 // A run is made of not fewer members than leastRun, and not of more bytes for each than
 // mostEach: to copy large resources is no gain.
 const (
-	leastRun = 2
-	mostEach = 4 << 10
-	runNames = 16
+	minChunkMembers   = 2
+	maxBytesPerMember = 4 << 10
+	namesPerChunk     = 16
 )
 
-// Runs are how a watcher is told of many members at once. It must be one to whom no
-// member means anything but that it is there.
-type Runs struct {
+// ChunkOptions say how a watcher receives many members at once. To such a watcher no member
+// means anything but that it exists.
+type ChunkOptions struct {
 	Form Form
-	// Most is the most bytes that a run may have.
-	Most int
+	// MaxBytes bounds the size of a chunk.
+	MaxBytes int
 	// Yield is called with the runs, as the function that Since is given is with what
 	// is not in a run.
-	Yield func(*Run) bool
+	Yield func(*EncodedChunk) bool
 }
 
-// SinceRuns is Since, but that members are told in runs where that can be.
-func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all bool) {
+// SinceInChunks is Since, but yields whole chunks of members where possible.
+func (s *Set) SinceInChunks(w *SetWatch, runs *ChunkOptions, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := w.ahead
-	if !w.within {
-		w.begin, w.passed, w.within = w.seq, s.seq, true
+	told := w.seenUpTo
+	if !w.inBatch {
+		w.batchStart, w.batchEnd, w.inBatch = w.seq, s.seq, true
 	}
-	most := s.mostOf(w, runs)
+	most := s.chunkLimit(w, runs)
 	for c, i := s.members.start(w.seq); c != nil; c, i = c.next, 0 {
 		if i == 0 && most > 0 {
-			if run := c.run(most); run != nil {
+			if run := c.encode(most); run != nil {
 				if !runs.Yield(run) {
 					return false
 				}
-				w.seq, w.ahead = c.end(), c.end()
+				w.seq, w.seenUpTo = c.end(), c.end()
 				continue
 			}
 		}
@@ -71,39 +71,39 @@ func (s *Set) SinceRuns(w *SetWatch, runs *Runs, yield func(Member) bool) (all b
 				news = Removed
 			}
 			switch {
-			case news == Changed && s.keptUntil(w, m, w.passed):
-			case news == Removed && (m.born > told || m.seq <= told):
+			case news == Changed && s.withheldAt(w, m, w.batchEnd):
+			case news == Removed && (m.added > told || m.seq <= told):
 				// One that came and went since was never known.
-			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource, Was: s.formerly(m).resource}):
+			case !yield(Member{Name: m.resource.Name(), News: news, Resource: m.resource, Previous: s.previous(m).resource}):
 				return false
 			}
-			w.seq, w.ahead = m.seq, max(w.ahead, m.seq)
+			w.seq, w.seenUpTo = m.seq, max(w.seenUpTo, m.seq)
 		}
 	}
-	w.seq, w.ahead = s.seq, s.seq
-	for n := range s.notes.after(w.noted) {
-		if t, ok := s.tellOf(w, n, w.begin); ok && !yield(t) {
+	w.seq, w.seenUpTo = s.seq, s.seq
+	for n := range s.notes.after(w.noteSeq) {
+		if t, ok := s.memberOfNote(w, n, w.batchStart); ok && !yield(t) {
 			return false
 		}
-		w.noted = n.seq
+		w.noteSeq = n.seq
 	}
-	w.noted, w.within = s.seq, false
-	if w.joined > 0 && !s.keeps(w) {
-		w.joined = 0
+	w.noteSeq, w.inBatch = s.seq, false
+	if w.began > 0 && !s.withholds(w) {
+		w.began = 0
 	}
 	return true
 }
 
 // mostOf returns how many bytes the runs may have that w's watcher is told: none if the
 // set has something that is not the same for all.
-func (s *Set) mostOf(w *SetWatch, r *Runs) (most int) {
+func (s *Set) chunkLimit(w *SetWatch, r *ChunkOptions) (most int) {
 	switch {
-	case r == nil || w.ahead > w.seq:
+	case r == nil || w.seenUpTo > w.seq:
 		// It may know members that are removed since.
 	case r.Form&(ByLocator|Heartbeat) != 0 || r.Form&WithTTL != 0 && s.withTTL > 0:
 	case s.withheld > 0 || s.redirects > 0:
 	default:
-		return r.Most
+		return r.MaxBytes
 	}
 	return 0
 }
@@ -111,12 +111,12 @@ func (s *Set) mostOf(w *SetWatch, r *Runs) (most int) {
 // run returns a chunk as a run, nil if it is not to be told as one. It is made when it is
 // needed, and is there for as long as somebody is being told and some time longer, until
 // the garbage collector comes: sets are not held twice for newcomers who do not come.
-func (c *chunk) run(most int) *Run {
-	most = min(most, c.live*mostEach)
-	if c.live < leastRun || c.unfit > most {
+func (c *chunk) encode(most int) *EncodedChunk {
+	most = min(most, c.live*maxBytesPerMember)
+	if c.live < minChunkMembers || c.tooSmall > most {
 		return nil
 	}
-	if r := c.made.Value(); r != nil && len(r.delta) <= most {
+	if r := c.encoded.Value(); r != nil && len(r.delta) <= most {
 		return r
 	}
 	size := 0
@@ -124,27 +124,27 @@ func (c *chunk) run(most int) *Run {
 		switch r := &c.records[i]; {
 		case r.resource == nil:
 		case r.flags&removed != 0:
-			c.unfit = math.MaxInt
+			c.tooSmall = math.MaxInt
 			return nil
 		default:
 			size += len(r.resource.delta)
 		}
 	}
 	if size > most {
-		c.unfit = size
+		c.tooSmall = size
 		return nil
 	}
-	run := &Run{Resources: make([]*Resource, 0, c.live), delta: make([]byte, 0, size)}
+	run := &EncodedChunk{Resources: make([]*Resource, 0, c.live), delta: make([]byte, 0, size)}
 	for i := range c.records {
 		if r := c.records[i].resource; r != nil {
 			run.Resources = append(run.Resources, r)
 			run.delta = append(run.delta, r.delta...)
 		}
 	}
-	for _, r := range run.Resources[:min(runNames, len(run.Resources))] {
+	for _, r := range run.Resources[:min(namesPerChunk, len(run.Resources))] {
 		run.Names = append(run.Names, strings.Clone(r.Name()))
 	}
-	c.made = weak.Make(run)
+	c.encoded = weak.Make(run)
 	return run
 }
 
@@ -152,4 +152,4 @@ func (c *chunk) run(most int) *Run {
 func (c *chunk) end() uint64 { return c.base + uint64(c.records[len(c.records)-1].seq) }
 
 // changed says that the chunk is another than it was.
-func (c *chunk) changed() { c.made, c.unfit = weak.Pointer[Run]{}, 0 }
+func (c *chunk) changed() { c.encoded, c.tooSmall = weak.Pointer[EncodedChunk]{}, 0 }

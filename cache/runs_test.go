@@ -38,7 +38,7 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 		}
 		return true
 	}
-	runs := &Runs{Form: f, Most: n.most, Yield: func(r *Run) bool {
+	runs := &ChunkOptions{Form: f, MaxBytes: n.most, Yield: func(r *EncodedChunk) bool {
 		if atMost--; atMost < 0 {
 			return false
 		}
@@ -64,7 +64,7 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 	if n.complete {
 		runs = nil
 	}
-	n.complete = s.SinceRuns(&n.SetWatch, runs, member) || n.complete
+	n.complete = s.SinceInChunks(&n.SetWatch, runs, member) || n.complete
 }
 
 // Whatever happens to a set, and while newcomers are being told of it in runs: when
@@ -196,10 +196,10 @@ func TestRunsAreOfWhatIsTheSameForAll(t *testing.T) {
 		full(c, "", Change{Name: "a", Resource: NewResource(spec("a"))}, Change{Name: "b", Resource: NewResource(spec("b"))}, Change{Name: "c", Resource: NewResource(tt.more)})
 		if tt.had {
 			s.Since(&w.SetWatch, func(Member) bool { return true })
-			s.Restart(&w.SetWatch)
+			s.Rewind(&w.SetWatch)
 		}
 		runs, members := 0, 0
-		s.SinceRuns(&w.SetWatch, &Runs{Form: tt.form, Most: tt.most, Yield: func(r *Run) bool { runs++; return true }}, func(Member) bool { members++; return true })
+		s.SinceInChunks(&w.SetWatch, &ChunkOptions{Form: tt.form, MaxBytes: tt.most, Yield: func(r *EncodedChunk) bool { runs++; return true }}, func(Member) bool { members++; return true })
 		if runs != tt.runs || members != 3-3*tt.runs {
 			t.Errorf("%s: %d runs and %d members by themselves, want %d runs", tt.what, runs, members, tt.runs)
 		}

@@ -12,19 +12,19 @@ type Set struct {
 	topic
 
 	// Guarded by topic.mu.
-	status  Status
-	err     *Error
-	partial bool // see SetUpdate.Partial
-	first   *firstAnswer
-	members members // removed ones too, see sweep
-	notes   notes   // what else is new
-	present int     // members that have not been removed
-	seq     uint64  // of the newest change, or of the newest note
-	graves  []grave
-	sweepAt int // the number of graves at which to sweep
-	tombs   tombstones
-	sum     uint64 // over the members that are present, see digest
-	ttlSum  uint64 // over those of them that have a TTL
+	status   Status
+	err      *Error
+	partial  bool // see SetUpdate.Partial
+	first    *firstAnswer
+	members  members // removed ones too, see sweep
+	notes    notes   // what else is new
+	present  int     // members that have not been removed
+	seq      uint64  // of the newest change, or of the newest note
+	removals []removal
+	sweepAt  int // the number of graves at which to sweep
+	tombs    tombstones
+	sum      uint64 // over the members that are present, see digest
+	ttlSum   uint64 // over those of them that have a TTL
 	// origin is the version of the origin that this state is of, nil if no single one is
 	// known. stated is what that was when the set was told last, and inexact says that
 	// there have been several states of it.
@@ -38,21 +38,21 @@ type Set struct {
 	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
 	withTTL, withheld, redirects int
 	// was has, by their keys, what members that are redirects were before.
-	was map[string]former
+	previousOf map[string]previous
 
 	// planned: the update that is being stored has a plan for the set. It belongs to who
 	// stores that.
 	planned bool
 }
 
-// extended is the newest state that Extended built, and for which watchers: those
+// extended is the newest state that FullWithRemoved built, and for which watchers: those
 // that stand where the first one stood.
 type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
 	between    []uint64
 	form       Form
-	full       Full
+	full       FullState
 }
 
 // SetWatch is a watcher's place at a set and its position in the order of
@@ -62,29 +62,29 @@ type SetWatch struct {
 	// Guarded by topic.mu.
 	seq uint64 // of the newest change that the watcher has taken
 	// ahead is seq, or more: then the watcher has taken everything up to it but
-	// removals (see Extended), or is to take everything up to it again (see
-	// Restart).
-	ahead uint64
+	// removals (see FullWithRemoved), or is to take everything up to it again (see
+	// Rewind).
+	seenUpTo uint64
 	// between are the positions of earlier states with removed members in them,
 	// as far as they alone say that the watcher knows one of those.
 	between []uint64
 	// begin is seq as it was before the first of the calls of Since that have not
 	// told everything yet; within says that there was one.
-	begin  uint64
-	within bool
+	batchStart uint64
+	inBatch    bool
 	// noted is the newest note that the watcher has taken.
-	noted uint64
+	noteSeq uint64
 	// Spell, if not nil, is what the watcher calls a member, by the name that the
 	// origin gave it: full states for it have these names. It is set by who begins
 	// the watch, before it reads anything.
 	Spell func(name string) string
-	// Each says that a member which is not for newcomers is news to the watcher each time
-	// that it comes, because it has watchers of its own. It is set as Spell is.
-	Each bool
+	// EachArrival yields a member that is not for new watchers (Resource.DoNotCache) each time
+	// that it comes, because the watcher has watchers of its own. It is set as Spell is.
+	EachArrival bool
 	// joined is the newest change when the watch began: what is not for newcomers
 	// is theirs only if it has come since. It is 0 once nothing is kept from the watcher.
 	// passed is the newest change at the first of the calls that begin is of.
-	joined, passed uint64
+	began, batchEnd uint64
 }
 
 // News is what is new about a member.
@@ -92,14 +92,14 @@ type News uint8
 
 // What can be new about a member.
 const (
-	// Nothing: only that there is an error.
-	Nothing News = iota
+	// ErrorOnly: only an error is new.
+	ErrorOnly News = iota
 	// Changed: it has another content, or is new.
 	Changed
 	// Removed: it is gone.
 	Removed
-	// Alive: its time to live has begun anew. xDS: "TTL".
-	Alive
+	// TTLRenewed: its time to live has begun anew. xDS: "TTL".
+	TTLRenewed
 	// TTLChanged: it came to have a time to live, or to have none. Who knows of
 	// that must be told all of the resource.
 	TTLChanged
@@ -115,28 +115,27 @@ type Member struct {
 	Resource *Resource
 	// Err is why its newest state could not be had, if that is new.
 	Err *Error
-	// Was is what it was before it became a redirect, if it was something and
-	// Found was not called since.
-	Was *Resource
+	// Previous is the resource before it became a redirect, until DropPrevious.
+	Previous *Resource
 }
 
-func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.ahead) }
+func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.seenUpTo) }
 
-func (w *SetWatch) join(seq uint64) { w.joined = seq }
+func (w *SetWatch) begin(seq uint64) { w.began = seq }
 
 // knew says whether a watcher of full states was told of a removed member before
 // it was removed, and not of its removal.
 func (w *SetWatch) knew(m member) bool {
-	had := func(position uint64) bool { return m.born <= position && m.seq > position }
-	return had(w.seq) || had(w.ahead) || slices.ContainsFunc(w.between, had)
+	had := func(position uint64) bool { return m.added <= position && m.seq > position }
+	return had(w.seq) || had(w.seenUpTo) || slices.ContainsFunc(w.between, had)
 }
 
 // minSweep is how many removals a set remembers without looking whether anybody
 // needs them.
 const minSweep = 128
 
-// isHollow says that there are no members.
-func (s *Set) isHollow() bool {
+// isEmpty reports whether the set has no members.
+func (s *Set) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.present == 0
@@ -155,10 +154,10 @@ func (s *Set) Key() Key { return s.key }
 
 // join notes that a watcher comes, and says whether there is something that is
 // not for newcomers.
-func (s *Set) join(w SetWatcher) (withheld bool) {
+func (s *Set) begin(w SetWatcher) (withheld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.join(s.seq)
+	w.begin(s.seq)
 	return s.withheld > 0
 }
 
@@ -170,9 +169,9 @@ func (s *Set) Status() (Status, *Error) {
 	return s.status, s.err
 }
 
-// Lacks says that the set is known and not whole: a part of it could not be had, or a
-// name is no member because of an error of that kind.
-func (s *Set) Lacks(kind func(*Error) bool) bool {
+// HasGaps reports whether the set is Present and incomplete: it is Partial, or a name is not a
+// member because of an error of that kind.
+func (s *Set) HasGaps(kind func(*Error) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.partial {
@@ -219,11 +218,11 @@ func (s *Set) Member(key string) *Resource {
 	return nil
 }
 
-// Given is Member for w's watcher: nil also if the member is kept from it.
-func (s *Set) Given(w *SetWatch, key string) *Resource {
+// MemberFor is Member for w's watcher: nil also if the member is withheld from it.
+func (s *Set) MemberFor(w *SetWatch, key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members.get(key); m.present() && !s.kept(w, m) {
+	if m := s.members.get(key); m.present() && !s.withheldFrom(w, m) {
 		return m.resource
 	}
 	return nil
@@ -243,14 +242,14 @@ func (s *Set) Failed(key string) bool {
 // Since reports whether w has now taken everything. yield is called with the set
 // locked, so it must be short and must not call the cache.
 func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
-	return s.SinceRuns(w, nil, yield)
+	return s.SinceInChunks(w, nil, yield)
 }
 
 // tellOf returns what a note tells w's watcher, who has the content of members
 // that had not changed since begin.
-func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
+func (s *Set) memberOfNote(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	t = Member{Name: n.key}
-	if n.failed > w.noted {
+	if n.failed > w.noteSeq {
 		t.Err = n.err
 	}
 	m := s.members.get(n.key)
@@ -259,75 +258,74 @@ func (s *Set) tellOf(w *SetWatch, n *note, begin uint64) (t Member, tell bool) {
 	}
 	t.Name, t.Resource = m.resource.Name(), m.resource
 	switch {
-	case n.came > w.noted && s.anew(w, m, n, begin):
+	case n.arrival > w.noteSeq && s.isNewArrival(w, m, n, begin):
 		t.News = Changed
-	case m.seq > begin || s.kept(w, m):
+	case m.seq > begin || s.withheldFrom(w, m):
 		// It was told as a whole, or is not.
-	case n.whole > w.noted:
+	case n.ttlChange > w.noteSeq:
 		t.News = TTLChanged
-	case n.beat > w.noted:
-		t.News = Alive
+	case n.heartbeat > w.noteSeq:
+		t.News = TTLRenewed
 	}
-	return t, t.News != Nothing || t.Err != nil
+	return t, t.News != ErrorOnly || t.Err != nil
 }
 
 // anew says that the coming of an unchanged member is news to w's watcher: the member was
 // kept from it, or it has others to tell.
-func (s *Set) anew(w *SetWatch, m member, n *note, begin uint64) bool {
-	if m.seq <= begin && w.Each {
+func (s *Set) isNewArrival(w *SetWatch, m member, n *note, begin uint64) bool {
+	if m.seq <= begin && w.EachArrival {
 		return true
 	}
-	return m.seq <= w.joined && n.came > w.joined && (m.seq <= begin || n.came > w.passed)
+	return m.seq <= w.began && n.arrival > w.began && (m.seq <= begin || n.arrival > w.batchEnd)
 }
 
 // keeps says that some member is kept from w's watcher.
-func (s *Set) keeps(w *SetWatch) bool {
-	if s.withheld == 0 || w.joined == 0 {
+func (s *Set) withholds(w *SetWatch) bool {
+	if s.withheld == 0 || w.began == 0 {
 		return false
 	}
 	for m := range s.members.all() {
-		if m.seq > w.joined {
+		if m.seq > w.began {
 			break
 		}
-		if !m.removed && s.kept(w, m) {
+		if !m.removed && s.withheldFrom(w, m) {
 			return true
 		}
 	}
 	return false
 }
 
-// Keeps says that some member is kept from w's watcher, because it came later and
-// the member is not to be cached, until it has come anew.
-func (s *Set) Keeps(w *SetWatch) bool {
+// Withholds reports whether a member is withheld from w's watcher: the watcher came later, and
+// the member is not to be cached (Resource.DoNotCache). It is withheld until it comes again.
+func (s *Set) Withholds(w *SetWatch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keeps(w)
+	return s.withholds(w)
 }
 
 // kept says that a member is kept from w's watcher, who came after it.
-func (s *Set) kept(w *SetWatch, m member) bool { return s.keptUntil(w, m, s.seq) }
+func (s *Set) withheldFrom(w *SetWatch, m member) bool { return s.withheldAt(w, m, s.seq) }
 
 // keptUntil is kept as it was when that was the newest change.
-func (s *Set) keptUntil(w *SetWatch, m member, seq uint64) bool {
-	if !m.resource.doNotCache || m.seq > w.joined {
+func (s *Set) withheldAt(w *SetWatch, m member, seq uint64) bool {
+	if !m.resource.doNotCache || m.seq > w.began {
 		return false
 	}
 	n := s.notes.byKey[s.members.key(m)]
-	return n == nil || n.came <= w.joined || n.came > seq
+	return n == nil || n.arrival <= w.began || n.arrival > seq
 }
 
-// Restart has w's watcher told of every member again, and of every error. Of what
-// it was told before and is removed, it is still told the removal.
-func (s *Set) Restart(w *SetWatch) {
+// Rewind makes Since yield every member and every error to w's watcher again, and every removal
+// of a member that the watcher knows.
+func (s *Set) Rewind(w *SetWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.noted, w.within = 0, 0, false
+	w.seq, w.noteSeq, w.inBatch = 0, 0, false
 }
 
-// Due says what w's watcher, one of full states, is yet to be told: of members
-// that are new or changed, of members that were removed, and of heartbeats. f is
-// its form.
-func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
+// Pending reports what w's watcher of full states has not received yet: new or changed
+// members, removals, and heartbeats. f is its form.
+func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members.after(w.seq) {
@@ -337,32 +335,32 @@ func (s *Set) Due(w *SetWatch, f Form) (changes, removals, beats bool) {
 		if m.removed {
 			removals = removals || w.knew(m)
 		} else {
-			changes = changes || m.seq > w.ahead && !s.kept(w, m)
+			changes = changes || m.seq > w.seenUpTo && !s.withheldFrom(w, m)
 		}
 	}
-	for n := range s.notes.after(w.noted) {
-		changes = changes || n.err != nil && n.failed > w.noted || f&WithTTL != 0 && n.whole > w.noted
-		changes = changes || s.given(w, n)
-		beats = beats || f&WithTTL != 0 && n.beat > w.noted
+	for n := range s.notes.after(w.noteSeq) {
+		changes = changes || n.err != nil && n.failed > w.noteSeq || f&WithTTL != 0 && n.ttlChange > w.noteSeq
+		changes = changes || s.arrivedAgain(w, n)
+		beats = beats || f&WithTTL != 0 && n.heartbeat > w.noteSeq
 	}
 	if !changes && !beats {
-		w.noted = s.seq
+		w.noteSeq = s.seq
 	}
 	return changes, removals, beats
 }
 
 // given says that a member which was kept from w's watcher has come anew since that was
 // told last.
-func (s *Set) given(w *SetWatch, n *note) bool {
-	if n.came <= max(w.joined, w.noted) {
+func (s *Set) arrivedAgain(w *SetWatch, n *note) bool {
+	if n.arrival <= max(w.began, w.noteSeq) {
 		return false
 	}
 	m := s.members.get(n.key)
-	return m.present() && m.seq <= w.joined
+	return m.present() && m.seq <= w.began
 }
 
-// Full is the whole state of a set, for SotW.
-type Full struct {
+// FullState is the whole state of a set, for SotW.
+type FullState struct {
 	// Version is a hash over the members, whatever their versions.
 	Version string
 	// Origin is the version of the origin that all of the state is of, nil if no single
@@ -383,24 +381,24 @@ type Full struct {
 // look once, with what says what is in the state under a name (as Key.Name is an
 // entry's); both as yield is in Since. Members are left out for whose key
 // except, if it is not nil, says so; it is called for those only that would be in.
-func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
+func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
 	look(func(key string) *Resource {
-		if m := s.members.get(key); m.present() && !s.kept(w, m) {
+		if m := s.members.get(key); m.present() && !s.withheldFrom(w, m) {
 			return m.resource
 		}
 		return nil
 	})
-	w.seq, w.ahead, w.between, w.noted = s.seq, s.seq, nil, s.seq
-	keeps := s.keeps(w)
+	w.seq, w.seenUpTo, w.between, w.noteSeq = s.seq, s.seq, nil, s.seq
+	keeps := s.withholds(w)
 	if !keeps {
-		w.joined = 0
+		w.began = 0
 	}
 	if except != nil || w.Spell != nil || keeps {
 		full := s.encodeIf(f, w.Spell, func(m member) bool {
-			return !m.removed && !s.kept(w, m) && (except == nil || !except(s.members.key(m)))
+			return !m.removed && !s.withheldFrom(w, m) && (except == nil || !except(s.members.key(m)))
 		})
 		if !keeps {
 			full.Origin = s.origin
@@ -422,28 +420,27 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	if f&WithTTL != 0 {
 		hash += 3 * s.ttlSum
 	}
-	full := Full{Version: formatHash(s.sum), Resources: body, Len: s.present, Hash: hash}
+	full := FullState{Version: formatHash(s.sum), Resources: body, Len: s.present, Hash: hash}
 	full.Origin, full.Exact = s.origin, !s.inexact
 	return full
 }
 
-// Extended is Full with the removed members that the watcher knows still in it,
-// as they were last: it is told of everything but removals. w is moved so that
-// they are still due.
-func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) Full {
+// FullWithRemoved is Full, but still has the removed members that the watcher knows, as they
+// were last. The removals stay pending.
+func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes(w, changed)
 	look(func(key string) *Resource {
-		if m := s.members.get(key); m.resource != nil && (!m.removed && !s.kept(w, m) || m.removed && w.knew(m)) {
+		if m := s.members.get(key); m.resource != nil && (!m.removed && !s.withheldFrom(w, m) || m.removed && w.knew(m)) {
 			return m.resource
 		}
 		return nil
 	})
-	if e := &s.extended; except != nil || w.Spell != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.ahead || e.form != f || !slices.Equal(e.between, w.between) {
-		*e = extended{state: s.seq, seq: w.seq, ahead: w.ahead, between: w.between, form: f}
+	if e := &s.extended; except != nil || w.Spell != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.seenUpTo || e.form != f || !slices.Equal(e.between, w.between) {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.seenUpTo, between: w.between, form: f}
 		e.full = s.encodeIf(f, w.Spell, func(m member) bool {
-			if m.removed && !w.knew(m) || !m.removed && s.kept(w, m) {
+			if m.removed && !w.knew(m) || !m.removed && s.withheldFrom(w, m) {
 				return false
 			}
 			return except == nil || !except(s.members.key(m))
@@ -454,7 +451,7 @@ func (s *Set) Extended(w *SetWatch, f Form, except func(key string) bool, change
 		s.extended = extended{} // that is for nobody else
 	}
 	w.between = s.between(w)
-	w.ahead, w.noted = s.seq, s.seq
+	w.seenUpTo, w.noteSeq = s.seq, s.seq
 	return full
 }
 
@@ -485,13 +482,13 @@ func (s *Set) between(w *SetWatch) []uint64 {
 // for all that have an error.
 func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := range s.members.after(w.seq) {
-		if !m.removed && m.seq > w.ahead && !s.kept(w, m) {
+		if !m.removed && m.seq > w.seenUpTo && !s.withheldFrom(w, m) {
 			changed(Member{Name: m.resource.Name(), News: Changed, Resource: m.resource})
 		}
 	}
 	// A resource that is told again without its error would end that.
 	for n := range s.notes.after(0) {
-		if s.given(w, n) {
+		if s.arrivedAgain(w, n) {
 			r := s.members.get(n.key).resource
 			changed(Member{Name: r.Name(), News: Changed, Resource: r})
 		}
@@ -503,8 +500,8 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 
 // encodeIf makes a state of the members that keep wants, under a version that is
 // a hash over them. spell is as in SetWatch.
-func (s *Set) encodeIf(f Form, spell func(string) string, keep func(member) bool) Full {
-	var full Full
+func (s *Set) encodeIf(f Form, spell func(string) string, keep func(member) bool) FullState {
+	var full FullState
 	resources := make([]*Resource, 0, s.members.len())
 	var ttlSum uint64
 	for m := range s.members.all() {

@@ -7,38 +7,40 @@ import "strings"
 
 // former is what a member was before it became a redirect: until it is known where
 // that leads, it is what there is to show.
-type former struct {
+type previous struct {
 	resource *Resource
 	seq      uint64 // of its last change
 }
 
-// remember notes what the member of that key is that is now to be r, nil if it goes.
-func (s *Set) remember(key string, m member, r *Resource) {
+// setPrevious stores a member's resource if r, which replaces it, is a redirect. r is nil if
+// the member is removed.
+func (s *Set) setPrevious(key string, m member, r *Resource) {
 	switch {
 	case r == nil || r.redirect == "":
-		delete(s.was, key)
+		delete(s.previousOf, key)
 	case m.present() && m.resource.redirect == "":
-		if s.was == nil {
-			s.was = map[string]former{}
+		if s.previousOf == nil {
+			s.previousOf = map[string]previous{}
 		}
-		s.was[strings.Clone(key)] = former{m.resource, m.seq}
+		s.previousOf[strings.Clone(key)] = previous{m.resource, m.seq}
 	}
 }
 
-// formerly is what a redirect was before; nothing of what is none.
-func (s *Set) formerly(m member) former {
+// previous returns what a member was before it became a redirect. It is empty for other
+// members.
+func (s *Set) previous(m member) previous {
 	if m.resource.redirect == "" {
-		return former{}
+		return previous{}
 	}
-	return s.was[s.members.key(m)]
+	return s.previousOf[s.members.key(m)]
 }
 
-// Found says that it is known where the redirect leads that is kept under that name:
-// what was there before is not needed any more.
-func (s *Set) Found(key string) {
+// DropPrevious forgets what was under a name before it became a redirect: the redirect's
+// target is known.
+func (s *Set) DropPrevious(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.was, key)
+	delete(s.previousOf, key)
 }
 
 // Redirects says that some member is a redirect. TP1: "Server redirects".
@@ -48,21 +50,21 @@ func (s *Set) Redirects() bool {
 	return s.redirects > 0
 }
 
-// Held calls yield for each member that w's watcher has been told of by Since, and
-// not of its removal, with the version that it has: empty if that is neither the
-// present one nor what was there before a redirect. yield is as in Since.
-func (s *Set) Held(w *SetWatch, yield func(name, version string)) {
+// SentTo calls yield for each member that Since has given to w's watcher, without its removal,
+// and with the version that the watcher has. The version is empty if it is neither the current
+// one nor the one before a redirect. yield is as in Since.
+func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members.all() {
 		switch {
-		case m.born > w.ahead || m.removed && m.seq <= w.ahead || !m.removed && s.keptUntil(w, m, w.noted):
+		case m.added > w.seenUpTo || m.removed && m.seq <= w.seenUpTo || !m.removed && s.withheldAt(w, m, w.noteSeq):
 			// It never heard of it, or has heard of its end.
 		case m.seq <= w.seq:
 			yield(m.resource.Name(), m.resource.Version())
 		default:
 			version := ""
-			if was := s.formerly(m); was.resource != nil && was.seq <= w.seq {
+			if was := s.previous(m); was.resource != nil && was.seq <= w.seq {
 				version = was.resource.Version()
 			}
 			yield(m.resource.Name(), version)

@@ -16,8 +16,8 @@ func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 	was := func() string {
 		is := "nothing"
 		s.Since(&SetWatch{}, func(m Member) bool {
-			if m.Name == "r" && m.Was != nil {
-				is = m.Was.Version()
+			if m.Name == "r" && m.Previous != nil {
+				is = m.Previous.Version()
 			}
 			return true
 		})
@@ -36,7 +36,7 @@ func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 		{"to elsewhere", func() { delta(c, redirect("y")) }, "2"},
 		{"that cannot be had anew", func() { delta(c, Change{Name: "r", Err: unavailable}) }, "2"},
 		{"the same, after a reconnect", func() { full(c, "", redirect("y")) }, "2"},
-		{"which is found", func() { s.Found("r") }, "nothing"},
+		{"which is found", func() { s.DropPrevious("r") }, "nothing"},
 		{"and leads elsewhere again", func() { delta(c, redirect("x")) }, "nothing"},
 		{"content again", func() { delta(c, Change{Name: "r", Resource: one}) }, "nothing"},
 		{"and a redirect", func() { delta(c, redirect("x")) }, "1"},
@@ -50,7 +50,7 @@ func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 			t.Errorf("step %d, %s: it was %s, want %s", i, step.what, was(), step.want)
 		}
 	}
-	if len(s.was) != 0 {
-		t.Errorf("%d members are remembered for nothing", len(s.was))
+	if len(s.previousOf) != 0 {
+		t.Errorf("%d members are remembered for nothing", len(s.previousOf))
 	}
 }

@@ -99,14 +99,14 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 			if w.again != nil {
 				w.again[name] = true
 			}
-		case Alive, TTLChanged:
+		case TTLRenewed, TTLChanged:
 			if m.changed[name] != w.taken[name] {
 				t.Fatalf("%s has changed, and was told to live", name)
 			}
 			if told.Resource.TTL() != m.ttl[name] {
 				t.Fatalf("%s: TTL %v, want %v", name, told.Resource.TTL(), m.ttl[name])
 			}
-		case Nothing:
+		case ErrorOnly:
 			if told.Err == nil {
 				t.Fatalf("nothing was told of %s", name)
 			}
@@ -220,7 +220,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				w := watcher(t)
-				s.Restart(&w.SetWatch)
+				s.Rewind(&w.SetWatch)
 				w.again, w.taken, w.fresh = map[string]bool{}, map[string]int{}, false
 			},
 			"read full": func(t *rapid.T) {

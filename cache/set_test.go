@@ -44,7 +44,7 @@ func since(s *Set, w *SetWatch, n int) (changes []string, all bool) {
 			return false
 		}
 		n--
-		what := map[News]string{Changed: "+", Removed: "-", Alive: "=", TTLChanged: "~"}[m.News]
+		what := map[News]string{Changed: "+", Removed: "-", TTLRenewed: "=", TTLChanged: "~"}[m.News]
 		if m.Err != nil {
 			what += "!"
 		}
@@ -142,12 +142,12 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	delta(c, withTTL("a", "1", time.Minute))
 	expectSince(t, s, &w.SetWatch, "+a", "+b")
 	delta(c, withTTL("a", "1", time.Minute), put("b", "2"))
-	if changes, _, beats := s.Due(&w.SetWatch, WithTTL); !changes || !beats {
+	if changes, _, beats := s.Pending(&w.SetWatch, WithTTL); !changes || !beats {
 		t.Errorf("changes %v, beats %v are due, want both", changes, beats)
 	}
 	expectSince(t, s, &w.SetWatch, "+b", "=a")
 	delta(c, put("a", "1"))
-	if changes, _, _ := s.Due(&w.SetWatch, WithTTL); !changes {
+	if changes, _, _ := s.Pending(&w.SetWatch, WithTTL); !changes {
 		t.Error("the end of the TTL is not due")
 	}
 	expectSince(t, s, &w.SetWatch, "~a")
@@ -161,7 +161,7 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	delta(c, withTTL("a", "3", time.Minute))
 	expectSince(t, s, &w.SetWatch, "+a")
 	delta(c, withTTL("a", "3", time.Minute))
-	if changes, removals, beats := s.Due(&w.SetWatch, 0); changes || removals || beats {
+	if changes, removals, beats := s.Pending(&w.SetWatch, 0); changes || removals || beats {
 		t.Errorf("%v, %v, %v: something is due of a heartbeat", changes, removals, beats)
 	}
 }

@@ -26,10 +26,10 @@ func (s *Set) put(key string, r *Resource) bool {
 	case m.removed || r == nil || m.resource.hash != r.hash || n != nil && n.err != nil:
 		// An error that was told, and is over, makes it new.
 	case m.resource.doNotCache || r.doNotCache:
-		s.again(m, r)
+		s.putAgain(m, r)
 		return true
 	case m.resource.ttl > 0 || r.ttl > 0:
-		s.beat(m, r)
+		s.putHeartbeat(m, r)
 		return true
 	default:
 		if m.resource.Name() == r.Name() {
@@ -39,16 +39,16 @@ func (s *Set) put(key string, r *Resource) bool {
 	}
 	s.notes.remove(n)
 	s.count(m, -1)
-	s.remember(key, m, r)
+	s.setPrevious(key, m, r)
 	s.seq++
 	if m.resource == nil {
-		m.born = s.seq
+		m.added = s.seq
 	}
 	m.seq, m.removed = s.seq, r == nil
 	if r != nil {
 		m.resource = r
 	} else {
-		s.bury(key, m)
+		s.addRemoval(key, m)
 	}
 	s.members.put(key, &m)
 	s.count(m, 1)
@@ -71,35 +71,35 @@ func (s *Set) putError(key string, err *Error) bool {
 
 // beat takes a heartbeat of a member, or what comes to the same, or a TTL where
 // there was none or the other way round.
-func (s *Set) beat(m member, r *Resource) {
+func (s *Set) putHeartbeat(m member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.key(m), s.seq)
 	if m.resource.ttl != r.ttl {
 		s.bodies, s.extended = nil, extended{}
 	}
-	if m.resource.lives(r) {
-		s.members.set(m, m.resource.beaten(r))
-		n.beat = s.seq
+	if m.resource.renewsTTL(r) {
+		s.members.set(m, m.resource.withRenewedTTL(r))
+		n.heartbeat = s.seq
 		return
 	}
 	s.count(m, -1)
 	s.members.set(m, r)
-	n.whole = s.seq
+	n.ttlChange = s.seq
 	m.resource = r
 	s.count(m, 1)
 }
 
 // again takes a member that comes unchanged for those from whom it was kept. Others have
 // it.
-func (s *Set) again(m member, r *Resource) {
+func (s *Set) putAgain(m member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.key(m), s.seq)
-	n.came = s.seq
+	n.arrival = s.seq
 	switch was := m.resource; {
 	case was.ttl > 0 && r.ttl > 0:
-		n.beat = s.seq
+		n.heartbeat = s.seq
 	case was.ttl > 0 || r.ttl > 0:
-		n.whole = s.seq
+		n.ttlChange = s.seq
 	}
 	s.count(m, -1)
 	s.members.set(m, r)
@@ -225,14 +225,14 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	s.status, s.err, s.partial = Present, nil, u.Partial
 	s.state(u, first, s.sum != before)
-	if len(s.graves) > s.sweepAt {
+	if len(s.removals) > s.sweepAt {
 		s.sweep()
 	}
 	if s.tombs.order.Len() > 0 {
 		s.tombs.expire(time.Now())
 	}
 	if changed {
-		wakers = s.tell(wakers, false)
+		wakers = s.notify(wakers, false)
 	}
 	return wakers
 }
@@ -265,7 +265,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	if same {
 		return wakers
 	}
-	return s.tell(wakers, false)
+	return s.notify(wakers, false)
 }
 
 // sweep forgets the removed members that nobody needs to be told of any more:
@@ -279,21 +279,21 @@ func (s *Set) sweep() {
 	}
 	slices.Sort(positions)
 	positions = slices.Compact(positions)
-	needed := s.graves[:0]
-	for _, g := range s.graves {
+	needed := s.removals[:0]
+	for _, g := range s.removals {
 		if !s.valid(g) {
 			continue
 		}
-		i, _ := slices.BinarySearch(positions, g.born)
+		i, _ := slices.BinarySearch(positions, g.added)
 		if i == len(positions) || positions[i] >= g.seq {
 			s.forget(g)
 		} else {
 			needed = append(needed, g)
 		}
 	}
-	clear(s.graves[len(needed):])
-	s.graves = needed
-	s.sweepAt = max(minSweep, 2*len(s.graves))
+	clear(s.removals[len(needed):])
+	s.removals = needed
+	s.sweepAt = max(minSweep, 2*len(s.removals))
 }
 
 // digest is a member's part in the hash over a set: the sum over all members is

@@ -21,13 +21,13 @@ type Tombstones struct {
 }
 
 // grave is a member's removal; that of one that came back since has another seq.
-type grave struct {
-	key       string
-	born, seq uint64 // as in member
-	at        time.Time
+type removal struct {
+	key        string
+	added, seq uint64 // as in member
+	at         time.Time
 }
 
-func (s *Set) valid(g grave) bool {
+func (s *Set) valid(g removal) bool {
 	m := s.members.get(g.key)
 	return m.removed && m.seq == g.seq
 }
@@ -110,14 +110,14 @@ func (t *tombstones) expire(now time.Time) {
 func (t *tombstones) expired(at, now time.Time) bool { return now.Sub(at) >= t.bounds.TTL }
 
 // bury remembers a member as removed.
-func (s *Set) bury(key string, m member) {
+func (s *Set) addRemoval(key string, m member) {
 	// The key may be a part of the resource, which may come back as another.
-	s.graves = append(s.graves, grave{key: strings.Clone(key), born: m.born, seq: m.seq, at: time.Now()})
+	s.removals = append(s.removals, removal{key: strings.Clone(key), added: m.added, seq: m.seq, at: time.Now()})
 }
 
 // forget drops what no watcher needs of a member that is gone, which leaves its
 // tombstone.
-func (s *Set) forget(g grave) {
+func (s *Set) forget(g removal) {
 	m := s.members.get(g.key)
 	name := g.key
 	if m.resource.Name() != name {
@@ -127,10 +127,10 @@ func (s *Set) forget(g grave) {
 	s.members.remove(m)
 }
 
-// Gone calls yield for the name of each member that was removed recently, and for
-// the constraints of what it was (Resource.Constraints): what a client may still
-// have that was away. yield is as in Since.
-func (s *Set) Gone(yield func(name, constraints string)) {
+// RecentlyRemoved calls yield for each member that was removed recently, with its name and
+// constraints (Resource.Constraints): a client that was away may still have it. yield is as in
+// Since.
+func (s *Set) RecentlyRemoved(yield func(name, constraints string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tombs.bounds.Limit == 0 {
@@ -142,7 +142,7 @@ func (s *Set) Gone(yield func(name, constraints string)) {
 		t, _ := e.Value.(tombstone)
 		yield(t.name, t.constraints)
 	}
-	for _, g := range s.graves {
+	for _, g := range s.removals {
 		if s.valid(g) && !s.tombs.expired(g.at, now) {
 			m := s.members.get(g.key)
 			yield(m.resource.Name(), m.resource.constraints)

@@ -26,7 +26,7 @@ func deltaGlob(c *Cache, changes ...Change) { applyGlob(c, SetUpdate{Changes: ch
 // goneFrom returns the names that the set remembers as gone.
 func goneFrom(s *Set) []string {
 	var names []string
-	s.Gone(func(name, _ string) { names = append(names, name) })
+	s.RecentlyRemoved(func(name, _ string) { names = append(names, name) })
 	slices.Sort(names)
 	return names
 }
@@ -55,7 +55,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 		if n := len(goneFrom(s)); n < limit || n > limit+minSweep+1 {
 			t.Errorf("%d are remembered as gone, want about %d", n, limit)
 		}
-		if n := s.members.len() + len(s.graves); n > 2*minSweep+2 {
+		if n := s.members.len() + len(s.removals); n > 2*minSweep+2 {
 			t.Errorf("%d members are remembered as such", n)
 		}
 		if !slices.Contains(goneFrom(s), globMember(many-1)) {
@@ -194,7 +194,7 @@ func TestHeldIsWhatWasTold(t *testing.T) {
 	delta(c, put("b", "y"), gone("c"), put("new", "x"))
 	held := func() string {
 		var all []string
-		s.Held(&w.SetWatch, func(name, version string) {
+		s.SentTo(&w.SetWatch, func(name, version string) {
 			if version != "" {
 				name += "!"
 			}
@@ -214,7 +214,7 @@ func TestHeldIsWhatWasTold(t *testing.T) {
 	if got, want := held(), "[a! b! d! new!]"; got != want {
 		t.Errorf("having read all %s, want %s", got, want)
 	}
-	s.Restart(&w.SetWatch)
+	s.Rewind(&w.SetWatch)
 	if got, want := held(), "[a b d new]"; got != want {
 		t.Errorf("having asked for all anew %s, want %s", got, want)
 	}

@@ -27,35 +27,34 @@ type Waker interface {
 // zero value watches nothing.
 //
 // Where there are very many watchers of entries, as there are of the names of many
-// clients, one can be a Watch and nothing else: one that has an Audience, for
-// [Cache.Join].
+// clients, one can be a Watch and nothing else: one that has a WatchGroup, for
+// [Cache.WatchInGroup].
 type Watch struct {
 	topic *topic
-	// Audience is told of changes, if it is not nil. It is set before Join.
-	Audience *Audience
+	// Group, if not nil, is notified of changes. It is set before WatchInGroup.
+	Group *WatchGroup
 	// Note and Own are the owner's, and the cache knows nothing of them.
 	Note  uint64
-	index uint32 // in topic.watchers or topic.crowd; guarded by topic.mu
+	index uint32 // in topic.watchers or topic.groupWatches; guarded by topic.mu
 	Own   [4]byte
 }
 
-// Audience is what many a Watch belongs to: it is told of the changes of what all of
-// them watch.
-type Audience struct {
+// WatchGroup is what many a Watch belongs to: it is notified of the changes of all that they
+// watch.
+type WatchGroup struct {
 	// Changed is as Watcher.Changed, for one of them.
 	Changed func(*Watch) Waker
 	// Owner is whose they are.
 	Owner any
-	// NoBeats: a heartbeat is no change for them. It is set before Join.
-	NoBeats bool
+	// IgnoreHeartbeats: a heartbeat is no change for them. It is set before WatchInGroup.
+	IgnoreHeartbeats bool
 	// Clients is for how many it is told, if it is told for several; 0 is one.
 	Clients atomic.Int64
 	// nameBytes are the lengths of the names that they watch.
 	nameBytes atomic.Int64
 }
 
-// Watching is what has a place at a topic: a [Watcher], or a *[Watch] with an
-// Audience.
+// Watching is a [Watcher], or a *[Watch] with a WatchGroup.
 type Watching interface{ watch() *Watch }
 
 func (w *Watch) watch() *Watch { return w }
@@ -80,28 +79,28 @@ type topic struct {
 	group *groupTopics
 
 	mu sync.Mutex
-	// watchers and crowd are those without and with an Audience, in no order.
-	watchers []Watcher
-	crowd    []*Watch
-	noBeats  uint32 // of the crowd
+	// watchers and groupWatches are those without and with a WatchGroup, in no order.
+	watchers         []Watcher
+	groupWatches     []*Watch
+	ignoreHeartbeats uint32 // of groupWatches
 	// idleSince is the time since which nobody has watched; zero while
 	// somebody does.
 	idleSince time.Time
 }
 
-// add begins a watch, that of w unless it has an Audience. Callers hold scopeTopics.mu,
+// add begins a watch, that of w unless place has a WatchGroup. Callers hold scopeTopics.mu,
 // so that the topic cannot end.
 func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	place.topic = t
-	if place.Audience != nil {
-		place.index = uint32(len(t.crowd))
-		t.crowd = append(t.crowd, place)
-		if place.Audience.NoBeats {
-			t.noBeats++
+	if place.Group != nil {
+		place.index = uint32(len(t.groupWatches))
+		t.groupWatches = append(t.groupWatches, place)
+		if place.Group.IgnoreHeartbeats {
+			t.ignoreHeartbeats++
 		}
-		place.Audience.nameBytes.Add(int64(len(t.key.Name)))
+		place.Group.nameBytes.Add(int64(len(t.key.Name)))
 	} else {
 		place.index = uint32(len(t.watchers))
 		t.watchers = append(t.watchers, w)
@@ -115,17 +114,17 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if place.Audience != nil {
-		t.crowd = without(t.crowd, place.index)
-		if place.Audience.NoBeats {
-			t.noBeats--
+	if place.Group != nil {
+		t.groupWatches = without(t.groupWatches, place.index)
+		if place.Group.IgnoreHeartbeats {
+			t.ignoreHeartbeats--
 		}
-		place.Audience.nameBytes.Add(-int64(len(t.key.Name)))
+		place.Group.nameBytes.Add(-int64(len(t.key.Name)))
 	} else {
 		t.watchers = without(t.watchers, place.index)
 	}
 	place.topic = nil
-	if len(t.watchers)+len(t.crowd) > 0 {
+	if len(t.watchers)+len(t.groupWatches) > 0 {
 		return false
 	}
 	t.idleSince = now
@@ -144,22 +143,22 @@ func without[W Watching](list []W, index uint32) []W {
 	return fitted(list[:end])
 }
 
-// tell marks every watcher and appends to wakers those to be woken; of a heartbeat
-// only those for whom it is a change. The caller holds mu.
-func (t *topic) tell(wakers []Waker, beat bool) []Waker {
+// notify marks every watcher and appends to wakers those to be woken. A heartbeat marks only
+// those for whom it is a change. The caller holds mu.
+func (t *topic) notify(wakers []Waker, beat bool) []Waker {
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {
 			wakers = append(wakers, waker)
 		}
 	}
-	if beat && int(t.noBeats) == len(t.crowd) {
+	if beat && int(t.ignoreHeartbeats) == len(t.groupWatches) {
 		return wakers
 	}
-	for _, w := range t.crowd {
-		if beat && w.Audience.NoBeats {
+	for _, w := range t.groupWatches {
+		if beat && w.Group.IgnoreHeartbeats {
 			continue
 		}
-		if waker := w.Audience.Changed(w); waker != nil {
+		if waker := w.Group.Changed(w); waker != nil {
 			wakers = append(wakers, waker)
 		}
 	}

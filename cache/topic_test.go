@@ -34,13 +34,13 @@ func TestWatchersAreTold(t *testing.T) {
 			"watch": func(t *rapid.T) {
 				w, name := &toldWatcher{}, rapid.SampledFrom(names).Draw(t, "name")
 				if rapid.Bool().Draw(t, "joins") {
-					w.Audience = &Audience{Changed: func(place *Watch) Waker {
+					w.Group = &WatchGroup{Changed: func(place *Watch) Waker {
 						if place != &w.Watch {
 							t.Fatalf("%p is told of %p", w, place)
 						}
 						return w.Changed()
 					}}
-					c.Join(testKey(name), &w.Watch)
+					c.WatchInGroup(testKey(name), &w.Watch)
 				} else {
 					c.Watch(testKey(name), w)
 				}
@@ -97,11 +97,11 @@ func TestHeartbeatsAreToldToThoseWhoKnowThem(t *testing.T) {
 	c.Watch(k, &plain)
 	told := map[bool]int{} // by NoBeats
 	join := func(noBeats bool) *Watch {
-		w := &Watch{Audience: &Audience{NoBeats: noBeats, Changed: func(*Watch) Waker {
+		w := &Watch{Group: &WatchGroup{IgnoreHeartbeats: noBeats, Changed: func(*Watch) Waker {
 			told[noBeats]++
 			return nil
 		}}}
-		c.Join(k, w)
+		c.WatchInGroup(k, w)
 		return w
 	}
 	for _, tt := range []struct{ know, do int }{{0, 3}, {2, 3}, {2, 0}, {0, 0}} {

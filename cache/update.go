@@ -56,9 +56,9 @@ type Update struct {
 	// Origin is the version that the source's resources have now, or most of them: those
 	// that this update does not have, too.
 	Origin *OriginVersion
-	// Ends says, by name, when the times to live end of what has one, for who passes
-	// the update on: what is in it may have come before. The cache does not look at it.
-	Ends map[string]time.Time
+	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
+	// sources that pass updates on, which may be late. The cache ignores it.
+	ExpiresAt map[string]time.Time
 }
 
 // wakerLists are reused from update to update: with many clients they are long.

@@ -76,7 +76,7 @@ func (e *evaluation) evaluateAgainAt(at time.Time) {
 // reachability returns whether a leaf topic is unreachable or withinGrace (see result), and
 // when time alone may change that, zero for never.
 func (r *Resolver) reachability(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (unreachable, withinGrace bool, again time.Time) {
-	if status == cache.Failed && !err.Silent {
+	if status == cache.Failed && !err.Unanswered {
 		switch err.Code {
 		case codes.Unavailable, codes.DeadlineExceeded:
 			return true, false, time.Time{}

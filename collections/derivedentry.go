@@ -59,7 +59,7 @@ func (n *derivedEntry) appendTo(u *cache.Update) {
 	case cache.Requested:
 		return // clients keep what they have until the result is known
 	case cache.Present:
-		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Beats == n.result.Beats
+		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Heartbeats == n.result.Heartbeats
 		if is.Resource != n.result.Resource || is.origin != n.origin {
 			n.renamed, n.origin, onlyErr = named(n.topic.Name, n.home, is), is.origin, false
 		}

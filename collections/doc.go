@@ -30,7 +30,7 @@
 //
 // One goroutine, the Resolver's, owns all of this state. Watchers, and Start, Refresh
 // and Stop, only add to its inbox. It evaluates changes while no update is stored in
-// the scopes that it reads (cache.Holds), and writes the results afterwards. Control
+// the scopes that it reads (cache.ReadLocks), and writes the results afterwards. Control
 // planes decide how much work there is, so the work waits in queues that take turns
 // (queues.go, work.go).
 package collections

@@ -32,7 +32,7 @@ type globSource struct {
 
 func newGlobSource(s *setContext, to *input, leaf cache.Key) *globSource {
 	g := &globSource{setContext: s, to: to, leaf: leaf, pendingQuery: s.beginQuery(), redirects: map[string]*redirectMember{}}
-	g.Each = true
+	g.EachArrival = true
 	g.set = s.topics.WatchSet(leaf, g)
 	s.collections++
 	s.startStep(g)
@@ -107,7 +107,7 @@ func (g *globSource) state() sourceState { return g.current }
 
 func (g *globSource) keys(yield func(string)) {
 	var names []string // collected first: the set is locked during the loop
-	g.set.Held(&g.SetWatch, func(name, _ string) { names = append(names, name) })
+	g.set.SentTo(&g.SetWatch, func(name, _ string) { names = append(names, name) })
 	for _, name := range names {
 		key, _ := g.memberKey(name)
 		yield(key)
@@ -133,7 +133,7 @@ func (g *globSource) update(m *cache.Member, now time.Time) {
 		g.withoutResource[key] = struct{}{}
 	}
 	switch {
-	case m.News == cache.Nothing:
+	case m.News == cache.ErrorOnly:
 		if old == nil { // a redirect, and its target, stay as they are
 			g.to.set(key, candidate{g.resource(key, m), m.Err}, false)
 		}
@@ -215,8 +215,8 @@ type redirectMembers struct {
 // here, that of the leaf set.
 func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) {
 	g.dropRedirect(key)
-	if m.Was != nil && g.to.candidateOf(key).resource == nil {
-		was := cache.Member{Name: m.Name, Resource: m.Was}
+	if m.Previous != nil && g.to.candidateOf(key).resource == nil {
+		was := cache.Member{Name: m.Name, Resource: m.Previous}
 		g.to.set(key, candidate{resource: g.resource(key, &was)}, true)
 	}
 	r := &redirectMember{url: m.Resource.Redirect()}
@@ -232,7 +232,7 @@ func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) 
 	}
 	u, err := urn.ParseURL(r.url)
 	r.onFound = func() {
-		g.set.Found(canonical(m.Name))
+		g.set.DropPrevious(canonical(m.Name))
 		g.expiring.End(key)
 	}
 	r.start(g.setContext, g.to, m.Name, func() {

@@ -115,7 +115,7 @@ func (e *evaluation) lookUpLeaf(key cache.Key, path []string) result {
 	}
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
-	is.Was = nil
+	is.Previous = nil
 	if is.Status == cache.Failed {
 		is.Err = e.withPath(is.Err, path, key.Name)
 	}

@@ -73,7 +73,7 @@ func (e *evaluation) withPath(err *cache.Error, path []string, name string) *cac
 	default:
 		why = err.Message
 	}
-	return &cache.Error{Code: err.Code, Message: loglines.Clip(viaPrefix + joinPath(way) + ": " + why), Outage: err.Outage, Silent: err.Silent, Refused: err.Refused}
+	return &cache.Error{Code: err.Code, Message: loglines.Clip(viaPrefix + joinPath(way) + ": " + why), Outage: err.Outage, Unanswered: err.Unanswered, Refused: err.Refused}
 }
 
 // cutPath splits a message of withPath into its path and the reason.

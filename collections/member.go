@@ -69,7 +69,7 @@ func (m *memberLookup) update(is *result) {
 		m.rename(cmp.Or(inner, m.ownName))
 		m.ownName = ""
 		next = candidate{m.last.resource, is.Err}
-		beat = is.Beats != m.from.Beats
+		beat = is.Heartbeats != m.from.Heartbeats
 		if is.Resource != m.from.Resource || is.origin != m.from.origin || next.resource == nil {
 			next.resource = named(m.spelled, m.home, is)
 		}
@@ -79,7 +79,7 @@ func (m *memberLookup) update(is *result) {
 	}
 	m.last = next
 	m.to.set(m.key, next, beat)
-	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Open()
+	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
 	if changed := lacks != m.incomplete; !m.known || changed {
 		m.known, m.incomplete = true, lacks
 		m.onChange()

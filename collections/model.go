@@ -95,7 +95,7 @@ type Resolver struct {
 	loopLines loglines.Lines
 	sets      *sets
 	budget    workBudget
-	holds     cache.Holds
+	holds     cache.ReadLocks
 	parked    parked
 	// queues are those with work, in the order of their turns; entryQueues those of
 	// entries, by authority.

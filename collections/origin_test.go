@@ -377,7 +377,7 @@ func (w *wanted) says() string {
 		name, content := contentOf(r)
 		s = fmt.Sprintf("%s %q", r.Version(), content)
 		if r.TTL() > 0 {
-			s += fmt.Sprintf(" ttl, beats %d", is.Beats)
+			s += fmt.Sprintf(" ttl, beats %d", is.Heartbeats)
 		}
 		if xdstype.Message(r.TypeURL()) != xdstype.Message(w.entry.Key().TypeURL) {
 			s += " of type " + xdstype.Message(r.TypeURL())

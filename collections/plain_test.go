@@ -183,8 +183,8 @@ func (p *plain) glob(name string, rename func(string) string, way string) plainS
 		}
 		if to := m.Resource.Redirect(); to != "" {
 			was := ""
-			if m.Was != nil {
-				_, was = contentOf(m.Was)
+			if m.Previous != nil {
+				_, was = contentOf(m.Previous)
 			}
 			content, lost := p.member(to, []string{m.Name}, way+" "+m.Name, was)
 			all.addFound(rename(m.Name), content, lost)

@@ -106,7 +106,7 @@ func (r *Resolver) spend() {
 	if r.budget.sinceRelease++; r.budget.sinceRelease < perHold {
 		return
 	}
-	r.holds.Release()
+	r.holds.EndRead()
 	r.budget.sinceRelease = 0
 	select {
 	case <-r.stop:
@@ -119,7 +119,7 @@ func (r *Resolver) spend() {
 // must not read topics.
 func (r *Resolver) withoutHolds(size int, do func()) {
 	if size >= largeList {
-		r.holds.Release()
+		r.holds.EndRead()
 		r.budget.sinceRelease = 0
 	}
 	do()

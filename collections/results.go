@@ -33,7 +33,7 @@ func stateOfError(err error) cache.State {
 
 // same reports whether two results are the same to whoever uses them.
 func (r *result) same(is *result) bool {
-	return r.Status == is.Status && r.Resource == is.Resource && r.Beats == is.Beats &&
+	return r.Status == is.Status && r.Resource == is.Resource && r.Heartbeats == is.Heartbeats &&
 		r.origin == is.origin && r.leaf == is.leaf && r.unreachable == is.unreachable && r.withinGrace == is.withinGrace && sameError(r.Err, is.Err)
 }
 
@@ -45,7 +45,7 @@ func sameError(a, b *cache.Error) bool {
 // doesNotExist reports whether the resource does not exist, as far as that can be known: a
 // SotW server reports it by silence.
 func doesNotExist(status cache.Status, err *cache.Error) bool {
-	return status == cache.Absent || status == cache.Failed && err.Silent
+	return status == cache.Absent || status == cache.Failed && err.Unanswered
 }
 
 // reasonOf describes why a result has no resource.
@@ -72,7 +72,7 @@ func (r *result) bothFailed(alt urn.URL, second *result) result {
 	case second.Status == cache.Failed:
 		err.Code, err.Outage = second.Err.Code, second.Err.Outage
 	}
-	err.Silent = doesNotExist(r.Status, r.Err) && doesNotExist(second.Status, second.Err)
+	err.Unanswered = doesNotExist(r.Status, r.Err) && doesNotExist(second.Status, second.Err)
 	err.Message = loglines.Clip(fmt.Sprintf("%s; and its alternative %s %s", err.Message, alt.Key().Name, reasonOf(second)))
 	return result{State: cache.State{Status: cache.Failed, Err: &err}, origin: r.origin, unreachable: r.unreachable || second.unreachable}
 }

@@ -320,7 +320,7 @@ func (p *setPlayer) printSets() {
 
 func describeMember(m cache.Member) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", map[cache.News]string{cache.Changed: "+", cache.Removed: "-", cache.Alive: "beat", cache.TTLChanged: "ttl", cache.Nothing: "!"}[m.News], short(m.Name))
+	fmt.Fprintf(&b, "%s %s", map[cache.News]string{cache.Changed: "+", cache.Removed: "-", cache.TTLRenewed: "beat", cache.TTLChanged: "ttl", cache.ErrorOnly: "!"}[m.News], short(m.Name))
 	if m.News == cache.Changed {
 		inner, content := contentOf(m.Resource)
 		fmt.Fprintf(&b, " %s %q", m.Resource.Version(), content)

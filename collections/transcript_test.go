@@ -141,7 +141,7 @@ func (p *player) parse(name, what string) (cache.Change, error) {
 		c.Gone = true
 		return c, nil
 	case "silent":
-		c.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer for 15s", Silent: true}
+		c.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer for 15s", Unanswered: true}
 		return c, nil
 	case "failed":
 		code, text, _ := strings.Cut(rest, " ")

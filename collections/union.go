@@ -60,7 +60,7 @@ func (p *input) stateChanged() {
 		}
 	}
 	p.failure = is.err
-	if lacks := is.err != nil && is.err.Open() || is.partial; lacks != p.incomplete {
+	if lacks := is.err != nil && is.err.Inconclusive() || is.partial; lacks != p.incomplete {
 		p.incomplete = lacks
 		p.union.incomplete--
 		if lacks {

@@ -14,7 +14,7 @@ import (
 // work processes the queues until they are empty or the budget is used up.
 func (r *Resolver) work(now time.Time, reach bool) {
 	r.budget = workBudget{round: perRound}
-	defer r.holds.Release()
+	defer r.holds.EndRead()
 	r.scheduleDue(now, reach)
 	for r.budget.round > 0 && len(r.queues) > 0 {
 		l := r.queues[0]
@@ -108,7 +108,9 @@ func (r *Resolver) unpark() {
 
 // holdFor holds off updates of the scope of a topic. It returns false while one is being
 // stored.
-func (r *Resolver) holdFor(of cache.Watching) bool { return r.holds.Try(of, (*updateStored)(r)) }
+func (r *Resolver) holdFor(of cache.Watching) bool {
+	return r.holds.TryBeginRead(of, (*updateStored)(r))
+}
 
 // readable reports whether the topics that a step reads can be read now.
 func (r *Resolver) readable(s step) bool {

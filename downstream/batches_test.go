@@ -92,7 +92,7 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	sizeOf := func(all []*cache.Resource) (n int) {
 		for _, r := range all {
-			n += len(r.Plain(true))
+			n += len(r.Encoded(true))
 		}
 		return n
 	}
@@ -122,9 +122,9 @@ func TestJoinsAreBounded(t *testing.T) {
 	if again := j.Join(session.Parts{Resources: twins}, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
 		t.Error("other resources were taken for these")
 	}
-	sotw := len(all[0].Plain(false)) + len(all[1].Plain(false))
+	sotw := len(all[0].Encoded(false)) + len(all[1].Encoded(false))
 	j.Join(session.Parts{Resources: all}, false, sotw)
-	if b := j.Join(session.Parts{Resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Plain(false))+string(all[1].Plain(false)) {
+	if b := j.Join(session.Parts{Resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Encoded(false))+string(all[1].Encoded(false)) {
 		t.Error("what is for delta was taken for SotW")
 	}
 }

@@ -41,12 +41,12 @@ const (
 func (st *stream) hold(how holding) bool {
 	switch how {
 	case holdNow:
-		return st.topics.TryHold(nil)
+		return st.topics.TryBeginRead(nil)
 	case holdOrPark:
-		return st.topics.TryHold((*parkedStream)(st))
+		return st.topics.TryBeginRead((*parkedStream)(st))
 	case holdAndWait:
 	}
-	st.topics.Hold()
+	st.topics.BeginRead()
 	return true
 }
 
@@ -74,7 +74,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 // xDS: "Eventual consistency considerations": additions and changes go in the
 // order of the types, removals after them in reverse.
 func (st *stream) composeHeld() (r *session.Response, ok bool) {
-	defer st.topics.Release()
+	defer st.topics.EndRead()
 	st.inbox.drain() // also when closed, else the sender would never sleep
 	if st.closed {
 		return nil, true

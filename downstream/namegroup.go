@@ -27,7 +27,7 @@ type watchGroup struct {
 	topics  *cache.Cache
 	clients int // guarded by list.mu
 
-	audience cache.Audience
+	audience cache.WatchGroup
 	watches  []cache.Watch // by name; Own is its place
 	// seq numbers the changes. It does not change while the cache is held.
 	seq atomic.Uint64
@@ -79,16 +79,16 @@ const firstChange = 1
 
 func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
 	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), logged: firstChange + 1}
-	g.audience = cache.Audience{Owner: g, NoBeats: true, Changed: g.changed}
+	g.audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changed}
 	g.seq.Store(firstChange)
 	for i, name := range l.names {
 		w := &g.watches[i]
-		w.Audience = &g.audience
+		w.Group = &g.audience
 		w.Own = [4]byte{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}
 		key := kind.First
 		key.Name = name
 		// What newcomers must not be given is odd, and each asks for it.
-		entry, _ := topics.Join(key, w)
+		entry, _ := topics.WatchInGroup(key, w)
 		st := entry.State()
 		g.mu.Lock()
 		if g.names[i].seq == 0 { // it has not changed since
@@ -108,10 +108,10 @@ func (g *watchGroup) look(i int, st *cache.State) groupName {
 	case st.Status != cache.Present, st.Err != nil, st.Partial, r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
 		return groupName{odd: true}
 	}
-	if form, ok := r.Common(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
+	if form, ok := r.SharedForm(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
 		return groupName{odd: true} // as with a TTL, for who knows them
 	}
-	return groupName{mark: r.Hash(), bytes: len(r.Plain(!g.kind.SotW))}
+	return groupName{mark: r.Hash(), bytes: len(r.Encoded(!g.kind.SotW))}
 }
 
 // set notes what a name is. The caller holds mu.
@@ -318,21 +318,21 @@ func (g *watchGroup) gather(n *session.News) {
 	for _, i := range n.Names {
 		st := g.watches[i].Entry().Snapshot()
 		n.States = append(n.States, st)
-		n.Size += len(st.Resource.Plain(delta))
+		n.Size += len(st.Resource.Encoded(delta))
 		n.Sent.Add(g.of.names[i])
 	}
 	n.Sent.First = slices.Clip(n.Sent.First)
 	if worthBatching(len(n.States), n.Size) {
 		n.Bytes = make(mem.SliceBuffer, 0, n.Size)
 		for _, st := range n.States {
-			n.Bytes = append(n.Bytes, st.Resource.Plain(delta)...)
+			n.Bytes = append(n.Bytes, st.Resource.Encoded(delta)...)
 		}
 		n.Parts = mem.BufferSlice{&n.Bytes} // who has it keeps the news
 		return
 	}
 	n.Parts = make(mem.BufferSlice, 0, len(n.States))
 	for _, st := range n.States {
-		n.Parts = append(n.Parts, mem.SliceBuffer(st.Resource.Plain(delta)))
+		n.Parts = append(n.Parts, mem.SliceBuffer(st.Resource.Encoded(delta)))
 	}
 }
 

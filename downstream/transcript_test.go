@@ -452,7 +452,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 			return &cache.Error{Code: codes.ResourceExhausted, Message: strings.Join(words[2:], " "), Refused: true}
 		}
 		if words[1] == "BAD" {
-			return &cache.Error{Code: codes.InvalidArgument, Message: strings.Join(words[2:], " "), Bad: true}
+			return &cache.Error{Code: codes.InvalidArgument, Message: strings.Join(words[2:], " "), Invalid: true}
 		}
 		var code codes.Code
 		if err := code.UnmarshalJSON([]byte(strconv.Quote(words[1]))); err != nil {
@@ -477,7 +477,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		return
 	case name[0] == '?':
 		change.Name, inSet = name[1:], false
-		change.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer", Silent: true}
+		change.Err = &cache.Error{Code: codes.DeadlineExceeded, Message: "no answer", Unanswered: true}
 	case name[0] == '!':
 		change.Name, change.Err = name[1:], why()
 	case name[0] == '-':

@@ -91,8 +91,8 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 		for _, name := range modelNames {
 			all = append(all, v.told[versioned{"members", u.TypeURL, name}])
 		}
-		v.states[set.Origin.Said()] = map[string]string{}
-		v.note(set.Origin.Said(), all)
+		v.states[set.Origin.Latest()] = map[string]string{}
+		v.note(set.Origin.Latest(), all)
 	}
 	delete(v.states, "")
 }

@@ -54,7 +54,7 @@ func (h *Child) Seed(from Holder) func(cache.Key, func(string, *cache.Resource))
 		g.mu.Lock()
 		c.outdated = c.outdated || !c.active
 		g.mu.Unlock()
-		from.Held(k, yield)
+		from.Contents(k, yield)
 	}
 }
 

@@ -27,9 +27,9 @@ type Sink interface {
 }
 
 // Holder returns the resources that are cached for a topic: the cache. See
-// [cache.Cache.Held].
+// [cache.Cache.Contents].
 type Holder interface {
-	Held(k cache.Key, yield func(key string, r *cache.Resource))
+	Contents(k cache.Key, yield func(key string, r *cache.Resource))
 }
 
 // EventKind is the kind of an [Event].

@@ -242,7 +242,7 @@ func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
 		}
 		changes = append(changes, c)
 	}
-	u := cache.Update{Scope: someScope, TypeURL: someType, Ends: ends}
+	u := cache.Update{Scope: someScope, TypeURL: someType, ExpiresAt: ends}
 	switch what {
 	case "opened":
 		f.child.Event(Event{Kind: Opened})
@@ -318,7 +318,7 @@ func (p *groupPlayer) show() {
 		status, err := s.Status()
 		p.cache.Unwatch(w)
 		var members []string
-		p.cache.Held(k, func(key string, r *cache.Resource) { members = append(members, key+"="+r.Version()) })
+		p.cache.Contents(k, func(key string, r *cache.Resource) { members = append(members, key+"="+r.Version()) })
 		slices.Sort(members)
 		p.printf("  %s: %s %s", name, status, strings.Join(members, " "))
 		if err != nil {

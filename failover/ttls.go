@@ -39,7 +39,7 @@ func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, n
 	}
 	for i := range u.Changes {
 		if k := topic(u.Changes[i].Name); l.matters(&u.Changes[i], k) && wanted(k) {
-			l.set(k, &u.Changes[i], u.Ends, by, now)
+			l.set(k, &u.Changes[i], u.ExpiresAt, by, now)
 		}
 	}
 	for i := range u.Sets {
@@ -52,7 +52,7 @@ func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, n
 			l.forget(k)
 		}
 		for j := range set.Changes {
-			l.set(k, &set.Changes[j], u.Ends, by, now)
+			l.set(k, &set.Changes[j], u.ExpiresAt, by, now)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (w wantedTopics) recordAnswers(u cache.Update) (news bool) {
 		}
 	}
 	for _, c := range u.Changes {
-		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Silent {
+		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Unanswered {
 			note(c.Name)
 		}
 	}

@@ -65,7 +65,7 @@ type connection interface {
 type sink interface {
 	upstream.Sink
 	failover.Holder
-	Modest(k cache.Key, most int64) bool
+	HasSmallClient(k cache.Key, most int64) bool
 	GiveUpIdle(match func(cache.Scope) bool) bool
 }
 
@@ -222,7 +222,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
-	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.Modest
+	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.HasSmallClient
 	o.NoGlobs = !server.Globs
 	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]

@@ -197,7 +197,7 @@ func badResource(id name, reason error) verdict {
 	return verdict{key: id.name, constraints: id.constraints, bad: true, err: &cache.Error{
 		Code:    codes.InvalidArgument,
 		Message: "the control plane sent a bad resource: it " + reason.Error(),
-		Bad:     true,
+		Invalid: true,
 	}}
 }
 

@@ -23,7 +23,7 @@ type endsSink struct {
 
 func (s *endsSink) Apply(u cache.Update) {
 	s.mu.Lock()
-	s.ends, s.any = u.Ends, true
+	s.ends, s.any = u.ExpiresAt, true
 	s.mu.Unlock()
 }
 

@@ -43,7 +43,7 @@ type Options struct {
 	// does not fit is not asked for, see budget.
 	MaxRequestBytes int
 	// Modest, if not nil, says whether a name is asked for by a client whose names of its
-	// type are at most so many bytes: see cache.Cache.Modest.
+	// type are at most so many bytes: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool
 	// ForceAnswer has a control plane that could not be reached asked for something that it
 	// has to answer, once a stream is open again: one of the resources that are held,
@@ -65,7 +65,7 @@ type Options struct {
 	// order with what the sink is told. It must not block, and must not call the
 	// Stream but to Close it.
 	Watch func(Event)
-	// TellEnds has updates say when times to live end (cache.Update.Ends).
+	// TellEnds has updates say when times to live end (cache.Update.ExpiresAt).
 	TellEnds bool
 	// Presence, if not nil, is that of the server, for all of its streams.
 	Presence *Presence

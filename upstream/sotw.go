@@ -297,7 +297,7 @@ func (s *sotwSession) conclude(now time.Time, timeout time.Duration, what silenc
 			subs.fail(sub, &cache.Error{
 				Code:    codes.InvalidArgument,
 				Message: "the control plane sent something bad without a name, which may be this",
-				Bad:     true,
+				Invalid: true,
 			}, &u)
 		case subs.wildcard != nil && subs.members() == nil:
 			subs.fail(sub, noAnswer(timeout), &u)

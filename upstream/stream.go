@@ -401,7 +401,7 @@ func (s *Stream) apply(updates ...cache.Update) {
 	for _, u := range updates {
 		u = s.beside.others(u)
 		if len(u.Changes)+len(u.Sets) > 0 {
-			u.Ends = s.ends(&u)
+			u.ExpiresAt = s.ends(&u)
 			s.sink.Apply(u)
 		}
 	}

@@ -534,7 +534,7 @@ func (s *subscriptions) late(sub *subscription) bool {
 // others. What is held of it stays.
 func (s *subscriptions) silent(sub *subscription, timeout time.Duration, u *cache.Update) {
 	err := noAnswer(timeout)
-	err.Silent = true
+	err.Unanswered = true
 	if !sub.answered {
 		sub.via = ""
 	}
@@ -545,7 +545,7 @@ func (s *subscriptions) silent(sub *subscription, timeout time.Duration, u *cach
 
 // isSilent says that the last there is to tell of a name is that.
 func (sub *subscription) isSilent() bool {
-	return sub.answered && sub.answer.Err != nil && sub.answer.Err.Silent
+	return sub.answered && sub.answer.Err != nil && sub.answer.Err.Unanswered
 }
 
 // noAnswer is what a name is told that the control plane does not answer.

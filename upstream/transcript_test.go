@@ -562,7 +562,7 @@ func (p *player) versions() string {
 			origin = sub.set.origin
 		}
 		if sub.answered && (sub.set != nil || sub.answer.Resource != nil) {
-			out = append(out, sub.name+"@"+origin.Said())
+			out = append(out, sub.name+"@"+origin.Latest())
 		}
 	}
 	slices.Sort(out)
@@ -580,7 +580,7 @@ func (p *player) tell(u cache.Update) {
 		}
 		fmt.Fprintf(&p.out, "tell set %s:", set.Name)
 		if set.Full {
-			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Said())
+			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Latest())
 		}
 		if set.Complete {
 			fmt.Fprint(&p.out, " complete")
@@ -616,7 +616,7 @@ func change(c cache.Change) string {
 		if r.Name() != c.Name {
 			parts = append(parts, "named "+r.Name())
 		}
-	case c.Err != nil && !c.Gone && c.Err.Silent:
+	case c.Err != nil && !c.Gone && c.Err.Unanswered:
 		parts = append(parts, "silent:")
 	case c.Err != nil && !c.Gone:
 		parts = append(parts, "failed:")

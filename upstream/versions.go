@@ -42,7 +42,7 @@ func (s *subscriptions) version(v *verdicts, sotw bool, version string) {
 	case version == "":
 		s.now = nil
 		return
-	case s.origin.Said() == version:
+	case s.origin.Latest() == version:
 	case v.nack != "" || v.hidden || v.wildcard != nil || !s.hasAll(v):
 		s.origin, s.having = cache.NewOriginVersion(s.server, ""), 0
 	}
@@ -115,14 +115,14 @@ func (s *subscriptions) memberVersion(key string) *cache.OriginVersion {
 // adoptVersion takes what another stream to the same control plane has said of a name for
 // what was said here. In delta it has the version of all, once there is one.
 func (s *subscriptions) adoptVersion(c *cache.Change) {
-	version := c.Origin.Said()
+	version := c.Origin.Latest()
 	if version == "" || c.Resource == nil || s.sotw {
 		return
 	}
-	if s.origin.Said() == "" {
+	if s.origin.Latest() == "" {
 		s.origin.Set(version)
 	}
-	if s.live || s.origin.Said() == version {
+	if s.live || s.origin.Latest() == version {
 		c.Origin = s.origin
 	}
 }

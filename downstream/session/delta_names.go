@@ -24,9 +24,9 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 		if sub.wasSentAbsent(st.Err) {
 			return true
 		}
-		d.gone[sub.key()] = removal{ref: sub.ref(), err: st.Err, was: st.Was}
+		d.gone[sub.key()] = removal{ref: sub.ref(), err: st.Err, was: st.Previous}
 	case cache.Failed:
-		silent := st.Err.Silent && !d.Relay && sub.sent() != sentResource && !d.mayHold(sub)
+		silent := st.Err.Unanswered && !d.Relay && sub.sent() != sentResource && !d.mayHold(sub)
 		if !silent && sub.sent() == sentFailed && sub.sentErr() == markError(st.Err) {
 			return true
 		}
@@ -66,7 +66,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	case held:
 		r.from(st.Origin)
 		r.AddDelta(sub.name(), res, form)
-		sub.setBeats(st.Beats)
+		sub.setBeats(st.Heartbeats)
 	default:
 		r.from(st.Origin)
 		r.AddDelta(sub.name(), res, form)

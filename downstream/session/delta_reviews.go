@@ -29,7 +29,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 			if !lent {
 				d.borrow(sub, res)
 			}
-			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Beats: sub.beats()}
+			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.beats()}
 		case waits != nil && lent:
 			return cache.State{Status: cache.Requested}
 		}
@@ -227,7 +227,7 @@ func (d *Delta) overlapping(set *setSub) (held []resourceRef) {
 			held = append(held, a)
 		}
 	}
-	set.set.Held(&set.SetWatch, add)
+	set.set.SentTo(&set.SetWatch, add)
 	initial := set.initial
 	if !set.glob() {
 		initial = d.initial

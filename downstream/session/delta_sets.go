@@ -18,12 +18,12 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	case cache.Failed:
 		return d.sendSetError(r, set, err)
 	case cache.Present:
-		if set.fresh && set.set.Len() == 0 && set.set.Lacks(anyError) {
+		if set.fresh && set.set.Len() == 0 && set.set.HasGaps(anyError) {
 			return true // nothing is known of it but what could not be had
 		}
 	}
 	answers, before := set.fresh, r.size
-	all := set.set.SinceRuns(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
+	all := set.set.SinceInChunks(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {
 		r.from(set.set.Origin())
 	}
@@ -51,14 +51,14 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 
 // runs says how the client is sent many members at once: if it holds nothing that
 // they could be, and has subscribed to nothing that they are too.
-func (d *Delta) runs(r *Response, set *setSub) *cache.Runs {
+func (d *Delta) runs(r *Response, set *setSub) *cache.ChunkOptions {
 	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.reviewing > 0 {
 		return nil
 	}
 	if !set.glob() && len(d.byGlob) > 0 || d.sharesMembers(set) {
 		return nil // see leavesToOwner
 	}
-	return &cache.Runs{Form: set.form(), Most: d.Limit - responseOverhead - len(r.TypeURL), Yield: func(run *cache.Run) bool {
+	return &cache.ChunkOptions{Form: set.form(), MaxBytes: d.Limit - responseOverhead - len(r.TypeURL), Yield: func(run *cache.EncodedChunk) bool {
 		if !r.fits(run.Delta().Len(), d.Limit) {
 			return false
 		}
@@ -98,13 +98,13 @@ func (d *Delta) removeVanished(set *setSub) {
 		return // what is missing may exist
 	}
 	first := set.fresh || set.lacks
-	if set.lacks = incomplete && first; set.set.MayHaveAll() {
+	if set.lacks = incomplete && first; set.set.AwaitsAll() {
 		return
 	}
 	vanished := func(held map[string]string, but func(resourceRef) bool) {
 		for name := range held {
 			key, a := memberKey(name), set.ref.of(name)
-			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.MayHave(key) {
+			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.Awaits(key) {
 				d.loseMember(set, a)
 				delete(held, name)
 			}
@@ -129,7 +129,7 @@ func (d *Delta) removeVanished(set *setSub) {
 // TP1: "Glob".
 func (d *Delta) removeMissed(set *setSub) {
 	var gone []removal
-	set.set.Gone(func(name, constraints string) {
+	set.set.RecentlyRemoved(func(name, constraints string) {
 		a := set.ref.of(name)
 		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
 			gone = append(gone, removal{ref: a, by: set, constraints: constraints})
@@ -175,22 +175,22 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		d.deferred.forget(m.Name, nil, true)
 		d.gone[a.key()] = removal{ref: a, by: set, was: m.Resource}
 		return true
-	case m.News == cache.Alive && !d.defers:
+	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
 	}
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
-		m.News = cache.Nothing
+		m.News = cache.ErrorOnly
 	}
-	if m.News != cache.Nothing && r.own != nil {
+	if m.News != cache.ErrorOnly && r.own != nil {
 		same, other := r.hasOwn(a.key(), d.mark(m.Resource))
 		if other {
 			return false // in one response a resource is there once
 		}
 		if same {
-			m.News = cache.Nothing
+			m.News = cache.ErrorOnly
 		}
 	}
-	if m.News != cache.Nothing {
+	if m.News != cache.ErrorOnly {
 		size = m.Resource.Size(m.Name, form)
 		d.deferred.forget(m.Name, nil, true)
 	} else if m.Err != nil && d.mustDefer(r) {
@@ -203,7 +203,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	if !r.fits(size, d.Limit) {
 		return false
 	}
-	if m.News != cache.Nothing {
+	if m.News != cache.ErrorOnly {
 		r.addMember(m.Name, m.Resource, form)
 	}
 	if m.Err != nil {
@@ -261,9 +261,9 @@ func (d *Delta) hold(set *setSub) {
 	held := map[string]string{}
 	if set.fresh {
 		// It may: the other set need not have seen these go.
-		set.set.Gone(func(name, _ string) { held[name] = "" })
+		set.set.RecentlyRemoved(func(name, _ string) { held[name] = "" })
 	}
-	set.set.Held(&set.SetWatch, func(name, version string) {
+	set.set.SentTo(&set.SetWatch, func(name, version string) {
 		if d.namedIn(set, name) == nil {
 			held[name] = version
 		}

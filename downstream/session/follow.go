@@ -26,12 +26,12 @@ func (s *nameSub) move() {
 	if s.is(hasEnded) || !s.redirected() {
 		return
 	}
-	key, was, topics := s.entry().Key(), s.entry().State().Was, s.of().Topics
+	key, was, topics := s.entry().Key(), s.entry().State().Previous, s.of().Topics
 	var k keeper
 	topics.Watch(key, &k)
 	topics.Unwatch(s.watch())
 	key.Scope.Derived = cache.Resolved
-	_, withheld := topics.Join(key, s.watch())
+	_, withheld := topics.WatchInGroup(key, s.watch())
 	topics.Unwatch(&k)
 	if held := was != nil && s.sent() == sentResource && s.Note == s.of().mark(was); held {
 		s.keepBeforeRedirect(was)

@@ -64,13 +64,13 @@ func (m *members) key(name string) string {
 
 // Since is that of the set.
 func (m *members) Since(w *cache.SetWatch, yield func(cache.Member) bool) bool {
-	return m.SinceRuns(w, nil, yield)
+	return m.SinceInChunks(w, nil, yield)
 }
 
-// SinceRuns is that of the set. In runs members have their own names.
-func (m *members) SinceRuns(w *cache.SetWatch, runs *cache.Runs, yield func(cache.Member) bool) bool {
+// SinceInChunks is that of the set. In chunks members have their own names.
+func (m *members) SinceInChunks(w *cache.SetWatch, runs *cache.ChunkOptions, yield func(cache.Member) bool) bool {
 	if m.as == "" {
-		return m.Set.SinceRuns(w, runs, yield)
+		return m.Set.SinceInChunks(w, runs, yield)
 	}
 	return m.Set.Since(w, func(member cache.Member) bool {
 		member.Name = m.spelled(member.Name)
@@ -78,13 +78,15 @@ func (m *members) SinceRuns(w *cache.SetWatch, runs *cache.Runs, yield func(cach
 	})
 }
 
-// Held is that of the set.
-func (m *members) Held(w *cache.SetWatch, yield func(name, version string)) {
-	m.Set.Held(w, m.each(yield))
+// SentTo is that of the set.
+func (m *members) SentTo(w *cache.SetWatch, yield func(name, version string)) {
+	m.Set.SentTo(w, m.each(yield))
 }
 
-// Gone is that of the set.
-func (m *members) Gone(yield func(name, constraints string)) { m.Set.Gone(m.each(yield)) }
+// RecentlyRemoved is that of the set.
+func (m *members) RecentlyRemoved(yield func(name, constraints string)) {
+	m.Set.RecentlyRemoved(m.each(yield))
+}
 
 // Names is that of the set.
 func (m *members) Names(yield func(name string)) {
@@ -102,20 +104,20 @@ func (m *members) each(yield func(name, more string)) func(string, string) {
 // Member is that of the set.
 func (m *members) Member(name string) *cache.Resource { return m.Set.Member(m.key(name)) }
 
-// Given is that of the set.
-func (m *members) Given(w *cache.SetWatch, name string) *cache.Resource {
-	return m.Set.Given(w, m.key(name))
+// MemberFor is that of the set.
+func (m *members) MemberFor(w *cache.SetWatch, name string) *cache.Resource {
+	return m.Set.MemberFor(w, m.key(name))
 }
 
 // Failed is that of the set.
 func (m *members) Failed(name string) bool { return m.Set.Failed(m.key(name)) }
 
-// full returns Full of the set, or Extended. Its version is
+// full returns Full of the set, or FullWithRemoved. Its version is
 // another than that of the same members under other names.
-func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.Full {
+func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.FullState {
 	if m.as == "" {
 		if extended {
-			return m.Extended(w, f, except, changed, look)
+			return m.FullWithRemoved(w, f, except, changed, look)
 		}
 		return m.Full(w, f, except, changed, look)
 	}
@@ -130,9 +132,9 @@ func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except fu
 	looked := func(has func(string) *cache.Resource) {
 		look(func(name string) *cache.Resource { return has(m.key(name)) })
 	}
-	var is cache.Full
+	var is cache.FullState
 	if extended {
-		is = m.Extended(w, f, but, changedAs, looked)
+		is = m.FullWithRemoved(w, f, but, changedAs, looked)
 	} else {
 		is = m.Full(w, f, but, changedAs, looked)
 	}

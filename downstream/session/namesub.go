@@ -46,7 +46,7 @@ func (s *nameSub) setSentResource(st *cache.State) {
 	s.Note = s.of().mark(st.Resource)
 	s.setSentErr(0)
 	if st.Resource.TTL() > 0 {
-		s.setBeats(st.Beats)
+		s.setBeats(st.Heartbeats)
 	}
 	if s.byLocator() {
 		s.rare().constraints = st.Resource.Constraints()
@@ -180,7 +180,7 @@ func (s *nameSub) refused() bool {
 
 // beating says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
 func (s *nameSub) beating(st *cache.State) bool {
-	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Beats)
+	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Heartbeats)
 }
 
 // keepBeforeRedirect has the client keep what it was sent. It was sent that earlier, so that a TTL
@@ -210,9 +210,9 @@ func (s *nameSub) state() cache.State {
 	sent := s.sent()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
 	case !answered && !r.before.expired:
-		return cache.State{Status: cache.Present, Resource: r.before.resource, Err: st.Err, Beats: s.beats()}
+		return cache.State{Status: cache.Present, Resource: r.before.resource, Err: st.Err, Heartbeats: s.beats()}
 	case !answered && sent != sentAbsent && sent != sentFailed:
-		return cache.State{Status: cache.Absent, Was: r.before.resource}
+		return cache.State{Status: cache.Absent, Previous: r.before.resource}
 	}
 	r.setBefore(nil)
 	return st

@@ -184,11 +184,11 @@ func (m *membership) take(i uint32) *nameSub {
 	s := m.subs
 	sub, entry := s.newSub(), m.entry(i)
 	if m.sentUpTo == 0 {
-		if _, withheld := s.Topics.Join(entry.Key(), sub.watch()); withheld != nil {
+		if _, withheld := s.Topics.WatchInGroup(entry.Key(), sub.watch()); withheld != nil {
 			sub.makeRare().withheld = withheld
 		}
 	} else {
-		s.Topics.WatchToo(entry, sub.watch())
+		s.Topics.WatchEntry(entry, sub.watch())
 	}
 	_ = s.Host.Enter(entry.Key())                     // which the client uses already
 	_, mark, changed := m.group.SentAt(i, m.sentUpTo) // now that it is watched
@@ -279,12 +279,12 @@ func (s *subscriptions) expect(n int) {
 
 func (s *subscriptions) newSub() *nameSub {
 	if s.audience == nil {
-		s.audience = &cache.Audience{Owner: s, NoBeats: s.Form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.Host.Mark((*nameSub)(w)) }}
+		s.audience = &cache.WatchGroup{Owner: s, IgnoreHeartbeats: s.Form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.Host.Mark((*nameSub)(w)) }}
 	}
 	if len(s.slab) == 0 {
-		return &nameSub{Audience: s.audience}
+		return &nameSub{Group: s.audience}
 	}
 	sub := &s.slab[0]
-	sub.Audience, s.slab = s.audience, s.slab[1:]
+	sub.Group, s.slab = s.audience, s.slab[1:]
 	return sub
 }

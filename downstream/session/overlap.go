@@ -154,7 +154,7 @@ func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub)
 			waits = set
 		} else if res = set.set.Member(key); res != nil {
 			return res, set, nil
-		} else if set.set.MayHave(key) {
+		} else if set.set.Awaits(key) {
 			waits = set
 		}
 	}

@@ -27,9 +27,9 @@ func (p *Parts) Add(r *cache.Resource, form cache.Form, delta bool) int {
 	}
 	switch {
 	case form == 0:
-		return len(r.Plain(delta))
+		return len(r.Encoded(delta))
 	case form&cache.Heartbeat != 0:
-		return r.BeatSize(delta)
+		return r.HeartbeatSize(delta)
 	}
 	return r.Size(r.Name(), form) // a little more than it is
 }
@@ -39,7 +39,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	msg = slices.Grow(msg, len(p.Resources)+1)
 	if p.Forms == nil {
 		for _, r := range p.Resources {
-			msg = append(msg, mem.SliceBuffer(r.Plain(delta)))
+			msg = append(msg, mem.SliceBuffer(r.Encoded(delta)))
 		}
 		return msg
 	}
@@ -47,7 +47,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	for i, r := range p.Resources {
 		switch form := p.Forms[i]; {
 		case form == 0:
-			msg = append(msg, mem.SliceBuffer(r.Plain(delta)))
+			msg = append(msg, mem.SliceBuffer(r.Encoded(delta)))
 		case form&cache.Heartbeat != 0: // in beats
 		case delta:
 			msg = r.AppendDelta(msg, r.Name(), form)
@@ -66,13 +66,13 @@ func (p *Parts) beats(delta bool) []byte {
 	size := 0
 	for i, r := range p.Resources {
 		if p.Forms[i]&cache.Heartbeat != 0 {
-			size += r.BeatSize(delta)
+			size += r.HeartbeatSize(delta)
 		}
 	}
 	b := make([]byte, 0, size)
 	for i, r := range p.Resources {
 		if p.Forms[i]&cache.Heartbeat != 0 {
-			b = r.AppendBeat(b, delta)
+			b = r.AppendHeartbeat(b, delta)
 		}
 	}
 	return b

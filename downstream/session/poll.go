@@ -83,7 +83,7 @@ func (f *Poll) unknown() map[resourceRef]*cache.Error {
 		case st.Status == cache.Requested, withheldPart(sub, &st, f.has != ""):
 			st.Err = notKnownYet
 		case st.Status == cache.Failed && st.Err.Transient() && (f.missingMeansGone || f.perceived(sub, st).Status == cache.Failed):
-		case st.Status == cache.Failed && st.Err.Bad && f.missingMeansGone && f.has != "":
+		case st.Status == cache.Failed && st.Err.Invalid && f.missingMeansGone && f.has != "":
 		default:
 			continue
 		}

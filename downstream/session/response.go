@@ -106,7 +106,7 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 	if r.plain.Resources == nil {
 		return false
 	}
-	form, ok := res.Common(name, f, delta)
+	form, ok := res.SharedForm(name, f, delta)
 	if !ok {
 		return false
 	}
@@ -198,7 +198,7 @@ func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, al
 }
 
 // addRun adds members of a set that are sent at once.
-func (r *Response) addRun(run *cache.Run) {
+func (r *Response) addRun(run *cache.EncodedChunk) {
 	b := run.Delta()
 	r.Resources = append(r.room(), b)
 	r.size += b.Len()
@@ -241,7 +241,7 @@ func (r *Response) room() mem.BufferSlice {
 }
 
 // addFull adds the whole of a set.
-func (r *Response) addFull(f cache.Full) {
+func (r *Response) addFull(f cache.FullState) {
 	r.full = append(r.full, f.Resources)
 	r.Count += f.Len
 	r.Names.Total += f.Len

@@ -68,7 +68,7 @@ func (s *setSub) setFresh(fresh bool) {
 // restart has all of the set sent once more.
 func (s *setSub) restart() {
 	if s.set != nil {
-		s.set.Restart(&s.SetWatch)
+		s.set.Rewind(&s.SetWatch)
 	}
 	s.setFresh(true)
 	s.errSent, s.sentByName = false, nil

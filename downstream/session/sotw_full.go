@@ -76,7 +76,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 			changes = changes || !set.errSent // see known
 			continue
 		}
-		c, r, b := set.set.Due(&set.SetWatch, s.Form)
+		c, r, b := set.set.Pending(&set.SetWatch, s.Form)
 		changes, removals, beats = changes || c || set.fresh || set.moved, removals || r, beats || b
 	}
 	s.takePendingSets(func(*setSub) bool { return true })
@@ -110,8 +110,8 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	case st.Status == cache.Present:
 	case s.withheld && removed(sub, st) && sub.is(isCovered):
 		return // the set's part has it as it was last
-	case s.withheld && removed(sub, st) && st.Was != nil:
-		st.Resource, st.Origin = st.Was, nil
+	case s.withheld && removed(sub, st) && st.Previous != nil:
+		st.Resource, st.Origin = st.Previous, nil
 	default:
 		if st.Status == cache.Absent {
 			missing.add(st.Origin)
@@ -170,7 +170,7 @@ func (s *SotW) known() bool {
 		case cache.Failed:
 			// What the authority itself says of a name is sent, as an error, with the
 			// state without it.
-			if st.Err.Open() {
+			if st.Err.Inconclusive() {
 				return false
 			}
 		case cache.Present, cache.Absent:

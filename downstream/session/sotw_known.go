@@ -244,7 +244,7 @@ func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
 // may have it.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *SotW) perceived(sub *nameSub, st cache.State) cache.State {
-	if st.Status != cache.Failed || !st.Err.Silent || s.Relay || sub.is(mayHold) || sub.sent() == sentResource {
+	if st.Status != cache.Failed || !st.Err.Unanswered || s.Relay || sub.is(mayHold) || sub.sent() == sentResource {
 		return st
 	}
 	return cache.State{Status: cache.Absent}

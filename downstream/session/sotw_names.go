@@ -86,7 +86,7 @@ func (s *SotW) heartbeats() *Response {
 			return r
 		}
 		r.AddSotW(sub.name(), st.Resource, form)
-		sub.setBeats(st.Beats)
+		sub.setBeats(st.Heartbeats)
 	}
 	s.beats = nil
 	if r.empty() {

@@ -15,7 +15,7 @@ import (
 
 // setStates is what a full state has of sets.
 type setStates struct {
-	full    []cache.Full
+	full    []cache.FullState
 	version string        // a hash over all of them
 	same    commonVersion // the origin's
 	exact   bool          // which says what all of it is, for every client
@@ -37,11 +37,11 @@ func (s *setStates) content() string {
 func (s *SotW) setKnown(set *setSub) bool {
 	switch status, _ := set.status(); status {
 	case cache.Present:
-		if s.lacksHeld(set) || !set.glob() && !set.sent && set.set.Len() == 0 && set.set.Lacks(anyError) {
+		if s.lacksHeld(set) || !set.glob() && !set.sent && set.set.Len() == 0 && set.set.HasGaps(anyError) {
 			return false
 		}
 		// Does the client hold what it is to be sent anew?
-		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Keeps(&set.SetWatch)
+		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Withholds(&set.SetWatch)
 	case cache.Failed:
 		return set.glob() && !set.sent && !set.mayHold
 	case cache.Requested, cache.Absent:
@@ -110,7 +110,7 @@ func (s *SotW) without(keys map[string]bool) func(string) bool {
 }
 
 // setState returns a set's part of a full state. Of subs it notes which it covers.
-func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.Full {
+func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.FullState {
 	changed := func(m cache.Member) {
 		if m.Resource != nil {
 			r.noteChanged(m.Resource)
@@ -162,7 +162,7 @@ func (s *SotW) inFull(sub *nameSub) cache.State {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
-		st.Status, st.Resource, st.Beats = cache.Present, r, sub.beats() // the set's are sent anyway
+		st.Status, st.Resource, st.Heartbeats = cache.Present, r, sub.beats() // the set's are sent anyway
 		st.Origin = by.set.Origin()
 	}
 	return st
@@ -178,7 +178,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	if set == nil || !present(set) {
 		return nil, nil
 	}
-	r = set.set.Given(&set.SetWatch, sub.memberKey())
+	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
 	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
 		return nil, nil
 	}
@@ -246,7 +246,7 @@ func (s *SotW) nothingKnown() bool {
 			return false
 		case status == cache.Failed && s.once && !err.Transient():
 			// There is no better answer to a request that is answered once.
-		case status != cache.Present, set.set.Lacks(anyError):
+		case status != cache.Present, set.set.HasGaps(anyError):
 			unknown = true
 		}
 	}
@@ -267,5 +267,5 @@ func (s *SotW) nothingKnown() bool {
 // or has not come yet, which the client may hold from an earlier stream.
 func (s *SotW) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
-	return resumed && !set.sent && (set.set.Incomplete() || set.set.Lacks((*cache.Error).Open))
+	return resumed && !set.sent && (set.set.Incomplete() || set.set.HasGaps((*cache.Error).Inconclusive))
 }

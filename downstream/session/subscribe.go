@@ -65,7 +65,7 @@ func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *
 		sub.rare().err = asError(err)
 		s.Host.Refused(s.typeURL, a.name, err)
 		s.troubled().refused++
-	} else if _, withheld := s.Topics.Join(key, sub.watch()); withheld != nil {
+	} else if _, withheld := s.Topics.WatchInGroup(key, sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
 	s.named.add(sub)

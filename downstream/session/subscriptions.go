@@ -15,7 +15,7 @@ type subscriptions struct {
 	named nameTable
 	setIndex
 	// audience is that of all of them; nil before the first.
-	audience *cache.Audience
+	audience *cache.WatchGroup
 	// rares have what is rare about those of them that are marked so.
 	rares map[*nameSub]*rareSub
 	// aliases are the names by which it asks for a resource that has another, by the key
@@ -169,7 +169,7 @@ func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
 func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
 
 // of returns the subscriptions of which it is one.
-func (s *nameSub) of() *subscriptions { return s.Audience.Owner.(*subscriptions) }
+func (s *nameSub) of() *subscriptions { return s.Group.Owner.(*subscriptions) }
 
 func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
 
