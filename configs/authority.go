@@ -16,10 +16,10 @@ type Authority struct {
 	Servers []Server `yaml:"servers" absent:"none, for a directory"`
 	// A folder of resource files (`.yaml`, `.json`, `.pb`, `.textpb`). The relay follows changes.
 	Directory string `yaml:"directory" absent:"none, for servers"`
-	// When another server, or the alternative of a name (#alt), takes the place of what cannot
-	// be had.
+	// When the relay replaces an unreachable server by the next one, and an unavailable resource
+	// by its alternative (#alt).
 	Failover Failover `yaml:"failover"`
-	// What the relay does with the context parameters of xdstp names, those after the "?". An
+	// What the relay does with the context parameters of xdstp names, which follow the "?". An
 	// entry is a key; one that ends in `*` stands for all keys that begin so. Names that are equal
 	// without the dropped parameters are one resource. Each client is answered under the name
 	// that it asked for, and the members of a glob have the parameters of the client's glob.
@@ -40,14 +40,14 @@ type Failover struct {
 	Timeout time.Duration `yaml:"timeout" default:"15s"`
 	// How long `policy: unreachable` waits. The default is longer than the restart of a control plane.
 	Grace time.Duration `yaml:"grace" default:"30s"`
-	// How long a server that comes and goes, or the primary of an alternative, must be back
-	// before the relay returns to it. The default is longer than a server runs that crashes at
+	// How long a flapping server, or the primary of an alternative, must be up before the relay
+	// returns to it. The default is longer than a server runs that crashes at
 	// its first request.
 	Hysteresis time.Duration `yaml:"hysteresis" default:"5s"`
 	// Whether the relay also uses the alternative of a name that does not exist.
 	NotFound bool `yaml:"not_found" default:"false"`
-	// Whether equal versions of a resource are equal resources on all servers. Then the relay
-	// says the versions of one server to the next, which sends only what differs. Otherwise the
+	// Whether equal versions of a resource mean equal contents on all servers. Then the relay
+	// sends the versions of one server to the next, which sends only what differs. Otherwise the
 	// next server sends everything.
 	SharedVersions bool `yaml:"shared_versions" default:"false"`
 }
@@ -65,17 +65,17 @@ type Server struct {
 	//	sotw    state of the world
 	//	rest    state of the world in JSON, by polling
 	Protocol Protocol `yaml:"protocol" default:"auto"`
-	// Whether all types share one stream (ADS), besides a second one for names of types of
-	// which a client asks for a wildcard. Otherwise each type has a stream (or two) to its own
+	// Whether all types share one stream (ADS). If clients request a wildcard and also names of
+	// the same type, these names have a second stream. Otherwise each type has a stream (or two) to its own
 	// service (CDS, EDS, ...), and the relay cannot get a type without a service. Only `true`
 	// keeps the order of changes across types (make before break). With rest it is always false.
 	Aggregated bool `yaml:"aggregated" default:"true" with:"auto,delta,sotw"`
-	// Whether the server knows glob collections (`xdstp://.../foo/*`). Otherwise the relay
+	// Whether the server supports glob collections (`xdstp://.../foo/*`). Otherwise the relay
 	// subscribes to the wildcard of the type and gives each glob the resources of its directory,
 	// as it always does with sotw and rest.
 	Globs bool `yaml:"globs" default:"true" with:"auto,delta"`
-	// The time from the beginning of a request to that of the next, less up to a tenth. At least
-	// 100ms. If the server holds a request longer than this, the next follows at once.
+	// The time from the beginning of one poll to the beginning of the next; the relay shortens
+	// it at random by up to a tenth. At least 100ms. If the server holds a request longer than this, the next follows at once.
 	PollInterval time.Duration `yaml:"poll_interval" default:"5s" with:"rest"`
 	// How long the server may take to answer. A server that holds requests until there is
 	// something new needs more than it holds them.
@@ -87,7 +87,7 @@ type Server struct {
 	// The largest response that the relay reads. A larger one ends the stream. A SotW response
 	// has every resource of its type: tens of thousands of clusters are tens of megabytes.
 	MaxResponseBytes Bytes `yaml:"max_response_bytes" default:"64MiB"`
-	// Pings on a quiet connection. By default, gRPC servers close connections that ping more
+	// HTTP/2 pings on a connection on which nothing arrives. By default, gRPC servers close connections that ping more
 	// often than every 5m. Not with rest.
 	Keepalive Keepalive `yaml:"keepalive" default:"{time: 5m, timeout: 20s}"`
 	// Finds a half-open connection (a dead host, a balancer that drops packets) sooner than
@@ -102,7 +102,8 @@ type Server struct {
 	// `timeout`: one without a version, or any if the server has answered within `after` that
 	// there is nothing new, and so does not hold requests.
 	Probe Probe `yaml:"probe"`
-	// How much the server may send that the relay has not read yet. At least 64KiB each. All
+	// The windows of HTTP/2's flow control: how much the server may send before the relay has
+	// read it. At least 64KiB each. All
 	// streams share one connection, and each round trip brings no more than its window. Large
 	// states from far away need more, and take that much memory for each server meanwhile.
 	Windows Windows `yaml:"windows" default:"{stream: 1MiB, connection: 4MiB}" with:"auto,delta,sotw"`
@@ -115,9 +116,9 @@ type Server struct {
 
 // Probe is a call on a connection on which nothing arrives after a request.
 type Probe struct {
-	// How long nothing has arrived after a request.
+	// How long the relay waits, after a request, for anything to arrive.
 	After time.Duration `yaml:"after" default:"10s"`
-	// How long to wait for the answer before closing the connection.
+	// How long the relay then waits for the answer to its call, before it closes the connection.
 	Timeout time.Duration `yaml:"timeout" default:"10s"`
 }
 

@@ -33,12 +33,13 @@ type Config struct {
 	Listeners []Listener `yaml:"listeners" required:"true"`
 	// The operator's listener: health, metrics, and who is served what.
 	Admin Admin `yaml:"admin" absent:"there is none"`
-	// How the relay names itself to control planes when it asks for xdstp names. For
+	// The Node that the relay sends to control planes when it requests xdstp names. For
 	// old-style names it sends fields of a client's Node instead (`node_fields`).
 	Node Node `yaml:"node"`
 	// Where resources come from. At least one.
 	Authorities []Authority `yaml:"authorities" required:"true"`
-	// What names that are not xdstp mean. The first rule that matches the client decides.
+	// Which authority and partition old-style names belong to: names that do not begin with
+	// xdstp://. The first rule that matches the client decides.
 	// Expressions are CEL over `node`, the client's envoy.config.core.v3.Node, and `type_url`.
 	OldStyleNames []Rule `yaml:"old_style_names" absent:"the relay serves xdstp names only"`
 	// Unions of collections, kept live, for clients that ask for a wildcard, a glob or a list
@@ -59,14 +60,14 @@ type Admin struct {
 
 // Node is the relay's own Node, which it sends to control planes.
 type Node struct {
-	// Tells relays apart, at most 256 bytes. Relays find loops of relays by it, so each needs its
-	// own.
+	// The relay's own id, of at most 256 bytes. Relays find loops of relays by it, so each needs
+	// its own.
 	ID string `yaml:"id" absent:"the host's name"`
-	// For control planes that answer by cluster.
+	// The relay's cluster, for control planes whose answers depend on it.
 	Cluster string `yaml:"cluster" default:"xds-relay"`
-	// Where the relay runs, for control planes that answer by locality.
+	// Where the relay runs, for control planes whose answers depend on it.
 	Locality Locality `yaml:"locality"`
-	// Any values. Keys keep their case.
+	// Metadata, with any keys and values. Keys keep their case.
 	Metadata *structpb.Struct `yaml:"metadata" absent:"none"` // nil if there is none
 }
 
@@ -102,9 +103,9 @@ type Rule struct {
 	When string `yaml:"when" absent:"all clients"`
 	// The authority of the names: one of `authorities`, or one that a pattern there covers.
 	Authority string `yaml:"authority" required:"true" allow:"empty"`
-	// Which clients see the same resources under the same names, and share one stream to the
-	// control plane: those for which this expression gives the same text, of at most 1 KiB. If
-	// the relay cannot evaluate it for a client, it refuses the client's request.
+	// An expression that gives a text of at most 1 KiB: clients with the same text share one copy
+	// of the resources, and one stream to the control plane. If the relay cannot evaluate it for
+	// a client, it refuses the client's request.
 	Partition string `yaml:"partition" absent:"all clients of the rule see the same"`
 	// Fields of the client's Node that the relay sends to the control plane, besides the id, the
 	// cluster and what `partition` reads. They are those of the partition's first client. An
@@ -126,20 +127,20 @@ type Cache struct {
 	// How many resources the relay keeps that no client asks for. Of names that have no
 	// resource it keeps 256.
 	IdleEntries int `yaml:"idle_entries" default:"10000"`
-	// How many scopes the relay keeps that no client uses: authorities, partitions and sets of
-	// dynamic parameters. Each costs a stream to the control plane. With more, the relay gives
-	// up the oldest at once.
+	// How many scopes the relay keeps that no client uses: a scope is an authority, a partition,
+	// or one of these with a set of dynamic parameters. Each costs a stream to the control plane.
+	// With more, the relay gives up the oldest at once.
 	IdleScopes int `yaml:"idle_scopes" default:"100"`
-	// What the relay remembers of members that a glob collection has lost, as long as it keeps
-	// the collection. Delta clients do not say which members they hold. So the relay tells a
-	// client which subscribes to the glob of all removals that it may have missed.
+	// The names of removed members that the relay remembers of each glob collection, as long as
+	// it keeps the collection. Delta clients do not send which members they have. So the relay
+	// sends a client that subscribes to the glob all removals that it may have missed.
 	Tombstones Tombstones `yaml:"tombstones"`
 }
 
 // Tombstones bound what a glob collection remembers of members that it has lost.
 type Tombstones struct {
-	// How long it remembers them: longer than clients take to come back.
+	// How long the relay remembers a name: longer than clients take to come back.
 	TTL time.Duration `yaml:"ttl" default:"10m"`
-	// How many it remembers of each collection, the newest, at some 200 bytes each.
+	// How many names the relay remembers of each collection: the newest, at some 200 bytes each.
 	Limit int `yaml:"limit" default:"10000"`
 }

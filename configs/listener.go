@@ -22,9 +22,9 @@ type Listener struct {
 	// The largest request that the relay reads. A larger one ends the client's stream; over
 	// REST it gets status 413.
 	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"4MiB"`
-	// The size below which the relay cuts responses into several: all of them in delta, and in
-	// SotW those that need not be a full state. A larger resource goes alone. The default is
-	// just below what gRPC clients accept.
+	// The size above which the relay splits a response into several, unless it is a SotW
+	// response that must have the full state. A larger resource goes alone. The default is just
+	// below what gRPC clients accept.
 	MaxResponseBytes Bytes `yaml:"max_response_bytes" default:"4080KiB"`
 	// What the relay sends for a resource that is a redirect (an xds.core.v3.ResourceLocator in
 	// its place). It always follows redirects for SotW clients that do not announce
@@ -33,26 +33,27 @@ type Listener struct {
 	//	follow   the target, under the name that the client asked for
 	//	pass     the redirect itself, for relays behind this one
 	Redirects Redirects `yaml:"redirects" default:"follow"`
-	// Which streams the relay ends, with UNAVAILABLE, while it has none of the resources that
-	// they ask for and reaches none of the control planes. Clients with a server to fall back
-	// to then try that one (gRFC A71). Over REST such requests get status 503.
+	// Which streams the relay ends, with UNAVAILABLE, if it has none of the requested resources
+	// and cannot reach the control planes. Clients with a server to fall back to then try that one
+	// (gRFC A71). Over REST such requests get status 503.
 	//
-	//	auto   streams that ask by name only, as those of gRPC do
+	//	auto   streams that subscribe by name only, as those of gRPC do
 	//	end    streams with a wildcard, a glob or a view, too
 	//	wait   none
 	WhenUnreachable WhenUnreachable `yaml:"when_unreachable" default:"auto" with:"grpc"`
-	// What clients may cost (limits.md). A client that exceeds a limit loses its stream;
+	// What clients may cost the relay (limits.md). A client that exceeds a limit loses its stream;
 	// over REST it gets status 429. If it exceeds a rate, the relay reads it more slowly. A
 	// request that gets one answer counts as a stream until then.
 	Limits Limits `yaml:"limits"`
-	// Pings on connections where nothing else moves. They find clients that are gone without
-	// having closed the connection. HTTP/1.1 has none.
+	// HTTP/2 pings on connections on which nothing arrives. They find clients that are gone without having closed
+	// the connection. HTTP/1.1 has none.
 	Keepalive Keepalive `yaml:"keepalive" default:"{time: 2m, timeout: 20s}"`
-	// How much a client may send that the relay has not read yet. At least 64KiB each. The relay
+	// The windows of HTTP/2's flow control: how much a client may send before the relay has
+	// read it. At least 64KiB each. The relay
 	// holds no more than clients send: smaller values are for clients that are not trusted, and
 	// cost others a little CPU.
 	Windows Windows `yaml:"windows" default:"{stream: 1MiB, connection: 1MiB}" with:"grpc"`
-	// How much gRPC reads and writes at once. From 1KiB to 4MiB each.
+	// The buffers in which gRPC reads and writes. From 1KiB to 4MiB each.
 	Buffers Buffers `yaml:"buffers" with:"grpc"`
 	// TLS towards clients. Files are PEM.
 	TLS *ListenerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
@@ -70,11 +71,11 @@ type Limits struct {
 	RequestBurst int `yaml:"request_burst" default:"5000"`
 	// Open streams on the listener.
 	Streams int `yaml:"streams" default:"100000"`
-	// Scopes that one stream uses at once: authorities under a pattern, partitions and sets of
-	// dynamic parameters, taken together. Beyond that the relay refuses names. A listener that
+	// Scopes that one stream uses at once: a scope is an authority, a partition, or one of
+	// these with a set of dynamic parameters. Beyond that the relay refuses names. A listener that
 	// serves relays needs as many as all of their clients use (limits.md).
 	Scopes int `yaml:"scopes" default:"100"`
-	// Scopes that all streams of one gRPC connection use, as `scopes`.
+	// Scopes that all streams of one gRPC connection use at once, taken together.
 	ScopesPerConnection int `yaml:"scopes_per_connection" default:"1000" with:"grpc"`
 	// Open streams on one gRPC connection. A client waits with the next until one ends. An
 	// Envoy has one or two, a relay behind this one a few for each partition.
@@ -83,9 +84,9 @@ type Limits struct {
 	// once. The relay reads the connection of a faster client more slowly, such as one that
 	// resets its streams.
 	StreamsPerSecond int `yaml:"streams_per_second" default:"500" with:"grpc"`
-	// Connections to the listener, with streams or without. The relay closes one more at once.
-	// The listener never takes more than its share of nine tenths of the descriptors that the
-	// process may have: the rest is for control planes and files.
+	// Connections to the listener, with streams or without. The relay closes further ones at
+	// once. All listeners together take no more than nine tenths of the file descriptors that
+	// the process may have, in equal shares: the rest is for control planes and files.
 	Connections int `yaml:"connections" default:"100000"`
 	// Connections from one address (of IPv6, one /64) that end within 5 seconds, on average;
 	// four times as many at once. The relay reads further ones later, by 4 seconds at most.
@@ -95,7 +96,8 @@ type Limits struct {
 
 // Keepalive is HTTP/2 pings on a connection where nothing else moves.
 type Keepalive struct {
-	// How long the connection is quiet before a ping: at least 1s for clients, 10s for servers.
+	// The time without data after which the relay sends a ping: at least 1s for clients, 10s for
+	// servers.
 	Time time.Duration `yaml:"time"`
 	// How long to wait for the answer before closing the connection.
 	Timeout time.Duration `yaml:"timeout"`
@@ -112,10 +114,10 @@ type Windows struct {
 
 // Buffers are how much gRPC reads and writes at once.
 type Buffers struct {
-	// How much it reads at once. With TLS each connection holds this much, otherwise only while
+	// How much gRPC reads at once. With TLS each connection holds this much, otherwise only while
 	// there is something to read. Larger buffers are for clients with large requests.
 	Read Bytes `yaml:"read" default:"4KiB"`
-	// How much it writes at once. A connection holds this much only while there is something to
+	// How much gRPC writes at once. A connection holds this much only while there is something to
 	// write. Larger buffers mean fewer system calls for large responses, and more memory while
 	// the relay sends to many clients.
 	Write Bytes `yaml:"write" default:"32KiB"`

@@ -23,8 +23,8 @@ type View struct {
 	// without alternatives (#alt). If two members have one name, that of the first collection
 	// counts.
 	Collections []string `yaml:"collections" required:"true"`
-	// Whether members take their names from the directory of `glob` and the last segment of
-	// their own names, also inside the resource, as Envoy needs.
+	// Whether the relay renames members into the directory of `glob`, as Envoy needs: it keeps
+	// the last segment of their names, and changes the name inside the resource too.
 	Rename bool `yaml:"rename" default:"false"`
 
 	when program
