@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // Settings.
@@ -19,10 +20,7 @@ const maxRequestBytes = 4 << 20
 // Names gives the names that one client uses their meaning. It is used by one
 // stream at a time.
 type Names interface {
-	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
-	// to whom one old-style name of a type means the same mean the same by all of them.
-	Key(typeURL, name string) (cache.Key, error)
+	session.Names
 	// Close is called once, when the client has gone and watches nothing.
 	Close()
 }

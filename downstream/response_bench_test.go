@@ -3,40 +3,12 @@ package downstream
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/downstream/session"
 )
-
-// A response is put together: what was changed to the bytes that gRPC is given.
-func BenchmarkResponse(b *testing.B) {
-	for _, n := range []int{1, 100} {
-		var all []*cache.Resource
-		for _, name := range benchNames(n) {
-			all = append(all, newTestResource(endpointType, name, "v", strings.Repeat("x", 1000)))
-		}
-		assemble := func(add func(*session.Response, *cache.Resource)) func(*testing.B) {
-			return func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					r := &session.Response{TypeURL: endpointType, Nonce: "1", Version: "v"}
-					for _, res := range all {
-						add(r, res)
-					}
-					if len(r.Encode()) < n {
-						b.Fatal("there is too little in it")
-					}
-				}
-			}
-		}
-		b.Run(fmt.Sprintf("delta/%d", n), assemble(func(r *session.Response, res *cache.Resource) { r.AddDelta(res.Name(), res, 0) }))
-		b.Run(fmt.Sprintf("sotw/%d", n), assemble(func(r *session.Response, res *cache.Resource) { r.AddSotW(res.Name(), res, 0) }))
-	}
-}
 
 // A session's steps: a name more and a name less, of a client with many, and the whole
 // state of a set that has changed.

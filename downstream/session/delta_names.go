@@ -65,11 +65,11 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		return false
 	case held:
 		r.from(st.Origin)
-		r.AddDelta(sub.name(), res, form)
+		r.addDelta(sub.name(), res, form)
 		sub.setBeats(st.Heartbeats)
 	default:
 		r.from(st.Origin)
-		r.AddDelta(sub.name(), res, form)
+		r.addDelta(sub.name(), res, form)
 		r.noteChanged(res)
 		d.noteSentByName(sub)
 		d.sentUnder(r, sub, sub.name(), res)

@@ -192,7 +192,7 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			}
 			if !same {
 				r.from(by.set.Origin())
-				r.AddDelta(name, res, set.form())
+				r.addDelta(name, res, set.form())
 			}
 			if glob.holds(name) {
 				glob.initial[name] = ""

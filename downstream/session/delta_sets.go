@@ -235,7 +235,7 @@ func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.
 	if !r.fits(st.Resource.Size(sub.name(), sub.form()), d.Limit) {
 		return false
 	}
-	r.AddDelta(sub.name(), st.Resource, sub.form())
+	r.addDelta(sub.name(), st.Resource, sub.form())
 	d.knows(sub, &st)
 	return true
 }

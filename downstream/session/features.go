@@ -27,14 +27,14 @@ type Abilities struct {
 	// without that member. So Envoy does, and is sent the member as a whole: that
 	// renews its TTL as well.
 	beatsWhole bool
-	// passes: redirects go to clients as they are.
+	// Passes: redirects go to clients as they are.
 	Passes bool
-	// countsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
+	// CountsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
 	// which nothing can be served; countsLostSets: wildcards and globs too.
 	CountsLostNames, CountsLostSets bool
 	// errorsAlone: see featureErrorsAlone.
 	errorsAlone bool
-	// relay: the client is another relay, which has clients of its own.
+	// Relay: the client is another relay, which has clients of its own.
 	Relay bool
 }
 

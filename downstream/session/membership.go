@@ -45,9 +45,9 @@ func (m *membership) sendNews(r *Response) {
 // addShared adds one of a group's resources to r.
 func (s *subscriptions) addShared(r *Response, name string, st *cache.State) {
 	if s.sotw {
-		r.AddSotW(name, st.Resource, s.sharedForm())
+		r.addSotW(name, st.Resource, s.sharedForm())
 	} else {
-		r.AddDelta(name, st.Resource, s.sharedForm())
+		r.addDelta(name, st.Resource, s.sharedForm())
 	}
 	r.from(st.Origin)
 	r.noteChanged(st.Resource)

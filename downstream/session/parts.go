@@ -12,7 +12,7 @@ import (
 // with a time to live, to all that know it: as a whole or as heartbeats.
 type Parts struct {
 	Resources []*cache.Resource
-	// forms are as [cache.Resource.Common] returns them, one for each, or none if all are 0.
+	// Forms are as [cache.Resource.Common] returns them, one for each, or none if all are 0.
 	Forms []cache.Form
 }
 

@@ -35,11 +35,11 @@ type Response struct {
 	origin         *cache.OriginVersion
 	severalOrigins bool
 
-	Resources mem.BufferSlice // shared
+	resources mem.BufferSlice // shared
 	// full are states of sets, which are not in resources yet.
 	full []*cache.Body
 	// plain are more of them, which go as they go to all clients; they are not in
-	// resources yet. joins, if not nil, is who may have them in one piece.
+	// resources yet. Batches, if not nil, may have them in one piece.
 	plain     Parts
 	plainSize int
 	delta     bool
@@ -56,7 +56,7 @@ type Response struct {
 	// the keys of their names; removed are the names of those that it removes.
 	own     map[string]uint64
 	removed map[string]bool
-	// changed are the Clusters in it that are new or changed to the client.
+	// Changed are the Clusters in it that are new or changed to the client.
 	Changed []*cache.Resource
 }
 
@@ -68,9 +68,9 @@ func (r *Response) noteChanged(res ...*cache.Resource) {
 	}
 }
 
-// Batches have resources in one piece that other clients are sent as well.
+// batches have resources in one piece that other clients are sent as well.
 type batches interface {
-	// join returns resources of that many bytes as one buffer, nil if that is not worth it.
+	// Join returns resources of that many bytes as one buffer, nil if that is not worth it.
 	Join(parts Parts, delta bool, size int) mem.Buffer
 }
 
@@ -96,7 +96,7 @@ func (r *Response) expect(n int) {
 	case n >= leastBatched:
 		r.plain.Resources = make([]*cache.Resource, 0, n)
 	case n > 0:
-		r.Resources = make(mem.BufferSlice, 0, n+1)
+		r.resources = make(mem.BufferSlice, 0, n+1)
 	}
 }
 
@@ -123,27 +123,27 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 // other clients have them so. It may have much to do, and needs no lock.
 func (r *Response) gather() {
 	if len(r.full) > 0 {
-		all := make(mem.BufferSlice, 0, len(r.full)+len(r.Resources)+len(r.plain.Resources)+1)
+		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain.Resources)+1)
 		for _, body := range r.full {
 			all = append(all, body.Buffer())
 		}
-		r.Resources, r.full = append(all, r.Resources...), nil
+		r.resources, r.full = append(all, r.resources...), nil
 	}
 	if len(r.plain.Resources) >= leastBatched && r.Batches != nil {
 		if b := r.Batches.Join(r.plain, r.delta, r.plainSize); b != nil {
-			r.Resources = append(slices.Grow(r.Resources, 2), b)
+			r.resources = append(slices.Grow(r.resources, 2), b)
 			r.plain = Parts{}
 			return
 		}
 	}
-	r.Resources = r.plain.AppendTo(r.Resources, r.delta)
+	r.resources = r.plain.AppendTo(r.resources, r.delta)
 	r.plain = Parts{}
 }
 
 // Parts returns the resources, which are shared, and how many bytes more are the response's own.
 func (r *Response) Parts() (shared mem.BufferSlice, private int) {
 	r.gather()
-	return r.Resources, len(r.private)
+	return r.resources, len(r.private)
 }
 
 // addPart is add for a name that is a part of something larger.
@@ -166,7 +166,7 @@ func (r *Response) Encode() mem.BufferSlice {
 	head = append(head, r.private...)
 	r.head = head
 	// The slice is the response's own: nobody else appends to it.
-	return append(r.Resources, &r.head)
+	return append(r.resources, &r.head)
 }
 
 // fits reports whether n more bytes keep the response within limit. The first
@@ -178,12 +178,12 @@ func (r *Response) fits(n, limit int) bool {
 func (r *Response) empty() bool { return r.Count == 0 && len(r.private) == 0 }
 
 // AddDelta adds a resource of a name to a delta response.
-func (r *Response) AddDelta(name string, res *cache.Resource, f cache.Form) {
+func (r *Response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	if r.addPlain(name, res, f, true) {
 		return
 	}
-	before := len(r.Resources)
-	r.Resources = res.AppendDelta(r.room(), name, f)
+	before := len(r.resources)
+	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
 	r.substantial = r.substantial || f&cache.Heartbeat == 0
 	r.Names.Add(name)
@@ -191,8 +191,8 @@ func (r *Response) AddDelta(name string, res *cache.Resource, f cache.Form) {
 
 // addAliased adds a resource that the client asks for by aliases.
 func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, aliases []string) {
-	before := len(r.Resources)
-	r.Resources = res.AppendAliased(r.room(), name, f, aliases)
+	before := len(r.resources)
+	r.resources = res.AppendAliased(r.room(), name, f, aliases)
 	r.added(before)
 	r.Names.Add(name)
 }
@@ -200,7 +200,7 @@ func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, al
 // addRun adds members of a set that are sent at once.
 func (r *Response) addRun(run *cache.EncodedChunk) {
 	b := run.Delta()
-	r.Resources = append(r.room(), b)
+	r.resources = append(r.room(), b)
 	r.size += b.Len()
 	r.Count += len(run.Resources)
 	r.substantial = true
@@ -213,20 +213,20 @@ func (r *Response) addRun(run *cache.EncodedChunk) {
 
 // addMember adds a member of a set.
 func (r *Response) addMember(name string, res *cache.Resource, f cache.Form) {
-	before := len(r.Resources)
-	r.Resources = res.AppendDelta(r.room(), name, f)
+	before := len(r.resources)
+	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
 	r.substantial = r.substantial || f&cache.Heartbeat == 0
 	r.Names.addPart(name)
 }
 
 // AddSotW adds a resource of a name to a SotW response.
-func (r *Response) AddSotW(name string, res *cache.Resource, f cache.Form) {
+func (r *Response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	if r.addPlain(name, res, f, false) {
 		return
 	}
-	before := len(r.Resources)
-	r.Resources = res.AppendSotW(r.room(), name, f)
+	before := len(r.resources)
+	r.resources = res.AppendSotW(r.room(), name, f)
 	r.added(before)
 	r.Names.Add(name)
 }
@@ -234,10 +234,10 @@ func (r *Response) AddSotW(name string, res *cache.Resource, f cache.Form) {
 // room returns resources with room for one, and for what encode adds: mostly that is
 // all.
 func (r *Response) room() mem.BufferSlice {
-	if r.Resources == nil {
+	if r.resources == nil {
 		return make(mem.BufferSlice, 0, 2)
 	}
-	return r.Resources
+	return r.resources
 }
 
 // addFull adds the whole of a set.
@@ -248,7 +248,7 @@ func (r *Response) addFull(f cache.FullState) {
 }
 
 func (r *Response) added(before int) {
-	for _, b := range r.Resources[before:] {
+	for _, b := range r.resources[before:] {
 		r.size += b.Len()
 	}
 	r.Count++

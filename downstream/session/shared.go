@@ -10,17 +10,17 @@ import (
 
 // NameList is a list of names that several clients have sent.
 type NameList interface {
-	// all are the names, and place is that of one of them.
+	// All are the names, and place is that of one of them.
 	All() []string
 	Place(name string) (i uint32, ok bool)
-	// group returns the group of the clients to whom the list means the same, nil if there can
+	// Group returns the group of the clients to whom the list means the same, nil if there can
 	// be none. Who has got it has to enter it.
 	Group(GroupKind, Meaning, *cache.Cache) WatchGroup
 }
 
 // Meaning is what a list means to a client.
 type Meaning interface {
-	// means says whether all names mean resources of these names, in the scope of the first,
+	// Means says whether all names mean resources of these names, in the scope of the first,
 	// which means that key.
 	Means(names []string, first cache.Key) bool
 }
@@ -41,7 +41,7 @@ type WatchGroup interface {
 }
 
 type groupMembers interface {
-	// enter adds a client. It returns the bytes of all resources, and the names that each client
+	// Enter adds a client. It returns the bytes of all resources, and the names that each client
 	// watches by itself.
 	Enter(*Member) (bytes int, odd []uint32)
 	Leave(*Member)
@@ -50,9 +50,9 @@ type groupMembers interface {
 }
 
 type groupChanges interface {
-	// newest is the number of the newest change. It does not change while the cache is held.
+	// Newest is the number of the newest change. It does not change while the cache is held.
 	Newest() uint64
-	// newsSince returns what is new to a client that was sent everything up to a change: 0 is
+	// NewsSince returns what is new to a client that was sent everything up to a change: 0 is
 	// nothing. It may be kept for as long as the cache is held.
 	NewsSince(seq uint64) *News
 	// SentAt returns a name's entry, and what a client holds of the name that was sent everything
@@ -63,15 +63,15 @@ type groupChanges interface {
 
 // groupTotals is what is known of all names but some together. The cache is held.
 type groupTotals interface {
-	// held is how many have resources, and the sum of their digests.
+	// Held is how many have resources, and the sum of their digests.
 	Held(but NameBits) (n int, sum uint64)
-	// origin is the version of the origin that they all have, nil if they have not one.
+	// Origin is the version of the origin that they all have, nil if they have not one.
 	Origin(but NameBits) *cache.OriginVersion
 }
 
 // Member is a client in a group.
 type Member struct {
-	Host  host
+	Host  Host
 	Index int // the group's
 }
 
@@ -90,7 +90,7 @@ func (b *NameBits) set(i uint32, of int) {
 
 // News is what is new to a client that was sent everything up to a change.
 type News struct {
-	Bytes    mem.SliceBuffer // of all, if they are joined
+	Bytes    mem.SliceBuffer // of all, if they are in one piece
 	From, To uint64
 	Odd      []uint32
 	Names    []uint32
@@ -106,7 +106,7 @@ func (r *Response) addNews(n *News) {
 	if len(n.Names) == 0 {
 		return
 	}
-	r.Resources = n.Parts[:len(n.Parts):len(n.Parts)] // who appends has another
+	r.resources = n.Parts[:len(n.Parts):len(n.Parts)] // who appends has another
 	r.size, r.Count, r.substantial = r.size+n.Size, len(n.Names), true
 	r.Names = n.Sent
 	for _, st := range n.States {

@@ -129,7 +129,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	s.sendError(r, sub, st.Err)
 	sub.set(mayHold, false)
 	if !sub.is(isCovered) || !s.hasSets() {
-		r.AddSotW(sub.name(), st.Resource, form)
+		r.addSotW(sub.name(), st.Resource, form)
 	}
 }
 

@@ -19,7 +19,7 @@ func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	case !r.fits(res.Size(sub.name(), form), s.Limit):
 		return false
 	default:
-		r.AddSotW(sub.name(), res, form)
+		r.addSotW(sub.name(), res, form)
 		r.noteChanged(res)
 		s.knowsResource(sub, st)
 	}
@@ -85,7 +85,7 @@ func (s *SotW) heartbeats() *Response {
 			s.beats = s.beats[i:]
 			return r
 		}
-		r.AddSotW(sub.name(), st.Resource, form)
+		r.addSotW(sub.name(), st.Resource, form)
 		sub.setBeats(st.Heartbeats)
 	}
 	s.beats = nil
