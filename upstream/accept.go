@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -50,6 +51,11 @@ type verdicts struct {
 	size, largest int
 	// wildcard is what resource_errors say of the wildcard itself.
 	wildcard *cache.Error
+}
+
+// onlyBeats says that there is nothing but heartbeats.
+func (v *verdicts) onlyBeats() bool {
+	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
 }
 
 // errNameless says that a resource cannot be kept under anything.

@@ -60,8 +60,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 	for _, f := range feeds {
 		f.entry.pending = false
 	}
-	feeds = slices.DeleteFunc(feeds, func(f *feed) bool { return s.feeds[f.subs.typeURL] != f })
-	slices.SortFunc(feeds, func(a, b *feed) int { return strings.Compare(a.subs.typeURL, b.subs.typeURL) })
+	feeds = slices.DeleteFunc(feeds, func(f *feed) bool { return s.feeds[f.typeURL()] != f })
+	slices.SortFunc(feeds, func(a, b *feed) int { return strings.Compare(a.typeURL(), b.typeURL()) })
 	return feeds
 }
 
@@ -69,8 +69,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 // silence says that this is also when it has waited too long for an answer. The caller
 // holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
-	at, ok := f.subs.nextDue()
-	if since, waits := f.subs.oldest(); waits && silence {
+	at, ok := f.topics.nextDue()
+	if since, waits := f.topics.common().oldest(); waits && silence {
 		if late := since.Add(s.opts.ResponseTimeout); !ok || late.Before(at) {
 			at, ok = late, true
 		}
@@ -88,20 +88,20 @@ func (s *Stream) schedule(f *feed, silence bool) {
 func (s *Stream) remove(f *feed) {
 	s.agenda.count(f, tally{})
 	s.agenda.due.End(f)
-	s.feeds = cache.Without(s.feeds, &s.room, f.subs.typeURL)
+	s.feeds = cache.Without(s.feeds, &s.room, f.typeURL())
 }
 
 // recount brings what all types come to in line with one of them. The caller holds mu.
 func (s *Stream) recount(f *feed) {
-	t := tally{wanted: f.subs.wanted}
+	t := tally{wanted: f.wanted()}
 	if t.wanted == 0 {
 		t.idle = 1
 	}
 	if f.session != nil {
 		t.unsent = f.session.pending()
-		if f.subs.needStream(f.session.begun()) {
-			t.late = 1
-		}
+	}
+	if f.stale || f.session != nil && f.topics.needStream(f.session.begun()) {
+		t.late = 1
 	}
 	s.agenda.count(f, t)
 }

@@ -172,15 +172,15 @@ func TestWhatAllTypesComeToIsKept(t *testing.T) {
 			defer s.mu.Unlock()
 			want := tally{}
 			for _, f := range s.feeds {
-				want.wanted += f.subs.wanted
-				if f.subs.wanted == 0 {
+				want.wanted += f.wanted()
+				if f.wanted() == 0 {
 					want.idle++
 				}
 				if f.session != nil {
 					want.unsent += f.session.pending()
-					if f.subs.needStream(f.session.begun()) {
-						want.late++
-					}
+				}
+				if f.stale || f.session != nil && f.topics.needStream(f.session.begun()) {
+					want.late++
 				}
 			}
 			if got := s.agenda.sum; got != want {

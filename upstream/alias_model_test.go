@@ -47,7 +47,7 @@ func TestAnAliasStandsForWhatTheLastStateSays(t *testing.T) {
 
 // aliasModel is a control plane of one delta stream, whose client is a session.
 type aliasModel struct {
-	subs    *subscriptions
+	subs    *names
 	session session
 	now     time.Time
 	told    map[string]string // what the cache was told of each name, "" if it is absent
@@ -75,8 +75,8 @@ func newAliasModel(t *rapid.T) *aliasModel {
 		now: t0, told: map[string]string{},
 		state: map[string]aliasState{}, known: map[string]aliasState{},
 	}
-	m.subs = newSubscriptions(cache.Scope{}, typeURLs["rds"])
-	m.session = newDeltaSession(m.subs)
+	m.subs = newNames(cache.Scope{}, typeURLs["rds"])
+	m.session = newDeltaNames(m.subs)
 	m.change(t, false)
 	return m
 }

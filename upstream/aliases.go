@@ -73,19 +73,19 @@ func (c *claims) remove(own, alias string) {
 }
 
 // unalias forgets which resources list a name.
-func (s *subscriptions) unalias(name string) {
-	delete(s.claims.more, name)
-	for _, own := range slices.Clone(s.claims.by[name]) {
-		s.claims.remove(own, name)
-		if len(s.claims.of[own]) == 0 && s.held(own) == nil {
-			s.drop(own)
+func (n *names) unalias(name string) {
+	delete(n.claims.more, name)
+	for _, own := range slices.Clone(n.claims.by[name]) {
+		n.claims.remove(own, name)
+		if len(n.claims.of[own]) == 0 && n.held(own) == nil {
+			n.drop(own)
 		}
 	}
 }
 
 // aliasRound is what a response says of aliases.
 type aliasRound struct {
-	subs    *subscriptions
+	names   *names
 	changes []cache.Change
 	gains   map[string]*verdict // the resource that each alias stands for, if the response has it
 	losses  map[string]*verdict // why an alias stands no more for what it did
@@ -94,11 +94,11 @@ type aliasRound struct {
 
 // takeAliases tells those who asked for a resource by another of its names what
 // has become of it. list is all of a response.
-func (s *subscriptions) takeAliases(list []verdict, changes []cache.Change) []cache.Change {
-	if len(s.claims.by) == 0 && !slices.ContainsFunc(list, func(v verdict) bool { return len(v.aliases) > 0 }) {
+func (n *names) takeAliases(list []verdict, changes []cache.Change) []cache.Change {
+	if len(n.claims.by) == 0 && !slices.ContainsFunc(list, func(v verdict) bool { return len(v.aliases) > 0 }) {
 		return changes
 	}
-	r := aliasRound{subs: s, changes: changes}
+	r := aliasRound{names: n, changes: changes}
 	for i := range list {
 		if v := &list[i]; len(v.aliases) > 0 && !v.present() {
 			r.end(v)
@@ -111,10 +111,10 @@ func (s *subscriptions) takeAliases(list []verdict, changes []cache.Change) []ca
 	}
 	for i := range list {
 		v := &list[i]
-		if len(v.aliases)+len(s.claims.of[v.key]) > 0 {
+		if len(v.aliases)+len(n.claims.of[v.key]) > 0 {
 			r.update(v)
 		}
-		if v.gone && len(s.claims.by[v.key]) > 0 {
+		if v.gone && len(n.claims.by[v.key]) > 0 {
 			r.lose(v.key, v) // there is nothing under the name itself any more
 		}
 	}
@@ -135,8 +135,8 @@ func (v *verdict) present() bool { return v.variant != nil || v.resource != nil 
 // end takes it that names stand for nothing, whatever was said of them before.
 func (r *aliasRound) end(v *verdict) {
 	for _, alias := range v.aliases {
-		if name := canonical(alias); r.subs.names[name] != nil && name != v.key {
-			r.subs.unalias(name)
+		if name := canonical(alias); r.names.subs[name] != nil && name != v.key {
+			r.names.unalias(name)
 			r.lose(name, v)
 		}
 	}
@@ -146,7 +146,7 @@ func (r *aliasRound) end(v *verdict) {
 func (r *aliasRound) gain(v *verdict) {
 	for _, alias := range v.aliases {
 		name := canonical(alias)
-		if name == v.key || r.subs.names[name] == nil {
+		if name == v.key || r.names.subs[name] == nil {
 			continue
 		}
 		if other := r.gains[name]; other == nil || r.before(name, v, other) {
@@ -160,10 +160,10 @@ func (r *aliasRound) gain(v *verdict) {
 
 // before says which of two resources in one response that list a name it stands for.
 func (r *aliasRound) before(name string, a, b *verdict) bool {
-	if had := r.subs.claims.has(a.key, name); had != r.subs.claims.has(b.key, name) {
+	if had := r.names.claims.has(a.key, name); had != r.names.claims.has(b.key, name) {
 		return !had
 	}
-	via := r.subs.names[name].via
+	via := r.names.subs[name].via
 	return b.key != via && (a.key == via || a.key < b.key)
 }
 
@@ -178,11 +178,11 @@ func (r *aliasRound) lose(name string, v *verdict) {
 // update takes over which aliases a resource lists, or tells those that it has what is
 // said of it.
 func (r *aliasRound) update(v *verdict) {
-	s := r.subs
+	s := r.names
 	before := slices.Sorted(maps.Keys(s.claims.of[v.key]))
 	replaced := v.present() || v.gone
 	for _, name := range before {
-		sub := s.names[name]
+		sub := s.subs[name]
 		answers := sub.via == v.key && r.gains[name] == nil
 		held := sub.answer.Resource
 		switch {
@@ -202,7 +202,7 @@ func (r *aliasRound) update(v *verdict) {
 		return
 	}
 	for _, alias := range v.aliases {
-		if name := canonical(alias); name != v.key && s.names[name] != nil {
+		if name := canonical(alias); name != v.key && s.subs[name] != nil {
 			s.claims.add(v.key, name)
 		}
 	}
@@ -210,9 +210,9 @@ func (r *aliasRound) update(v *verdict) {
 
 // settle tells a name that it stands for a resource of the response.
 func (r *aliasRound) settle(name string, v *verdict) {
-	s := r.subs
+	s := r.names
 	s.claims.add(v.key, name) // it is the last one that lists it
-	sub := s.names[name]
+	sub := s.subs[name]
 	if sub.via == "" && sub.answer.Resource != nil && sub.seen > s.before {
 		return // there is a resource under the name itself
 	}
@@ -232,8 +232,8 @@ func (r *aliasRound) settle(name string, v *verdict) {
 
 // fall tells a name that has lost what it stood for what it stands for instead.
 func (r *aliasRound) fall(name string, v *verdict) {
-	s := r.subs
-	if sub := s.names[name]; sub.via == "" && sub.answer.Resource != nil && sub.seen == s.responses {
+	s := r.names
+	if sub := s.subs[name]; sub.via == "" && sub.answer.Resource != nil && sub.seen == s.responses {
 		return // there is a resource under the name itself
 	}
 	for _, own := range slices.Backward(s.claims.by[name]) {
@@ -243,7 +243,7 @@ func (r *aliasRound) fall(name string, v *verdict) {
 		}
 	}
 	if _, more := s.claims.more[name]; more || len(s.claims.by[name]) > 0 {
-		s.refresh(s.names[name]) // what it stands for is not held, or not known
+		s.refresh(s.subs[name]) // what it stands for is not held, or not known
 		return
 	}
 	r.tell(name, "", v, cache.Change{Err: v.err, Gone: true})
@@ -251,7 +251,7 @@ func (r *aliasRound) fall(name string, v *verdict) {
 
 // tell tells a name what it stands for, and by which resource.
 func (r *aliasRound) tell(name, via string, v *verdict, c cache.Change) {
-	s, sub := r.subs, r.subs.names[name]
+	s, sub := r.names, r.names.subs[name]
 	c.Name = sub.name
 	c.Origin = s.versionIn(&c)
 	s.answer(sub, c)

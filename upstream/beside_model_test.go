@@ -36,10 +36,9 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 					for i, side := range m.sides {
 						half := newModel(t, typ, form, modelNames, cache.Wildcard)
 						half.entries, half.world = entries, world
-						half.subs = side.feed(typeURLs[typ]).subs
+						half.side = side
 						half.hidden = modelOutside
-						half.tell = func(u cache.Update) { side.apply(u) }
-						half.attached = func() { side.feed(typeURLs[typ]).session = half.session }
+						half.tell = func(u cache.Update) { side.apply(half.subs, u) }
 						if i == 0 {
 							m.model = half
 						} else {
@@ -114,7 +113,7 @@ func (m *besideModel) run(t *rapid.T) {
 				m.world[n] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "text"))
 			}
 			for _, half := range m.halves() {
-				if half.session != nil && half.server.asked {
+				if half.live && half.server.asked {
 					half.push(nil)
 				}
 			}

@@ -52,7 +52,7 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 			wake: make(chan struct{}, 1), live: true,
 		})
 	}
-	sides[0].beside.stream = sides[1]
+	sides[0].namesStream = sides[1]
 	return sides
 }
 
@@ -65,7 +65,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
 	take := func(n note) {
-		for _, name := range names(d) {
+		for _, name := range namesIn(d) {
 			n.key = cache.Key{Scope: p.sides[0].scope, TypeURL: typeURLs[p.typ], Name: name}
 			p.sides[0].inbox.notes = append(p.sides[0].inbox.notes, n)
 		}
@@ -86,7 +86,6 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		params := ""
 		d.MaybeScanArgs(t, "params", &params)
 		scope := cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
-		p.subs = newSubscriptions(scope, typeURLs[p.typ])
 		p.sides = newSides(scope, p.form, p)
 	case "subscribe":
 		take(note{})
@@ -104,7 +103,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.answered(&call{})
 		u, _ := f.session.response(time.Now(), r)
-		s.apply(u)
+		s.apply(f.topics, u)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -113,14 +112,14 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		time.Sleep(wait)
 	case "lost", "unreachable":
 		s := side()
-		p.lose(s)
+		loseSide(s)
 		if d.Cmd == "unreachable" {
 			s.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[1].Key}
 			s.retryAt = time.Now().Add(time.Minute)
 			for _, f := range s.sorted() {
-				u := f.subs.newUpdate()
-				f.subs.failed(s.down, &u)
-				s.apply(u)
+				u := f.topics.common().newUpdate()
+				f.topics.failed(s.down, &u)
+				s.apply(f.topics, u)
 			}
 		}
 	case "open":
@@ -128,7 +127,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		if d.HasArg("form") {
 			s.form = spoken(t, d)
 		}
-		p.open(s)
+		openSide(s)
 	default:
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
 	}
@@ -147,20 +146,20 @@ func spoken(t *testing.T, d *datadriven.TestData) *form {
 	return map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
 }
 
-func (p *besidePlayer) lose(s *Stream) {
+func loseSide(s *Stream) {
 	s.live = false
 	for _, f := range s.feeds {
-		f.session = nil
-		if f.subs.lost(); f.subs.wanted == 0 {
+		f.session, f.stale = nil, false
+		if f.topics.lost(); f.wanted() == 0 {
 			s.remove(f)
 		}
 	}
 }
 
-func (p *besidePlayer) open(s *Stream) {
-	s.live, s.down, s.reopened = true, nil, true
+func openSide(s *Stream) {
+	s.live, s.down = true, nil
 	for _, f := range s.feeds {
-		f.session = s.form.session(f.subs)
+		f.session = s.form.session(f.topics)
 	}
 }
 
@@ -170,19 +169,19 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 	if f == nil {
 		return
 	}
-	s.apply(f.subs.expire(time.Now()))
-	if f.session == nil {
+	s.apply(f.topics, f.topics.expire(time.Now()))
+	if f.session == nil && !f.stale {
 		return
 	}
-	if f.subs.needStream(f.begun()) {
+	if f.stale || f.topics.needStream(f.begun()) {
 		fmt.Fprintf(&p.out, "%s: a new stream\n", name)
-		p.lose(s)
-		p.open(s)
+		loseSide(s)
+		openSide(s)
 		if f = s.feeds[typeURLs[p.typ]]; f == nil {
 			return
 		}
 	}
-	s.apply(f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.subs.responses > f.subs.before)))
+	s.apply(f.topics, f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.topics.common().answeredOnStream())))
 	for _, m := range f.session.requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.out, "%s: ", name)
 		p.send(m)

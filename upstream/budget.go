@@ -49,26 +49,26 @@ func sotwRoomFor(typeURL string, limit int) int {
 }
 
 // size is the length of a subscription in a request.
-func (s *subscriptions) size(sub *subscription) int {
-	if l := locator(sub.name, s.params); l != nil {
+func (c *core) sizeOf(sub *subscription) int {
+	if l := locator(sub.name, c.params); l != nil {
 		return sizeMessage(l)
 	}
 	return wire.SizeString(sub.name)
 }
 
 // refuse notes that a subscription is not asked for, and that this is to be told.
-func (s *subscriptions) refuse(sub *subscription, why *cache.Error) {
+func refuse(of topics, sub *subscription, why *cache.Error) {
 	sub.refused = true
 	if sub.failure == nil || !sub.failure.Refused {
-		s.fail(sub, why, &s.refusals)
+		of.fail(sub, why, &of.common().refusals)
 	}
 }
 
 // takeRefusals returns what there is to tell of what was refused.
-func (s *subscriptions) takeRefusals() (u cache.Update, names int) {
-	u = s.refusals
-	u.Scope, u.TypeURL = s.scope, s.typeURL
-	s.refusals = cache.Update{}
+func (c *core) takeRefusals() (u cache.Update, names int) {
+	u = c.refusals
+	u.Scope, u.TypeURL = c.scope, c.typeURL
+	c.refusals = cache.Update{}
 	return u, len(u.Changes) + len(u.Sets)
 }
 
@@ -102,14 +102,14 @@ type budget struct {
 }
 
 // admit says whether there is room for a subscription, which then counts as sent.
-func (b *budget) admit(subs *subscriptions, sub *subscription) bool {
-	size := subs.size(sub)
+func (b *budget) admit(n *names, sub *subscription) bool {
+	size := n.sizeOf(sub)
 	if b.used+size > b.room {
 		return false
 	}
 	little := max(b.room/modestShare, (b.room-b.used)/modestPart)
-	if b.used+size > b.room-b.room/modestPart && subs.modest != nil &&
-		!subs.modest(cache.Key{Scope: subs.scope, TypeURL: subs.typeURL, Name: sub.name}, int64(little)) {
+	if b.used+size > b.room-b.room/modestPart && n.modest != nil &&
+		!n.modest(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, int64(little)) {
 		return false
 	}
 	b.used += size
@@ -118,20 +118,20 @@ func (b *budget) admit(subs *subscriptions, sub *subscription) bool {
 }
 
 // release gives back the room of what was given up.
-func (b *budget) release(subs *subscriptions, sub *subscription) {
-	b.used -= subs.size(sub)
+func (b *budget) release(n *names, sub *subscription) {
+	b.used -= n.sizeOf(sub)
 	if soon := b.reviewed.Add(shortestReview); !b.reviewAt.IsZero() && soon.Before(b.reviewAt) {
 		b.reviewAt, b.review = soon, 0
 	}
 }
 
 // refuse keeps a subscription until there is room for it.
-func (b *budget) refuse(now time.Time, subs *subscriptions, sub *subscription) {
-	if size := subs.size(sub); size > b.room {
-		subs.refuse(sub, tooLong(size)) // for good
+func (b *budget) refuse(now time.Time, n *names, sub *subscription) {
+	if size := n.sizeOf(sub); size > b.room {
+		refuse(n, sub, tooLong(size)) // for good
 		return
 	}
-	subs.refuse(sub, full(b.room))
+	refuse(n, sub, full(b.room))
 	b.refused = append(b.refused, sub)
 	if b.reviewAt.IsZero() {
 		b.reviewed, b.review = now, shortestReview
@@ -143,9 +143,9 @@ func (b *budget) refuse(now time.Time, subs *subscriptions, sub *subscription) {
 func (b *budget) due(now time.Time) bool { return !b.reviewAt.IsZero() && !now.Before(b.reviewAt) }
 
 // take returns what was refused and is wanted still, to be admitted or refused anew.
-func (b *budget) take(now time.Time, subs *subscriptions) (again []*subscription) {
+func (b *budget) take(now time.Time, n *names) (again []*subscription) {
 	for _, sub := range b.refused {
-		if subs.get(sub.name) == sub && sub.wanted && !sub.sent {
+		if n.subs[sub.name] == sub && sub.wanted && !sub.sent {
 			again = append(again, sub)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // sotwAlone is a SotW session of EDS with a limit.
-func sotwAlone(modest func(cache.Key, int64) bool) (*subscriptions, *sotwSession) {
-	subs := newSubscriptions(testScope, typeURLs["eds"])
+func sotwAlone(modest func(cache.Key, int64) bool) (*names, *sotwNames) {
+	subs := newNames(testScope, typeURLs["eds"])
 	subs.modest = modest
-	return subs, newSotWSession(subs)
+	return subs, newSotWNames(subs)
 }
 
 func TestLastPartOfARequestIsForModestClients(t *testing.T) {
@@ -40,7 +40,7 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 		name := fmt.Sprintf("middling-%0100d", i)
 		subs.start(name, nil, &u)
 		s.requests(t0, limit)
-		if !subs.names[name].sent {
+		if !subs.subs[name].sent {
 			break
 		}
 	}
@@ -50,12 +50,12 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 	for i := range 100 {
 		subs.start(fmt.Sprint("modest-", i), nil, &u)
 		s.requests(t0, limit)
-		if sub := subs.names[fmt.Sprint("modest-", i)]; !sub.sent {
+		if sub := subs.subs[fmt.Sprint("modest-", i)]; !sub.sent {
 			t.Fatalf("modest name %d is refused", i)
 		}
 	}
 	refused := 0
-	for _, sub := range subs.names {
+	for _, sub := range subs.subs {
 		if sub.refused {
 			refused++
 			if sub.sent || sub.failure.Code != codes.ResourceExhausted {
@@ -74,12 +74,12 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scope := testScope
 		scope.Params = rapid.SampledFrom([]string{"", "env=prod"}).Draw(t, "params")
-		subs := newSubscriptions(scope, typeURLs["eds"])
+		subs := newNames(scope, typeURLs["eds"])
 		var s session
 		if rapid.Bool().Draw(t, "delta") {
-			s = newDeltaSession(subs)
+			s = newDeltaNames(subs)
 		} else {
-			s = newSotWSession(subs)
+			s = newSotWNames(subs)
 		}
 		limit := rapid.IntRange(80, 600).Draw(t, "limit")
 		now := t0
@@ -114,7 +114,7 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 		send()
 		now = now.Add(longestReview)
 		send()
-		sotw, ok := s.(*sotwSession)
+		sotw, ok := s.(*sotwNames)
 		if !ok {
 			return
 		}
@@ -122,8 +122,8 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 		for sub := range subs.all() {
 			switch {
 			case sub.sent:
-				used += subs.size(sub)
-			case sub.wanted && sotw.budget.used+subs.size(sub) <= sotw.budget.room:
+				used += subs.sizeOf(sub)
+			case sub.wanted && sotw.budget.used+subs.sizeOf(sub) <= sotw.budget.room:
 				t.Errorf("%s is not asked for, though there is room", sub.name)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -183,12 +184,13 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	}
 	what, counts := c.silence()
 	for _, f := range s.concerned(now) {
-		if f.session == nil {
-			continue // the stream has ended
+		s.apply(f.topics, f.topics.expire(now))
+		if f.session == nil { // the stream has ended, or the next is waited for
+			s.schedule(f, false)
+			continue
 		}
-		s.apply(f.subs.expire(now))
 		if counts {
-			s.apply(f.session.conclude(now, s.opts.ResponseTimeout, what))
+			s.apply(f.topics, f.session.conclude(now, s.opts.ResponseTimeout, what))
 		}
 		requests := f.session.requests(now, s.limit)
 		out = append(out, requests...)
@@ -212,12 +214,12 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 
 // refused tells those whose names do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
-	u, n := f.subs.takeRefusals()
-	s.apply(u)
+	u, n := f.topics.common().takeRefusals()
+	s.apply(f.topics, u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
 		s.log.Warn("names are not asked for, because a request has no room for them",
-			"type_url", loglines.Clip(f.subs.typeURL), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
+			"type_url", loglines.Clip(f.typeURL()), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
 	}
 }
 
@@ -272,7 +274,7 @@ func (s *Stream) part(c *call) {
 	for _, f := range s.sorted() {
 		// A wildcard is not given up in so many words: made explicit first, as it
 		// has to be, it would all be sent once more.
-		if f.session != nil && f.subs.wildcard == nil {
+		if f.session != nil && f.topics.get(cache.Wildcard) == nil {
 			out = append(out, f.session.requests(time.Now(), s.limit)...)
 		}
 	}
@@ -338,14 +340,13 @@ func (s *Stream) begin(c *call) {
 	s.down = nil
 	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
-			f.subs.seed(time.Now(), s.opts.Seed)
+			f.topics.seed(time.Now(), s.opts.Seed)
 		}
-		f.session = c.form.session(f.subs)
+		f.session, f.stale = c.form.session(f.topics), false
 		if forceAnswer && f.session.forceAnswer() {
 			forceAnswer = false // one answer is enough
 		}
 	}
-	s.reopened = true
 	s.concernAll()
 	if c.form.name != REST {
 		s.connected(c)
@@ -405,12 +406,15 @@ func (s *Stream) response(c *call, m *frame) error {
 		r.typeURL = c.form.typeURL
 	}
 	f := s.feeds[r.typeURL]
+	if f != nil && f.stale {
+		return nil // it is for names that have moved, and there will be another stream
+	}
 	if f == nil || f.session == nil || !f.session.begun() {
 		s.stray(c, r)
 		return nil
 	}
 	u, nack := f.session.response(time.Now(), r)
-	s.apply(u)
+	s.apply(f.topics, u)
 	s.logVariants(f)
 	if nack != "" {
 		s.board.post(func(st *Status) { st.Nacks++ })
@@ -430,7 +434,7 @@ func (s *Stream) answered(c *call) {
 	c.answered = true
 	now := time.Now()
 	for _, f := range s.feeds {
-		f.subs.waitAnew(now)
+		f.topics.waitAgain(now)
 	}
 	s.concernAll()
 }

@@ -13,17 +13,14 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// deltaSession is the client's side of one type on a delta stream.
-// xDS: "Incremental xDS".
+// deltaSession is what the client's sides of names and of sets have in common on a delta
+// stream. xDS: "Incremental xDS".
 type deltaSession struct {
-	subs    *subscriptions
+	core    *core
 	answers []answer
 	size    int // of answers
 
 	asked bool // the first request was sent
-	// explicit says that a name was subscribed to on this stream. As long as none
-	// was, the wildcard is subscribed to in the old form, and cannot be given up.
-	explicit bool
 	// unlisted is the number of resources that are held and did not fit into
 	// initial_resource_versions.
 	unlisted int
@@ -31,100 +28,40 @@ type deltaSession struct {
 	proof bool
 }
 
-func newDeltaSession(subs *subscriptions) *deltaSession {
-	subs.opened(false)
-	return &deltaSession{subs: subs}
-}
-
-func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
-	var out []proto.Message
+// acknowledge returns the requests that answer responses: without changes of subscriptions,
+// as Istio takes those for errors.
+func (d *deltaSession) acknowledge() (out []proto.Message) {
 	for i := range d.answers {
-		// Without changes of subscriptions: Istio takes those for errors.
 		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
-			TypeUrl:       d.subs.typeURL,
+			TypeUrl:       d.core.typeURL,
 			ResponseNonce: d.answers[i].nonce,
 			ErrorDetail:   d.answers[i].errorDetail(),
 		})
 	}
 	d.answers, d.size = nil, 0
-
-	add, drop := d.changes(limit)
-	if len(add)+len(drop) == 0 {
-		return out
-	}
-	p := deltaPacker{subs: d.subs, limit: limit, out: out, proof: &d.proof}
-	first := !d.asked
-	if first {
-		d.unlisted += p.list()
-	}
-	d.subscribe(&p, add, first)
-	d.subs.ask(add, first, now)
-	d.unsubscribe(&p, drop)
-	p.flush()
-	return p.out
+	return out
 }
 
-// subscribe packs what is subscribed to.
-func (d *deltaSession) subscribe(p *deltaPacker, add []*subscription, first bool) {
-	s := d.subs
-	// The old form: the wildcard is all that is subscribed to. It has no parameters.
-	legacy := first && len(add) == 1 && add[0] == s.wildcard && s.params == nil
-	var resumed []*subscription // what is held goes first
-	for _, sub := range add {
-		switch {
-		case legacy:
-			p.must()
-		case first && sub.toList():
-			resumed = append(resumed, sub)
-		case !first || s.member(sub.name) != nil || sub.answer.Resource == nil:
-			p.subscribe(sub.name)
-		case !p.resubscribe(sub.name, sub.answer.Resource):
-			d.unlisted++
-		case s.members() == nil && s.wildcard != nil:
-			s.wildcard.set.list(sub.name, sub.answer.Resource)
-		}
-	}
-	for _, sub := range resumed {
-		sub.listed = true
-		if !p.resume(sub.name) {
-			d.unlisted++
-		}
-	}
-	d.asked = d.asked || len(add) > 0
-	d.explicit = d.explicit || len(add) > 0 && !legacy
-}
-
-// unsubscribe packs what is given up.
-func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
-	wildcard := slices.IndexFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard })
-	if wildcard >= 0 {
-		if !d.explicit {
-			// xDS: "How the client specifies what resources to return": it is there
-			// as long as nothing was subscribed to.
-			p.subscribe(cache.Wildcard)
-			d.explicit = true
-		}
-		p.flush() // whichever of the lists in one request counts first
-	}
-	for _, sub := range drop {
-		p.unsubscribe(sub.name)
-		d.subs.forget(sub)
-	}
+// answer queues the answer to a response.
+func (d *deltaSession) answer(r *response, nack string) {
+	a := answer{nonce: r.nonce, nack: nack}
+	d.answers = append(d.answers, a)
+	d.size += a.size()
 }
 
 // changes returns what is to be subscribed to and what is to be given up.
-func (d *deltaSession) changes(limit int) (add, drop []*subscription) {
-	s := d.subs
-	room := roomFor(s.typeURL, limit)
+func (d *deltaSession) changes(limit int, of topics) (add, drop []*subscription) {
+	c := d.core
+	room := roomFor(c.typeURL, limit)
 	var late []*subscription
-	for _, sub := range s.changed {
+	for _, sub := range c.changed {
 		switch {
-		case s.get(sub.name) != sub:
-			// Given up before it was asked for.
-		case d.asked && s.late(sub):
+		case of.get(sub.name) != sub:
+			// Given up before it was requested.
+		case d.asked && of.late(sub):
 			late = append(late, sub)
-		case sub.wanted && !sub.sent && s.size(sub) > room:
-			s.refuse(sub, tooLong(s.size(sub)))
+		case sub.wanted && !sub.sent && c.sizeOf(sub) > room:
+			refuse(of, sub, tooLong(c.sizeOf(sub)))
 		case sub.wanted && (!sub.sent || sub.again):
 			sub.answered = sub.answered && !sub.again
 			sub.sent, sub.again = true, false
@@ -134,41 +71,8 @@ func (d *deltaSession) changes(limit int) (add, drop []*subscription) {
 			drop = append(drop, sub)
 		}
 	}
-	s.changed = late
+	c.changed = late
 	return add, drop
-}
-
-func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, d.subs.wildcard != nil, d.subs.speaker())
-	d.answers = append(d.answers, answer{nonce: r.nonce, nack: v.nack})
-	d.size += d.answers[len(d.answers)-1].size()
-	return d.subs.apply(now, &v, false, r.version), v.nack
-}
-
-// conclude tells what the control plane has not answered, which says nothing
-// about its existence: it says that itself.
-// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
-	u := d.subs.newUpdate()
-	d.subs.endGraces(now, what, &u)
-	for _, sub := range d.subs.overdue(now.Add(-timeout)) {
-		if !d.subs.settleHeld(sub, &u) {
-			d.subs.fail(sub, noAnswer(timeout), &u)
-			d.subs.unlisted = d.subs.unlisted || sub.toList()
-		}
-	}
-	if what != mute {
-		d.subs.relistResumed()
-	}
-	return u
-}
-
-func (d *deltaSession) forceAnswer() bool {
-	d.proof = d.subs.hasMembers()
-	for _, sub := range d.subs.names {
-		d.proof = d.proof || sub.answer.Resource != nil
-	}
-	return d.proof
 }
 
 func (d *deltaSession) begun() bool { return d.asked }
@@ -185,24 +89,217 @@ func (d *deltaSession) unfit() string {
 		"they come again, and if they are gone that may go unnoticed", n)
 }
 
+// deltaNames is the session of names.
+type deltaNames struct {
+	deltaSession
+	names *names
+}
+
+func newDeltaNames(n *names) *deltaNames {
+	n.opened(false)
+	return &deltaNames{deltaSession{core: &n.core}, n}
+}
+
+func (d *deltaNames) requests(now time.Time, limit int) []proto.Message {
+	out := d.acknowledge()
+	add, drop := d.changes(limit, d.names)
+	if len(add)+len(drop) == 0 {
+		return out
+	}
+	p := d.packer(limit, out)
+	first := !d.asked
+	var resumed []*subscription // what is held goes first
+	for _, sub := range add {
+		switch {
+		case first && sub.toList():
+			resumed = append(resumed, sub)
+		case !first || sub.answer.Resource == nil:
+			p.subscribe(sub.name)
+		case !p.resubscribe(sub.name, sub.answer.Resource.Name(), d.versionOf(sub.answer.Resource)):
+			d.unlisted++
+		}
+	}
+	for _, sub := range resumed {
+		sub.listed = true
+		if !p.resubscribe(sub.name, sub.name, resumedVersion) {
+			d.unlisted++
+		}
+	}
+	d.asked = d.asked || len(add) > 0
+	d.names.ask(add, first, now)
+	for _, sub := range drop {
+		p.unsubscribe(sub.name)
+		d.names.forget(sub)
+	}
+	p.flush()
+	return p.out
+}
+
+func (d *deltaNames) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, false, d.core.speaker())
+	d.answer(r, v.nack)
+	return d.names.apply(now, &v, false, r.version), v.nack
+}
+
+// conclude applies that the control plane has not answered names, which says nothing
+// about their existence: it says that itself.
+// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
+func (d *deltaNames) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	n, u := d.names, d.names.newUpdate()
+	for _, sub := range n.overdue(now.Add(-timeout)) {
+		n.fail(sub, noAnswer(timeout), &u)
+		n.unlisted = n.unlisted || sub.toList()
+	}
+	if what != mute {
+		n.relistResumed()
+	}
+	return u
+}
+
+func (d *deltaNames) forceAnswer() bool {
+	for _, sub := range d.names.subs {
+		d.proof = d.proof || sub.answer.Resource != nil
+	}
+	return d.proof
+}
+
+// deltaSets is the session of a wildcard and globs.
+type deltaSets struct {
+	deltaSession
+	sets *sets
+	// explicit says that something was subscribed to by name on this stream. As long as
+	// nothing was, the wildcard is subscribed to in the old form, and cannot be given up.
+	explicit bool
+}
+
+func newDeltaSets(s *sets) *deltaSets {
+	s.opened(false)
+	return &deltaSets{deltaSession: deltaSession{core: &s.core}, sets: s}
+}
+
+func (d *deltaSets) requests(now time.Time, limit int) []proto.Message {
+	out := d.acknowledge()
+	add, drop := d.changes(limit, d.sets)
+	if len(add)+len(drop) == 0 {
+		return out
+	}
+	p := d.packer(limit, out)
+	first := !d.asked
+	// The old form: the wildcard is all that is subscribed to. It has no parameters.
+	legacy := first && len(add) == 1 && add[0].name == cache.Wildcard && d.core.params == nil
+	if first {
+		d.list(p)
+	}
+	for _, sub := range add {
+		if legacy {
+			p.must()
+		} else {
+			p.subscribe(sub.name)
+		}
+	}
+	d.asked = d.asked || len(add) > 0
+	d.explicit = d.explicit || len(add) > 0 && !legacy
+	d.sets.ask(add, first, now)
+	d.unsubscribe(p, drop)
+	p.flush()
+	return p.out
+}
+
+// list puts members into the first request of a stream: initial_resource_versions count
+// nowhere else. They go first, because of members that are left out nobody says that they
+// are gone.
+func (d *deltaSets) list(p *deltaPacker) {
+	members := d.sets.allMembers()
+	if len(members) > 0 {
+		p.must()
+	}
+	listing := d.sets.wildcard != nil && d.sets.members() == nil
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		switch r := members[key]; {
+		case r.Name() == "":
+			// It has nothing to be listed under, and comes again: see dropNameless.
+		case p.room(versionSize(r.Name(), r.Version())):
+			p.list(r.Name(), d.versionOf(r))
+			if listing {
+				d.sets.wildcard.list(key, r)
+			}
+		default:
+			d.unlisted++
+		}
+	}
+}
+
+// unsubscribe packs what is given up.
+func (d *deltaSets) unsubscribe(p *deltaPacker, drop []*subscription) {
+	if slices.ContainsFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard }) {
+		if !d.explicit {
+			// xDS: "How the client specifies what resources to return": it is there
+			// as long as nothing was subscribed to.
+			p.subscribe(cache.Wildcard)
+			d.explicit = true
+		}
+		p.flush() // whichever of the lists in one request counts first
+	}
+	for _, sub := range drop {
+		p.unsubscribe(sub.name)
+		d.sets.forget(sub)
+	}
+}
+
+func (d *deltaSets) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, d.sets.wildcard != nil, d.core.speaker())
+	d.answer(r, v.nack)
+	return d.sets.apply(now, &v, false, r.version), v.nack
+}
+
+// conclude is that of deltaNames, and applies which first answers have come as a whole.
+func (d *deltaSets) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	s, u := d.sets, d.sets.newUpdate()
+	s.endGraces(now, what, &u)
+	for _, sub := range s.overdue(now.Add(-timeout)) {
+		if !s.settleHeld(s.find(sub.name), &u) {
+			s.fail(sub, noAnswer(timeout), &u)
+		}
+	}
+	return u
+}
+
+func (d *deltaSets) forceAnswer() bool {
+	d.proof = d.sets.hasMembers()
+	return d.proof
+}
+
+// versionOf returns the version under which a resource that is held is listed.
+func (d *deltaSession) versionOf(r *cache.Resource) string {
+	if r.DoNotCache() || d.proof {
+		d.proof = false
+		return "" // it is to come again, for those who came later; or to go
+	}
+	return r.Version()
+}
+
 // deltaPacker fills requests up to a limit.
 type deltaPacker struct {
-	subs  *subscriptions // if they have dynamic parameters, names go as locators
-	limit int
-	out   []proto.Message
+	typeURL string
+	params  cache.Params // with dynamic parameters, names go as locators
+	limit   int
+	out     []proto.Message
 
 	req    *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
 	size   int
 	filled bool // there is something in it
 	// flushed: the first request is complete.
 	flushed bool
-	proof   *bool // deltaSession.proof
+}
+
+func (d *deltaSession) packer(limit int, out []proto.Message) *deltaPacker {
+	return &deltaPacker{typeURL: d.core.typeURL, params: d.core.params, limit: limit, out: out}
 }
 
 // must begins a request, if there is none.
 func (p *deltaPacker) must() *discoveryv3.DeltaDiscoveryRequest {
 	if p.req == nil {
-		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.subs.typeURL}
+		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.typeURL}
 		p.size = proto.Size(p.req)
 	}
 	return p.req
@@ -233,7 +330,7 @@ func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func (p *deltaPacker) subscribe(name string) {
-	if l := locator(name, p.subs.params); l != nil {
+	if l := locator(name, p.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
 		return
@@ -243,7 +340,7 @@ func (p *deltaPacker) subscribe(name string) {
 }
 
 func (p *deltaPacker) unsubscribe(name string) {
-	if l := locator(name, p.subs.params); l != nil {
+	if l := locator(name, p.params); l != nil {
 		req := p.grow(sizeMessage(l))
 		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
 		return
@@ -252,57 +349,37 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// list puts the members of the wildcard and of globs into the first request of a stream:
-// initial_resource_versions count nowhere else. They go before names, because of
-// members that are left out nobody says that they are gone. It returns how many
-// are left out.
-func (p *deltaPacker) list() (unlisted int) {
-	members := p.subs.allMembers()
-	if len(members) > 0 {
-		p.must()
-	}
-	for _, key := range slices.Sorted(maps.Keys(members)) {
-		switch r := members[key]; {
-		case r.Name() == "":
-			// It has nothing to be listed under, and comes again: see dropNameless.
-		case p.room(versionSize(r.Name(), r.Version())):
-			p.version(r)
-		default:
-			unlisted++
-		}
-	}
-	p.subs.list(members, p.listed)
-	return unlisted
-}
-
-// listed says whether a resource is in the first request.
-func (p *deltaPacker) listed(r *cache.Resource) bool {
-	_, ok := p.must().GetInitialResourceVersions()[r.Name()]
-	return ok
-}
-
-// resubscribe subscribes to a name of which a resource is held, and lists it if
-// that goes into the same request, and that is the first.
-func (p *deltaPacker) resubscribe(name string, r *cache.Resource) (listed bool) {
+// resubscribe subscribes to a name of which a resource is held, and lists that under the
+// name that the origin knows it by, if both go into the same request, and that is the first.
+func (p *deltaPacker) resubscribe(name, under, version string) (listed bool) {
 	size := wire.SizeString(name)
-	if l := locator(name, p.subs.params); l != nil {
+	if l := locator(name, p.params); l != nil {
 		size = sizeMessage(l)
 	}
-	if p.flushed || !p.room(size+versionSize(r.Name(), r.Version())) {
+	if p.flushed || !p.room(size+versionSize(under, version)) {
 		p.subscribe(name)
 		return false
 	}
-	p.version(r)
+	p.list(under, version)
 	p.subscribe(name)
 	return true
 }
 
-// version lists a resource, under the name that the origin knows it by.
-func (p *deltaPacker) version(r *cache.Resource) {
-	version := r.Version()
-	if r.DoNotCache() || *p.proof {
-		*p.proof = false
-		version = "" // it is to come again, for those who came later; or to go
+// list puts a name with a version into initial_resource_versions.
+func (p *deltaPacker) list(name, version string) {
+	req := p.must()
+	if req.InitialResourceVersions == nil {
+		req.InitialResourceVersions = map[string]string{}
 	}
-	p.put(r.Name(), version)
+	p.filled = true
+	if _, there := req.InitialResourceVersions[name]; !there {
+		p.size += versionSize(name, version)
+	}
+	req.InitialResourceVersions[name] = version
+}
+
+// versionSize is the length that a name and its version have in a request.
+func versionSize(name, version string) int {
+	const header = 5 // of an entry, at most
+	return header + wire.SizeString(name) + wire.SizeString(version)
 }

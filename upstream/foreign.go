@@ -22,10 +22,6 @@ type speaker struct {
 	speaks    func(authority string) bool // see Options.Speaks
 }
 
-func (s *subscriptions) speaker() speaker {
-	return speaker{s.scope.Authority, s.scope.OldStyle, s.speaks}
-}
-
 // foreign returns the authority of which a name is, if the speaker does not speak for that.
 func (s speaker) foreign(name string) (authority string, foreign bool) {
 	if !urn.IsName(name) {

@@ -93,36 +93,44 @@ func formOf(b byte) *form { return []*form{deltaForm, sotwForm}[b%2] }
 type fuzzed struct {
 	t       *testing.T
 	form    *form
-	subs    *subscriptions
+	of      topics
 	session session
 	now     time.Time
 	nonces  []string // of the responses that are to be answered
 }
 
+// playScript plays what a script has of names, and what it has of sets.
 func playScript(t *testing.T, script []byte) {
+	playScriptOf(t, script, false)
+	playScriptOf(t, script, true)
+}
+
+func playScriptOf(t *testing.T, script []byte, areSets bool) {
 	if len(script) == 0 {
 		return
 	}
 	typ := fuzzedTypes[int(script[0]/2)%len(fuzzedTypes)]
-	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs[typ])}
-	p.subs.noGlobs = script[0]/fuzzedNoGlobs%2 == 1
-	p.session = p.form.session(p.subs)
+	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), of: newTopics(cache.Scope{Authority: "a"}, typeURLs[typ], areSets)}
+	if s, ok := p.of.(*sets); ok {
+		s.noGlobs = script[0]/fuzzedNoGlobs%2 == 1
+	}
+	p.session = p.form.session(p.of)
 	for script = script[1:]; len(script) > 0; {
 		var act byte
 		var argument []byte
 		act, argument, script = nextAct(script)
-		u := p.subs.newUpdate()
+		u := p.of.common().newUpdate()
 		switch act {
 		case actResponse:
 			p.response(argument, &u)
 		case actSubscribe:
 			// The cache asks for each name once, by its key.
 			name := keyOf(string(argument))
-			if sub := p.subs.get(name); name != "" && (sub == nil || !sub.started) && p.subs.wanted < fuzzedNames {
-				p.subs.start(name, nil, &u)
+			if sub := p.of.get(name); name != "" && (cache.Key{Name: name}.IsSet()) == areSets && (sub == nil || !sub.started) && p.of.common().wanted < fuzzedNames {
+				p.of.start(name, nil, &u)
 			}
 		case actUnsubscribe:
-			p.subs.stop(keyOf(string(argument)))
+			p.of.stop(keyOf(string(argument)))
 		case actAfter:
 			p.now = p.now.Add(time.Duration(len(argument)) * time.Second)
 		case actLost:
@@ -144,12 +152,12 @@ func keyOf(name string) string {
 }
 
 func (p *fuzzed) reopen(other bool) {
-	p.subs.lost()
+	p.of.lost()
 	p.nonces = nil
 	if other {
 		p.form = map[*form]*form{deltaForm: sotwForm, sotwForm: deltaForm}[p.form]
 	}
-	p.session = p.form.session(p.subs)
+	p.session = p.form.session(p.of)
 }
 
 func (p *fuzzed) response(encoded []byte, u *cache.Update) {
@@ -158,7 +166,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 		p.reopen(false)
 		return
 	}
-	if r.typeURL != p.subs.typeURL || !p.session.begun() {
+	if r.typeURL != p.of.common().typeURL || !p.session.begun() {
 		return
 	}
 	var nack string
@@ -178,12 +186,12 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 
 // membersOf are what is held of a set, or of a glob that is fed from the wildcard.
 func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
-	sub := p.subs.get(name)
-	if sub == nil || name == cache.Wildcard || !p.subs.filters() {
-		return maps.Collect(sub.set.members.All())
+	s := p.of.(*sets)
+	if name == cache.Wildcard || !s.filters() {
+		return maps.Collect(s.find(name).members.All())
 	}
 	members := map[string]*cache.Resource{}
-	for key, r := range p.subs.members().All() {
+	for key, r := range s.members().All() {
 		// A bad name is in no directory.
 		if k, err := urn.KeyOf(key); err != nil || k.Name != key {
 			continue
@@ -199,7 +207,7 @@ func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 func (p *fuzzed) check(u cache.Update) {
 	told := map[string]bool{}
 	for _, c := range u.Changes {
-		if p.subs.get(c.Name) == nil && p.subs.wildcard == nil {
+		if p.of.get(c.Name) == nil {
 			p.t.Fatalf("the cache is told of %q, which nobody wants", c.Name)
 		}
 		if told[c.Name] {
@@ -210,7 +218,7 @@ func (p *fuzzed) check(u cache.Update) {
 	}
 	sets := map[string]bool{}
 	for _, set := range u.Sets {
-		if sub := p.subs.get(set.Name); sub == nil || !sub.wanted && !sub.started {
+		if sub := p.of.get(set.Name); sub == nil || !sub.wanted && !sub.started {
 			p.t.Fatalf("the cache is told of the set %q, which nobody wants", set.Name)
 		}
 		if sets[set.Name] {
@@ -235,7 +243,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	if c.Gone {
 		p.t.Fatalf("%q is there and is not: %+v", c.Name, c)
 	}
-	typeURL := p.subs.typeURL
+	typeURL := p.of.common().typeURL
 	if c.Resource.Redirect() != "" {
 		typeURL = xdstype.Locator
 	}
@@ -246,11 +254,11 @@ func (p *fuzzed) checkChange(c cache.Change) {
 
 // send takes what is to be sent, as the stream does after each act.
 func (p *fuzzed) send() {
-	if p.subs.needStream(p.session.begun()) {
+	if p.of.needStream(p.session.begun()) {
 		p.reopen(false)
 	}
-	p.check(p.subs.expire(p.now))
-	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.subs.responses > p.subs.before)))
+	p.check(p.of.expire(p.now))
+	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.of.common().answeredOnStream())))
 	for _, m := range p.session.requests(p.now, fuzzedLimit) {
 		nonce, detail := "", (*status.Status)(nil)
 		switch m := m.(type) {
@@ -276,7 +284,7 @@ func (p *fuzzed) send() {
 	}
 	p.session.unfit()
 	p.nonces = slices.DeleteFunc(p.nonces, func(nonce string) bool { return nonce == "" })
-	if p.subs.wanted > 0 && len(p.nonces) > 0 {
+	if p.of.common().wanted > 0 && len(p.nonces) > 0 {
 		p.t.Fatalf("the responses %q are not answered", p.nonces)
 	}
 }

@@ -15,9 +15,9 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 	for _, members := range []int{100, 100_000} {
 		for _, how := range []string{"glob", "from the wildcard"} {
 			b.Run(fmt.Sprintf("%s/%d", how, members), func(b *testing.B) {
-				subs := newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["cds"])
+				subs := newSets(cache.Scope{Authority: "a"}, typeURLs["cds"])
 				subs.noGlobs = how != "glob"
-				session := newDeltaSession(subs)
+				session := newDeltaSets(subs)
 				u := subs.newUpdate()
 				subs.start("xdstp://a/t/foo/*", nil, &u)
 				session.requests(t0, defaultMaxRequestBytes)

@@ -34,7 +34,7 @@ const (
 )
 
 // grace takes note of a response, which may have a part of a set's first answer.
-func (s *subscriptions) grace(now time.Time, p *part, sotw bool) {
+func (s *sets) grace(now time.Time, p *part, sotw bool) {
 	c := p.set
 	first := p.begins || c.guessed && p.certain
 	switch {
@@ -62,7 +62,7 @@ func (s *subscriptions) grace(now time.Time, p *part, sotw bool) {
 
 // awaitRest waits for the rest of an incomplete answer on another stream, which may have
 // nothing more to say.
-func (s *subscriptions) awaitRest(c *set, now time.Time) {
+func (s *sets) awaitRest(c *set, now time.Time) {
 	if c.incomplete && c.latest.IsZero() {
 		s.graces.Set(c, now.Add(restGrace))
 	}
@@ -70,7 +70,7 @@ func (s *subscriptions) awaitRest(c *set, now time.Time) {
 
 // endGraces tells which first answers have come as a whole. Without a response the silence of
 // the control plane says that only if it answers something else.
-func (s *subscriptions) endGraces(now time.Time, what silence, u *cache.Update) {
+func (s *sets) endGraces(now time.Time, what silence, u *cache.Update) {
 	for _, c := range s.graces.Due(now) {
 		if at, settling := s.settling.At(c); settling {
 			s.graces.Set(c, at)
@@ -84,11 +84,34 @@ func (s *subscriptions) endGraces(now time.Time, what silence, u *cache.Update) 
 			s.habits.completed()
 		}
 		s.endGrace(c)
-		s.tellSet(cache.SetUpdate{Name: c.sub.name, Complete: true, Origin: c.origin}, u)
+		s.send(cache.SetUpdate{Name: c.name, Complete: true, Origin: c.origin}, u)
 	}
 }
 
-func (s *subscriptions) endGrace(c *set) {
+func (s *sets) endGrace(c *set) {
 	s.graces.End(c)
 	c.incomplete, c.latest, c.part = false, time.Time{}, time.Time{}
+}
+
+// goesOn says whether more of a set's first answer may be to come, and has that waited for.
+func (s *sets) goesOn(now time.Time, p *part, v *verdicts) bool {
+	c, large := p.set, v.size >= largeResponse
+	if _, waiting := s.settling.At(c); waiting {
+		c.first.goesOn(now, v.size, false, s.habits)
+		if large {
+			s.settling.Set(c, now.Add(settleTime))
+		}
+		return large || !p.certain
+	}
+	wait := s.habits.wait(v.size, v.largest, now.Sub(c.asked))
+	if large {
+		c.first = firstAnswer{size: v.size, until: now.Add(settleTime)}
+	}
+	if !p.certain {
+		wait = settleTime
+	}
+	if wait > 0 {
+		s.settling.Set(c, now.Add(wait))
+	}
+	return wait > 0
 }

@@ -12,13 +12,13 @@ import (
 // costs nothing once no answer can be on its way, however much it was, and though
 // nothing else happens.
 func TestNamesThatWereGivenUpAreForgotten(t *testing.T) {
-	for protocol, newSession := range map[string]func(*subscriptions) session{
-		"delta": func(subs *subscriptions) session { return newDeltaSession(subs) },
-		"sotw":  func(subs *subscriptions) session { return newSotWSession(subs) },
+	for protocol, newSession := range map[string]func(*names) session{
+		"delta": func(n *names) session { return newDeltaNames(n) },
+		"sotw":  func(n *names) session { return newSotWNames(n) },
 	} {
 		t.Run(protocol, func(t *testing.T) {
 			now := time.Unix(0, 0)
-			subs := newSubscriptions(cache.Scope{}, "t")
+			subs := newNames(cache.Scope{}, "t")
 			s := newSession(subs)
 			name := func(i int) string { return fmt.Sprint("name-", i) }
 			const many = 1000
@@ -38,7 +38,7 @@ func TestNamesThatWereGivenUpAreForgotten(t *testing.T) {
 			}
 			subs.expire(due)
 			s.conclude(due, onTheWay, selective)
-			if n := len(subs.names); n > 0 {
+			if n := len(subs.subs); n > 0 {
 				t.Errorf("%d names are still there", n)
 			}
 			if queue[0].subs != nil {

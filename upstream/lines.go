@@ -37,7 +37,7 @@ func (s *Stream) logNack(f *feed, r *response, nack string) {
 		log, level = bounded(&s.lines.nacks, s.log)
 	}
 	log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-		"type_url", shown(f.subs.typeURL), "version", shown(r.version), "nonce", shown(r.nonce), "reason", loglines.Clip(nack))
+		"type_url", shown(f.typeURL()), "version", shown(r.version), "nonce", shown(r.nonce), "reason", loglines.Clip(nack))
 }
 
 // stray takes note of a response of a type that was not asked for. It is not
@@ -53,15 +53,15 @@ func (s *Stream) stray(c *call, r *response) {
 
 // logVariants logs the names of which more than one variant matches. The caller holds mu.
 func (s *Stream) logVariants(f *feed) {
-	for _, name := range f.subs.takeWarnings() {
+	for _, name := range f.topics.common().variants.takeWarnings() {
 		log, level := bounded(&s.lines.variants, s.log)
 		log.Log(s.ctx, level, "several variants of a resource match the same dynamic parameters",
-			"type_url", shown(f.subs.typeURL), "name", shown(name))
+			"type_url", shown(f.typeURL()), "name", shown(name))
 	}
 }
 
 // logUnfit logs what did not fit into a request. The caller holds mu.
 func (s *Stream) logUnfit(f *feed, what string) {
 	log, level := bounded(&s.lines.unfit, s.log)
-	log.Log(s.ctx, level, "request is too long", "type_url", shown(f.subs.typeURL), "limit", s.opts.MaxRequestBytes, "reason", what)
+	log.Log(s.ctx, level, "request is too long", "type_url", shown(f.typeURL()), "limit", s.opts.MaxRequestBytes, "reason", what)
 }

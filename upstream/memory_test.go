@@ -33,8 +33,8 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	// 32 of a Resource, 16 of the cache's record, and 6 and 10 of the two tables.
 	const most = 66
 	const glob = "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*"
-	subs := newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["cds"])
-	session := newDeltaSession(subs)
+	subs := newSets(cache.Scope{Authority: "a"}, typeURLs["cds"])
+	session := newDeltaSets(subs)
 	c := cache.New(noSource{}, cache.Options{Linger: time.Hour})
 	defer c.Close()
 	var w setWatcher

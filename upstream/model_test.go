@@ -26,13 +26,13 @@ type model struct {
 	*testing.T
 	typ     string
 	form    *form
-	subs    *subscriptions
+	subs    topics
 	session session // nil without a stream
+	side    *Stream // if not nil, it has the two above, as its feed
+	live    bool    // there is a stream
 	now     time.Time
 	// tell takes what the cache is told: apply, if there is one stream only.
 	tell func(cache.Update)
-	// attached, if not nil, is called when session has changed.
-	attached func()
 
 	// What the cache would have.
 	entries map[string]string            // of the names that were started: text, "absent", "failed" or "requested"
@@ -67,7 +67,11 @@ func TestCacheHasWhatTheControlPlaneHas(t *testing.T) {
 		for _, form := range []*form{deltaForm, sotwForm} {
 			t.Run(fmt.Sprint(typ, "/", form.name), func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
-					newModel(t, typ, form, modelNames, cache.Wildcard).run(rt)
+					m := newModel(t, typ, form, modelNames)
+					if rapid.Bool().Draw(rt, "wildcard") {
+						m = newModel(t, typ, form, modelNames, cache.Wildcard)
+					}
+					m.run(rt)
 				})
 			})
 		}
@@ -80,12 +84,12 @@ func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
 		"xdstp://a/t/d/always", "xdstp://a/t/d/a", "xdstp://a/t/d/b",
 		"xdstp://a/t/e/a", "xdstp://a/t/e/b", "xdstp://a/t/d/a?k=v",
 	}
-	sets := []string{"xdstp://a/t/d/*", "xdstp://a/t/e/*", "xdstp://a/t/d/*?k=v", cache.Wildcard}
+	setNames := []string{"xdstp://a/t/d/*", "xdstp://a/t/e/*", "xdstp://a/t/d/*?k=v", cache.Wildcard}
 	for name, form := range map[string]*form{"delta": deltaForm, "sotw": sotwForm, "from the wildcard": deltaForm} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
-				m := newModel(t, "cds", form, names, sets...)
-				m.subs.noGlobs = name == "from the wildcard"
+				m := newModel(t, "cds", form, names, setNames...)
+				m.subs.(*sets).noGlobs = name == "from the wildcard"
 				m.pause = time.Millisecond // in settleTime it has answered
 				m.lazy = rapid.Bool().Draw(rt, "lazy")
 				m.run(rt)
@@ -94,10 +98,11 @@ func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
 	}
 }
 
+// newModel makes one of sets, or if there are none of names.
 func newModel(t *testing.T, typ string, form *form, names []string, sets ...string) *model {
 	m := &model{
 		T: t, typ: typ, form: form, now: t0,
-		subs:    newSubscriptions(cache.Scope{}, typeURLs[typ]),
+		subs:    newTopics(cache.Scope{}, typeURLs[typ], len(sets) > 0),
 		entries: map[string]string{}, sets: map[string]map[string]string{},
 		names: names, setNames: sets, pause: time.Second,
 		world: map[string]string{names[0]: "0"},
@@ -121,45 +126,8 @@ func (m *model) of(set string) map[string]string {
 }
 
 func (m *model) run(t *rapid.T) {
-	name, set := rapid.SampledFrom(m.names), rapid.SampledFrom(m.setNames)
+	name := rapid.SampledFrom(m.names)
 	steps := map[string]func(*rapid.T){
-		"start": func(t *rapid.T) {
-			n := name.Draw(t, "name")
-			if _, ok := m.entries[n]; !ok {
-				m.entries[n] = "requested"
-				m.start(n)
-			}
-		},
-		"stop": func(t *rapid.T) {
-			n := name.Draw(t, "name")
-			if _, ok := m.entries[n]; ok {
-				delete(m.entries, n)
-				m.subs.stop(n)
-				glob, _ := urn.GlobOf(n)
-				if _, ok := m.sets[glob]; !ok && isGlob(glob) {
-					// What was sent because of the name could be taken for the answer to a
-					// glob that is asked for before it comes.
-					m.exchange()
-				}
-			}
-		},
-		"start set": func(t *rapid.T) {
-			n := set.Draw(t, "set")
-			if _, ok := m.sets[n]; !ok {
-				m.sets[n] = nil
-				m.start(n)
-			}
-		},
-		"stop set": func(t *rapid.T) {
-			n := set.Draw(t, "set")
-			if _, ok := m.sets[n]; ok {
-				delete(m.sets, n)
-				m.subs.stop(n)
-				if n == cache.Wildcard && len(m.setNames) > 1 {
-					m.exchange() // as with names
-				}
-			}
-		},
 		"change": func(t *rapid.T) {
 			n := name.Draw(t, "name")
 			if n != m.names[0] && rapid.Bool().Draw(t, "gone") {
@@ -167,7 +135,7 @@ func (m *model) run(t *rapid.T) {
 			} else {
 				m.world[n] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "text"))
 			}
-			if m.session != nil && m.server.asked {
+			if m.live && m.server.asked {
 				m.push(nil)
 			}
 		},
@@ -177,6 +145,11 @@ func (m *model) run(t *rapid.T) {
 		"deliver": func(*rapid.T) { m.deliver() },
 		"wait":    func(*rapid.T) { m.now = m.now.Add(m.pause) },
 		"":        m.check,
+	}
+	if len(m.setNames) > 0 {
+		m.stepsOfSets(steps)
+	} else {
+		m.stepsOfNames(steps)
 	}
 	t.Repeat(steps)
 
@@ -193,7 +166,7 @@ func (m *model) run(t *rapid.T) {
 		if !ok && m.form == sotwForm && m.typ == "eds" && m.sets[cache.Wildcard] == nil {
 			continue // SotW has no word for that
 		}
-		if got == "failed" && m.form == sotwForm && m.subs.responses == m.subs.before {
+		if got == "failed" && m.form == sotwForm && !m.subs.common().answeredOnStream() {
 			continue // nothing is new on this stream, so that it was silent
 		}
 		if got != want {
@@ -207,6 +180,47 @@ func (m *model) run(t *rapid.T) {
 		}
 		if got == nil || !maps.Equal(got, want) {
 			t.Fatalf("the set %s is %v, want %v", n, got, want)
+		}
+	}
+}
+
+func (m *model) stepsOfNames(steps map[string]func(*rapid.T)) {
+	name := rapid.SampledFrom(m.names)
+	steps["start"] = func(t *rapid.T) {
+		n := name.Draw(t, "name")
+		if _, ok := m.entries[n]; !ok {
+			m.entries[n] = "requested"
+			m.start(n)
+		}
+	}
+	steps["stop"] = func(t *rapid.T) {
+		n := name.Draw(t, "name")
+		if _, ok := m.entries[n]; ok {
+			delete(m.entries, n)
+			m.subs.stop(n)
+		}
+	}
+}
+
+func (m *model) stepsOfSets(steps map[string]func(*rapid.T)) {
+	set := rapid.SampledFrom(m.setNames)
+	steps["start set"] = func(t *rapid.T) {
+		n := set.Draw(t, "set")
+		if _, ok := m.sets[n]; !ok {
+			m.sets[n] = nil
+			m.start(n)
+		}
+	}
+	steps["stop set"] = func(t *rapid.T) {
+		n := set.Draw(t, "set")
+		if _, ok := m.sets[n]; ok {
+			delete(m.sets, n)
+			m.subs.stop(n)
+			if n == cache.Wildcard && len(m.setNames) > 1 {
+				// What was sent because of it could be taken for the answer to a glob
+				// that is asked for before it comes.
+				m.exchange()
+			}
 		}
 	}
 }
@@ -235,7 +249,7 @@ func (m *model) check(t *rapid.T) {
 }
 
 func (m *model) start(name string) {
-	u := m.subs.newUpdate()
+	u := m.subs.common().newUpdate()
 	m.subs.start(name, nil, &u)
 	m.apply(u)
 }
@@ -274,15 +288,25 @@ func (m *model) apply(u cache.Update) {
 }
 
 func (m *model) lost() {
-	m.session, m.up, m.down = nil, nil, nil
-	m.subs.lost()
-	m.attach()
+	m.live, m.session, m.up, m.down = false, nil, nil, nil
+	if m.side != nil {
+		loseSide(m.side)
+	} else {
+		m.subs.lost()
+	}
 }
 
-func (m *model) attach() {
-	if m.attached != nil {
-		m.attached()
+// attend takes subs and session from the side's feed, and says whether there are any.
+func (m *model) attend() bool {
+	if m.side == nil {
+		return m.session != nil
 	}
+	f := m.side.feeds[typeURLs[m.typ]]
+	if f == nil {
+		return false
+	}
+	m.subs, m.session = f.topics, f.session
+	return m.session != nil
 }
 
 // gives says whether the control plane gives what is subscribed to a name.
@@ -292,24 +316,37 @@ func (m *model) gives(name string) bool {
 
 // send is the client's sender: it opens a stream if there is none.
 func (m *model) send() {
-	if m.session != nil {
-		if m.subs.needStream(m.session.begun()) {
-			m.lost()
+	attended := m.attend()
+	if f := m.feed(); f != nil && f.stale || attended && m.subs.needStream(m.session.begun()) {
+		m.lost()
+	}
+	if !m.live {
+		m.live = true
+		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
+		if m.side != nil {
+			openSide(m.side)
+		} else {
+			m.session = m.form.session(m.subs)
 		}
 	}
-	if m.session == nil {
-		m.server = modelServer{names: map[string]bool{}, globs: map[string]bool{}, known: map[string]string{}}
-		m.session = m.form.session(m.subs)
-		m.attach()
+	if !m.attend() {
+		return
 	}
 	m.tell(m.subs.expire(m.now))
-	m.tell(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.responses > m.subs.before)))
+	m.tell(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.common().answeredOnStream())))
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
+}
+
+func (m *model) feed() *feed {
+	if m.side == nil {
+		return nil
+	}
+	return m.side.feeds[typeURLs[m.typ]]
 }
 
 // deliver gives the client the next response.
 func (m *model) deliver() {
-	if m.session == nil || len(m.down) == 0 {
+	if len(m.down) == 0 {
 		return
 	}
 	b, err := proto.Marshal(m.down[0])
@@ -320,6 +357,9 @@ func (m *model) deliver() {
 	r, err := m.form.parse(b)
 	if err != nil {
 		m.Fatal(err)
+	}
+	if !m.attend() || !m.session.begun() {
+		return
 	}
 	u, nack := m.session.response(m.now, r)
 	if nack != "" {

@@ -101,22 +101,33 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	session func(*subscriptions) session
+	names   func(*names) session
+	sets    func(*sets) session
 	parse   func([]byte) (*response, error)
+}
+
+// session begins the session of a type on a new stream.
+func (f *form) session(of topics) session {
+	if s, ok := of.(*sets); ok {
+		return f.sets(s)
+	}
+	return f.names(of.(*names))
 }
 
 var (
 	deltaForm = &form{
-		name:    Delta,
-		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
-		session: func(s *subscriptions) session { return newDeltaSession(s) },
-		parse:   parseDelta,
+		name:   Delta,
+		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
+		names:  func(n *names) session { return newDeltaNames(n) },
+		sets:   func(s *sets) session { return newDeltaSets(s) },
+		parse:  parseDelta,
 	}
 	sotwForm = &form{
-		name:    SotW,
-		method:  xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
-		session: func(s *subscriptions) session { return newSotWSession(s) },
-		parse:   parseSotW,
+		name:   SotW,
+		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
+		names:  func(n *names) session { return newSotWNames(n) },
+		sets:   func(s *sets) session { return newSotWSets(s) },
+		parse:  parseSotW,
 	}
 )
 

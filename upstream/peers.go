@@ -50,7 +50,7 @@ func (s *Stream) hurry(certain bool) {
 	}
 	s.retryAt, s.down, s.hurried = time.Time{}, nil, now
 	for _, f := range s.feeds {
-		for sub := range f.subs.all() {
+		for sub := range f.topics.all() {
 			sub.failure = nil
 		}
 	}

@@ -106,6 +106,7 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 				if nonce != "7" {
 					t.Errorf("the response was answered with the nonce %q, want 7", nonce)
 				}
+				respond(st, "rds", "8", "x") // for names that are not on the stream any more
 				select {
 				case <-st.stopped:
 					t.Error("the stream was ended meanwhile")
@@ -117,6 +118,9 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 					if got != typeURLs[typ] {
 						t.Errorf("the next stream begins with %s, want %s", got, typeURLs[typ])
 					}
+				}
+				if b.logs.count("was not asked for") > 0 {
+					t.Error("what comes for names that have moved is logged")
 				}
 			})
 		})

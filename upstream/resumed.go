@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
 )
 
 // A delta control plane should say of each name that does not exist that it does not. Some,
@@ -23,13 +22,11 @@ import (
 const resumedVersion = "xds-relay/unknown"
 
 // resume notes that a client holds the resource of a name from an earlier stream.
-func (s *subscriptions) resume(name string) {
-	sub := s.get(name)
-	if sub == nil || sub.set != nil || sub.resumed {
-		return
+func (n *names) resume(name string) {
+	if sub := n.subs[name]; sub != nil && !sub.resumed {
+		sub.resumed = true
+		n.unlisted = n.unlisted || sub.overdue()
 	}
-	sub.resumed = true
-	s.unlisted = s.unlisted || sub.overdue()
 }
 
 // toList says that a name is to be listed, as it was not and there is no answer.
@@ -44,52 +41,17 @@ func (sub *subscription) overdue() bool {
 
 // relistResumed finds out whether a new stream is needed to list names. The control plane
 // has answered something on this one.
-func (s *subscriptions) relistResumed() {
-	if !s.unlisted || s.relist {
+func (n *names) relistResumed() {
+	if !n.unlisted || n.relist {
 		return
 	}
-	s.unlisted = false
-	for _, sub := range s.names {
+	n.unlisted = false
+	for _, sub := range n.subs {
 		if sub.overdue() {
-			s.relist = true
+			n.relist = true
 			return
 		}
 	}
-}
-
-// resume subscribes to a name that a client holds, and lists it if that goes into the same
-// request, and that is the first.
-func (p *deltaPacker) resume(name string) (listed bool) {
-	size := wire.SizeString(name)
-	if l := locator(name, p.subs.params); l != nil {
-		size = sizeMessage(l)
-	}
-	if p.flushed || !p.room(size+versionSize(name, resumedVersion)) {
-		p.subscribe(name)
-		return false
-	}
-	p.put(name, resumedVersion)
-	p.subscribe(name)
-	return true
-}
-
-// put lists a name with a version.
-func (p *deltaPacker) put(name, version string) {
-	req := p.must()
-	if req.InitialResourceVersions == nil {
-		req.InitialResourceVersions = map[string]string{}
-	}
-	p.filled = true
-	if _, there := req.InitialResourceVersions[name]; !there {
-		p.size += versionSize(name, version)
-	}
-	req.InitialResourceVersions[name] = version
-}
-
-// versionSize is the length that a name and its version have in a request.
-func versionSize(name, version string) int {
-	const header = 5 // of an entry, at most
-	return header + wire.SizeString(name) + wire.SizeString(version)
 }
 
 var _ cache.Resumer = (*Stream)(nil)

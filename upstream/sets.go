@@ -10,13 +10,35 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// What is held of the wildcard and of each glob: one mechanism. What they differ in
-// is which names are members. Of the wildcard that is whatever the control plane
-// sends; of a glob it is what is in its directory, also if it came by its own name.
+// sets are what is wanted of one type by a wildcard and by globs. What these differ in is
+// which names are members. Of the wildcard that is whatever the control plane sends; of a
+// glob it is what is in its directory.
+type sets struct {
+	core
+	wildcard *set            // nil if there is none
+	globs    map[string]*set // those that are fed from the wildcard, too
+	globRoom cache.Room      // of globs
+	// noGlobs says that the control plane is not to be asked for globs.
+	noGlobs bool
+	habits  *habits // of the control plane
+
+	// Of the present stream:
+
+	// inherited are the members that came before the stream and not since, if there are
+	// dynamic parameters.
+	inherited map[string]struct{}
+	// gone are the last few globs that were given up.
+	gone []string
+	// settling are the sets that are not known to be complete, and when what has come
+	// counts as all of each.
+	settling cache.Expiries[*set]
+	// graces are when the first answers that are incomplete count as complete.
+	graces cache.Expiries[*set]
+}
 
 // set is what is held of a wildcard or a glob, whichever stream it came over.
 type set struct {
-	sub *subscription
+	subscription
 	// members is what the set has given, under the keys of the entries. It is nil as
 	// long as there is no answer for the set.
 	members *cache.Resources
@@ -26,17 +48,16 @@ type set struct {
 	// origin is the version of the members, nil if they are not what the control plane
 	// calls so.
 	origin *cache.OriginVersion
-	// lapsed are members that were not renewed in time. Should the control plane say
-	// that one lives, the set is asked for anew.
-	lapsed map[string]struct{}
+	// expired are members that were not renewed in time. Should the control plane say
+	// that one lives, the set is requested once more.
+	expired map[string]struct{}
 
-	// guessed: its members are what was known of them by their names, as the control
-	// plane did not answer. See settleHeld.
+	// guessed: its members are those that the wildcard has, as the control plane did not
+	// answer. See settleHeld.
 	guessed bool
 	// hidden: there was something bad without a name that is known, which may be a member,
 	// and no good response since.
 	hidden bool
-
 	// incomplete: more of its first answer may follow. See grace.go.
 	incomplete bool
 
@@ -45,18 +66,26 @@ type set struct {
 	// latest is when the answer counts as complete whatever comes, zero before a response.
 	latest time.Time
 	part   time.Time // when the last part of it came, zero before a response
-	asked  time.Time // when it was asked for last
+	asked  time.Time // when it was requested last
 	first  firstAnswer
-	// listed is what a control plane knows to be held by name while the set has no
-	// answer, because it was in initial_resource_versions, or because it came. It is
-	// not sent again because of the set, so it counts as a member; that it belongs to
-	// the name only could not be told from a response either.
+	// listed is what a control plane knows to be held while the set has no answer, because
+	// it was in initial_resource_versions, or because it came for another set. It is not
+	// sent again because of this one, so it counts as a member.
 	listed map[string]*cache.Resource
 
 	// parts are the members of the wildcard by the globs in whose directories they are,
-	// see in.
+	// see inWildcard.
 	parts parts
 }
+
+func newSets(scope cache.Scope, typeURL string) *sets {
+	return &sets{core: newCore(scope, typeURL), globs: map[string]*set{}, habits: new(habits)}
+}
+
+func (c *set) isWildcard() bool { return c.name == cache.Wildcard }
+
+// isSet says whether a canonical name is the wildcard or that of a glob collection.
+func isSet(name string) bool { return name == cache.Wildcard || isGlob(name) }
 
 // isGlob says whether a canonical name is that of a glob collection.
 func isGlob(name string) bool {
@@ -71,8 +100,7 @@ func (c *set) list(key string, r *cache.Resource) {
 	c.listed[key] = r
 }
 
-// note keeps why a name of the set could not be had, for who asks for it by name
-// later.
+// note keeps why a name of the set could not be had, for who subscribes later.
 func (c *set) note(key string, change cache.Change) {
 	if change.Err == nil || change.Gone || change.Resource != nil || c.members.Get(key) != nil {
 		delete(c.refused, key)
@@ -109,61 +137,95 @@ func (c *set) put(key string, r *cache.Resource) {
 		return
 	}
 	c.members.Put(key, r)
-	delete(c.lapsed, key)
+	delete(c.expired, key)
 }
 
-// restate tells a new set what is held, and what could not be had.
+// restate returns what is held, and what could not be had.
 func (c *set) restate() cache.SetUpdate {
-	u := cache.SetUpdate{Name: c.sub.name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete}
-	u.Changes = make([]cache.Change, 0, c.members.Len())
-	for key, r := range c.members.All() {
+	return c.restateOf(c.name, c.members, func(string) bool { return true })
+}
+
+// restateOf returns the members of a set that is a part of c, with the errors of those names.
+func (c *set) restateOf(name string, members *cache.Resources, of func(key string) bool) cache.SetUpdate {
+	u := cache.SetUpdate{Name: name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete}
+	u.Changes = make([]cache.Change, 0, members.Len())
+	for key, r := range members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
 	}
 	for key, err := range c.refused {
-		u.Changes = append(u.Changes, cache.Change{Name: key, Err: err})
+		if of(key) {
+			u.Changes = append(u.Changes, cache.Change{Name: key, Err: err})
+		}
 	}
 	slices.SortFunc(u.Changes, func(a, b cache.Change) int { return strings.Compare(a.Name, b.Name) })
 	return u
 }
 
-// members returns those of the wildcard, nil if there is no answer for it.
-func (s *subscriptions) members() *cache.Resources {
-	if s.wildcard == nil {
-		return nil
+// find returns a set, nil if there is none.
+func (s *sets) find(name string) *set {
+	if name == cache.Wildcard {
+		return s.wildcard
 	}
-	return s.wildcard.set.members
+	return s.globs[name]
 }
 
-// globOf returns the subscription to the glob in whose directory a name is, nil if
-// there is none.
-func (s *subscriptions) globOf(key string) *subscription {
+func (s *sets) get(name string) *subscription {
+	if c := s.find(name); c != nil {
+		return &c.subscription
+	}
+	return nil
+}
+
+// inOrder yields the wildcard and the globs.
+func (s *sets) inOrder() []*set {
+	list := make([]*set, 0, 1+len(s.globs))
+	if s.wildcard != nil {
+		list = append(list, s.wildcard)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.globs)) {
+		list = append(list, s.globs[name])
+	}
+	return list
+}
+
+func (s *sets) all() func(yield func(*subscription) bool) {
+	return func(yield func(*subscription) bool) {
+		for _, c := range s.inOrder() {
+			if !yield(&c.subscription) {
+				return
+			}
+		}
+	}
+}
+
+// globOf returns the glob in whose directory a name is, nil if there is none.
+func (s *sets) globOf(key string) *set {
 	if len(s.globs) == 0 {
 		return nil
 	}
 	name, _ := urn.GlobOf(key)
-	sub := s.globs[name]
-	if sub == nil || !isKey(key) {
-		return nil
+	if c := s.globs[name]; c != nil && isKey(key) {
+		return c
 	}
-	return sub
+	return nil
 }
 
-// sets yields the sets to which a name belongs, answered or not: the wildcard, and
+// of yields the sets to which a name belongs, answered or not: the wildcard, and
 // the glob of its directory.
-func (s *subscriptions) sets(key string) func(yield func(*set) bool) {
+func (s *sets) of(key string) func(yield func(*set) bool) {
 	return func(yield func(*set) bool) {
-		if s.wildcard != nil && !yield(s.wildcard.set) {
+		if s.wildcard != nil && !yield(s.wildcard) {
 			return
 		}
 		if g := s.globOf(key); g != nil {
-			yield(g.set)
+			yield(g)
 		}
 	}
 }
 
 // member returns what a set has given under a key.
-func (s *subscriptions) member(key string) *cache.Resource {
-	for c := range s.sets(key) {
+func (s *sets) member(key string) *cache.Resource {
+	for c := range s.of(key) {
 		if r := c.members.Get(key); r != nil {
 			return r
 		}
@@ -171,9 +233,19 @@ func (s *subscriptions) member(key string) *cache.Resource {
 	return nil
 }
 
+// memberVersion returns the version of the set that has a member, nil if there is none.
+func (s *sets) memberVersion(key string) *cache.OriginVersion {
+	for c := range s.of(key) {
+		if c.members.Get(key) != nil {
+			return c.origin
+		}
+	}
+	return nil
+}
+
 // refusedBy returns why a set could not give a name, nil if none has said so.
-func (s *subscriptions) refusedBy(key string) (err *cache.Error) {
-	for c := range s.sets(key) {
+func (s *sets) refusedBy(key string) (err *cache.Error) {
+	for c := range s.of(key) {
 		if e := c.refused[key]; e != nil {
 			err = e
 		}
@@ -181,88 +253,134 @@ func (s *subscriptions) refusedBy(key string) (err *cache.Error) {
 	return err
 }
 
+// members returns those of the wildcard, nil if there is no answer for it.
+func (s *sets) members() *cache.Resources {
+	if s.wildcard == nil {
+		return nil
+	}
+	return s.wildcard.members
+}
+
 // allMembers returns those of all sets.
-func (s *subscriptions) allMembers() map[string]*cache.Resource {
+func (s *sets) allMembers() map[string]*cache.Resource {
 	all := make(map[string]*cache.Resource, s.members().Len())
-	for _, sub := range s.globs {
-		maps.Insert(all, sub.set.members.All())
+	for _, c := range s.globs {
+		maps.Insert(all, c.members.All())
 	}
 	maps.Insert(all, s.members().All())
 	return all
 }
 
 // hasMembers says whether there are any.
-func (s *subscriptions) hasMembers() bool {
-	for _, sub := range s.globs {
-		if sub.set.members.Len() > 0 {
+func (s *sets) hasMembers() bool {
+	for _, c := range s.globs {
+		if c.members.Len() > 0 {
 			return true
 		}
 	}
 	return s.members().Len() > 0
 }
 
-// begin begins to hold the members of a set, of which something has come, with those
-// that are held by name. Who has asked anew for a name that was listed is told.
-func (s *subscriptions) begin(c *set, changes []cache.Change) []cache.Change {
-	c.replace(cache.NewResources(len(c.listed)))
-	for _, name := range slices.Sorted(maps.Keys(c.listed)) {
-		r := c.listed[name]
-		c.members.Put(name, r)
-		if sub := s.names[name]; sub != nil && !sub.answered {
-			sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r, Origin: s.versionOf()}
-			changes = append(changes, sub.answer)
-		}
+func (s *sets) start(name string, down *cache.Error, u *cache.Update) {
+	c := s.find(name)
+	if c == nil {
+		c = s.add(name)
 	}
-	if c.sub == s.wildcard {
-		c.listed = nil
-		return changes
+	if !c.started {
+		c.started = true
+		s.wanted++
 	}
-	for name, r := range s.inWildcard(c.sub.name).All() {
-		c.members.Put(name, r)
+	s.want(c)
+	switch {
+	case !c.isWildcard() && s.filters():
+		s.needWildcard()
+		s.restateGlob(c, down, u)
+	case c.answered:
+		u.Sets = append(u.Sets, c.restate())
+	case down != nil:
+		s.fail(&c.subscription, down, u)
+	case c.failure != nil:
+		s.fail(&c.subscription, c.failure, u)
 	}
-	for name, sub := range s.near.in(c.sub.name, s.names) {
-		if r := sub.answer.Resource; r != nil {
-			c.members.Put(name, r)
-		}
-	}
-	return changes
 }
 
-// list notes which members of globs need not be sent because of a wildcard that has
-// no answer yet.
-func (s *subscriptions) list(members map[string]*cache.Resource, listed func(*cache.Resource) bool) {
-	if s.wildcard == nil || s.members() != nil {
+func (s *sets) add(name string) *set {
+	c := &set{subscription: subscription{name: name}}
+	if name == cache.Wildcard {
+		s.wildcard = c
+	} else {
+		s.globs[name] = c
+	}
+	return c
+}
+
+func (s *sets) again(name string, down *cache.Error, u *cache.Update) {
+	c := s.find(name)
+	if c == nil || !c.started {
 		return
 	}
-	for key, r := range members {
-		if listed(r) {
-			s.wildcard.set.list(key, r)
-		}
+	if down != nil {
+		s.fail(&c.subscription, down, u)
+	}
+	if !c.wanted {
+		c = s.wildcard // which feeds it
+	}
+	s.refresh(&c.subscription)
+}
+
+func (s *sets) resume(string) {}
+
+func (s *sets) stop(name string) {
+	c := s.find(name)
+	if c == nil || !c.started {
+		return
+	}
+	c.started = false
+	s.wanted--
+	s.want(c)
+	if !c.isWildcard() && s.filters() {
+		s.forget(&c.subscription)
+		s.needWildcard()
 	}
 }
 
-// settleHeld makes what is held by name, if there is anything, the members of a glob
-// that the control plane does not answer: all that is in it may have been listed, and
-// then there is nothing to send. That there is nothing else is not known.
-func (s *subscriptions) settleHeld(sub *subscription, u *cache.Update) bool {
-	if sub.set == nil || sub == s.wildcard || sub.set.members != nil {
-		return false
+// want brings what the control plane is asked for in line with what was started.
+func (s *sets) want(c *set) {
+	wanted := s.due(c)
+	if c.wanted == wanted {
+		return
 	}
-	u.Changes = s.begin(sub.set, u.Changes)
-	if sub.set.members.Len() == 0 {
-		sub.set.replace(nil)
-		return false
+	c.wanted = wanted
+	if wanted || c.sent {
+		s.touch(&c.subscription)
+	} else {
+		s.forget(&c.subscription)
 	}
-	sub.set.guessed = true
-	s.settle(sub.set, nil, u)
-	return true
+}
+
+func (s *sets) forget(sub *subscription) {
+	c := s.find(sub.name)
+	if c.isWildcard() {
+		s.wildcard = nil
+	} else {
+		s.noteGone(sub.name)
+		s.globs = cache.Without(s.globs, &s.globRoom, sub.name)
+	}
+	s.settling.End(c)
+	for key, r := range c.members.All() {
+		// The control plane need not send it again to a glob that waits for its answer.
+		if g := s.globOf(key); g != nil && g.sent && g.members == nil {
+			g.list(key, r)
+		}
+	}
+	s.release(c)
 }
 
 // maxGone bounds what is remembered of what was given up on a stream.
 const maxGone = 64
 
-// noteGone notes that something was given up of which a response may be on its way.
-func (s *subscriptions) noteGone(name string) {
+// noteGone notes that a glob was given up of which a response may be on its way.
+func (s *sets) noteGone(name string) {
 	if !s.live {
 		return
 	}
@@ -272,31 +390,185 @@ func (s *subscriptions) noteGone(name string) {
 	s.gone = append(s.gone, name)
 }
 
-// leave leaves to a glob that waits for its answer what was held under a name that is
-// given up: the control plane need not send it again.
-func (s *subscriptions) leave(key string, r *cache.Resource) {
-	if g := s.globOf(key); g != nil && g.sent && g.set.members == nil {
-		g.set.list(key, r)
-	}
-}
-
-// release drops the members of a set, and what is kept of those that are of nobody
-// else.
-func (s *subscriptions) release(c *set) {
+// release drops the members of a set, and what is kept of those that are of no other.
+func (s *sets) release(c *set) {
 	members := c.members
 	c.replace(nil)
 	c.guessed, c.hidden = false, false
 	s.endGrace(c)
 	for key := range members.All() {
-		if s.held(key) == nil {
-			s.drop(key)
+		if s.member(key) == nil {
+			s.variants.drop(key)
+			s.expiries.End(key)
 		}
 	}
 }
 
-// drop drops what is kept of a resource besides itself.
-func (s *subscriptions) drop(key string) {
-	delete(s.variants, key)
-	delete(s.ambiguous, key)
-	s.expiries.End(key)
+func (s *sets) opened(sotw bool) {
+	filtered := s.filters()
+	s.openedCore(sotw)
+	s.inherited = nil
+	if s.params != nil {
+		members := s.allMembers()
+		s.inherited = make(map[string]struct{}, len(members))
+		for key := range members {
+			s.inherited[key] = struct{}{}
+		}
+	}
+	if s.filters() != filtered {
+		s.reroute()
+		s.changed = nil
+	}
+	for _, c := range s.inOrder() {
+		s.changed = append(s.changed, &c.subscription)
+	}
+}
+
+func (s *sets) lost() {
+	s.lostCore()
+	s.gone = nil
+	if s.settling.Len() > 0 {
+		for _, c := range s.inOrder() {
+			if _, settling := s.settling.At(c); settling {
+				c.replace(nil) // a part of it is nothing to resume with
+				c.incomplete, c.hidden = false, false
+			}
+		}
+		for key := range s.variants.of {
+			if s.member(key) == nil {
+				s.variants.drop(key)
+			}
+		}
+	}
+	s.settling, s.graces = cache.Expiries[*set]{}, cache.Expiries[*set]{}
+	for _, c := range s.inOrder() {
+		c.listed, c.first, c.latest, c.part = nil, firstAnswer{}, time.Time{}, time.Time{}
+		if c.again {
+			s.shown = "" // all of it is to come
+		}
+		if c.lost(); !c.started && !c.wanted {
+			s.forget(&c.subscription)
+		}
+	}
+}
+
+func (s *sets) fail(sub *subscription, err *cache.Error, u *cache.Update) {
+	sub.failure = err
+	s.send(cache.SetUpdate{Name: sub.name, Err: err}, u)
+}
+
+func (s *sets) failed(err *cache.Error, u *cache.Update) {
+	for _, c := range s.inOrder() {
+		if (c.isWildcard() || c.wanted) && !c.answered {
+			s.fail(&c.subscription, err, u)
+		}
+	}
+}
+
+// waitAgain is for SotW: in delta silence says nothing, whenever it begins.
+func (s *sets) waitAgain(now time.Time) {
+	w := s.wildcard
+	if !s.sotw || w == nil {
+		return
+	}
+	s.waiting = nil
+	if w.wanted && w.sent && !w.answered {
+		w.failure = nil
+		s.wait([]*subscription{&w.subscription}, now)
+	}
+}
+
+// needStream says that a wildcard is wanted that was not in the first request of the stream,
+// or in SotW is to be requested once more. A response that was on its way would make its set
+// look smaller than it is, and go-control-plane does not send to a second wildcard what it
+// has sent to the first.
+func (s *sets) needStream(begun bool) bool {
+	w := s.wildcard
+	return begun && w != nil && w.wanted && (s.late(&w.subscription) || w.again && s.sotw)
+}
+
+func (s *sets) late(sub *subscription) bool {
+	return sub.name == cache.Wildcard && sub.wanted && !sub.sent
+}
+
+func (s *sets) nextDue() (time.Time, bool) {
+	at, _ := s.expiries.Next()
+	settled, _ := s.settling.Next()
+	complete, _ := s.graces.Next()
+	at = earlier(earlier(at, settled), complete)
+	return at, !at.IsZero()
+}
+
+// seed is for delta: only there a server says of each name that it does not have that it
+// does not.
+func (s *sets) seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
+	for _, c := range s.inOrder() {
+		if !c.wanted || c.answered || c.members != nil {
+			continue
+		}
+		held(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
+			if r.Alias() || r.DoNotCache() {
+				return // it is not known of which resource, or it is not for us
+			}
+			if c.members == nil {
+				c.members = cache.NewResources(0)
+			}
+			c.members.Put(key, r)
+			c.answered = true
+			if r.TTL() > 0 {
+				s.expiries.Set(key, now.Add(r.TTL()))
+			}
+		})
+	}
+}
+
+func (s *sets) resend() cache.Update {
+	u := s.newUpdate()
+	for _, c := range s.inOrder() {
+		switch {
+		case !c.isWildcard() && s.filters():
+			s.restateGlob(c, nil, &u)
+		case c.isWildcard() && !c.wanted, c.isWildcard() && c.answered && !c.started:
+		case c.answered:
+			u.Sets = append(u.Sets, c.restate())
+		case c.failure != nil:
+			s.fail(&c.subscription, c.failure, &u)
+		}
+	}
+	return u
+}
+
+func (s *sets) ends(u *cache.Update) map[string]time.Time {
+	if s.expiries.Len() == 0 {
+		return nil
+	}
+	ends := map[string]time.Time{}
+	for i := range u.Sets {
+		s.endsOf(u.Sets[i].Changes, func(name string) string { return name }, ends)
+	}
+	return ends
+}
+
+// ask is that of core.
+func (s *sets) ask(subs []*subscription, first bool, now time.Time) {
+	s.core.ask(subs, first, now)
+	for _, sub := range subs {
+		c := s.find(sub.name)
+		c.asked = now
+		s.awaitRest(c, now)
+	}
+}
+
+func (s *sets) holds(key string) *cache.Resource { return s.member(key) }
+
+func (s *sets) lastSeen(key string) uint64 {
+	if _, inherited := s.inherited[key]; inherited {
+		return s.before
+	}
+	return s.responses
+}
+
+func (s *sets) concerns(v *verdict) bool {
+	g := s.globOf(v.key)
+	return g != nil && g.sent || s.wildcard != nil && s.wildcard.sent
 }

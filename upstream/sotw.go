@@ -11,14 +11,10 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// onTheWay is for how long an answer to what was given up may be on its way.
-const onTheWay = defaultResponseTimeout
-
-// sotwSession is the client's side of one type on a SotW stream: of the wildcard,
-// in the old form, whose responses are the whole state, or of names. Both at once
-// are on two streams. With dynamic parameters all names, and the wildcard, are locators.
+// sotwSession is what the client's sides of names and of a wildcard have in common on a
+// SotW stream.
 type sotwSession struct {
-	subs    *subscriptions
+	core    *core
 	answers []answer
 	size    int // of answers
 
@@ -26,15 +22,98 @@ type sotwSession struct {
 	version string   // the last accepted
 	asked   bool     // the first request was sent
 	wanted  []string // in the last request
-	// explicit says that a name was subscribed to on this stream. As long as none
-	// was, no names mean the wildcard.
-	explicit bool
-	proof    bool // the version is not to be shown, see session.forceAnswer
-	budget   budget
+	proof   bool     // the version is not to be shown, see session.forceAnswer
+}
+
+// request makes a request, with all names: a later one takes the place of an
+// earlier. xDS: "When to send an update".
+func (s *sotwSession) request(a *answer, names []string) *discoveryv3.DiscoveryRequest {
+	req := &discoveryv3.DiscoveryRequest{
+		TypeUrl:       s.core.typeURL,
+		VersionInfo:   a.version,
+		ResponseNonce: a.nonce,
+		ErrorDetail:   a.errorDetail(),
+	}
+	for _, name := range names {
+		if l := locator(name, s.core.params); l != nil {
+			req.ResourceLocators = append(req.ResourceLocators, l)
+		} else {
+			req.ResourceNames = append(req.ResourceNames, name)
+		}
+	}
+	s.asked = true
+	return req
+}
+
+// current is the answer of a request that only changes what is subscribed to.
+func (s *sotwSession) current() *answer { return &answer{nonce: s.nonce, version: s.version} }
+
+// acknowledge returns the requests that answer responses.
+func (s *sotwSession) acknowledge() (out []proto.Message) {
+	for i := range s.answers {
+		out = append(out, s.request(&s.answers[i], s.wanted))
+	}
+	s.answers, s.size = nil, 0
+	return out
+}
+
+// answer queues the answer to a response.
+func (s *sotwSession) answer(r *response, nack string) {
+	s.nonce = r.nonce
+	if nack == "" {
+		s.version = r.version
+	}
+	a := answer{nonce: r.nonce, version: s.version, nack: nack}
+	// xDS: "When to send an update": the later request counts. But what was wrong
+	// with a response is said.
+	if n := len(s.answers); n > 0 && s.answers[n-1].nack == "" {
+		s.size -= s.answers[n-1].size()
+		s.answers = s.answers[:n-1]
+	}
+	s.answers = append(s.answers, a)
+	s.size += a.size()
+}
+
+// resume returns the version to be shown in the first request of a stream. What
+// that version has, the control plane may leave out: so there is none to be shown
+// if something was never had.
+// xDS: "ACK/NACK and resource type instance version".
+func (s *sotwSession) resume(of topics) string {
+	if s.proof {
+		return ""
+	}
+	for sub := range of.all() {
+		if sub.wanted && !sub.answered && !sub.refused {
+			return ""
+		}
+	}
+	return s.core.shown
+}
+
+// shownBy returns the version that a response has, if it was accepted.
+func shownBy(r *response, nack string) string {
+	if nack == "" {
+		return r.version
+	}
+	return ""
+}
+
+func (s *sotwSession) begun() bool { return s.asked }
+
+func (s *sotwSession) pending() int { return s.size }
+
+func (s *sotwSession) unfit() string { return "" }
+
+// onTheWay is for how long an answer to what was given up may be on its way.
+const onTheWay = defaultResponseTimeout
+
+// sotwNames is the session of names. With dynamic parameters all of them are locators.
+type sotwNames struct {
+	sotwSession
+	names  *names
+	budget budget
 	// leaving are the names that were given up not long ago.
 	leaving []leaving
-	// complete says that the last response was the wildcard's whole state.
-	complete bool
 }
 
 // leaving is a name that was given up. The control plane ignores the request in
@@ -46,97 +125,79 @@ type leaving struct {
 	since time.Time
 }
 
-func newSotWSession(subs *subscriptions) *sotwSession {
-	subs.opened(true)
-	return &sotwSession{subs: subs}
+func newSotWNames(n *names) *sotwNames {
+	n.opened(true)
+	return &sotwNames{sotwSession: sotwSession{core: &n.core}, names: n}
 }
 
-func (s *sotwSession) requests(now time.Time, limit int) []proto.Message {
-	changed, dropped := s.change(now, limit)
-	var out []proto.Message
-	for i := range s.answers {
-		out = append(out, s.request(&s.answers[i]))
-	}
-	current := answer{nonce: s.nonce, version: s.version}
+func (s *sotwNames) requests(now time.Time, limit int) []proto.Message {
+	changed := s.change(now, limit)
+	answered := len(s.answers) > 0
+	out := s.acknowledge()
 	if rest, again := s.again(); again {
 		// A name that is newly added is sent again: so it is left out first.
-		wanted := s.wanted
-		s.wanted = rest
-		out = append(out, s.request(&current))
-		s.wanted = wanted
-		out = append(out, s.request(&current))
-	} else if changed && len(s.answers) == 0 {
-		out = append(out, s.request(&current))
-	}
-	s.answers, s.size = nil, 0
-
-	if dropped && !s.explicit {
-		// xDS: "How the client specifies what resources to return". No names still
-		// mean the wildcard, until there have been some.
-		s.wanted = []string{cache.Wildcard}
-		out = append(out, s.request(&current))
-		s.wanted = nil
-		out = append(out, s.request(&current))
+		out = append(out, s.request(s.current(), rest), s.request(s.current(), s.wanted))
+	} else if changed && !answered {
+		out = append(out, s.request(s.current(), s.wanted))
 	}
 	return out
 }
 
 // change takes over what has changed about the subscriptions. It says whether a
-// request is due because of it, and whether the wildcard was given up.
-func (s *sotwSession) change(now time.Time, limit int) (changed, dropped bool) {
+// request is due because of it.
+func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
+	n := s.names
 	review := s.budget.due(now)
-	if !review && len(s.subs.changed) == 0 {
-		return false, false
+	if !review && len(n.changed) == 0 {
+		return false
 	}
-	s.budget.room = sotwRoomFor(s.subs.typeURL, limit)
-	dropped = s.drop(now)
+	s.budget.room = sotwRoomFor(n.typeURL, limit)
+	s.drop(now)
 	added := s.add(now)
 	if review {
-		for _, sub := range s.budget.take(now, s.subs) {
+		for _, sub := range s.budget.take(now, n) {
 			added = s.admit(now, sub, added)
 		}
 	}
-	s.subs.reviewAt = s.budget.reviewAt
+	n.reviewAt = s.budget.reviewAt
 	if !s.asked {
-		s.version = s.resume()
+		s.version = s.resume(n)
 	}
-	s.subs.ask(added, !s.asked, now)
-	wanted := s.want()
+	for _, sub := range added {
+		sub.fulls = n.fulls
+	}
+	n.ask(added, !s.asked, now)
+	wanted := make([]string, 0, len(n.subs))
+	for _, name := range n.sorted() {
+		if n.subs[name].sent {
+			wanted = append(wanted, name)
+		}
+	}
 	changed = !s.asked && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	s.wanted = wanted
-	return changed, dropped
+	return changed
 }
 
-// drop takes over what was given up, and says whether it is the wildcard.
-func (s *sotwSession) drop(now time.Time) (wildcard bool) {
-	for _, sub := range s.subs.changed {
-		if s.subs.get(sub.name) != sub || sub.wanted || !sub.sent {
-			continue
-		}
-		sub.sent = false
-		s.budget.release(s.subs, sub)
-		wildcard = wildcard || sub == s.subs.wildcard
-		if w := s.subs.wildcard; s.explicit && (w == nil || s.subs.late(w)) {
-			sub.left = true
+// drop takes over what was given up.
+func (s *sotwNames) drop(now time.Time) {
+	for _, sub := range s.names.changed {
+		if s.names.subs[sub.name] == sub && !sub.wanted && sub.sent {
+			sub.sent, sub.left = false, true
+			s.budget.release(s.names, sub)
 			s.leaving = append(s.leaving, leaving{sub, now})
-			s.subs.forgetAt = now.Add(onTheWay)
-		} else {
-			s.subs.forget(sub) // no name was asked for
+			s.names.forgetAt = now.Add(onTheWay)
 		}
 	}
-	return wildcard
 }
 
 // add takes over what is wanted anew, and returns what there is room for: first for what
 // was not refused on an earlier stream.
-func (s *sotwSession) add(now time.Time) (added []*subscription) {
-	var late, before []*subscription
-	for _, sub := range s.subs.changed {
+func (s *sotwNames) add(now time.Time) (added []*subscription) {
+	var before []*subscription
+	for _, sub := range s.names.changed {
 		switch {
-		case s.subs.get(sub.name) != sub, !sub.wanted, sub.sent:
-			// Given up before it was asked for, or known.
-		case s.asked && s.subs.late(sub):
-			late = append(late, sub)
+		case s.names.subs[sub.name] != sub, !sub.wanted, sub.sent:
+			// Given up before it was requested, or known.
 		case sub.refused:
 			before = append(before, sub)
 		default:
@@ -146,39 +207,23 @@ func (s *sotwSession) add(now time.Time) (added []*subscription) {
 	for _, sub := range before {
 		added = s.admit(now, sub, added)
 	}
-	s.subs.changed = late
+	s.names.changed = nil
 	return added
 }
 
-// admit adds a subscription to those that are asked for, or refuses it.
-func (s *sotwSession) admit(now time.Time, sub *subscription, added []*subscription) []*subscription {
-	if s.budget.admit(s.subs, sub) {
+// admit adds a subscription to those that are requested, or refuses it.
+func (s *sotwNames) admit(now time.Time, sub *subscription, added []*subscription) []*subscription {
+	if s.budget.admit(s.names, sub) {
 		return append(added, sub)
 	}
-	s.budget.refuse(now, s.subs, sub)
+	s.budget.refuse(now, s.names, sub)
 	return added
 }
 
-// want returns what is to be in the next request.
-func (s *sotwSession) want() (wanted []string) {
-	w := s.subs.wildcard
-	switch {
-	case w == nil || s.subs.late(w):
-		for _, name := range s.subs.sorted() {
-			if s.subs.names[name].sent {
-				wanted = append(wanted, name)
-			}
-		}
-	case s.subs.params != nil || s.explicit: // else it is in the old form, which has no parameters
-		wanted = []string{cache.Wildcard}
-	}
-	return wanted
-}
-
-// again says whether there are names to be asked for once more, and returns the others.
-func (s *sotwSession) again() (rest []string, again bool) {
+// again says whether there are names to be requested once more, and returns the others.
+func (s *sotwNames) again() (rest []string, again bool) {
 	due := func(name string) bool {
-		sub := s.subs.names[name]
+		sub := s.names.subs[name]
 		return sub != nil && sub.again
 	}
 	if !slices.ContainsFunc(s.wanted, due) {
@@ -189,134 +234,156 @@ func (s *sotwSession) again() (rest []string, again bool) {
 			rest = append(rest, name)
 			continue
 		}
-		sub := s.subs.names[name]
+		sub := s.names.subs[name]
 		sub.again, sub.anew, sub.answered = false, true, false
 	}
 	return rest, true
 }
 
-// resume returns the version to be shown in the first request of a stream. What
-// that version has, the control plane may leave out: so there is none to be shown
-// if something was never had.
-// xDS: "ACK/NACK and resource type instance version".
-func (s *sotwSession) resume() string {
-	if s.proof {
-		return ""
-	}
-	for sub := range s.subs.all() {
-		if sub.wanted && !sub.answered && !sub.refused {
-			return ""
-		}
-	}
-	return s.subs.shown
-}
-
-// request makes a request, with all names: a later one takes the place of an
-// earlier. xDS: "When to send an update".
-func (s *sotwSession) request(a *answer) *discoveryv3.DiscoveryRequest {
-	req := &discoveryv3.DiscoveryRequest{
-		TypeUrl:       s.subs.typeURL,
-		VersionInfo:   a.version,
-		ResponseNonce: a.nonce,
-		ErrorDetail:   a.errorDetail(),
-	}
-	for _, name := range s.wanted {
-		if l := locator(name, s.subs.params); l != nil {
-			req.ResourceLocators = append(req.ResourceLocators, l)
-		} else {
-			req.ResourceNames = append(req.ResourceNames, name)
-		}
-	}
-	s.asked = true
-	s.explicit = s.explicit || len(s.wanted) > 0
-	return req
-}
-
-func (s *sotwSession) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, s.subs.wildcard != nil, s.subs.speaker())
-	s.nonce = r.nonce
-	version := ""
-	if v.nack == "" {
-		s.version, version = r.version, r.version
-	}
-	a := answer{nonce: r.nonce, version: s.version, nack: v.nack}
-	// xDS: "When to send an update": the later request counts. But what was wrong
-	// with a response is said.
-	if n := len(s.answers); n > 0 && s.answers[n-1].nack == "" {
-		s.size -= s.answers[n-1].size()
-		s.answers = s.answers[:n-1]
-	}
-	s.answers = append(s.answers, a)
-	s.size += a.size()
-	u := s.subs.apply(now, &v, true, r.version)
-	s.subs.shown = version
-	s.complete = s.subs.members() != nil && !v.hidden
+func (s *sotwNames) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, false, s.core.speaker())
+	s.answer(r, v.nack)
+	u := s.names.apply(now, &v, true, r.version)
+	s.core.shown = shownBy(r, v.nack)
 	return u, v.nack
 }
 
-// conclude tells what has not been answered: there is no other sign of absence, if the
+// conclude applies what has not been answered: there is no other sign of absence, if the
 // control plane answers at all.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
-func (s *sotwSession) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
-	subs, u := s.subs, s.subs.newUpdate()
+func (s *sotwNames) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	n, u := s.names, s.names.newUpdate()
 	for len(s.leaving) > 0 && !s.leaving[0].since.Add(timeout).After(now) {
-		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && subs.get(sub.name) == sub {
-			subs.forget(sub)
+		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && n.subs[sub.name] == sub {
+			n.forget(sub)
 		}
 		s.leaving[0] = leaving{} // else it lasts as long as the slice's memory
 		s.leaving = s.leaving[1:]
 	}
-	absent := func(sub *subscription) {
-		sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
-		u.Changes = append(u.Changes, sub.answer)
-	}
-	if w := subs.wildcard; w != nil && w.wanted && s.complete {
-		for _, sub := range subs.changed {
-			if sub.wanted && !sub.answered && sub != w {
-				absent(sub) // from the whole state, which is known
-			}
-		}
-	}
-	for _, sub := range subs.overdue(now.Add(-timeout)) {
+	for _, sub := range n.overdue(now.Add(-timeout)) {
 		if what == mute {
 			if !sub.answered {
-				subs.fail(sub, noAnswer(timeout), &u)
+				n.fail(sub, noAnswer(timeout), &u)
 			}
 			continue
 		}
-		inLast := sub.left && sub.seen == subs.responses
+		inLast := sub.left && sub.seen == n.responses
 		sub.left = false
 		switch {
 		case inLast:
 		case sub.anew:
 			// What the control plane has sent already it need not send again, and those
 			// who have it keep it.
-			subs.fail(sub, noAnswer(timeout), &u)
+			n.fail(sub, noAnswer(timeout), &u)
 			sub.anew, sub.answered = false, true
-		case subs.hidden:
-			subs.fail(sub, &cache.Error{
-				Code:    codes.InvalidArgument,
-				Message: "the control plane sent something bad without a name, which may be this",
-				Invalid: true,
-			}, &u)
-		case subs.wildcard != nil && subs.members() == nil:
-			subs.fail(sub, noAnswer(timeout), &u)
-		case subs.fulls > sub.fulls, what == polledSince:
-			absent(sub) // from the whole state, or from the answer to just this
+		case n.hidden:
+			n.fail(sub, errHidden(), &u)
+		case n.fulls > sub.fulls, what == polledSince:
+			// It is not in the whole state, or in the answer to just this.
+			sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
+			u.Changes = append(u.Changes, sub.answer)
 		default:
-			subs.silent(sub, timeout, &u)
+			n.silent(sub, timeout, &u)
 		}
 	}
 	return u
 }
 
-func (s *sotwSession) forceAnswer() bool {
-	s.proof = s.resume() != ""
+// errHidden is the error of what may be something bad whose name is not known.
+func errHidden() *cache.Error {
+	return &cache.Error{
+		Code:    codes.InvalidArgument,
+		Message: "the control plane sent something bad without a name, which may be this",
+		Invalid: true,
+	}
+}
+
+func (s *sotwNames) forceAnswer() bool {
+	s.proof = s.resume(s.names) != ""
 	return s.proof
 }
 
-func (s *sotwSession) begun() bool { return s.asked }
+// sotwSets is the session of a wildcard, from which globs are fed. It is subscribed to in
+// the old form, without names, or with dynamic parameters by a locator. Responses are the
+// whole state.
+type sotwSets struct {
+	sotwSession
+	sets *sets
+}
 
-func (s *sotwSession) pending() int { return s.size }
+func newSotWSets(s *sets) *sotwSets {
+	s.opened(true)
+	return &sotwSets{sotwSession{core: &s.core}, s}
+}
 
-func (s *sotwSession) unfit() string { return "" }
+func (s *sotwSets) requests(now time.Time, limit int) []proto.Message {
+	explicit := len(s.wanted) > 0
+	added, dropped := s.change(now, limit)
+	answered := len(s.answers) > 0
+	out := s.acknowledge()
+	switch {
+	case dropped && !explicit:
+		// xDS: "How the client specifies what resources to return". No names still
+		// mean the wildcard, until there have been some.
+		out = append(out, s.request(s.current(), []string{cache.Wildcard}), s.request(s.current(), nil))
+	case (added || dropped) && !answered:
+		out = append(out, s.request(s.current(), s.wanted))
+	}
+	return out
+}
+
+// change takes over what has changed about the wildcard: whether it is requested first now,
+// or was given up.
+func (s *sotwSets) change(now time.Time, limit int) (added, dropped bool) {
+	var late []*subscription
+	for _, sub := range s.sets.changed {
+		switch {
+		case s.sets.get(sub.name) != sub || sub.name != cache.Wildcard:
+			// Given up before it was requested, or fed from the wildcard.
+		case !sub.wanted && sub.sent:
+			sub.sent = false
+			s.wanted = nil
+			s.sets.forget(sub)
+			dropped = true
+		case sub.wanted && !sub.sent && s.asked:
+			late = append(late, sub)
+		case sub.wanted && !sub.sent && s.core.sizeOf(sub) > sotwRoomFor(s.core.typeURL, limit):
+			refuse(s.sets, sub, tooLong(s.core.sizeOf(sub)))
+		case sub.wanted && !sub.sent:
+			s.version = s.resume(s.sets)
+			s.sets.ask([]*subscription{sub}, true, now)
+			if s.core.params != nil {
+				s.wanted = []string{cache.Wildcard}
+			}
+			added = true
+		}
+	}
+	s.sets.changed = late
+	return added, dropped
+}
+
+func (s *sotwSets) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, s.sets.wildcard != nil, s.core.speaker())
+	s.answer(r, v.nack)
+	u := s.sets.apply(now, &v, true, r.version)
+	s.core.shown = shownBy(r, v.nack)
+	return u, v.nack
+}
+
+// conclude applies that the control plane has not answered.
+func (s *sotwSets) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	u := s.sets.newUpdate()
+	for _, sub := range s.sets.overdue(now.Add(-timeout)) {
+		err := noAnswer(timeout)
+		if what != mute && s.sets.hidden {
+			err = errHidden()
+		}
+		s.sets.fail(sub, err, &u)
+	}
+	return u
+}
+
+func (s *sotwSets) forceAnswer() bool {
+	s.proof = s.resume(s.sets) != ""
+	return s.proof
+}

@@ -65,15 +65,17 @@ type Stream struct {
 	live  bool             // a gRPC stream is open, and feeds have sessions
 	// agenda has each feed to which something has happened or will.
 	agenda agenda
-	// reopened says that a stream was opened since notes were last taken.
-	reopened bool
 	// down is why nothing can be had, from a failure until a stream is open again.
 	down *cache.Error
 	// outage lasts from a failure until the control plane has answered; nil if there is
 	// none.
 	outage *cache.Outage
-	beside beside
-	lines  lines
+	// namesStream is the second stream, nil until it was needed, and away are the names
+	// that are on it, by their types. The goroutine is that of the first stream.
+	namesStream *Stream
+	away        map[string]topics
+	awayRoom    cache.Room
+	lines       lines
 	// board comes last in the order of locks.
 	board board
 
@@ -101,11 +103,17 @@ type note struct {
 
 // feed is one type.
 type feed struct {
-	subs     *subscriptions
+	topics   topics
 	session  session // nil without a stream
+	stale    bool    // others were requested on the stream, so that these wait for the next
 	lastNack string  // that was logged
 	entry    entry
 }
+
+func (f *feed) typeURL() string { return f.topics.common().typeURL }
+
+// wanted returns how many names and sets are wanted.
+func (f *feed) wanted() int { return f.topics.common().wanted }
 
 // begun says whether the control plane has had a request on the present stream.
 func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
@@ -175,6 +183,11 @@ func (s *Stream) Resume(k cache.Key) { s.note(note{key: k, resume: true}) }
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
 
+// Resend tells the sink once more all that is held, and why what is wanted and not
+// held cannot be had: for a sink that has not listened. It neither blocks nor calls
+// the sink.
+func (s *Stream) Resend() { s.note(note{resend: true}) }
+
 // Close ends the stream. It does not wait, and so may be called with the cache
 // locked; once Done is closed nothing comes to the sink any more.
 func (s *Stream) Close() { s.cancel() }
@@ -186,7 +199,7 @@ func (s *Stream) Done() <-chan struct{} { return s.done }
 // more, but not for long. It is for the time between the last Stop and Close.
 func (s *Stream) Drain() {
 	s.mu.Lock()
-	b := s.beside.stream
+	b := s.namesStream
 	s.mu.Unlock()
 	if b != nil {
 		left := make(chan struct{})
@@ -235,7 +248,7 @@ func (s *Stream) run() {
 	for s.await() {
 		s.ended(s.serve())
 	}
-	if b := s.beside.stream; b != nil {
+	if b := s.namesStream; b != nil {
 		<-b.done
 	}
 }
@@ -273,57 +286,21 @@ func (s *Stream) takeNotes() (wanted bool) {
 	s.inbox.notes = nil
 	s.inbox.Unlock()
 	s.forgive()
-	updates := map[*feed]*cache.Update{}
-	restate, aside := false, sideways{s: s}
-	noted := map[*feed]struct{}{}
-	if s.reopened {
-		s.reopened = false
-		for _, f := range s.feeds {
-			noted[f] = struct{}{} // with another protocol, what is wanted may be another
-		}
-	}
+	w := noted{first: s, updates: map[topics]*cache.Update{}, feeds: map[*feed]*Stream{}}
+	resend := false
 	for _, n := range notes {
-		if n.resend {
-			restate = true
-			continue
-		}
-		if n.hurry {
+		switch {
+		case n.resend:
+			resend = true
+		case n.hurry:
 			s.hurry(!n.open)
-			continue
-		}
-		if aside.take(n) {
-			continue
-		}
-		f := s.feed(n.key.TypeURL)
-		noted[f] = struct{}{}
-		if n.stop {
-			f.subs.stop(n.key.Name)
-			continue
-		}
-		if n.resume {
-			f.subs.resume(n.key.Name)
-			continue
-		}
-		u := updates[f]
-		if u == nil {
-			u = new(f.subs.newUpdate())
-			updates[f] = u
-		}
-		if n.again {
-			f.subs.again(n.key.Name, s.down, u)
-		} else {
-			f.subs.start(n.key.Name, s.down, u)
+		default:
+			w.take(n)
 		}
 	}
-	for _, u := range updates {
-		s.apply(*u)
-	}
-	if restate {
+	w.done()
+	if resend {
 		s.resendAll()
-	}
-	aside.done(noted, restate)
-	for f := range noted {
-		s.concern(f)
 	}
 	if !s.live {
 		s.attendOffline(time.Now())
@@ -337,8 +314,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 // attendOffline does what there is to be done without a stream. The caller holds mu.
 func (s *Stream) attendOffline(now time.Time) {
 	for _, f := range s.concerned(now) {
-		s.apply(f.subs.expire(now))
-		if f.subs.wanted == 0 {
+		s.apply(f.topics, f.topics.expire(now))
+		if f.wanted() == 0 {
 			s.remove(f)
 			continue
 		}
@@ -365,20 +342,42 @@ func (s *Stream) untilDue() time.Duration {
 	return never
 }
 
-// feed returns that of a type, new if there is none. The caller holds mu.
-func (s *Stream) feed(typeURL string) *feed {
+func (s *Stream) newNames(typeURL string) *names {
+	n := newNames(s.scope, typeURL)
+	n.modest = s.opts.Modest
+	s.configure(&n.core)
+	return n
+}
+
+func (s *Stream) newSets(typeURL string) *sets {
+	of := newSets(s.scope, typeURL)
+	of.noGlobs = s.opts.NoGlobs
+	if p := s.opts.Presence; p != nil {
+		of.habits = &p.habits
+	}
+	s.configure(&of.core)
+	return of
+}
+
+func (s *Stream) configure(c *core) {
+	c.speaks = s.opts.Speaks
+	c.saidBy(server{s.scope, s.opts.peers})
+}
+
+// place makes topics the stream's feed of their type. What was there before is not the
+// stream's any more; if it was requested, the topics have to wait for the next stream. The
+// caller holds mu.
+func (s *Stream) place(of topics) *feed {
+	typeURL := of.common().typeURL
 	f := s.feeds[typeURL]
 	if f == nil {
-		f = &feed{subs: newSubscriptions(s.scope, typeURL)}
-		f.subs.noGlobs, f.subs.modest, f.subs.speaks = s.opts.NoGlobs, s.opts.Modest, s.opts.Speaks
-		f.subs.saidBy(server{s.scope, s.opts.peers})
-		if p := s.opts.Presence; p != nil {
-			f.subs.habits = &p.habits
-		}
-		if s.live {
-			f.session = s.form.session(f.subs)
-		}
+		f = &feed{}
 		s.feeds[typeURL] = f
+	}
+	f.stale = f.stale || f.begun()
+	f.topics, f.session, f.lastNack = of, nil, ""
+	if s.live && !f.stale {
+		f.session = s.form.session(of)
 	}
 	return f
 }
@@ -396,14 +395,24 @@ func (s *Stream) sorted() []*feed {
 // wanted says whether there is anything to subscribe to. The caller holds mu.
 func (s *Stream) wanted() bool { return s.agenda.sum.wanted > 0 }
 
-// apply tells the cache. The caller holds mu.
-func (s *Stream) apply(updates ...cache.Update) {
-	for _, u := range updates {
-		u = s.beside.others(u)
-		if len(u.Changes)+len(u.Sets) > 0 {
-			u.ExpiresAt = s.ends(&u)
-			s.sink.Apply(u)
-		}
+// apply applies an update of some topics to the cache. The caller holds mu.
+func (s *Stream) apply(of topics, u cache.Update) {
+	if len(u.Changes)+len(u.Sets) == 0 {
+		return
+	}
+	if s.opts.TellEnds {
+		u.ExpiresAt = of.ends(&u)
+	}
+	s.sink.Apply(u)
+}
+
+// resendAll does what Resend asked for. The caller holds mu.
+func (s *Stream) resendAll() {
+	for _, f := range s.sorted() {
+		s.apply(f.topics, f.topics.resend())
+	}
+	if b := s.namesStream; b != nil {
+		b.Resend()
 	}
 }
 
@@ -418,8 +427,8 @@ func (s *Stream) ended(c *call) {
 	}
 	s.setConnected(false)
 	for _, f := range s.feeds {
-		f.session = nil
-		if f.subs.lost(); f.subs.wanted == 0 {
+		f.session, f.stale = nil, false
+		if f.topics.lost(); f.wanted() == 0 {
 			s.remove(f)
 		} else {
 			s.concern(f)
@@ -485,9 +494,9 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
-		u := f.subs.newUpdate()
-		f.subs.failed(s.down, &u)
-		s.apply(u)
+		u := f.topics.common().newUpdate()
+		f.topics.failed(s.down, &u)
+		s.apply(f.topics, u)
 	}
 }
 

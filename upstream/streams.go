@@ -86,6 +86,14 @@ func (s *Streams) Stop(k cache.Key) {
 	}
 }
 
+// Resend is [Stream.Resend] of each stream.
+func (s *Streams) Resend() {
+	for _, st := range s.all() {
+		st.Resend()
+	}
+	s.refused.restate()
+}
+
 // stream returns that of a type, new if there is none; nil if the type cannot be
 // asked for. A stream of which nothing is wanted is not open, and is kept: there
 // are not many types.

@@ -93,7 +93,9 @@ type player struct {
 	form    *form
 	typ     string
 	limit   int
-	subs    *subscriptions
+	scope   cache.Scope
+	noGlobs bool
+	of      topics // nil until something is subscribed to, which says of which kind it is
 	session session
 	now     time.Time
 	down    *cache.Error
@@ -108,8 +110,8 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
 	var u cache.Update
-	if p.subs != nil {
-		u = p.subs.newUpdate()
+	if p.of != nil {
+		u = p.of.common().newUpdate()
 	}
 	switch d.Cmd {
 	case "client":
@@ -118,28 +120,28 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "limit", &p.limit)
 		params := ""
 		d.MaybeScanArgs(t, "params", &params)
-		p.subs = newSubscriptions(cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}, typeURLs[p.typ])
-		p.subs.noGlobs = d.HasArg("noglobs")
-		if d.HasArg("again") {
-			p.subs.habits = p.habits // of the control plane of before
+		p.scope = cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
+		p.noGlobs = d.HasArg("noglobs")
+		if !d.HasArg("again") {
+			p.habits = new(habits)
 		}
-		p.habits = p.subs.habits
 		p.open(t, d)
+		return ""
 	case "subscribe":
-		for _, name := range names(d) {
-			p.subs.start(name, p.down, &u)
+		for _, name := range namesIn(d) {
+			p.start(t, d, name, &u)
 		}
 	case "again":
-		for _, name := range names(d) {
-			p.subs.again(name, p.down, &u)
+		for _, name := range namesIn(d) {
+			p.of.again(name, p.down, &u)
 		}
 	case "resume":
-		for _, name := range names(d) {
-			p.subs.resume(name)
+		for _, name := range namesIn(d) {
+			p.of.resume(name)
 		}
 	case "unsubscribe":
-		for _, name := range names(d) {
-			p.subs.stop(name)
+		for _, name := range namesIn(d) {
+			p.of.stop(name)
 		}
 	case "send":
 	case "response":
@@ -149,7 +151,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			return "the stream ends: " + err.Error()
 		}
 		d.MaybeScanArgs(t, "size", &r.size)
-		if r.typeURL != p.subs.typeURL || !p.session.begun() {
+		if r.typeURL != typeURLs[p.typ] || p.session == nil || !p.session.begun() {
 			p.answer()
 			return "ignored: not asked for"
 		}
@@ -167,23 +169,29 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		p.now = p.now.Add(wait)
 	case "lost", "unreachable":
 		p.session = nil
-		p.subs.lost()
+		if p.of == nil {
+			break
+		}
+		p.of.lost()
 		if d.Cmd == "unreachable" {
 			p.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[0].Key}
-			p.subs.failed(p.down, &u)
+			p.of.failed(p.down, &u)
 		}
 	case "open":
 		p.open(t, d)
 	default:
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
 	}
+	if p.of == nil {
+		return ""
+	}
 	p.tell(u)
-	for _, name := range p.subs.takeWarnings() {
+	for _, name := range p.of.common().variants.takeWarnings() {
 		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
 	}
-	p.tell(p.subs.expire(p.now))
+	p.tell(p.of.expire(p.now))
 	if p.session != nil && !quiet {
-		if p.subs.needStream(p.session.begun()) {
+		if p.of.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
 		p.tell(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered)))
@@ -193,16 +201,34 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			}
 			p.send(m)
 		}
-		if p.subs.needStream(p.session.begun()) {
+		if p.of.needStream(p.session.begun()) {
 			p.out.WriteString("a new stream is needed\n")
 		}
-		refusals, _ := p.subs.takeRefusals()
+		refusals, _ := p.of.common().takeRefusals()
 		p.tell(refusals)
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)
 		}
 	}
 	return p.out.String()
+}
+
+// start subscribes to a name or a set: the first one says which of the two kinds all are.
+func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cache.Update) {
+	t.Helper()
+	isSet := cache.Key{Name: name}.IsSet()
+	if p.of == nil {
+		p.of = newTopics(p.scope, typeURLs[p.typ], isSet)
+		if s, ok := p.of.(*sets); ok {
+			s.noGlobs, s.habits = p.noGlobs, p.habits
+		}
+		*u = p.of.common().newUpdate()
+		p.session = p.form.session(p.of)
+	}
+	if _, areSets := p.of.(*sets); areSets != isSet {
+		t.Fatalf("%s: names and sets do not share a stream", d.Pos)
+	}
+	p.of.start(name, p.down, u)
 }
 
 func (p *player) open(t *testing.T, d *datadriven.TestData) {
@@ -213,14 +239,18 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 		p.form = map[string]*form{"delta": deltaForm, "sotw": sotwForm}[name]
 	}
 	p.down, p.answered = nil, false
-	p.session = p.form.session(p.subs)
+	if p.of != nil {
+		p.session = p.form.session(p.of)
+	}
 }
 
 // answer notes that the control plane has answered something on the stream.
 func (p *player) answer() {
 	if !p.answered {
 		p.answered = true
-		p.subs.waitAnew(p.now)
+		if p.of != nil {
+			p.of.waitAgain(p.now)
+		}
 	}
 }
 
@@ -233,8 +263,8 @@ func silenceAfter(answered bool) silence {
 	return mute
 }
 
-// names are those of a directive, and of its input, where any spelling can be.
-func names(d *datadriven.TestData) []string {
+// namesIn are the names of a directive, and of its input, where any spelling can be.
+func namesIn(d *datadriven.TestData) []string {
 	var names []string
 	for _, a := range d.CmdArgs {
 		names = append(names, a.Key)
@@ -492,7 +522,7 @@ func (p *player) send(m proto.Message) {
 	var detail *status.Status
 	switch m := m.(type) {
 	case *discoveryv3.DeltaDiscoveryRequest:
-		if m.GetTypeUrl() != p.subs.typeURL {
+		if m.GetTypeUrl() != typeURLs[p.typ] {
 			parts = append(parts, "type="+m.GetTypeUrl())
 		}
 		addLocators := func(what string, list []*discoveryv3.ResourceLocator) {
@@ -556,12 +586,12 @@ func shorten(s string) string {
 // versions prints the version of everything that is held.
 func (p *player) versions() string {
 	var out []string
-	for sub := range p.subs.all() {
-		origin := sub.answer.Origin
-		if sub.set != nil {
-			origin = sub.set.origin
+	for sub := range p.of.all() {
+		origin, holds := sub.answer.Origin, sub.answer.Resource != nil
+		if s, ok := p.of.(*sets); ok {
+			origin, holds = s.find(sub.name).origin, true
 		}
-		if sub.answered && (sub.set != nil || sub.answer.Resource != nil) {
+		if sub.answered && holds {
 			out = append(out, sub.name+"@"+origin.Latest())
 		}
 	}

@@ -19,44 +19,99 @@ type variant struct {
 	seen        uint64 // the last response that had it
 }
 
+// variants are those that match of names that have several.
+type variants struct {
+	of map[string][]variant
+	// ambiguous are the names of which more than one matches, and warnings those of them
+	// that were not logged yet.
+	ambiguous map[string]bool
+	warnings  []string
+}
+
+// drop forgets the variants of a name.
+func (v *variants) drop(key string) {
+	delete(v.of, key)
+	delete(v.ambiguous, key)
+}
+
+// copy takes over the variants of a name.
+func (v *variants) copy(key string, from *variants) {
+	if len(from.of[key]) == 0 {
+		return
+	}
+	if v.of == nil {
+		v.of = map[string][]variant{}
+	}
+	v.of[key] = slices.Clone(from.of[key])
+	if from.ambiguous[key] {
+		v.markAmbiguous(key)
+	}
+}
+
+func (v *variants) markAmbiguous(key string) {
+	if v.ambiguous == nil {
+		v.ambiguous = map[string]bool{}
+	}
+	v.ambiguous[key] = true
+}
+
+// takeWarnings returns the names of which several variants match, once for each
+// time that it comes to that.
+func (v *variants) takeWarnings() []string {
+	w := v.warnings
+	v.warnings = nil
+	return w
+}
+
+// holder knows what is held: names, or sets.
+type holder interface {
+	// holds returns what is held under a key, or for an alias of it.
+	holds(key string) *cache.Resource
+	// lastSeen returns the last response that had what is held under a key, as far as it
+	// matters on which stream that came.
+	lastSeen(key string) uint64
+	// concerns says whether anything is wanted that a verdict may be about.
+	concerns(v *verdict) bool
+}
+
 // resolve puts, for each name of which there are variants, one verdict in the
 // place of those of the variants. full says that what is not in the list is not
 // there any more.
-func (s *subscriptions) resolve(list []verdict, full bool) []verdict {
-	touched := s.touched(list, full)
+func (c *core) resolve(list []verdict, full bool, h holder) []verdict {
+	touched := c.touched(list, full, h)
 	if len(touched) == 0 {
 		return list
 	}
 	before := map[string][]variant{}
 	for _, key := range touched {
-		before[key] = slices.Clone(s.variants[key])
+		before[key] = slices.Clone(c.variants.of[key])
 		if full {
-			s.variants[key] = nil
+			c.variants.of[key] = nil
 		}
 	}
 	rest := make([]verdict, 0, len(list))
 	said := map[string]verdict{} // what is left to say of a name if no variant matches
 	for i := range list {
 		v := &list[i]
-		if _, several := s.variants[v.key]; !several {
+		if _, several := c.variants.of[v.key]; !several {
 			rest = append(rest, *v)
 			continue
 		}
-		c, err := parseConstraints(v.constraints)
-		if err != nil || !c.match(s.params) {
+		parsed, err := parseConstraints(v.constraints)
+		if err != nil || !parsed.match(c.params) {
 			continue // of others, or bad, which accept has said
 		}
 		if v.resource != nil && !v.heartbeat {
-			s.supersede(v.key)
+			c.supersede(v.key)
 		}
-		s.takeVariant(v, before[v.key], said)
+		c.takeVariant(v, before[v.key], said)
 	}
 	for _, key := range touched {
-		if v, ok := s.choose(key, said, full); ok {
+		if v, ok := c.choose(key, said, full, h); ok {
 			rest = append(rest, v)
 		}
-		if len(s.variants[key]) == 0 {
-			delete(s.variants, key)
+		if len(c.variants.of[key]) == 0 {
+			delete(c.variants.of, key)
 		}
 	}
 	return rest
@@ -64,19 +119,19 @@ func (s *subscriptions) resolve(list []verdict, full bool) []verdict {
 
 // touched returns the names of which there are variants, in order, and begins to
 // keep those of new ones.
-func (s *subscriptions) touched(list []verdict, full bool) []string {
+func (c *core) touched(list []verdict, full bool, h holder) []string {
 	keys := map[string]bool{}
 	for i := range list {
 		v := &list[i]
-		_, several := s.variants[v.key]
-		if !several && v.constraints != "" && s.concerns(v) {
-			if s.variants == nil {
-				s.variants = map[string][]variant{}
+		_, several := c.variants.of[v.key]
+		if !several && v.constraints != "" && h.concerns(v) {
+			if c.variants.of == nil {
+				c.variants.of = map[string][]variant{}
 			}
 			// What was the only one becomes one of several.
-			s.variants[v.key] = nil
-			if r := s.holds(v.key); r != nil {
-				s.variants[v.key] = []variant{{constraints: r.Constraints(), resource: r, seen: s.lastSeen(v.key)}}
+			c.variants.of[v.key] = nil
+			if r := h.holds(v.key); r != nil {
+				c.variants.of[v.key] = []variant{{constraints: r.Constraints(), resource: r, seen: h.lastSeen(v.key)}}
 			}
 			several = true
 		}
@@ -85,7 +140,7 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 		}
 	}
 	if full {
-		for key := range s.variants {
+		for key := range c.variants.of {
 			keys[key] = true
 		}
 	}
@@ -97,81 +152,21 @@ func (s *subscriptions) touched(list []verdict, full bool) []string {
 	return sorted
 }
 
-// concerns says whether anything is wanted that a verdict may be about.
-func (s *subscriptions) concerns(v *verdict) bool {
-	if g := s.globOf(v.key); g != nil && g.sent {
-		return true
-	}
-	return s.wildcard != nil && s.wildcard.sent || s.names[v.key] != nil || len(s.claims.of[v.key]) > 0 ||
-		slices.ContainsFunc(v.aliases, func(alias string) bool { return s.names[canonical(alias)] != nil })
-}
-
-// holds returns what is held under a key, or for an alias of it.
-func (s *subscriptions) holds(key string) *cache.Resource {
-	if r := s.held(key); r != nil {
-		return r
-	}
-	for alias := range s.claims.of[key] {
-		if sub := s.names[alias]; sub.via == key && sub.answer.Resource != nil {
-			return sub.answer.Resource
-		}
-	}
-	return nil
-}
-
-func (s *subscriptions) held(key string) *cache.Resource {
-	if sub := s.names[key]; sub != nil && sub.answer.Resource != nil {
-		return sub.answer.Resource
-	}
-	return s.member(key)
-}
-
 // supersede drops the variants of a name that matched, now that another comes which
 // does, if they need not have been removed in so many words: a server has only one
 // for everybody, SotW has no word for a removal, and who reconnects cannot say which
 // variant it has.
-func (s *subscriptions) supersede(key string) {
-	s.variants[key] = slices.DeleteFunc(s.variants[key], func(o variant) bool {
-		return o.seen <= s.before || s.sotw && o.seen < s.responses
+func (c *core) supersede(key string) {
+	c.variants.of[key] = slices.DeleteFunc(c.variants.of[key], func(o variant) bool {
+		return o.seen <= c.before || c.sotw && o.seen < c.responses
 	})
-}
-
-// lastSeen returns the last response that had what is held under a key, as far as it
-// matters on which stream that came.
-func (s *subscriptions) lastSeen(key string) uint64 {
-	switch sub := s.names[key]; {
-	case sub != nil:
-		return sub.seen
-	case s.isInherited(key):
-		return s.before
-	}
-	return s.responses
-}
-
-// isInherited says that what is held under a key has not come on this stream.
-func (s *subscriptions) isInherited(key string) bool {
-	if sub := s.names[key]; sub != nil {
-		return sub.seen <= s.before
-	}
-	_, inherited := s.inherited[key]
-	return inherited
-}
-
-// forgetVariants drops those that only a wildcard had.
-func (s *subscriptions) forgetVariants() {
-	for key := range s.variants {
-		if s.holds(key) == nil {
-			delete(s.variants, key)
-			delete(s.ambiguous, key)
-		}
-	}
 }
 
 // takeVariant takes what was said of one variant that matches. before are those
 // of its name that were held before the response.
-func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[string]verdict) {
+func (c *core) takeVariant(v *verdict, before []variant, said map[string]verdict) {
 	of := func(o variant) bool { return o.constraints == v.constraints }
-	held := s.variants[v.key]
+	held := c.variants.of[v.key]
 	at := slices.IndexFunc(held, of)
 	was := slices.IndexFunc(before, of)
 	var r *cache.Resource
@@ -181,7 +176,7 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 	case v.heartbeat:
 		return
 	case v.resource != nil:
-		r = s.encode(v.resource)
+		r = c.encode(v.resource)
 	case v.gone && v.constraints == "" && was < 0:
 		// The name as a whole, but for what has come with this.
 		held = slices.DeleteFunc(held, func(h variant) bool {
@@ -199,11 +194,11 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 		}
 	}
 	if r != nil && at >= 0 {
-		held[at] = variant{v.constraints, r, aliases, s.responses}
+		held[at] = variant{v.constraints, r, aliases, c.responses}
 	} else if r != nil {
-		held = append(held, variant{v.constraints, r, aliases, s.responses})
+		held = append(held, variant{v.constraints, r, aliases, c.responses})
 	}
-	s.variants[v.key] = held
+	c.variants.of[v.key] = held
 	if v.resource == nil {
 		said[v.key] = verdict{key: v.key, gone: v.gone, err: v.err, bad: v.bad}
 	}
@@ -211,12 +206,12 @@ func (s *subscriptions) takeVariant(v *verdict, before []variant, said map[strin
 
 // choose returns what is to be said of a name: the variant that there is, or that
 // there is none. What is missing in a full response is for takeMissing to say.
-func (s *subscriptions) choose(key string, said map[string]verdict, full bool) (verdict, bool) {
-	held := s.variants[key]
+func (c *core) choose(key string, said map[string]verdict, full bool, h holder) (verdict, bool) {
+	held := c.variants.of[key]
 	if len(held) == 0 {
-		delete(s.ambiguous, key)
+		delete(c.variants.ambiguous, key)
 		v, ok := said[key]
-		if !ok && !full && s.holds(key) != nil {
+		if !ok && !full && h.holds(key) != nil {
 			v, ok = verdict{key: key, gone: true}, true
 		}
 		return v, ok
@@ -224,26 +219,28 @@ func (s *subscriptions) choose(key string, said map[string]verdict, full bool) (
 	// TP2: "Matching Ambiguity": servers are to avoid it. Whichever came first, it
 	// is always the same one that is taken.
 	slices.SortFunc(held, func(a, b variant) int { return cmp.Compare(a.constraints, b.constraints) })
-	if len(held) > 1 && !s.ambiguous[key] {
-		if s.ambiguous == nil {
-			s.ambiguous = map[string]bool{}
-		}
-		s.ambiguous[key] = true
-		s.warnings = append(s.warnings, key)
+	if len(held) > 1 && !c.variants.ambiguous[key] {
+		c.variants.markAmbiguous(key)
+		c.variants.warnings = append(c.variants.warnings, key)
 	} else if len(held) == 1 {
-		delete(s.ambiguous, key)
+		delete(c.variants.ambiguous, key)
 	}
 	v := verdict{key: key, variant: held[0].resource, aliases: held[0].aliases}
 	if e, ok := said[key]; ok && !e.gone {
 		v.err = e.err
 	}
-	return v, v.err != nil || v.variant != s.holds(key)
+	return v, v.err != nil || v.variant != h.holds(key)
 }
 
-// takeWarnings returns the names of which several variants match, once for each
-// time that it comes to that.
-func (s *subscriptions) takeWarnings() []string {
-	w := s.warnings
-	s.warnings = nil
-	return w
+// expireVariant drops what is held under a key and was not renewed, and returns what is to
+// be said of it: that it is gone, or a variant that has no TTL.
+func (c *core) expireVariant(key string, h holder) verdict {
+	held := slices.DeleteFunc(c.variants.of[key], func(o variant) bool { return o.resource.TTL() > 0 })
+	if len(held) == 0 {
+		delete(c.variants.of, key)
+		return verdict{key: key, gone: true}
+	}
+	c.variants.of[key] = held
+	v, _ := c.choose(key, nil, false, h)
+	return v
 }

@@ -22,107 +22,80 @@ type server struct {
 }
 
 // saidBy notes which control plane gives the versions.
-func (s *subscriptions) saidBy(server any) {
-	s.server, s.origin = server, cache.NewOriginVersion(server, "")
+func (c *core) saidBy(server any) {
+	c.server = server
+	c.newOrigin()
 }
 
-// version takes a response's version, before the rest of it. s.now is what becomes the
-// version of what is in the response.
-func (s *subscriptions) version(v *verdicts, sotw bool, version string) {
+func (c *core) newOrigin() { c.origin = cache.NewOriginVersion(c.server, "") }
+
+// takeVersion takes a response's version, before the rest of it. c.now is what becomes the
+// version of what is in the response. In SotW, what is in a response leaves the present
+// version for a new one if not all of it is good, or the response does not have all that
+// has the present version: left says that.
+func (c *core) takeVersion(v *verdicts, version string, hasAll func(*verdicts) bool) (left bool) {
 	switch {
-	case v.onlyBeats():
-		s.now = nil // nothing was said anew
-		return
-	case !sotw && (v.hidden || v.wildcard != nil):
+	case v.onlyBeats(), c.sotw && version == "":
+		c.now = nil // nothing was said anew
+	case !c.sotw && (v.hidden || v.wildcard != nil):
 		// Something that is held is not what the control plane calls so, and it is not
 		// known what.
-		s.now = cache.NewOriginVersion(s.server, version)
-		return
-	case !sotw:
-	case version == "":
-		s.now = nil
-		return
-	case s.origin.Latest() == version:
-	case v.nack != "" || v.hidden || v.wildcard != nil || !s.hasAll(v):
-		s.origin, s.having = cache.NewOriginVersion(s.server, ""), 0
-	}
-	s.origin.Set(version)
-	s.now = s.origin
-}
-
-// hasAll says that a SotW response has all names that have the present version.
-func (s *subscriptions) hasAll(v *verdicts) bool {
-	n := 0
-	for i := range v.list {
-		o := &v.list[i]
-		if o.resource == nil && o.variant == nil {
-			continue
+		c.now = cache.NewOriginVersion(c.server, version)
+	default:
+		if left = c.sotw && c.origin.Latest() != version && (v.nack != "" || v.hidden || v.wildcard != nil || !hasAll(v)); left {
+			c.newOrigin()
 		}
-		if sub := s.names[o.key]; sub != nil && s.has(&sub.answer) {
-			n++
-		}
+		c.origin.Set(version)
+		c.now = c.origin
 	}
-	return n == s.having
+	return left
 }
-
-// has says that a resource has the present version.
-func (s *subscriptions) has(c *cache.Change) bool { return c.Resource != nil && c.Origin == s.origin }
 
 // versionOf returns the version of something that is known without a response having it
 // just now: in delta the present one, in SotW none.
-func (s *subscriptions) versionOf() *cache.OriginVersion {
-	if s.sotw {
+func (c *core) versionOf() *cache.OriginVersion {
+	if c.sotw {
 		return nil
 	}
-	return s.origin
+	return c.origin
 }
 
 // versionIn returns the version of what the present response says of a name.
-func (s *subscriptions) versionIn(c *cache.Change) *cache.OriginVersion {
-	if c.Err != nil && !c.Gone {
-		return s.notVersion()
+func (c *core) versionIn(change *cache.Change) *cache.OriginVersion {
+	if change.Err != nil && !change.Gone {
+		return c.notVersion()
 	}
-	return s.now
+	return c.now
 }
 
 // notVersion returns the version of what is held and is not what the control plane calls so
 // now: in delta none, in SotW what it was.
-func (s *subscriptions) notVersion() *cache.OriginVersion {
-	if s.sotw {
+func (c *core) notVersion() *cache.OriginVersion {
+	if c.sotw {
 		return nil
 	}
-	return cache.NewOriginVersion(s.server, "")
+	return cache.NewOriginVersion(c.server, "")
 }
 
 // formed begins to take versions as one form of the protocol has them.
-func (s *subscriptions) formed(sotw bool) {
-	if s.sotw != sotw {
-		s.origin, s.having = cache.NewOriginVersion(s.server, ""), 0
+func (c *core) formed(sotw bool) {
+	if c.sotw != sotw {
+		c.newOrigin()
 	}
-	s.sotw = sotw
-}
-
-// memberVersion returns the version of the set that has a member, nil if there is none.
-func (s *subscriptions) memberVersion(key string) *cache.OriginVersion {
-	for c := range s.sets(key) {
-		if c.members.Get(key) != nil {
-			return c.origin
-		}
-	}
-	return nil
+	c.sotw = sotw
 }
 
 // adoptVersion takes what another stream to the same control plane has said of a name for
 // what was said here. In delta it has the version of all, once there is one.
-func (s *subscriptions) adoptVersion(c *cache.Change) {
-	version := c.Origin.Latest()
-	if version == "" || c.Resource == nil || s.sotw {
+func (c *core) adoptVersion(change *cache.Change) {
+	version := change.Origin.Latest()
+	if version == "" || change.Resource == nil || c.sotw {
 		return
 	}
-	if s.origin.Latest() == "" {
-		s.origin.Set(version)
+	if c.origin.Latest() == "" {
+		c.origin.Set(version)
 	}
-	if s.live || s.origin.Latest() == version {
-		c.Origin = s.origin
+	if c.live || c.origin.Latest() == version {
+		change.Origin = c.origin
 	}
 }

@@ -14,44 +14,51 @@ import (
 
 // worker is a control plane's answers and a client's wishes without a stream.
 type worker struct {
-	t    *testing.T
-	subs *subscriptions
-	new  func(*subscriptions) session
+	t       *testing.T
+	form    *form
+	of      topics // nil until something is subscribed to, which says of which kind it is
+	noGlobs bool
 	session
 	now time.Time
 }
 
 func newWorker(t *testing.T, sotw bool) *worker {
-	w := &worker{t: t, subs: newSubscriptions(cache.Scope{Authority: "a"}, typeURLs["eds"]), now: t0}
-	w.new = func(s *subscriptions) session { return newDeltaSession(s) }
+	w := &worker{t: t, form: deltaForm, now: t0}
 	if sotw {
-		w.new = func(s *subscriptions) session { return newSotWSession(s) }
+		w.form = sotwForm
 	}
-	w.session = w.new(w.subs)
 	return w
 }
 
 // round does what a Stream does after each event.
 func (w *worker) round() {
 	w.now = w.now.Add(time.Millisecond)
-	w.subs.expire(w.now)
+	w.of.expire(w.now)
 	w.conclude(w.now, defaultResponseTimeout, selective)
 	w.requests(w.now, defaultMaxRequestBytes)
-	w.subs.oldest()
-	w.subs.nextDue()
+	w.of.common().oldest()
+	w.of.nextDue()
 }
 
-func (w *worker) start(names ...string) {
-	u := w.subs.newUpdate()
+func (w *worker) start(names ...string) (u cache.Update) {
+	if w.of == nil {
+		w.of = newTopics(cache.Scope{Authority: "a"}, typeURLs["eds"], cache.Key{Name: names[0]}.IsSet())
+		if s, ok := w.of.(*sets); ok {
+			s.noGlobs = w.noGlobs
+		}
+		w.session = w.form.session(w.of)
+	}
+	u = w.of.common().newUpdate()
 	for _, name := range names {
-		w.subs.start(name, nil, &u)
+		w.of.start(name, nil, &u)
 	}
 	w.round()
+	return u
 }
 
 func (w *worker) stop(names ...string) {
 	for _, name := range names {
-		w.subs.stop(name)
+		w.of.stop(name)
 	}
 	w.round()
 }
@@ -59,7 +66,7 @@ func (w *worker) stop(names ...string) {
 // say has the control plane say something; it returns how many updates of sets come of it.
 func (w *worker) say(r *response) (sets int) {
 	w.t.Helper()
-	r.typeURL = w.subs.typeURL
+	r.typeURL = w.of.common().typeURL
 	u, nack := w.response(w.now, r)
 	if nack != "" {
 		w.t.Fatal(nack)
@@ -85,31 +92,22 @@ func workResources(names []string, version string) (all []resource) {
 	return all
 }
 
-// Names come first, and then as many globs one after the other, each answered by a
-// response of its own.
-func TestWorkOfNamesAndGlobs(t *testing.T) {
+// A wildcard comes first, and then as many globs as it has members one after the other,
+// each answered by a response of its own.
+func TestWorkOfMembersAndGlobs(t *testing.T) {
 	for name, noGlobs := range map[string]bool{"asked for": false, "from the wildcard": true} {
 		t.Run(name, func(t *testing.T) {
 			costs.Linear(t, 200, func(t *testing.T, n int) {
 				w := newWorker(t, false)
-				w.subs.noGlobs = noGlobs
-				names := workNames("dir/%d/x", n)
-				if !noGlobs { // else they are on another stream
-					w.start(names...)
-				} else {
-					w.start(cache.Wildcard)
-				}
-				w.say(&response{nonce: "n", resources: workResources(names, "1")})
+				w.noGlobs = noGlobs
+				w.start(cache.Wildcard)
+				w.say(&response{nonce: "n", resources: workResources(workNames("dir/%d/x", n), "1")})
 				sets := 0
 				for i, glob := range workNames("dir/%d/*", n) {
 					w.start(glob)
 					sets += w.say(&response{nonce: "g", resources: workResources([]string{fmt.Sprintf(workType+"dir/%d/y", i)}, "1")})
 				}
-				want := n
-				if noGlobs {
-					want *= 2 // the wildcard is told as well
-				}
-				if sets != want {
+				if want := 2 * n; sets != want { // the wildcard is told as well
 					t.Fatalf("%d globs come to %d updates of sets, want %d", n, sets, want)
 				}
 			})
@@ -125,9 +123,7 @@ func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
 		w.start(globs[0])
 		w.say(&response{nonce: "n", version: "1", resources: workResources(workNames("dir/%d/x", n), "1")})
 		for _, glob := range globs[1:] {
-			u := w.subs.newUpdate()
-			w.subs.start(glob, nil, &u)
-			if len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
+			if u := w.start(glob); len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
 				t.Fatalf("told %v", u.Sets)
 			}
 		}
@@ -142,16 +138,15 @@ func TestWorkOfGlobsThatSettle(t *testing.T) {
 		globs := workNames("dir/%d/*", n)
 		names := workNames("dir/%d/x", n)
 		w.start(globs...)
-		w.start(names...)
 		for i := range n {
-			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1")})
+			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1"), size: 2 * largeResponse})
 		}
 		w.now = w.now.Add(settleTime)
-		if sets := len(w.subs.expire(w.now).Sets); sets != n {
+		if sets := len(w.of.expire(w.now).Sets); sets != n {
 			t.Fatalf("%d globs have settled, want %d", sets, n)
 		}
 		for i := range n {
-			w.stop(globs[i], names[i])
+			w.stop(globs[i])
 		}
 	})
 }
@@ -196,9 +191,9 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 				names := workNames("n/%d", n)
 				w.start(names...)
 				w.say(&response{nonce: "n", version: "1", resources: workResources(names, "1")})
-				u := w.subs.newUpdate()
+				u := w.of.common().newUpdate()
 				for _, name := range names {
-					w.subs.again(name, nil, &u)
+					w.of.again(name, nil, &u)
 				}
 				w.round()
 			})
@@ -208,13 +203,16 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 
 // A stream that is lost is resumed with all that is held, in any number of requests.
 func TestWorkOfResuming(t *testing.T) {
-	costs.Linear(t, 400, func(t *testing.T, n int) {
-		w := newWorker(t, false)
-		names := workNames("dir/%d/x", n)
-		w.start(append(workNames("dir/%d/*", n), names...)...)
-		w.say(&response{nonce: "n", resources: workResources(names, "1")})
-		w.subs.lost()
-		w.session = w.new(w.subs)
-		w.round()
-	})
+	for what, format := range map[string]string{"names": "dir/%d/x", "globs": "dir/%d/*"} {
+		t.Run(what, func(t *testing.T) {
+			costs.Linear(t, 400, func(t *testing.T, n int) {
+				w := newWorker(t, false)
+				w.start(workNames(format, n)...)
+				w.say(&response{nonce: "n", resources: workResources(workNames("dir/%d/x", n), "1")})
+				w.of.lost()
+				w.session = w.form.session(w.of)
+				w.round()
+			})
+		})
+	}
 }

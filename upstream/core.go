@@ -1,0 +1,322 @@
+package upstream
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// topics are what is wanted of one type, and what is known of it, whichever protocol and
+// stream it came over: [names], or [sets] (the wildcard and globs). Both never share a
+// stream, because a control plane does not say for which of the two it sends a resource.
+type topics interface {
+	common() *core
+	// get returns the subscription to a name or a set, nil if there is none.
+	get(name string) *subscription
+	// start subscribes to a name. It adds to the update what is known already: what is
+	// held, or why it cannot be had (down).
+	start(name string, down *cache.Error, u *cache.Update)
+	// again requests a subscribed name once more.
+	again(name string, down *cache.Error, u *cache.Update)
+	// resume notes that a client holds the resource of a name from an earlier stream.
+	resume(name string)
+	// stop unsubscribes from a name.
+	stop(name string)
+	// forget drops a subscription that was given up.
+	forget(sub *subscription)
+	// fail adds to the update that a subscription failed.
+	fail(sub *subscription, err *cache.Error, u *cache.Update)
+	// failed adds to the update why what has no answer yet cannot be had.
+	failed(err *cache.Error, u *cache.Update)
+	// opened begins a new stream: everything is to be requested again.
+	opened(sotw bool)
+	// lost ends the stream. Nothing that is known is lost with it.
+	lost()
+	// needStream reports whether the control plane can answer only on a new stream. begun
+	// says that the type was requested on the present one.
+	needStream(begun bool) bool
+	// late reports whether a subscription has to wait for the next stream, as the first
+	// request of this one was sent.
+	late(sub *subscription) bool
+	// waitAgain restarts the time that unanswered subscriptions wait for an answer.
+	waitAgain(now time.Time)
+	// expire applies what happens by time alone, and nextDue returns when that is.
+	expire(now time.Time) cache.Update
+	nextDue() (time.Time, bool)
+	// seed takes over what another server with the same versions has said.
+	seed(now time.Time, held func(cache.Key, func(string, *cache.Resource)))
+	// resend returns everything that is held or has failed.
+	resend() cache.Update
+	// ends returns when the TTLs of what an update has expire.
+	ends(u *cache.Update) map[string]time.Time
+	// all yields the subscriptions.
+	all() func(yield func(*subscription) bool)
+}
+
+// subscription is the interest in a name, the wildcard or a glob.
+type subscription struct {
+	name string
+	// started says that the cache wants it, and wanted that the control plane is to be
+	// asked for it: not for a glob that is fed from the wildcard, but for that. After it
+	// was given up it is kept only until the control plane has been told.
+	started, wanted bool
+
+	// Of the present stream:
+	sent  bool // requested
+	first bool // in the first request of its type
+	ask   int  // the last waiting in which it is
+	// refused says that it is not requested, because a request has no room for it.
+	refused bool
+	// failure is why there is no answer, if the cache knows that.
+	failure *cache.Error
+	// again says that it is to be requested once more.
+	again bool
+
+	// answered says that there is an answer. It does not end with the stream.
+	answered bool
+
+	// The rest is of names only.
+
+	// fulls is names.fulls when it was requested.
+	fulls uint64
+	// left, in SotW, says that it was given up not long ago. If it is wanted again,
+	// a response without it may be one that was sent in between.
+	left bool
+	// anew says that it was requested once more, and has not been answered since.
+	anew   bool
+	answer cache.Change
+	seen   uint64 // the last response that had it
+	// via is the name of the resource of which this is an alias, if answer came by
+	// that.
+	via string
+	// resumed says that a client holds it from an earlier stream, and listed that the
+	// control plane was told so although it is not held here. See resumed.go.
+	resumed, listed bool
+	// expired says that the control plane did not remove it, but its TTL expired.
+	expired bool
+	// reported says that answer.Err is the control plane's own. It says so once,
+	// and means it until it sends the resource (resource_errors).
+	reported bool
+}
+
+// core is what names and sets have in common.
+type core struct {
+	scope   cache.Scope
+	typeURL string
+	params  cache.Params                // the scope's
+	speaks  func(authority string) bool // see Options.Speaks
+	wanted  int                         // subscriptions that are started
+
+	// server is the control plane, for cache.OriginVersion. origin is the present version,
+	// and now is that of the response that is being applied. See versions.go.
+	server      any
+	origin, now *cache.OriginVersion
+	// shown is the version_info under which what is held came, for SotW. Empty
+	// if the last response was not accepted, or something came without one.
+	shown string
+	// hidden: the last response had something bad whose name is not known.
+	hidden   bool
+	expiries cache.Expiries[string] // of what is held and has a TTL
+	variants variants
+	// responses counts the responses, for subscription.seen.
+	responses uint64
+	// refusals are what was refused and the cache does not know yet.
+	refusals cache.Update
+
+	// Of the present stream:
+	live, sotw bool
+	before     uint64          // responses that came before the stream
+	changed    []*subscription // wanted or given up since the last request
+	waiting    []waiting       // in the order of their time
+	asks       int             // how many there have been
+}
+
+// waiting are subscriptions that were requested at one time.
+type waiting struct {
+	ask   int
+	since time.Time
+	subs  []*subscription
+}
+
+func newCore(scope cache.Scope, typeURL string) core {
+	return core{
+		origin: cache.NewOriginVersion(nil, ""),
+		scope:  scope, typeURL: typeURL, params: cache.ParseParams(scope.Params),
+	}
+}
+
+func (c *core) common() *core { return c }
+
+// newUpdate returns an update in which nothing has happened yet.
+func (c *core) newUpdate() cache.Update {
+	return cache.Update{Scope: c.scope, TypeURL: c.typeURL, Origin: c.origin}
+}
+
+func (c *core) speaker() speaker {
+	return speaker{c.scope.Authority, c.scope.OldStyle, c.speaks}
+}
+
+func (c *core) touch(sub *subscription) {
+	if c.live {
+		c.changed = append(c.changed, sub)
+	}
+}
+
+// refresh has a subscription requested once more, if it was.
+func (c *core) refresh(sub *subscription) {
+	if sub.sent && !sub.again {
+		sub.again = true
+		c.touch(sub)
+	}
+}
+
+func (c *core) openedCore(sotw bool) {
+	c.formed(sotw)
+	c.live, c.before, c.changed = true, c.responses, nil
+}
+
+func (c *core) lostCore() {
+	c.live, c.changed, c.waiting = false, nil, nil
+}
+
+// lost ends what a subscription is on one stream.
+func (sub *subscription) lost() {
+	if sub.left {
+		sub.answered = false // it was not certain, and is requested as if new
+	}
+	sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+}
+
+// ask notes that subscriptions went out in a request. A subscription that has
+// an answer from a stream before does not wait for one: if nothing has changed,
+// there may be none.
+func (c *core) ask(subs []*subscription, first bool, now time.Time) {
+	for _, sub := range subs {
+		sub.sent, sub.first, sub.failure = true, first, nil
+	}
+	c.wait(subs, now)
+}
+
+// wait has subscriptions wait for an answer from now on.
+func (c *core) wait(subs []*subscription, now time.Time) {
+	c.asks++
+	w := waiting{ask: c.asks, since: now}
+	for _, sub := range subs {
+		if !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState {
+			sub.ask = w.ask
+			w.subs = append(w.subs, sub)
+		}
+	}
+	if len(w.subs) > 0 {
+		c.waiting = append(c.waiting, w)
+	}
+}
+
+// overdue returns those that have been waiting since then or longer, and
+// forgets that they wait.
+func (c *core) overdue(then time.Time) []*subscription {
+	var subs []*subscription
+	for len(c.waiting) > 0 && !c.waiting[0].since.After(then) {
+		w := &c.waiting[0]
+		for _, sub := range w.subs {
+			if sub.ask == w.ask && sub.wanted && sub.sent && (!sub.answered || sub.left) && sub.failure == nil {
+				subs = append(subs, sub)
+			}
+		}
+		c.waiting[0] = waiting{} // else it lasts as long as the slice's memory
+		c.waiting = c.waiting[1:]
+	}
+	return subs
+}
+
+// oldest returns since when the first of those that wait has been waiting.
+func (c *core) oldest() (time.Time, bool) {
+	if len(c.waiting) == 0 {
+		return time.Time{}, false
+	}
+	return c.waiting[0].since, true
+}
+
+// renewTTL restarts the TTL of what a response has.
+func (c *core) renewTTL(now time.Time, v *verdict, held *cache.Resource) {
+	switch {
+	case held == nil || held.TTL() == 0:
+		c.expiries.End(v.key)
+	case v.resource != nil || v.variant != nil:
+		c.expiries.Set(v.key, now.Add(held.TTL()))
+	}
+}
+
+// changeOf returns what a response says of a name of which last was held, other than that
+// it lives, and what is held now.
+func (c *core) changeOf(v *verdict, last *cache.Resource) (change cache.Change, held *cache.Resource) {
+	change = cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
+	switch {
+	case v.variant != nil:
+		change.Resource = v.variant
+	case v.resource != nil:
+		change.Resource = c.encode(v.resource)
+	case v.err != nil && v.err.Code == codes.PermissionDenied && last != nil:
+		// gRFC A88: what one may not have any more is taken away, unlike what
+		// cannot be had for a while.
+		change.Gone = true
+	}
+	change.Origin = c.versionIn(&change)
+	if held = change.Resource; held == nil && change.Err != nil && !change.Gone {
+		held = last // here as in the cache
+	}
+	return change, held
+}
+
+// encode makes what is stored.
+func (c *core) encode(r *resource) *cache.Resource {
+	if r.stored != nil {
+		return r.stored // for another set, or another name
+	}
+	typeURL := c.typeURL // one string for all
+	if r.redirect != "" {
+		typeURL = xdstype.Locator
+	}
+	r.stored = cache.NewResource(cache.Spec{
+		Name:    r.name,
+		Version: r.version,
+		TypeURL: typeURL,
+		Value:   r.value,
+		Extra:   r.extra,
+
+		Redirect: r.redirect,
+
+		TTL:         r.ttl,
+		Constraints: r.constraints,
+		DoNotCache:  r.doNotCache,
+	})
+	return r.stored
+}
+
+// endsOf collects when the TTLs of changes expire. key returns what a name is kept under.
+func (c *core) endsOf(changes []cache.Change, key func(name string) string, ends map[string]time.Time) {
+	for i := range changes {
+		if at, ok := c.expiries.At(key(changes[i].Name)); ok {
+			ends[changes[i].Name] = at
+		}
+	}
+}
+
+// earlier returns the earlier of two times, of which either may be zero for none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// noAnswer is the error of what the control plane does not answer.
+func noAnswer(timeout time.Duration) *cache.Error {
+	return &cache.Error{
+		Code:    codes.DeadlineExceeded,
+		Message: "the control plane has given no answer for " + timeout.String(),
+	}
+}

@@ -1,0 +1,271 @@
+package upstream
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// names are what is wanted of one type by name.
+type names struct {
+	core
+	subs map[string]*subscription
+	room cache.Room // of subs
+	// modest says whether a name is requested by a client whose names of the type take at
+	// most so many bytes. It is nil if there is nothing to ask.
+	modest func(cache.Key, int64) bool
+
+	// having, in SotW, is how many names have the version origin, or have had it.
+	having int
+	// claims are which resources list the names as aliases.
+	claims claims
+	// fulls counts the responses that were the whole state.
+	fulls uint64
+
+	// Of the present stream:
+
+	// reviewAt is when it is seen whether what was refused has room now, zero if nothing
+	// was refused.
+	reviewAt time.Time
+	// forgetAt is when what was given up is forgotten, zero if there is nothing.
+	forgetAt time.Time
+	// unlisted: a resumed name may be without an answer because it was not listed, and
+	// relist: one is, so that a new stream is needed.
+	unlisted, relist bool
+}
+
+func newNames(scope cache.Scope, typeURL string) *names {
+	return &names{core: newCore(scope, typeURL), subs: map[string]*subscription{}}
+}
+
+func (n *names) get(name string) *subscription { return n.subs[name] }
+
+func (n *names) all() func(yield func(*subscription) bool) { return maps.Values(n.subs) }
+
+func (n *names) late(*subscription) bool { return false }
+
+// know gives a new name what a set has of it: a control plane must send it on the stream of
+// names too, but this is known at once. begun says that the type was requested on the
+// present stream.
+func (n *names) know(name string, from *sets, begun bool) {
+	sub := &subscription{name: name}
+	switch r, err := from.member(name), from.refusedBy(name); {
+	case r != nil && !r.DoNotCache():
+		n.shown = ""
+		sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r, Origin: from.memberVersion(name).Fork()}
+		sub.left = begun && n.sotw // what is on its way may not have it
+		n.adoptVersion(&sub.answer)
+		if at, ok := from.expiries.At(name); ok {
+			n.expiries.Set(name, at)
+		}
+		n.variants.copy(name, &from.variants)
+	case err != nil:
+		sub.failure = err // until it is requested by its name
+	default:
+		return
+	}
+	n.subs[name] = sub
+}
+
+func (n *names) start(name string, down *cache.Error, u *cache.Update) {
+	sub := n.subs[name]
+	if sub == nil {
+		sub = &subscription{name: name}
+		n.subs[name] = sub
+	}
+	if !sub.started {
+		sub.started, sub.wanted = true, true
+		n.wanted++
+		n.touch(sub)
+	}
+	if r := sub.answer.Resource; sub.answered && r != nil && r.DoNotCache() {
+		n.refresh(sub)
+		sub.answered = false
+	}
+	switch {
+	case sub.answered:
+		u.Changes = append(u.Changes, sub.answer)
+	case down != nil:
+		n.fail(sub, down, u)
+	case sub.failure != nil:
+		n.fail(sub, sub.failure, u)
+	}
+}
+
+func (n *names) again(name string, down *cache.Error, u *cache.Update) {
+	sub := n.subs[name]
+	if sub == nil || !sub.started {
+		return
+	}
+	if down != nil {
+		n.fail(sub, down, u)
+	}
+	n.refresh(sub)
+}
+
+func (n *names) stop(name string) {
+	sub := n.subs[name]
+	if sub == nil || !sub.started {
+		return
+	}
+	sub.started, sub.wanted = false, false
+	n.wanted--
+	if sub.sent {
+		n.touch(sub)
+	} else {
+		n.forget(sub)
+	}
+}
+
+func (n *names) forget(sub *subscription) {
+	n.subs = cache.Without(n.subs, &n.room, sub.name)
+	n.unalias(sub.name)
+	n.drop(sub.name)
+}
+
+// drop drops what is kept of a resource besides itself.
+func (n *names) drop(key string) {
+	n.variants.drop(key)
+	n.expiries.End(key)
+}
+
+// sorted returns the names that are wanted, in order.
+func (n *names) sorted() []string {
+	sorted := make([]string, 0, len(n.subs))
+	for name, sub := range n.subs {
+		if sub.wanted {
+			sorted = append(sorted, name)
+		}
+	}
+	slices.Sort(sorted)
+	return sorted
+}
+
+func (n *names) opened(sotw bool) {
+	if n.sotw != sotw {
+		n.having = 0
+	}
+	n.openedCore(sotw)
+	n.forgetAt = time.Time{}
+	for _, name := range n.sorted() {
+		n.changed = append(n.changed, n.subs[name])
+	}
+}
+
+func (n *names) lost() {
+	n.lostCore()
+	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
+	for _, sub := range n.subs {
+		if sub.again {
+			n.shown = "" // all of it is to come
+		}
+		if sub.lost(); !sub.wanted {
+			n.forget(sub)
+		}
+	}
+}
+
+func (n *names) fail(sub *subscription, err *cache.Error, u *cache.Update) {
+	sub.failure = err
+	u.Changes = append(u.Changes, cache.Change{Name: sub.name, Err: err})
+}
+
+func (n *names) failed(err *cache.Error, u *cache.Update) {
+	for _, name := range n.sorted() {
+		if sub := n.subs[name]; !sub.answered {
+			n.fail(sub, err, u)
+		}
+	}
+}
+
+// waitAgain is for SotW: in delta silence says nothing, whenever it begins.
+func (n *names) waitAgain(now time.Time) {
+	if !n.sotw {
+		return
+	}
+	var subs []*subscription
+	for _, name := range n.sorted() {
+		sub := n.subs[name]
+		if sub.sent && (!sub.answered || sub.left && xdstype.Of(n.typeURL).FullState) {
+			sub.failure = nil
+			subs = append(subs, sub)
+		}
+	}
+	n.waiting = nil
+	n.wait(subs, now)
+}
+
+func (n *names) needStream(begun bool) bool { return begun && n.relist }
+
+func (n *names) nextDue() (time.Time, bool) {
+	at, _ := n.expiries.Next()
+	at = earlier(earlier(at, n.forgetAt), n.reviewAt)
+	return at, !at.IsZero()
+}
+
+// expire removes what was not renewed in time. xDS: "TTL".
+func (n *names) expire(now time.Time) cache.Update {
+	if !n.forgetAt.IsZero() && !now.Before(n.forgetAt) {
+		n.forgetAt = time.Time{}
+	}
+	u := n.newUpdate()
+	for _, key := range n.expiries.Due(now) {
+		v := n.expireVariant(key, n)
+		if c, ok := n.take(&v); ok {
+			n.subs[key].expired = v.gone
+			if n.subs[key].wanted {
+				u.Changes = append(u.Changes, c)
+			}
+		}
+		u.Changes = n.takeAliases([]verdict{v}, u.Changes)
+		n.shown = "" // on a new stream it is to be sent again
+	}
+	return u
+}
+
+func (n *names) seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
+	for _, sub := range n.subs {
+		if !sub.wanted || sub.answered {
+			continue
+		}
+		held(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, func(key string, r *cache.Resource) {
+			if r.Alias() || r.DoNotCache() {
+				return // it is not known of which resource, or it is not for us
+			}
+			sub.answered, sub.answer = true, cache.Change{Name: key, Resource: r}
+			if r.TTL() > 0 {
+				n.expiries.Set(key, now.Add(r.TTL()))
+			}
+		})
+	}
+}
+
+func (n *names) resend() cache.Update {
+	u := n.newUpdate()
+	for _, name := range n.sorted() {
+		switch sub := n.subs[name]; {
+		case sub.answered:
+			u.Changes = append(u.Changes, sub.answer)
+		case sub.failure != nil:
+			n.fail(sub, sub.failure, &u)
+		}
+	}
+	return u
+}
+
+func (n *names) ends(u *cache.Update) map[string]time.Time {
+	if n.expiries.Len() == 0 {
+		return nil
+	}
+	ends := map[string]time.Time{}
+	n.endsOf(u.Changes, func(name string) string {
+		if sub := n.subs[name]; sub != nil && sub.via != "" {
+			return sub.via
+		}
+		return name
+	}, ends)
+	return ends
+}
