@@ -1,9 +1,6 @@
 package upstream
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // How a control plane answers, as far as that says whether a first answer in delta is whole.
 //
@@ -38,9 +35,13 @@ const (
 var limitUnits = [...]int{256 << 10, 250_000}
 
 // habits are those of one control plane, over all of its streams: what it has been seen to do
-// is not waited for again. The zero value knows nothing, as nil does.
+// is not waited for again. The zero value knows nothing.
 type habits struct {
-	mu sync.Mutex // comes last in the order of locks
+	// guard is nil if there is one stream only. It comes last in the order of locks.
+	guard interface {
+		Lock()
+		Unlock()
+	}
 	// whole is the size of the largest first answer after which nothing came.
 	whole int
 	// cuts: a first answer was in several responses, or it may be that it was.
@@ -51,13 +52,18 @@ type habits struct {
 	seen  bool
 }
 
+// lock locks the habits, and returns what unlocks them.
+func (h *habits) lock() (unlock func()) {
+	if h.guard == nil {
+		return func() {}
+	}
+	h.guard.Lock()
+	return h.guard.Unlock
+}
+
 // grace returns how long nothing has to have come until a first answer counts as complete.
 func (h *habits) grace() time.Duration {
-	if h == nil {
-		return unknownGrace
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.lock()()
 	least := graceTime
 	if !h.seen {
 		least = unknownGrace
@@ -67,20 +73,14 @@ func (h *habits) grace() time.Duration {
 
 // paused notes the time between two parts of a first answer.
 func (h *habits) paused(d time.Duration) {
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.pause = max(h.pause, d)
-	}
+	defer h.lock()()
+	h.pause = max(h.pause, d)
 }
 
 // completed notes that a first answer was complete.
 func (h *habits) completed() {
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.seen = true
-	}
+	defer h.lock()()
+	h.seen = true
 }
 
 // wait returns how long nothing has to have come after the first response of an answer, until
@@ -91,15 +91,12 @@ func (h *habits) wait(size, largest int, took time.Duration) time.Duration {
 	if size+min(2*largest, mostNear) < largeResponse {
 		return 0
 	}
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		switch {
-		case h.cuts:
-			return settleTime
-		case size <= h.whole:
-			return 0
-		}
+	defer h.lock()()
+	switch {
+	case h.cuts:
+		return settleTime
+	case size <= h.whole:
+		return 0
 	}
 	if size >= aboveAll || nearLimit(size, largest) {
 		return settleTime
@@ -121,20 +118,14 @@ func nearLimit(size, largest int) bool {
 
 // wasWhole notes that nothing has come after a first answer of that size.
 func (h *habits) wasWhole(size int) {
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.whole = max(h.whole, size)
-	}
+	defer h.lock()()
+	h.whole = max(h.whole, size)
 }
 
 // wasCut notes that something has come soon after a first answer, and may belong to it.
 func (h *habits) wasCut() {
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.cuts = true
-	}
+	defer h.lock()()
+	h.cuts = true
 }
 
 // firstAnswer is what is to be seen of the first answer for a set: whether it was whole.

@@ -28,8 +28,7 @@ func TestHowLongALargeFirstAnswerIsWaitedFor(t *testing.T) {
 		{"4 MiB", 4 * mib, kib, 0, settleTime},
 		{"20 MiB", 20 * mib, kib, 0, settleTime},
 	} {
-		var unknown *habits
-		for _, h := range []*habits{unknown, new(habits)} {
+		for _, h := range []*habits{new(habits), {guard: new(sync.Mutex)}} {
 			if got := h.wait(test.size, test.largest, test.took); got != test.want {
 				t.Errorf("%s: %d bytes are waited for %s, want %s", test.what, test.size, got, test.want)
 			}

@@ -84,6 +84,7 @@ const catchUp = time.Second
 func NewPresence(server string, log *slog.Logger) *Presence {
 	return &Presence{
 		server: server, log: log, streams: map[*Stream]*presentStream{},
+		habits:    habits{guard: new(sync.Mutex)},
 		lossLines: rate.NewLimiter(rate.Every(lossEvery), lossesAtOnce),
 	}
 }
