@@ -31,7 +31,7 @@ func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 	// That the client has the resource from an earlier stream does not say that it knows of
 	// which names that is the answer: so it is sent again.
 	held := sub.sent() == sentResource && sub.Note == d.mark(res) && (sub.sentErr() == 0 || st.Err != nil)
-	if !held || sub.beating(st) {
+	if !held || sub.heartbeatDue(st) {
 		var aliases []string
 		size := 0
 		for _, s := range group {

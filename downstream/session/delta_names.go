@@ -60,13 +60,13 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		form |= cache.Heartbeat
 	}
 	switch {
-	case held && !sub.beating(st):
+	case held && !sub.heartbeatDue(st):
 	case !r.fits(res.Size(sub.name(), form), d.Limit):
 		return false
 	case held:
 		r.from(st.Origin)
 		r.addDelta(sub.name(), res, form)
-		sub.setBeats(st.Heartbeats)
+		sub.setHeartbeats(st.Heartbeats)
 	default:
 		r.from(st.Origin)
 		r.addDelta(sub.name(), res, form)

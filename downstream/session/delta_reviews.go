@@ -29,7 +29,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 			if !lent {
 				d.borrow(sub, res)
 			}
-			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.beats()}
+			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.heartbeats()}
 		case waits != nil && lent:
 			return cache.State{Status: cache.Requested}
 		}

@@ -23,14 +23,14 @@ const (
 // Abilities are what a client said of itself, and what its listener says of clients.
 type Abilities struct {
 	Form cache.Form
-	// beatsWhole: a full state in which a member is a heartbeat is taken for one
+	// heartbeatsWhole: a full state in which a member is a heartbeat is taken for one
 	// without that member. So Envoy does, and is sent the member as a whole: that
 	// renews its TTL as well.
-	beatsWhole bool
+	heartbeatsWhole bool
 	// Passes: redirects go to clients as they are.
 	Passes bool
 	// CountsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
-	// which nothing can be served; countsLostSets: wildcards and globs too.
+	// which nothing can be served; CountsLostSets: wildcards and globs too.
 	CountsLostNames, CountsLostSets bool
 	// errorsAlone: see featureErrorsAlone.
 	errorsAlone bool
@@ -50,6 +50,6 @@ func AbilitiesOf(node *corev3.Node) (a Abilities) {
 			a.errorsAlone = true
 		}
 	}
-	a.beatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
+	a.heartbeatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
 	return a
 }

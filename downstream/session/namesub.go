@@ -46,17 +46,17 @@ func (s *nameSub) setSentResource(st *cache.State) {
 	s.Note = s.of().mark(st.Resource)
 	s.setSentErr(0)
 	if st.Resource.TTL() > 0 {
-		s.setBeats(st.Heartbeats)
+		s.setHeartbeats(st.Heartbeats)
 	}
 	if s.byLocator() {
 		s.rare().constraints = st.Resource.Constraints()
 	}
 }
 
-// beats is a number like that of the heartbeat that the client was sent last.
-func (s *nameSub) beats() uint32 { return uint32(s.Own[ownBeats]) }
+// heartbeats is a number like that of the heartbeat that the client was sent last.
+func (s *nameSub) heartbeats() uint32 { return uint32(s.Own[ownHeartbeats]) }
 
-func (s *nameSub) setBeats(n uint32) { s.Own[ownBeats] = byte(n) }
+func (s *nameSub) setHeartbeats(n uint32) { s.Own[ownHeartbeats] = byte(n) }
 
 // constraints are of the variant that the client was sent, empty for none.
 func (s *nameSub) constraints() string {
@@ -178,62 +178,6 @@ func (s *nameSub) refused() bool {
 	return r != nil && r.err != nil && r.err.Code == codes.ResourceExhausted
 }
 
-// beating says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
-func (s *nameSub) beating(st *cache.State) bool {
-	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownBeats] != byte(st.Heartbeats)
-}
-
-// keepBeforeRedirect has the client keep what it was sent. It was sent that earlier, so that a TTL
-// ends late rather than early.
-func (s *nameSub) keepBeforeRedirect(was *cache.Resource) {
-	k := &valueBeforeRedirect{resource: was, sub: s}
-	if was.TTL() > 0 {
-		k.stop = s.of().Host.Expire(was, k)
-	}
-	s.makeRare().setBefore(k)
-}
-
-// setBefore puts k, which may be nil, in the place of the value before the redirect.
-func (r *rareSub) setBefore(k *valueBeforeRedirect) {
-	if r.before != nil && r.before.stop != nil {
-		r.before.stop()
-	}
-	r.before = k
-}
-
-// state is what the client is to be sent of the name.
-func (s *nameSub) state() cache.State {
-	st, r := s.stated(), s.rare()
-	if r == nil || r.before == nil {
-		return st
-	}
-	sent := s.sent()
-	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
-	case !answered && !r.before.expired:
-		return cache.State{Status: cache.Present, Resource: r.before.resource, Err: st.Err, Heartbeats: s.beats()}
-	case !answered && sent != sentAbsent && sent != sentFailed:
-		return cache.State{Status: cache.Absent, Previous: r.before.resource}
-	}
-	r.setBefore(nil)
-	return st
-}
-
-// Enter implements Subscription.
-func (k *valueBeforeRedirect) Enter() bool {
-	was := k.marked
-	k.marked = true
-	return !was
-}
-
-// Leave implements Subscription.
-func (k *valueBeforeRedirect) Leave() { k.marked = false }
-
-// MoveToPending implements Subscription.
-func (k *valueBeforeRedirect) MoveToPending() {
-	k.expired = true
-	k.sub.MoveToPending()
-}
-
 // noteAlias brings subscriptions.aliases in line with what a name stands for.
 func (s *subscriptions) noteAlias(sub *nameSub) {
 	entry := sub.entry()
@@ -277,7 +221,7 @@ func (s *subscriptions) countIfLost(sub *nameSub) {
 	case !s.CountsLostNames || sub.entry() == nil:
 		return
 	case sub.is(isRare):
-		if st = sub.stated(); sub.rare().before != nil {
+		if st = sub.stated(); sub.rare().beforeRedirect != nil {
 			st.Status = cache.Present
 		}
 	default:

@@ -202,11 +202,11 @@ func (s *SotW) dropped() {
 
 // Adding says that there may be something new or changed to send, though perhaps not now.
 func (s *SotW) Adding() bool {
-	return len(s.pending)+len(s.pendingSets)+len(s.beats) > 0 || s.named.shared.behind()
+	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.named.shared.behind()
 }
 
 // Pending counts what is kept to be sent. With a client that does not read it could grow.
-func (s *SotW) Pending() int { return len(s.pending) + len(s.absent) + len(s.beats) }
+func (s *SotW) Pending() int { return len(s.pending) + len(s.absent) + len(s.heartbeatsDue) }
 
 // Removing says that there are removals to send that did not go with what is new.
 func (s *SotW) Removing() bool { return s.withheld }

@@ -30,7 +30,7 @@ func (s *SotW) fullState(all bool) *Response {
 	var version string
 	var same, missing commonVersion
 	var form cache.Form
-	if onlyBeats && !s.beatsWhole {
+	if onlyBeats && !s.heartbeatsWhole {
 		form = cache.Heartbeat
 	}
 	if s.hasSets() {
@@ -95,7 +95,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 			removals = true
 		default:
 			changes = changes || s.differs(sub, &st)
-			beats = beats || st.Status == cache.Present && sub.beating(&st)
+			beats = beats || st.Status == cache.Present && sub.heartbeatDue(&st)
 		}
 		return true
 	})

@@ -48,9 +48,9 @@ type SotW struct {
 	version namesVersion
 
 	absent []*nameSub // withheld, unless responses are full states
-	// beats are those of which there is nothing new but a heartbeat, which goes
+	// heartbeatsDue are those of which there is nothing new but a heartbeat, which goes
 	// in a response of its own, unless responses are full states.
-	beats []*nameSub
+	heartbeatsDue []*nameSub
 	// state is the hash of the last full state, if stated: if there was one, and
 	// it was of the sets alone.
 	state uint64

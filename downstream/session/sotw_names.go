@@ -13,8 +13,8 @@ func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	switch {
 	case !s.changed(sub, st):
-		if sub.beating(st) {
-			s.beats = append(s.beats, sub)
+		if sub.heartbeatDue(st) {
+			s.heartbeatsDue = append(s.heartbeatsDue, sub)
 		}
 	case !r.fits(res.Size(sub.name(), form), s.Limit):
 		return false
@@ -71,24 +71,24 @@ func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 // xDS: "SotW TTL".
 func (s *SotW) heartbeats() *Response {
 	r := &Response{TypeURL: s.typeURL, Version: s.last.version}
-	r.expect(len(s.beats))
-	for i, sub := range s.beats {
+	r.expect(len(s.heartbeatsDue))
+	for i, sub := range s.heartbeatsDue {
 		if sub.is(hasEnded) {
 			continue
 		}
 		st := sub.state()
-		if st.Status != cache.Present || s.changed(sub, &st) || !sub.beating(&st) {
+		if st.Status != cache.Present || s.changed(sub, &st) || !sub.heartbeatDue(&st) {
 			continue
 		}
 		form := sub.form() | cache.Heartbeat
 		if !r.fits(st.Resource.Size(sub.name(), form), s.Limit) {
-			s.beats = s.beats[i:]
+			s.heartbeatsDue = s.heartbeatsDue[i:]
 			return r
 		}
 		r.addSotW(sub.name(), st.Resource, form)
-		sub.setBeats(st.Heartbeats)
+		sub.setHeartbeats(st.Heartbeats)
 	}
-	s.beats = nil
+	s.heartbeatsDue = nil
 	if r.empty() {
 		return nil
 	}

@@ -162,7 +162,7 @@ func (s *SotW) inFull(sub *nameSub) cache.State {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
-		st.Status, st.Resource, st.Heartbeats = cache.Present, r, sub.beats() // the set's are sent anyway
+		st.Status, st.Resource, st.Heartbeats = cache.Present, r, sub.heartbeats() // the set's are sent anyway
 		st.Origin = by.set.Origin()
 	}
 	return st

@@ -130,9 +130,9 @@ const (
 	ownSent  = iota // what it was sent last, and isLost
 	ownMarks        // of type mark
 	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	// ownBeats is the end of the number of the heartbeat that the client was sent last. Who
+	// ownHeartbeats is the end of the number of the heartbeat that the client was sent last. Who
 	// has missed 256 hears of the next one.
-	ownBeats
+	ownHeartbeats
 )
 
 // Beside what a client was sent, in ownSent.
@@ -191,7 +191,7 @@ type rareSub struct {
 	sentErr uint32
 	// before is what the client holds from before the name became a redirect, nil if
 	// that does not matter any more.
-	before *valueBeforeRedirect
+	beforeRedirect *valueBeforeRedirect
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
 	// constraints are of the variant that the client was sent.

@@ -1,0 +1,64 @@
+package session
+
+import "github.com/xds-relay/xds-relay/cache"
+
+// TTLs. xDS: "TTL", "SotW TTL". A client that knows TTLs is sent a resource's TTL with it, and a
+// heartbeat whenever the origin has renewed it. Other clients are sent neither, and are not woken by a
+// heartbeat. The cache ends what the origin does not renew. Nobody renews what a client holds from
+// before a redirect, so its TTL ends here.
+
+// heartbeatDue says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
+func (s *nameSub) heartbeatDue(st *cache.State) bool {
+	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownHeartbeats] != byte(st.Heartbeats)
+}
+
+// keepBeforeRedirect has the client keep what it was sent. It was sent that earlier, so that a TTL
+// ends late rather than early.
+func (s *nameSub) keepBeforeRedirect(was *cache.Resource) {
+	k := &valueBeforeRedirect{resource: was, sub: s}
+	if was.TTL() > 0 {
+		k.stop = s.of().Host.Expire(was, k)
+	}
+	s.makeRare().setBefore(k)
+}
+
+// setBefore puts k, which may be nil, in the place of the value before the redirect.
+func (r *rareSub) setBefore(k *valueBeforeRedirect) {
+	if r.beforeRedirect != nil && r.beforeRedirect.stop != nil {
+		r.beforeRedirect.stop()
+	}
+	r.beforeRedirect = k
+}
+
+// Enter implements Subscription.
+func (k *valueBeforeRedirect) Enter() bool {
+	was := k.marked
+	k.marked = true
+	return !was
+}
+
+// Leave implements Subscription.
+func (k *valueBeforeRedirect) Leave() { k.marked = false }
+
+// MoveToPending implements Subscription.
+func (k *valueBeforeRedirect) MoveToPending() {
+	k.expired = true
+	k.sub.MoveToPending()
+}
+
+// state is what the client is to be sent of the name.
+func (s *nameSub) state() cache.State {
+	st, r := s.stated(), s.rare()
+	if r == nil || r.beforeRedirect == nil {
+		return st
+	}
+	sent := s.sent()
+	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
+	case !answered && !r.beforeRedirect.expired:
+		return cache.State{Status: cache.Present, Resource: r.beforeRedirect.resource, Err: st.Err, Heartbeats: s.heartbeats()}
+	case !answered && sent != sentAbsent && sent != sentFailed:
+		return cache.State{Status: cache.Absent, Previous: r.beforeRedirect.resource}
+	}
+	r.setBefore(nil)
+	return st
+}
