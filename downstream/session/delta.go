@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// NewDelta returns that of a type.
+// NewDelta returns the session of a type on a delta stream.
 func NewDelta(typeURL string, c *Client) *Delta {
 	d := &Delta{subscriptions: newSubscriptions(typeURL, c), gone: map[string]removal{}}
 	d.beforeMove = d.hold
@@ -283,7 +283,8 @@ func (d *Delta) Resend(name string) {
 	}
 }
 
-// FastACK implements the stream's typeSession.
+// FastACK takes a request of which nothing but the nonce is new, and says whether it did. asks is a
+// hash over what the request asks for.
 func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 	if len(nonce) == 0 || !d.explicit {
 		return false
@@ -293,7 +294,7 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 	return true
 }
 
-// RecordRequest implements the stream's typeSession.
+// RecordRequest records what a request was that FastACK did not take.
 func (d *Delta) RecordRequest([]byte, uint64) {}
 
 // sendDeferred adds to r what has waited, if it need not wait any longer.

@@ -9,5 +9,5 @@
 //
 // The stream guards its sessions by a lock, and holds the cache (see [cache.Reader]) while they put
 // a response together. What several clients share has locks of its own, and is behind small
-// interfaces: see [WatchGroup] and [Batches].
+// interfaces: see [WatchGroup] and [Response.Batches].
 package session

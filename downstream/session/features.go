@@ -27,14 +27,14 @@ type Abilities struct {
 	// without that member. So Envoy does, and is sent the member as a whole: that
 	// renews its TTL as well.
 	heartbeatsWhole bool
-	// Passes: redirects go to clients as they are.
+	// Passes says that redirects go to the client as they are.
 	Passes bool
-	// CountsLostNames: what is subscribed to and cannot be reached is counted, as streams end on
-	// which nothing can be served; CountsLostSets: wildcards and globs too.
+	// CountsLostNames says that the session counts the names whose control planes cannot be reached,
+	// because streams end on which nothing can be served. CountsLostSets says so of wildcards and globs.
 	CountsLostNames, CountsLostSets bool
 	// errorsAlone: see featureErrorsAlone.
 	errorsAlone bool
-	// Relay: the client is another relay, which has clients of its own.
+	// Relay says that the client is another relay, which has clients of its own.
 	Relay bool
 }
 

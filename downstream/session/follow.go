@@ -62,7 +62,7 @@ func (s *setSub) move() {
 	s.MoveToPending()
 }
 
-// Follow moves what has to be moved. The cache must not be held.
+// Follow moves the subscriptions that have come upon redirects. The cache must not be held.
 func (s *subscriptions) Follow() {
 	moving := s.moving
 	s.moving = nil
@@ -72,4 +72,5 @@ func (s *subscriptions) Follow() {
 	}
 }
 
+// Following says that there are subscriptions to move.
 func (s *subscriptions) Following() bool { return len(s.moving) > 0 }

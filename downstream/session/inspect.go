@@ -18,7 +18,7 @@ func (s *subscriptions) Describe() Status {
 	return t
 }
 
-// Inspection is what tests may want to know of a session.
+// Inspection is what the tests of the stream need to know of a session.
 type Inspection struct {
 	Names    map[string]bool // by what they are kept under, globs too
 	Topics   []cache.Key     // that it watches

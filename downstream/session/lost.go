@@ -29,7 +29,7 @@ func (s *subscriptions) Servable() (bool, *cache.Error) {
 // Unreachable says that some of what is subscribed to cannot be reached, and is not held.
 func (s *subscriptions) Unreachable() bool { return s.trouble != nil && s.trouble.lost > 0 }
 
-// Decided says that the stream is kept: something is known of what is subscribed to, or it is
+// Decided says that the stream does not end: something is known of what is subscribed to, or it is
 // a set for which streams do not end.
 func (s *subscriptions) Decided() bool {
 	for set := range s.sets() {

@@ -4,7 +4,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TakeOdd takes the names that have become odd. The cache is held.
+// TakeOdd watches by itself each name that the group cannot watch for several clients any more. The
+// cache is held.
 func (s *subscriptions) TakeOdd() {
 	m := s.named.shared
 	if !m.behind() {

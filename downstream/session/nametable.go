@@ -250,8 +250,8 @@ func (s *subscriptions) sharedForm() cache.Form {
 	return s.Form & cache.WithTTL
 }
 
-// Means implements meaning. Of old-style names that is so for all clients if it is so for one:
-// see meanings.
+// Means implements Meaning. Of old-style names that is so for all clients if it is so for one:
+// see Names.
 func (s *subscriptions) Means(names []string, first cache.Key) bool {
 	for _, name := range names {
 		want := first

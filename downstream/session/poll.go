@@ -28,7 +28,7 @@ type Poll struct {
 	over          bool // see GiveUp
 }
 
-// NewPoll returns that of a type.
+// NewPoll returns the session of a request that is answered once.
 func NewPoll(typeURL string, c *Client) *Poll {
 	// That a resource lives on is no answer, so its TTL would run out.
 	without := *c
@@ -194,8 +194,8 @@ func (f *Poll) GiveUp() { f.over = true }
 // GaveUp says that the waiting has ended.
 func (f *Poll) GaveUp() bool { return f.over }
 
-// RefusedWildcard says why the wildcard that the client asks for can mean nothing, nil if it asks for
-// none or it means something.
+// RefusedWildcard says why the wildcard that the client asks for means nothing. It is nil if the
+// wildcard means something, or the client asks for none.
 func (f *Poll) RefusedWildcard() *cache.Error {
 	if f.wild == nil || f.wild.set != nil {
 		return nil
@@ -203,9 +203,9 @@ func (f *Poll) RefusedWildcard() *cache.Error {
 	return f.wild.err
 }
 
-// Nothing says why there is no answer: nothing if the client has what there is. One that has
-// something keeps it, which HTTP has a status for (304) and gRPC has not: a response
-// without resources would be an empty state. unchanged says that the transport has such a status.
+// Nothing says why there is no answer. It is empty if the client keeps what it has: HTTP has a status
+// for that (304), which unchanged says. gRPC has none, and a response without resources would be an
+// empty state.
 func (f *Poll) Nothing(unchanged bool) string {
 	if (f.has != "" || f.rejected != "") && (unchanged || f.answerable(f.unknown())) {
 		return ""

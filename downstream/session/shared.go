@@ -10,11 +10,11 @@ import (
 
 // NameList is a list of names that several clients have sent.
 type NameList interface {
-	// All are the names, and place is that of one of them.
+	// All are the names. Place returns the place of one of them.
 	All() []string
 	Place(name string) (i uint32, ok bool)
 	// Group returns the group of the clients to whom the list means the same, nil if there can
-	// be none. Who has got it has to enter it.
+	// be none. Whoever gets it has to enter it.
 	Group(GroupKind, Meaning, *cache.Cache) WatchGroup
 }
 
@@ -72,7 +72,7 @@ type groupTotals interface {
 // Member is a client in a group.
 type Member struct {
 	Host  Host
-	Index int // the group's
+	Index int // for the group
 }
 
 // NameBits are some names of a list, by their places; nil is none.

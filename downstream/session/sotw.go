@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// NewSotW returns that of a type.
+// NewSotW returns the session of a type on a SotW stream.
 func NewSotW(typeURL string, c *Client) *SotW {
 	s := &SotW{subscriptions: newSubscriptions(typeURL, c), fullType: xdstype.Of(typeURL).FullState}
 	s.sotw = true
@@ -284,7 +284,8 @@ func (s *SotW) Resend(name string) {
 	}
 }
 
-// FastACK implements the stream's typeSession.
+// FastACK takes a request of which nothing but the nonce is new, and says whether it did. asks is a
+// hash over what the request asks for.
 func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.requested || s.requested == 0 {
 		return false
@@ -293,7 +294,7 @@ func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 	return true
 }
 
-// RecordRequest implements the stream's typeSession.
+// RecordRequest records what a request was that FastACK did not take.
 func (s *SotW) RecordRequest(nonce []byte, asks uint64) {
 	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
 		s.requested = asks

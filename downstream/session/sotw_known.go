@@ -203,7 +203,8 @@ func (s *SotW) count(sub *nameSub) {
 
 func digest(sub *nameSub) uint64 { return Digest(sub.Note, sub.key()) }
 
-// Digest is digest of a resource with a mark, under a key.
+// Digest returns a hash over a key and the mark of the resource that the client holds under it. The
+// version of a SotW response is made of the sum of such hashes.
 func Digest(mark uint64, key string) uint64 {
 	h := xxhash.NewWithSeed(mark)
 	_, _ = h.WriteString(key)

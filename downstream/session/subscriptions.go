@@ -53,10 +53,10 @@ func newSubscriptions(typeURL string, c *Client) subscriptions {
 	return subscriptions{Client: c, typeURL: typeURL}
 }
 
-// Offer implements the stream's typeSession.
+// Offer says which list of names the next request has of those that several clients have sent.
 func (s *subscriptions) Offer(list NameList) { s.offered = list }
 
-// TypeURL implements the stream's typeSession.
+// TypeURL is that of the session.
 func (s *subscriptions) TypeURL() string { return s.typeURL }
 
 // Parameters are the dynamic parameters of its locators.
@@ -90,7 +90,7 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 // mostPending is what a list that is used again may have room for at most.
 const mostPending = 1 << 12
 
-// NewPendingList is what a pool of pending lists makes: each client has one while it begins.
+// NewPendingList makes an element of [Host].PendingLists. Each client uses one while it begins.
 func NewPendingList() any { return new([]*nameSub) }
 
 // mark stands for what a client is sent of a resource: what has the same mark is not sent again.
