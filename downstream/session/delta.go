@@ -116,7 +116,7 @@ func (d *Delta) subscribeOne(a resourceRef) {
 		d.resume(sub)
 	}
 	if held && sub.entry() == nil && isGlob(a.name) {
-		d.noteRefusedGlob(key)
+		put(&d.refusedGlobs, key, struct{}{}) // an error alone would be taken for an empty answer
 	}
 }
 
@@ -143,10 +143,7 @@ func (d *Delta) resumeGlobs() {
 		if set == nil {
 			continue
 		}
-		if set.initial == nil {
-			set.initial = map[string]string{}
-		}
-		set.initial[name] = version
+		put(&set.initial, name, version)
 		if d.namedIn(set, name) == nil {
 			delete(d.initial, name)
 		}

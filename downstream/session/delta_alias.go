@@ -138,11 +138,8 @@ func (s *nameSub) has(name string) {
 // noteFormer notes that the client has something by a name that does not give it any more,
 // and that another does, which may come to stand for something else before the removal is sent.
 func (d *Delta) noteFormer(a resourceRef, constraints string) {
-	if d.former == nil {
-		d.former = map[resourceRef]string{}
-	}
 	a.name = strings.Clone(a.name)
-	d.former[a] = constraints
+	put(&d.former, a, constraints)
 }
 
 // sendsItself says that the client was sent a resource under its own name, and will be sent
@@ -179,7 +176,7 @@ func (d *Delta) addRemoved(r *Response, a resourceRef, constraints string) {
 		return
 	}
 	if d.aliases != nil {
-		r.noteRemoved(a.key())
+		put(&r.removed, a.key(), true)
 	}
 	if a.locator {
 		r.addRemovedVariant(a.name, constraints)
@@ -189,17 +186,7 @@ func (d *Delta) addRemoved(r *Response, a resourceRef, constraints string) {
 }
 
 func (r *Response) noteOwn(key string, mark uint64) {
-	if r.own == nil {
-		r.own = map[string]uint64{}
-	}
-	r.own[key] = mark | 1 // not 0
-}
-
-func (r *Response) noteRemoved(key string) {
-	if r.removed == nil {
-		r.removed = map[string]bool{}
-	}
-	r.removed[key] = true
+	put(&r.own, key, mark|1) // not 0
 }
 
 // hasOwn says whether a resource that a set gives is in r, as the client asks for it by

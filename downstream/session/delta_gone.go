@@ -110,7 +110,7 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	under := g.ref.of(d.goneUnder(r, sub, g))
 	d.addRemoved(r, under, constraints)
 	if under.name != g.ref.name {
-		r.noteRemoved(under.key())
+		put(&r.removed, under.key(), true)
 	}
 	delete(d.initial, under.name)
 }

@@ -109,15 +109,6 @@ func (d *Delta) deferLater() *deferredErrors {
 // hasOpenSet says that a wildcard or a glob of the client has had no answer.
 func (d *Delta) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
 
-// noteRefusedGlob notes a glob that the relay refuses, and of which the client may hold
-// members. An error alone would be taken for an empty answer.
-func (d *Delta) noteRefusedGlob(key string) {
-	if d.refusedGlobs == nil {
-		d.refusedGlobs = map[string]struct{}{}
-	}
-	d.refusedGlobs[key] = struct{}{}
-}
-
 // mustDefer says that what r has in it would be taken for an empty answer to a set.
 func (d *Delta) mustDefer(r *Response) bool {
 	return d.defers && !r.substantial && !d.errorsAlone

@@ -31,7 +31,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 			return true
 		}
 		if d.mustDefer(r) {
-			d.deferLater().addName(sub)
+			put(&d.deferLater().names, sub.key(), struct{}{})
 			return true
 		}
 		if silent {
@@ -79,7 +79,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		return true
 	}
 	if d.mustDefer(r) {
-		d.deferLater().addName(sub)
+		put(&d.deferLater().names, sub.key(), struct{}{})
 		return true
 	}
 	return d.sendError(r, sub, st.Err)
@@ -91,10 +91,7 @@ func (d *Delta) noteSentByName(sub *nameSub) {
 		if set == nil || !set.fresh {
 			return
 		}
-		if set.sentByName == nil {
-			set.sentByName = map[*nameSub]bool{}
-		}
-		set.sentByName[sub] = true
+		put(&set.sentByName, sub, true)
 	}
 	note(d.globOf(sub.ref()))
 	for _, set := range d.views {

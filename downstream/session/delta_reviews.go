@@ -43,10 +43,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 
 // borrow notes that the client has what a set gives of a name.
 func (d *Delta) borrow(sub *nameSub, res *cache.Resource) {
-	if d.borrowed == nil {
-		d.borrowed = map[*nameSub]struct{}{}
-	}
-	d.borrowed[sub] = struct{}{}
+	put(&d.borrowed, sub, struct{}{})
 	d.renewTTL(sub, res)
 }
 
@@ -103,15 +100,12 @@ func (d *Delta) reviewIn(set *setSub, name string, ended bool) {
 
 // noteReview is reviewIn for a set that is being sent.
 func (d *Delta) noteReview(set *setSub, name string, ended bool) {
-	if set.reviews == nil {
-		set.reviews = map[string]review{}
-	}
 	key := memberKey(name)
 	was, there := set.reviews[key]
 	if !there {
 		d.reviewing++
 	}
-	set.reviews[key] = review{name, ended || was.ended}
+	put(&set.reviews, key, review{name, ended || was.ended})
 }
 
 // endReview drops a name from those to be reviewed.

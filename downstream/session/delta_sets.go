@@ -72,7 +72,7 @@ func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
 		return true
 	}
 	if !r.substantial && !d.errorsAlone {
-		d.deferLater().addSet(set)
+		put(&d.deferLater().sets, set, struct{}{})
 		return true
 	}
 	size := 0

@@ -206,10 +206,7 @@ func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
 	}
 	if r.own = own; own != "" {
 		s.named.get(own) // what aliases stand for is sent with them, and not as one of a group
-		if s.aliases == nil {
-			s.aliases = map[string][]*nameSub{}
-		}
-		s.aliases[own] = append(s.aliases[own], sub)
+		put(&s.aliases, own, append(s.aliases[own], sub))
 	}
 }
 

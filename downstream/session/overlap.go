@@ -43,10 +43,7 @@ func (x *setIndex) sets() iter.Seq[*setSub] {
 
 // addGlob adds a glob that is new.
 func (x *setIndex) addGlob(set *setSub) {
-	if x.globs == nil {
-		x.globs, x.byGlob = map[string]*setSub{}, map[string]*setSub{}
-	}
-	x.byGlob[set.ref.key()] = set
+	put(&x.byGlob, set.ref.key(), set)
 	switch set.set.Key().Scope.Derived {
 	case "", cache.Resolved, cache.Passed:
 	default:

@@ -87,10 +87,7 @@ func (f *Poll) unknown() map[resourceRef]*cache.Error {
 		default:
 			continue
 		}
-		if names == nil {
-			names = map[resourceRef]*cache.Error{}
-		}
-		names[sub.ref()] = st.Err
+		put(&names, sub.ref(), st.Err)
 	}
 	return names
 }

@@ -92,3 +92,11 @@ func refsIn(req *discoveryv3.DiscoveryRequest) iter.Seq[resourceRef] {
 		}
 	}
 }
+
+// put adds to a map that is made when there is something to be in it.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}

@@ -42,20 +42,6 @@ func (u *deferredErrors) forget(key string, set *setSub, member bool) {
 	}
 }
 
-func (u *deferredErrors) addName(sub *nameSub) {
-	if u.names == nil {
-		u.names = map[string]struct{}{}
-	}
-	u.names[sub.key()] = struct{}{}
-}
-
-func (u *deferredErrors) addSet(set *setSub) {
-	if u.sets == nil {
-		u.sets = map[*setSub]struct{}{}
-	}
-	u.sets[set] = struct{}{}
-}
-
 // maxUnsaidMembers bounds the members, of which a control plane may have any number.
 const maxDeferredMembers = 1000
 
@@ -63,10 +49,7 @@ func (u *deferredErrors) addMember(name string, err *cache.Error) {
 	if len(u.members) == maxDeferredMembers {
 		return
 	}
-	if u.members == nil {
-		u.members = map[string]*cache.Error{}
-	}
-	u.members[name] = err
+	put(&u.members, name, err)
 }
 
 // withheldPart says that a name's resource is put together from what could be had, and

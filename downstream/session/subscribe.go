@@ -78,10 +78,8 @@ func (s *subscriptions) countParams(a resourceRef, n int) {
 	if !a.locator {
 		return
 	}
-	if s.params == nil {
-		s.params = map[string]int{}
-	}
-	if s.params[a.params] += n; s.params[a.params] == 0 {
+	put(&s.params, a.params, s.params[a.params]+n)
+	if s.params[a.params] == 0 {
 		delete(s.params, a.params)
 	}
 }
@@ -207,7 +205,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 		set.restart()
 	}
 	set.spelled.add(a.name)
-	s.globs[a.key()] = set
+	put(&s.globs, a.key(), set)
 	s.countParams(a, 1)
 	return set
 }

@@ -220,10 +220,7 @@ func (s *nameSub) makeRare() *rareSub {
 // rarely gives a new subscription what is rare, of which that is how the client asks.
 func (s *nameSub) rarely(a resourceRef) *rareSub {
 	subs, r := s.of(), &rareSub{resourceRef: a, key: a.key()}
-	if subs.rares == nil {
-		subs.rares = map[*nameSub]*rareSub{}
-	}
-	subs.rares[s] = r
+	put(&subs.rares, s, r)
 	s.set(isRare, true)
 	return r
 }
