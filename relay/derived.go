@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,8 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Derived topics: what collections/ needs to know of authorities, and how derived topics
-// start and stop beside the others.
+// What collections/ needs to know about authorities and views.
 
 // leafNames implements collections.Names.
 type leafNames struct {
@@ -31,15 +31,15 @@ func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 	k, err := xdstpKey(n.router.Leaf, typeURL, name)
 	var why *downstream.RefusedError
 	if errors.As(err, &why) && (why.Refusal == downstream.RefusedAuthority || why.Refusal == downstream.RefusedParameter) {
-		// It may well exist: who has what it was before keeps it.
+		// The name may exist, so clients keep the last good resource.
 		return cache.Key{}, &cache.Error{Code: codes.Unavailable, Message: why.Client.Message}
 	}
 	if err == nil && k.TypeURL != typeURL {
-		// What clients may say of a list collection is nothing that takes the place of
-		// one of its members.
+		// Clients may request a list collection with the type of its members. But a
+		// collection cannot take the place of a member.
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
-			Message: fmt.Sprintf("xdstp name %q is a list collection, and no %s", name, xdstype.Message(typeURL)),
+			Message: fmt.Sprintf("xdstp name %q is a list collection, not a %s", name, xdstype.Message(typeURL)),
 		}
 	}
 	return k, err
@@ -64,7 +64,21 @@ func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
 	return n.reachability.Unreachable(scope)
 }
 
-// viewsOf are the views by the scopes of their topics.
+// Speaks returns whether every server of an authority, or its directory, also serves the
+// authority other: see collections.Options.SpeaksFor.
+func (n leafNames) Speaks(name, other string) bool {
+	a, ok := n.router.Source(cache.Scope{Authority: name})
+	b, known := n.router.Source(cache.Scope{Authority: other})
+	switch {
+	case !ok || !known:
+		return false
+	case a.Directory != "":
+		return a.Directory == b.Directory
+	}
+	return !slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return !serves(peerOf(&s), b) })
+}
+
+// viewsOf returns the views by the scopes of their topics.
 func viewsOf(cfg *configs.Config) map[string]collections.View {
 	views := map[string]collections.View{}
 	for i, v := range cfg.Views {
@@ -76,32 +90,4 @@ func viewsOf(cfg *configs.Config) map[string]collections.View {
 		views[authority.ViewScope(i)] = view
 	}
 	return views
-}
-
-// startDerived begins a derived topic. One of old-style names stands for clients
-// with a Node until it ends, which may be after they have gone: its leaf topics are
-// to be asked for with that Node whenever they are asked for.
-func (f *scopes) startDerived(k cache.Key) {
-	if k.Scope.OldStyle {
-		scope := clientsOf(k.Scope)
-		if f.nodes[scope] == nil { // it is a directory's, which is sent no Node
-			f.nodes[scope] = &scopeNode{}
-		}
-		f.nodes[scope].clients++
-	}
-	f.derived.Start(k)
-}
-
-// stopDerived ends a derived topic.
-func (f *scopes) stopDerived(k cache.Key) {
-	f.derived.Stop(k)
-	if k.Scope.OldStyle {
-		f.leaveLocked(clientsOf(k.Scope))
-	}
-}
-
-// clientsOf is the scope that clients join whose names are in a scope.
-func clientsOf(scope cache.Scope) cache.Scope {
-	scope.Derived = ""
-	return partitionOf(scope)
 }

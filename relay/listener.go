@@ -1,6 +1,6 @@
 package relay
 
-// Where clients are served: a socket, and the server of its protocol.
+// A listener for clients: a socket and the server of its protocol.
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 	o.Limits.Connections = r.connections(l)
 	n := &listener{protocol: l.Protocol}
 	if l.Protocol == configs.ListenerREST {
-		o.UserTimeout = 0 // it has a time for writing
+		o.UserTimeout = 0 // HTTP servers have a write timeout
 		n.socket = r.server.ListenREST(socket, tlsConfig, o)
 		n.rest = r.server.HTTPServer(o)
 		return n
@@ -73,7 +73,7 @@ var whenUnreachable = map[configs.WhenUnreachable]downstream.WhenUnreachable{
 	configs.UnreachableWait: downstream.Wait,
 }
 
-// limitsOf returns what the clients of a listener may cost.
+// limitsOf returns the limits on the clients of a listener.
 func limitsOf(l *configs.Listener) downstream.Limits {
 	return downstream.Limits{
 		Subscriptions:     l.Limits.Subscriptions,
@@ -94,7 +94,7 @@ func (l *listener) serve() error {
 	if l.grpc != nil {
 		err = l.grpc.Serve(l.socket)
 	} else {
-		err = l.rest.Serve(l.socket) // the socket decrypts
+		err = l.rest.Serve(l.socket) // the socket does TLS
 	}
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -102,18 +102,18 @@ func (l *listener) serve() error {
 	return err
 }
 
-// finish lets requests that are answered once be answered, for a short time. No
-// stream has an end of its own that could be waited for.
+// finish waits a short time until running REST requests are answered. It does not wait for
+// streams, because they do not end by themselves.
 func (l *listener) finish() {
 	if l.rest == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.rest.Shutdown(ctx) // what is left is for stop
+	_ = l.rest.Shutdown(ctx) // stop ends the remaining requests
 }
 
-// stop ends the serving, also if it never began or was ended before.
+// stop closes the server and its socket. It may be called at any time, also twice.
 func (l *listener) stop() {
 	if l.grpc != nil {
 		l.grpc.Stop()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,49 +19,49 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// clientNames gives one client's names their meaning. It implements
-// downstream.Names.
+// clientNames maps the names that one client requests to topics. It implements
+// downstream.Names. It is not safe for concurrent use.
 type clientNames struct {
 	router *authority.Router
-	scopes *scopes
+	nodes  *partitionNodes
 	node   *corev3.Node
 	log    *slog.Logger
-	// views says which views are for the client.
+	// views matches the views that are for the client.
 	views authority.ViewMatcher
-	// oldStyle has the scopes of old-style names, which depend on nothing but their
-	// type, and are worked out once.
+	// oldStyle has the scopes of old-style names. They depend only on the type, so each is
+	// computed once.
 	oldStyle []oldStyleScope
-	// told are the reasons for which it was refused names that the operator was told of, a
-	// bit for each; lines bounds that for all clients together.
-	told  uint16
-	lines *loglines.Shared
-	// through is the relays through which it asks, and chains has them for the
-	// scopes that it uses.
+	// logged is a bit set of the refusals that were logged for this client. lines limits
+	// these log lines for all clients together.
+	logged uint16
+	lines  *loglines.Shared
+	// through are the relays between the client and this relay. chains gets them for each
+	// scope that the client uses.
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
-	joined  map[cache.Scope]joinedScope
-	// marks are those of its Node, from when they are needed.
-	marks *nodeMarks
+	used    map[cache.Scope]usedScope
+	// hashes are those of its Node, nil until they are needed.
+	hashes *nodeHashes
 }
 
-// joinedScope is a scope that a client uses which is a relay.
-type joinedScope struct {
+// usedScope is a scope that the client uses. It is recorded only if the client is a relay.
+type usedScope struct {
 	uses  int
-	known chain.Chain // what of its relays the table has
+	known chain.Chain // the part of through that chains has
 }
 
 type oldStyleScope struct {
 	typeURL string
 	scope   cache.Scope
 	err     error
-	joined  bool // the scopes know that the client uses it
+	joined  bool // the client has joined the scope: see partitionNodes.join
 }
 
 // Key implements downstream.Names.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	if k, ok := n.router.View(typeURL, name, n.views); ok {
 		if n.through.Relay {
-			// They are configured, and stay joined until the client goes.
+			// The sources come from the configuration. The client uses them until it leaves.
 			for _, of := range n.router.ViewSources(k.Scope) {
 				n.Enter(of)
 			}
@@ -78,44 +79,44 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		}
 	}
 	if err != nil {
-		n.tell(typeURL, name, err, err)
+		n.logRefusal(typeURL, name, err, err)
 	}
 	return k, err
 }
 
-// xdstpKey is the key of an xdstp name that is asked for as typeURL.
+// xdstpKey returns the topic of an xdstp name that is requested as a typeURL.
 func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
 		return cache.Key{}, refused(refusalOf(err), codes.NotFound, err)
 	}
-	asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
-	if !to.Under(asked) {
+	requested := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
+	if !to.Under(requested) {
 		return cache.Key{}, refused(downstream.RefusedType, codes.NotFound,
-			fmt.Errorf("xdstp name %q is of type %s, and was asked for as %s", name, to.Key.Type, asked))
+			fmt.Errorf("xdstp name %q is of type %s, but was requested as %s", name, to.Key.Type, requested))
 	}
-	if asked != to.Key.Type {
-		// A list collection that is asked for under its members' type is the same one.
-		typeURL = strings.TrimSuffix(typeURL, asked) + to.Key.Type
+	if requested != to.Key.Type {
+		// A list collection may be requested with the type of its members. It is one topic.
+		typeURL = strings.TrimSuffix(typeURL, requested) + to.Key.Type
 	}
 	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 }
 
-// Enter implements downstream.ScopeUser: what the scope is asked for is announced as asked
-// by the relays that the client asks through.
+// Enter implements downstream.ScopeUser. If the client is a relay, the scope's streams
+// upstream announce it and the relays behind it.
 func (n *clientNames) Enter(scope cache.Scope) {
 	if !n.through.Relay {
-		return // it makes no difference
+		return // there is nothing to announce
 	}
 	scope = partitionOf(scope)
-	j := n.joined[scope]
+	j := n.used[scope]
 	if j.uses++; j.uses == 1 {
 		j.known = n.chains.Join(scope, n.through)
 	}
-	if n.joined == nil {
-		n.joined = map[cache.Scope]joinedScope{}
+	if n.used == nil {
+		n.used = map[cache.Scope]usedScope{}
 	}
-	n.joined[scope] = j
+	n.used[scope] = j
 }
 
 // Leave implements downstream.ScopeUser.
@@ -124,12 +125,12 @@ func (n *clientNames) Leave(scope cache.Scope) {
 		return
 	}
 	scope = partitionOf(scope)
-	j := n.joined[scope]
+	j := n.used[scope]
 	if j.uses--; j.uses > 0 {
-		n.joined[scope] = j
+		n.used[scope] = j
 		return
 	}
-	delete(n.joined, scope)
+	delete(n.used, scope)
 	n.chains.Leave(scope, j.known)
 }
 
@@ -143,10 +144,9 @@ func (n *clientNames) scope(typeURL, name string) (cache.Scope, error) {
 	s := oldStyleScope{typeURL: typeURL}
 	p, err := n.router.Partition(n.node, typeURL)
 	if s.scope, s.err = p.Scope, err; s.err != nil {
-		// Whether the names exist is not known, so that is not what clients are
-		// told.
+		// Whether the names exist is not known, so clients must not get NOT_FOUND.
 		s.err = oldStyleRefused(err)
-		n.tell(typeURL, name, s.err, err)
+		n.logRefusal(typeURL, name, s.err, err)
 	} else {
 		s.joined = n.joinPartition(p)
 	}
@@ -154,19 +154,20 @@ func (n *clientNames) scope(typeURL, name string) (cache.Scope, error) {
 	return s.scope, s.err
 }
 
-// joinPartition has the client's Node stand for its partition upstream, if it is the first,
-// and says whether control planes are asked at all. Where its Node differs from that of the
-// first the operator is told, as the client may be served what is meant for another.
+// joinPartition joins the client to its partition: the Node of the first client becomes the
+// partition's Node upstream. It returns false if the partition's resources come from a
+// directory. It logs a warning if the client's Node differs from the first one, because the
+// client may get resources that are meant for others.
 func (n *clientNames) joinPartition(p authority.Partition) bool {
 	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
 		return false
 	}
-	if n.marks == nil {
-		m := marksOf(n.node)
-		n.marks = &m
+	if n.hashes == nil {
+		h := hashesOf(n.node)
+		n.hashes = &h
 	}
-	differ, first := n.scopes.join(p.Scope, partitionClient{
-		rule: p.Rule, marks: *n.marks, looks: n.node.GetId() == client.NodeID || slices.Contains(n.node.GetClientFeatures(), client.ErrorsAlone),
+	differ, first := n.nodes.join(p.Scope, partitionClient{
+		rule: p.Rule, hashes: *n.hashes, ownTool: n.node.GetId() == client.NodeID || slices.Contains(n.node.GetClientFeatures(), client.ErrorsAlone),
 		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
 	})
 	if differ != 0 {
@@ -181,10 +182,23 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.scopes.leave(s.scope)
+			n.nodes.leave(s.scope)
 		}
 	}
-	for scope, j := range n.joined {
+	for scope, j := range n.used {
 		n.chains.Leave(scope, j.known)
+	}
+}
+
+// logRefusal logs that a name was refused, once for each reason.
+func (n *clientNames) logRefusal(typeURL, name string, refused, why error) {
+	var as *downstream.RefusedError
+	if n.lines == nil || !errors.As(refused, &as) || n.logged&(1<<as.Refusal) != 0 {
+		return
+	}
+	n.logged |= 1 << as.Refusal
+	if log, ok := n.lines.Next(n.log); ok {
+		log.Warn("client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL,
+			"name", name, "refused", as.Refusal.String(), "reason", why.Error())
 	}
 }

@@ -1,8 +1,9 @@
 package relay
 
-// As whom the relay asks control planes.
+// How the relay identifies itself to control planes: Nodes, user agent and protocol.
 
 import (
+	"runtime/debug"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -11,10 +12,9 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// transportFeatures are the client features that say what the one at the other end
-// of the stream understands of the protocol, which upstream is the relay, whoever
-// its clients are: all spellings that there have been. The relay has all of them.
-// Other features are about what is in the resources, for those who use them.
+// transportFeatures are the client features about the transport protocol, in all spellings
+// that are in use. Upstream the relay is the client, and it has all of them, whatever its
+// own clients have. Other features are about resources, so they are those of the clients.
 // xDS: "Well Known Client Features"; gRPC spells the second as the first.
 var transportFeatures = []string{
 	"xds.config.resource-in-sotw",
@@ -24,10 +24,10 @@ var transportFeatures = []string{
 	"envoy.config.supports-resource-ttl",
 }
 
-// relayFeatures are those that the relay announces: in the names that are in use.
+// relayFeatures are the features that the relay announces.
 var relayFeatures = transportFeatures[:3:3]
 
-// relayNode is how the relay names itself.
+// relayNode returns the relay's own Node.
 func relayNode(cfg *configs.Config) *corev3.Node {
 	node := cfg.Node.Proto()
 	setUserAgent(node)
@@ -35,10 +35,10 @@ func relayNode(cfg *configs.Config) *corev3.Node {
 	return node
 }
 
-// nodeFor is how the relay names itself for the clients of a partition, of which client is
-// the first: with these fields of its Node, with the relay's own understanding of the
-// protocol, and with the relay's user agent if the client's is not among the fields. The
-// result shares what it can with client, and neither may be changed afterwards.
+// nodeFor returns the Node that the relay sends for a partition whose first client has the
+// Node client. It has these fields of that Node, the relay's own transport features, and the
+// relay's user agent unless the fields include the client's. The result shares memory with
+// client; neither may be changed afterwards.
 func nodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
 	node := fields.Of(client)
 	features := make([]string, 0, len(node.GetClientFeatures())+len(relayFeatures))
@@ -59,15 +59,22 @@ func setUserAgent(node *corev3.Node) {
 	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: version()}
 }
 
-// protocolFor is the form of xDS in which a server is asked for a node.
+// protocolFor returns the protocol that the relay speaks with a server for a Node.
 //
-// Istio tells proxyless gRPC apart by GENERATOR in the node's metadata. In delta it
-// forgets, for such a node, the clusters and listeners of earlier requests when
-// there is another, and does not tell their changes: so it is asked in SotW, which
-// is what these clients speak to it themselves.
+// Istio recognizes proxyless gRPC by GENERATOR in the Node's metadata. With such a Node, its
+// delta server forgets the clusters and listeners of earlier requests and does not send
+// their changes. So the relay speaks SotW, as these clients do with Istio.
 func protocolFor(s configs.Server, node *corev3.Node) upstream.Protocol {
 	if s.Protocol == configs.ProtocolAuto && node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc" {
 		return upstream.AutoSotW
 	}
 	return upstream.Protocol(s.Protocol)
+}
+
+// version returns the module version of the build.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }

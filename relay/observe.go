@@ -16,16 +16,15 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// observe makes what the operator can look at: metrics, and the pages of the
-// admin listener.
+// observe registers the metrics and the pages of the admin listener.
 func (r *Relay) observe() error {
 	var err error
 	if r.metrics, err = admin.NewMetrics(); err != nil {
 		return err
 	}
 	r.admin = admin.New(r.metrics)
-	admin.List(r.admin, "/clients", "clients, what they subscribe to, and their last NACK", r.clients)
-	r.admin.JSON("/authorities", "streams upstream and directories, and what is wrong with them", func() any { return r.authorities() })
+	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
+	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
 	for _, i := range []struct {
 		add         func(string, string, func() []admin.Sample) error
@@ -71,7 +70,7 @@ func (r *Relay) observe() error {
 	return nil
 }
 
-// one is an instrument with a single value.
+// one reads an instrument that has a single value.
 func one[N int | uint64](read func() N) func() []admin.Sample {
 	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
 }
@@ -100,7 +99,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	count := map[kind]int64{}
 	for scope, of := range r.origins.statuses() {
 		for _, st := range of {
-			if st.Protocol != "" { // it is a stream
+			if st.Protocol != "" { // the relay speaks the type with the server
 				count[kind{scope.Authority, st.Connected}]++
 			}
 		}
@@ -158,12 +157,12 @@ type ClientStatus struct {
 	Types   []TypeStatus `json:"types"`
 }
 
-// TypeStatus is what a client subscribes to of one type.
+// TypeStatus has a client's subscriptions to one type.
 type TypeStatus struct {
 	Type          string `json:"type"`
 	Subscriptions int    `json:"subscriptions"`
 	LastRejection string `json:"last_rejection,omitempty"`
-	// Refused is how often it was refused a name, LastRefused the last one.
+	// Refused counts the names that the relay refused; LastRefused is the last one.
 	Refused     uint64         `json:"refused,omitempty"`
 	LastRefused *RefusedStatus `json:"last_refused,omitempty"`
 }
@@ -183,7 +182,7 @@ func viewOfType(t downstream.TypeStatus) TypeStatus {
 	return v
 }
 
-// clients gives the clients one by one: there may be very many.
+// clients returns the clients as a sequence, because there may be very many.
 func (r *Relay) clients() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for c := range r.server.Describe() {
@@ -210,19 +209,19 @@ type AuthorityStatus struct {
 
 // StreamStatus is one stream to a control plane.
 type StreamStatus struct {
-	Authority     string    `json:"authority"` // the concrete one, of a pattern
+	Authority     string    `json:"authority"` // the name itself, also if the configuration has a pattern
 	Server        string    `json:"server"`
-	Active        bool      `json:"active"` // and not one that is tried, or stood in for
+	Active        bool      `json:"active"` // the cache stores its updates: it is neither on trial nor replaced by another server
 	Partition     string    `json:"partition"`
 	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
-	Node          string    `json:"node,omitempty"`         // the id that old-style names are asked for with
+	Node          string    `json:"node,omitempty"`         // the Node id that the relay sends for old-style names
 	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
 	Type          string    `json:"type,omitempty"`         // of a stream for one type
-	Beside        bool      `json:"beside,omitempty"`       // for names of types of which a wildcard is wanted, too
+	NamesStream   bool      `json:"names_stream,omitempty"` // for names of types that have a wildcard, too
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
-	Protocol      string    `json:"protocol,omitempty"` // empty if the type cannot be asked for
+	Protocol      string    `json:"protocol,omitempty"` // empty if the server does not have the type
 	Subscriptions int       `json:"subscriptions"`
 	Responses     uint64    `json:"responses"`
 	NACKs         uint64    `json:"nacks"`
@@ -258,13 +257,13 @@ func (r *Relay) authorities() []AuthorityStatus {
 	for scope, of := range r.origins.statuses() {
 		a, _ := r.origins.router.Source(scope)
 		v := &views[index[a]]
-		node, differ := r.scopes.nodeOf(scope)
+		node, differ := r.scopes.nodes.describe(scope)
 		for _, st := range of {
 			view := StreamStatus{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
 				Node:       node, NodesDiffer: differ.fields(),
-				Beside: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				NamesStream: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {

@@ -1,19 +1,14 @@
 package relay
 
 import (
-	"crypto/tls"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
@@ -24,41 +19,33 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
-// origins are the control planes and directories of the configured authorities. The source
-// of a scope comes from its authority's: a stream of its own, or one for each type, on the
-// connection that all scopes of all authorities share which go to the same place, or
-// the one reading of a directory.
+// origins are the control planes and directories of the configured authorities. They open the
+// source of each scope: one stream, or one for each type, on a connection that all scopes
+// with the same place share; or the authority's directory, which is read once for all scopes.
 type origins struct {
 	router *authority.Router
 	node   *corev3.Node // the relay's own, for xdstp names
-	sink   upstream.Sink
 	log    *slog.Logger
-	// chains are the relays that the streams announce.
+	// chains has the relays that the streams of each scope announce.
 	chains *chain.Table[cache.Scope]
 
-	conns       map[*configs.Server]connection // of servers in one place it is the same
+	conns       map[*configs.Server]connection // servers at the same place share one
 	directories map[*configs.Authority]*directory.Source
-	// errors counts what the servers say in resource_errors.
+	// errors counts the errors in resource_errors.
 	errors map[*configs.Authority]*atomic.Uint64
-	// switches counts how often another server has taken the place of one.
+	// switches counts the switches to another server.
 	switches map[*configs.Authority]*atomic.Uint64
-	// presences tell when a server is lost and when it answers again.
+	// presences log when a server is lost and when it answers again.
 	presences map[*configs.Server]*upstream.Presence
-	// reach is which scopes cannot be reached.
+	// reachability has the unreachable scopes.
 	reachability *failover.Reachability
-	// held is asked for what may be offered to another server, and who asks for what.
-	held sink
+	// cache has the resources from which a stream to another server may resume, and knows
+	// which topics small clients watch.
+	cache sink
 
 	mu      sync.Mutex
 	streams map[cache.Scope]serverSource
 	room    cache.Room // of streams
-}
-
-// connection is what all scopes share that go to the same place: gRPC's, or that for
-// REST.
-type connection interface {
-	grpc.ClientConnInterface
-	io.Closer
 }
 
 // sink is the cache.
@@ -69,17 +56,11 @@ type sink interface {
 	GiveUpIdle(match func(cache.Scope) bool) bool
 }
 
-// streams are those of one scope and server: an upstream.Stream, or upstream.Streams.
-type streams interface {
-	failover.Feed
-	Statuses() []upstream.Status
-}
-
-// newOrigins connects to nothing yet. builtIn, if not nil, is read instead of
-// the configured directories.
+// newOrigins connects to nothing yet. If builtIn is not nil, it replaces the configured
+// directories.
 func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*origins, error) {
 	s := &origins{
-		router: router, node: relayNode(cfg), sink: sink, log: log,
+		router: router, node: relayNode(cfg), log: log,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[*configs.Server]connection{},
 		directories:  map[*configs.Authority]*directory.Source{},
@@ -87,7 +68,7 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 		switches:     map[*configs.Authority]*atomic.Uint64{},
 		presences:    map[*configs.Server]*upstream.Presence{},
 		reachability: failover.NewReachability(),
-		held:         sink,
+		cache:        sink,
 		streams:      map[cache.Scope]serverSource{},
 	}
 	at := map[place]connection{}
@@ -120,150 +101,16 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 	return s, nil
 }
 
-// place is where a connection goes, and how: the configuration of a server without what
-// is of each stream.
-type place struct {
-	configs.Server
-	tls configs.ServerTLS // what Server.TLS points to, if secure
-	// secure says that there is TLS.
-	secure bool
-}
-
-func placeOf(s configs.Server) place {
-	p := place{Server: s, secure: s.TLS != nil}
-	if p.secure {
-		p.tls = *s.TLS
-	}
-	p.TLS, p.Aggregated, p.Globs, p.Backoff, p.MaxRequestBytes = nil, false, false, configs.Backoff{}, 0
-	if s.Protocol != configs.ProtocolREST {
-		p.Protocol = ""
-	}
-	return p
-}
-
-// version is the build's module version.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
-// makeRoom gives up a scope without clients that is fed from a place, so that there is room
-// for a stream of another one. It returns false if there is none.
+// makeRoom closes the streams of a scope without clients to a place, so that another scope can
+// open one. It returns false if there is no such scope.
 func (s *origins) makeRoom(at place) bool {
-	return s.held.GiveUpIdle(func(scope cache.Scope) bool {
+	return s.cache.GiveUpIdle(func(scope cache.Scope) bool {
 		a, ok := s.router.Source(scope)
 		return ok && slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return placeOf(server) == at })
 	})
 }
 
-// dial prepares the connection to a server. makeRoom is upstream.DialOptions.MakeRoom.
-func dial(s configs.Server, makeRoom func() bool) (connection, error) {
-	var config *tls.Config
-	if s.TLS != nil {
-		var err error
-		if config, err = s.TLS.Load(); err != nil {
-			return nil, err
-		}
-	}
-	userAgent := "xds-relay/" + version()
-	if s.Protocol == configs.ProtocolREST {
-		return upstream.DialREST(s.Address, upstream.RESTOptions{
-			TLS:              config,
-			PollInterval:     s.PollInterval,
-			RequestTimeout:   s.RequestTimeout,
-			ProbeAfter:       s.Probe.After,
-			ProbeTimeout:     s.Probe.Timeout,
-			MaxResponseBytes: int(s.MaxResponseBytes),
-			UserAgent:        userAgent,
-		}), nil
-	}
-	o := upstream.DialOptions{
-		KeepaliveTime:    s.Keepalive.Time,
-		KeepaliveTimeout: s.Keepalive.Timeout,
-		ProbeAfter:       s.Probe.After,
-		ProbeTimeout:     s.Probe.Timeout,
-		StreamWindow:     int32(s.Windows.Stream), // Bytes are less than 2 GiB
-		ConnWindow:       int32(s.Windows.Connection),
-		MaxResponseBytes: int(s.MaxResponseBytes),
-		UserAgent:        userAgent,
-		MakeRoom:         makeRoom,
-	}
-	if config != nil {
-		o.TLS = credentials.NewTLS(config)
-	}
-	conn, err := upstream.Dial(s.Address, o)
-	if err != nil {
-		return nil, err
-	}
-	return conn, nil
-}
-
-// open returns the source of a scope. node is as whom its clients' names are asked for: see
-// nodeFor. It is nil for xdstp names, which are asked for with the relay's own.
-func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
-	// The router made the scope, so it knows the authority.
-	a, _ := s.router.Source(scope)
-	if d := s.directories[a]; d != nil {
-		return directorySource{d}
-	}
-	if node == nil {
-		node = s.node
-	}
-	f := s.openServers(scope, a, node)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams[scope] = f
-	return &openSource{serverSource: f, scope: scope, origins: s}
-}
-
-// openServer opens the streams of a scope to one server.
-func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
-	o.Protocol = protocolFor(*server, node)
-	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
-	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.held.HasSmallClient
-	o.NoGlobs = !server.Globs
-	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
-	o.ResourceErrors = s.errors[a]
-	o.Presence = s.presences[server]
-	o.Chain = s.chains.Of(partitionOf(scope))
-	if server.Aggregated {
-		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
-	}
-	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
-}
-
-// openSource is a source from servers, in origins.streams while it is open.
-type openSource struct {
-	serverSource
-	scope   cache.Scope
-	origins *origins
-}
-
-// Close implements source.
-func (f *openSource) Close() {
-	f.serverSource.Close()
-	f.origins.mu.Lock()
-	defer f.origins.mu.Unlock()
-	if f.origins.streams[f.scope] == f.serverSource { // and not its successor
-		f.origins.streams = cache.Without(f.origins.streams, &f.origins.room, f.scope)
-	}
-}
-
-// Resume implements cache.Resumer.
-func (f *openSource) Resume(k cache.Key) { cache.Resume(f.serverSource, k) }
-
-// directorySource is a scope's part of a directory, which outlives it.
-type directorySource struct{ *directory.Source }
-
-// Drain implements source.
-func (directorySource) Drain() {}
-
-// Close implements source.
-func (directorySource) Close() {}
-
-// statuses returns how the streams are doing.
+// statuses returns the status of every stream.
 func (s *origins) statuses() map[cache.Scope][]serverStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
@@ -275,7 +122,7 @@ func (s *origins) statuses() map[cache.Scope][]serverStatus {
 	return statuses
 }
 
-// Close closes the connections and directories. The scopes' sources were closed before.
+// Close closes the connections and directories. Call it after the scopes' sources are closed.
 func (s *origins) Close() {
 	var reading sync.WaitGroup
 	for _, d := range s.directories {
@@ -283,6 +130,6 @@ func (s *origins) Close() {
 	}
 	reading.Wait()
 	for _, c := range s.conns {
-		_ = c.Close() // it says only that it was closed before
+		_ = c.Close() // the only error is that it is closed already
 	}
 }

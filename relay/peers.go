@@ -8,11 +8,11 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Which control plane is believed in what it says of which authority: it is believed in
-// the names of all authorities that it serves. A relay behind this one may serve several.
+// Which authorities a control plane may speak for: those that it serves according to the
+// configuration. A control plane that is a relay may serve several.
 
-// peer is who answers at a server's address: servers with the same address and the same
-// credentials are one peer, however they are asked.
+// peer identifies a control plane: servers with the same address and the same credentials
+// are one peer, whatever protocol they speak.
 type peer struct {
 	address string
 	secure  bool
@@ -26,7 +26,7 @@ func peerOf(s *configs.Server) peer {
 	return peer{address: s.Address, secure: true, tls: *s.TLS}
 }
 
-// speaks says whether a server is one of an authority's.
+// speaks returns whether a server is one of the servers of an authority.
 func speaks(router *authority.Router, server *configs.Server, name string) bool {
 	a, ok := router.Source(cache.Scope{Authority: name})
 	return ok && serves(peerOf(server), a)
@@ -34,18 +34,4 @@ func speaks(router *authority.Router, server *configs.Server, name string) bool 
 
 func serves(p peer, a *configs.Authority) bool {
 	return slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return peerOf(&s) == p })
-}
-
-// Speaks says whether whatever serves an authority serves another one too, so that it is
-// believed in the other's names: collections.Options.Speaks.
-func (n leafNames) Speaks(name, other string) bool {
-	a, ok := n.router.Source(cache.Scope{Authority: name})
-	b, known := n.router.Source(cache.Scope{Authority: other})
-	switch {
-	case !ok || !known:
-		return false
-	case a.Directory != "":
-		return a.Directory == b.Directory
-	}
-	return !slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return !serves(peerOf(&s), b) })
 }

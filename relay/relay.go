@@ -23,13 +23,14 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/process"
 )
 
-// removalHold is longer than a control plane takes from the first to the last of the
-// responses to one change, and short enough for nobody to notice.
+// removalHold is longer than the time between the first and the last response with which a
+// control plane sends one change, and too short for users to notice.
 const removalHold = 100 * time.Millisecond
 
-// Relay is a running relay: its cache, the sources that feed it, and the listeners that
+// Relay is a running relay: its cache, the sources of the cache, and the listeners that
 // serve clients from it. Call [New], then Listen, Run and Close, in this order and each once.
 type Relay struct {
 	cfg      *configs.Config
@@ -40,7 +41,7 @@ type Relay struct {
 	derived  *collections.Resolver
 	server   *downstream.Server
 	health   *health.Server
-	shutdown *Shutdown
+	shutdown *process.Shutdown
 	admin    *admin.Server
 	metrics  *admin.Metrics
 
@@ -56,8 +57,8 @@ type Options struct {
 	// the disk.
 	Files fs.FS
 	Log   *slog.Logger
-	// Shutdown bounds the end of the relay. Without one the end is not bounded.
-	Shutdown *Shutdown
+	// Shutdown bounds the time that the relay takes to end. It may be nil.
+	Shutdown *process.Shutdown
 }
 
 // New puts a relay together. It connects to nothing yet. Its errors are those of the files
@@ -70,7 +71,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	}
 	log := o.Log
 	if o.Shutdown == nil {
-		o.Shutdown = NewShutdown(log)
+		o.Shutdown = process.NewShutdown(log)
 	}
 	r := &Relay{cfg: cfg, log: log, health: health.NewServer(), shutdown: o.Shutdown}
 	router := authority.New(cfg)
@@ -88,12 +89,12 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
-	var unservable loglines.Shared
+	var refusals loglines.Shared
 	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {
 		return &clientNames{
-			router: router, scopes: r.scopes, node: node, log: log,
+			router: router, nodes: r.scopes.nodes, node: node, log: log,
 			views: router.ViewMatcher(node), through: through, chains: r.origins.chains,
-			lines: &unservable,
+			lines: &refusals,
 		}
 	}
 	r.server = downstream.NewServer(r.cache, namesFor, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
@@ -147,7 +148,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	collecting, stop := context.WithCancel(ctx)
 	defer stop()
-	wg.Go(func() { r.collectGarbage(collecting) })
+	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
+	wg.Go(func() { process.CollectGarbage(collecting, ended) })
 	for _, l := range r.listeners {
 		r.log.Info("serving clients", "address", l.socket.Addr().String(), "protocol", string(l.protocol))
 		wg.Go(func() {
@@ -170,22 +172,22 @@ func (r *Relay) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		r.log.Info("ending", "clients", r.server.Clients())
+		r.log.Info("shutting down", "clients", r.server.Clients())
 	case err = <-failed:
-		r.shutdown.fail(err)
+		r.shutdown.Fail(err)
 	}
-	r.shutdown.stage("ending requests")
+	r.shutdown.Stage("ending requests")
 	stop()
 	r.admin.SetReady(false)
 	r.health.Shutdown()
-	// Clients go to another replica, or come back.
+	// Clients connect to another replica, or reconnect later.
 	r.server.EndPolls()
 	var finishing sync.WaitGroup
 	for _, l := range r.listeners {
 		finishing.Go(l.finish)
 	}
 	finishing.Wait()
-	r.shutdown.stage("closing clients' connections")
+	r.shutdown.Stage("closing clients' connections")
 	for _, l := range r.listeners {
 		l.stop()
 	}
@@ -196,22 +198,22 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// Close ends the sources. Call it also if Listen or Run failed.
+// Close closes the sources. Call it also if Listen or Run failed.
 func (r *Relay) Close() {
 	for _, l := range r.listeners {
-		l.stop() // again, unless run never began
+		l.stop() // a second time, unless Run was not called
 	}
 	if r.adminSocket != nil {
 		_ = r.adminSocket.Close()
 	}
 	r.cache.Close()
-	r.shutdown.stage("evaluating redirects and collections")
+	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
-	r.shutdown.stage("taking leave of control planes")
+	r.shutdown.Stage("unsubscribing from control planes")
 	r.scopes.Close()
-	r.shutdown.stage("closing connections to control planes, and reading directories")
+	r.shutdown.Stage("closing connections to control planes, and reading directories")
 	r.origins.Close()
 	if r.metrics != nil {
-		_ = r.metrics.Shutdown(context.Background()) // reads nothing any more
+		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}
 }

@@ -165,12 +165,12 @@ func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 	n.Enter(a)
 	n.Enter(b)
 	n.Leave(a)
-	if len(n.joined) != 1 {
-		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.joined))
+	if len(n.used) != 1 {
+		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.used))
 	}
 	n.Leave(b)
-	if len(n.joined) != 0 {
-		t.Errorf("%d scopes are joined, want none", len(n.joined))
+	if len(n.used) != 0 {
+		t.Errorf("%d scopes are joined, want none", len(n.used))
 	}
 }
 

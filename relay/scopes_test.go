@@ -112,78 +112,78 @@ func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
 
 // asNode is a client that has this Node and sends all of it.
 func asNode(node *corev3.Node) partitionClient {
-	return partitionClient{node: func() *corev3.Node { return node }, marks: marksOf(node)}
+	return partitionClient{node: func() *corev3.Node { return node }, hashes: hashesOf(node)}
 }
 
-func TestTheFirstClientsNodeStandsForAScope(t *testing.T) {
+func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
 	f, opened := newRecordedScopes()
-	f.join(scopeA, asNode(&corev3.Node{Id: "first"}))
-	f.join(scopeA, asNode(&corev3.Node{Id: "second"}))
-	f.leave(scopeA)
+	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "second"}))
+	f.nodes.leave(scopeA)
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	f.Start(k)
 	of := (*opened)[0]
 	if id := of.node.GetId(); id != "first" {
 		t.Errorf("the scope's node is %q, want the first client's", id)
 	}
-	f.leave(scopeA)
-	if id, _ := f.nodeOf(scopeA); id != "first" {
-		t.Errorf("what lingers is said to be asked for as %q, want as the first client", id)
+	f.nodes.leave(scopeA)
+	if id, _ := f.nodes.describe(scopeA); id != "first" {
+		t.Errorf("the Node of lingering topics is %q, want that of the first client", id)
 	}
 	f.Stop(k)
 	<-of.leaving
 	of.gone <- struct{}{}
 	<-of.closed
 	f.Close()
-	if len(f.nodes) != 0 {
-		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes))
+	if len(f.nodes.of) != 0 {
+		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes.of))
 	}
 }
 
-// What lingers goes on being asked for with the Node of a client that has gone, so that is
-// what later clients are compared with.
+// Lingering topics keep the Node of the first client after it has left, so later clients are
+// compared with it.
 func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
 	f, _ := newRecordedScopes()
-	f.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
+	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	f.leave(scopeA)
-	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
-		t.Errorf("Nodes of which only the id differs are told as different in %q", differ.fields())
+	f.nodes.leave(scopeA)
+	if differ, _ := f.nodes.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
+		t.Errorf("Nodes with different ids differ in %q, want in nothing", differ.fields())
 	}
 	zone := &corev3.Node{Id: "c", Cluster: "edge", Locality: &corev3.Locality{Zone: "z"}}
-	differ, first := f.join(scopeA, asNode(zone))
+	differ, first := f.nodes.join(scopeA, asNode(zone))
 	if !slices.Equal(differ.fields(), []string{"locality"}) || first != "a" {
-		t.Errorf("told is %q of %q, want locality of a", differ.fields(), first)
+		t.Errorf("the difference is %q from %q, want locality from a", differ.fields(), first)
 	}
-	if differ, _ = f.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
-		t.Errorf("the operator is told twice of one rule: %q", differ.fields())
+	if differ, _ = f.nodes.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
+		t.Errorf("a rule gives two warnings: %q", differ.fields())
 	}
-	if _, differ = f.nodeOf(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
-		t.Errorf("kept is %q, want all that differs", differ.fields())
+	if _, differ = f.nodes.describe(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
+		t.Errorf("the recorded differences are %q, want all", differ.fields())
 	}
 	f.Close()
 }
 
-// xds-relay get and watch ask with a Node that is no client's: whether it comes first or later,
-// nobody is compared with it.
-func TestTheNodeOfSomebodyWhoLooksIsNotCompared(t *testing.T) {
+// The Node of xds-relay get and watch is compared with no other, whether they are first or
+// not.
+func TestTheNodesOfGetAndWatchAreNotCompared(t *testing.T) {
 	f, _ := newRecordedScopes()
-	look := asNode(&corev3.Node{Id: client.NodeID})
-	look.looks = true
-	f.join(scopeA, look)
+	tool := asNode(&corev3.Node{Id: client.NodeID})
+	tool.ownTool = true
+	f.nodes.join(scopeA, tool)
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), look, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
-		if differ, _ := f.join(scopeA, c); differ != 0 {
-			t.Errorf("the operator is told that %s differ", differ.fields())
+	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), tool, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
+		if differ, _ := f.nodes.join(scopeA, c); differ != 0 {
+			t.Errorf("there is a warning that %s differ", differ.fields())
 		}
 	}
-	if differ, _ := f.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
-		t.Errorf("a client that differs is told as different in %q", differ.fields())
+	if differ, _ := f.nodes.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
+		t.Errorf("a client that differs in its cluster differs in %q", differ.fields())
 	}
 	f.Close()
 }
 
-func TestMarksAreThoseOfTheContent(t *testing.T) {
+func TestNodesAreComparedByContent(t *testing.T) {
 	node := func(order ...string) *corev3.Node {
 		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}
 		for _, key := range order {
@@ -192,16 +192,16 @@ func TestMarksAreThoseOfTheContent(t *testing.T) {
 		return n
 	}
 	keys := strings.Split("a b c d e f g h i j k l m", " ")
-	is := marksOf(node(keys...))
+	is := hashesOf(node(keys...))
 	for range 20 {
-		if marksOf(node(keys...)) != is {
-			t.Fatal("the same metadata has two marks")
+		if hashesOf(node(keys...)) != is {
+			t.Fatal("the same metadata has two hashes")
 		}
 	}
-	if got := is.differ(marksOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
+	if got := is.differ(hashesOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
 		t.Errorf("a key less is a difference in %q", got)
 	}
-	if is.differ(marksOf(nil)) == 0 {
+	if is.differ(hashesOf(nil)) == 0 {
 		t.Error("no Node is the same as one")
 	}
 }
@@ -210,7 +210,7 @@ func TestMarksAreThoseOfTheContent(t *testing.T) {
 // partition, which is kept as long as one of them needs it.
 func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 	f, opened := newRecordedScopes()
-	f.join(scopeA, asNode(&corev3.Node{Id: "one"}))
+	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "one"}))
 	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
 	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
@@ -224,7 +224,7 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 			t.Errorf("a source has node %q and %d topics, want one and 1", got, fd.topics)
 		}
 	}
-	f.leave(scopeA)
+	f.nodes.leave(scopeA)
 	end := func(fd *recordedScopeSource, k cache.Key) {
 		f.Stop(k)
 		<-fd.leaving
@@ -232,13 +232,13 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 		<-fd.closed
 	}
 	end((*opened)[1], plain)
-	if id, _ := f.nodeOf(k.Scope); id != "one" {
+	if id, _ := f.nodes.describe(k.Scope); id != "one" {
 		t.Errorf("the node is %q while a source uses it, want one", id)
 	}
 	f.Refresh(k)
 	end((*opened)[0], k)
 	f.Close()
-	if id, _ := f.nodeOf(k.Scope); id != "" {
+	if id, _ := f.nodes.describe(k.Scope); id != "" {
 		t.Errorf("node %q is kept and nobody uses it", id)
 	}
 }

@@ -12,24 +12,27 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// The source of a scope from the servers of its authority: one server, or several by
-// priority.
+// The source of a scope: streams to the servers of its authority, of which there is one or
+// several by priority, or the authority's directory.
 
-// connectWithin is how long it may take until one of several servers has opened a stream. With
-// the time until a client's stream ends, clients know within 5 s.
+// connectWithin bounds the time in which one of several servers must open a stream. Clients'
+// streams end a little later, so clients notice within 5 s.
 const connectWithin = 4 * time.Second
 
-// serverSource is the source of a scope whose authority has servers.
-type serverSource interface {
-	source
-	statuses() []serverStatus
-}
-
-// serverStatus is that of a stream, and of which server it is.
-type serverStatus struct {
-	upstream.Status
-	server *configs.Server
-	active bool // what the server says is what clients are told
+// openServer opens the streams of a scope to one server.
+func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+	o.Protocol = protocolFor(*server, node)
+	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
+	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
+	o.NoGlobs = !server.Globs
+	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
+	o.ResourceErrors = s.errors[a]
+	o.Presence = s.presences[server]
+	o.Chain = s.chains.Of(partitionOf(scope))
+	if server.Aggregated {
+		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
+	}
+	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }
 
 // openServers opens the source of a scope from its authority's servers.
@@ -43,18 +46,18 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		Switches:    s.switches[a],
 	}
 	if len(a.Servers) == 1 {
-		f := &singleFeed{server: &a.Servers[0]}
+		f := &singleServer{server: &a.Servers[0]}
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
-		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}, s.sink)
+		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}, s.cache)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
-		o.ConnectTimeout = connectWithin // what is polled has no stream before its first answer
+		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	open := func(i int, child *failover.Child) failover.Feed {
 		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, TellEnds: true}
 		if a.Failover.SharedVersions {
-			o.Seed = child.Seed(s.held)
+			o.Seed = child.Seed(s.cache)
 		}
 		return s.openServer(scope, a, &a.Servers[i], node, o, child)
 	}
@@ -62,40 +65,40 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, s.sink, s.reachability, s.log)}
+	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, s.cache, s.reachability, s.log)}
 }
 
-// watch tells failover what becomes of a server.
-func watch(to interface{ Event(failover.Event) }) func(upstream.Event) {
+// watch returns a function that passes the events of a server's streams to failover.
+func watch(receiver interface{ Event(failover.Event) }) func(upstream.Event) {
 	kinds := map[upstream.EventKind]failover.EventKind{
 		upstream.Opened: failover.Opened, upstream.Responded: failover.Responded,
 		upstream.Lost: failover.Lost, upstream.Failed: failover.Failed,
 	}
 	return func(e upstream.Event) {
 		if kind, ok := kinds[e.Kind]; ok {
-			to.Event(failover.Event{Kind: kind, Reason: e.Reason})
+			receiver.Event(failover.Event{Kind: kind, Reason: e.Reason})
 		}
 	}
 }
 
-// singleFeed feeds a scope from the only server of its authority.
-type singleFeed struct {
+// singleServer is the source of a scope whose authority has one server.
+type singleServer struct {
 	streams
 	single *failover.Single
 	server *configs.Server
 }
 
 // Close implements source.
-func (f *singleFeed) Close() {
+func (f *singleServer) Close() {
 	f.streams.Close()
 	<-f.Done()
 	f.single.Close()
 }
 
 // Resume implements cache.Resumer.
-func (f *singleFeed) Resume(k cache.Key) { cache.Resume(f.streams, k) }
+func (f *singleServer) Resume(k cache.Key) { cache.Resume(f.streams, k) }
 
-func (f *singleFeed) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
+func (f *singleServer) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
 
 // serverGroup is the source of a scope whose authority has several servers.
 type serverGroup struct {
@@ -110,9 +113,40 @@ func (f *serverGroup) statuses() (all []serverStatus) {
 	return all
 }
 
-func statusesOf(of streams, server *configs.Server, active bool) (all []serverStatus) {
-	for _, st := range of.Statuses() {
-		all = append(all, serverStatus{Status: st, server: server, active: active})
+// open returns the source of a scope. node is the Node that the source sends: see nodeFor. It
+// is nil for xdstp names, for which the source sends the relay's own Node.
+func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
+	// The router made the scope, so it knows the authority.
+	a, _ := s.router.Source(scope)
+	if d := s.directories[a]; d != nil {
+		return directorySource{d}
 	}
-	return all
+	if node == nil {
+		node = s.node
+	}
+	f := s.openServers(scope, a, node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[scope] = f
+	return &openSource{serverSource: f, scope: scope, origins: s}
 }
+
+// openSource is a source from servers, in origins.streams while it is open.
+type openSource struct {
+	serverSource
+	scope   cache.Scope
+	origins *origins
+}
+
+// Close implements source.
+func (f *openSource) Close() {
+	f.serverSource.Close()
+	f.origins.mu.Lock()
+	defer f.origins.mu.Unlock()
+	if f.origins.streams[f.scope] == f.serverSource { // it may be the successor
+		f.origins.streams = cache.Without(f.origins.streams, &f.origins.room, f.scope)
+	}
+}
+
+// Resume implements cache.Resumer.
+func (f *openSource) Resume(k cache.Key) { cache.Resume(f.serverSource, k) }

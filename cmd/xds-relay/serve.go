@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/relay"
 )
 
@@ -109,16 +110,16 @@ func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
 
 // serve runs the relay until ctx ends, and not much longer.
 func serve(ctx context.Context, settings *configs.Overrides, log *slog.Logger, out io.Writer) error {
-	s := relay.NewShutdown(log)
+	s := process.NewShutdown(log)
 	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, s, log, out) })
 }
 
-func serveUntil(ctx context.Context, settings *configs.Overrides, s *relay.Shutdown, log *slog.Logger, out io.Writer) error {
+func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shutdown, log *slog.Logger, out io.Writer) error {
 	cfg, builtIn, err := load(settings)
 	if err != nil {
 		return err
 	}
-	limitMemory(log, memlimit.FromCgroup)
+	process.LimitMemory(log, memlimit.FromCgroup)
 	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Shutdown: s})
 	if err != nil {
 		return err

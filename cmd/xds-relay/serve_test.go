@@ -92,7 +92,7 @@ func TestTheDemoServesAndEndsCleanly(t *testing.T) {
 		})
 	}
 	stderr, status := stop()
-	if status != 0 || strings.Contains(stderr, "level=ERROR") || !strings.Contains(stderr, "msg=ending") {
+	if status != 0 || strings.Contains(stderr, "level=ERROR") || !strings.Contains(stderr, "msg=\"shutting down\"") {
 		t.Errorf("status %d, log\n%s", status, stderr)
 	}
 }
@@ -201,8 +201,8 @@ old_style_names:
 		{"no rule matches, SotW", "--type cluster cart --protocol sotw",
 			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, asWhom},
 		{"no rule matches, all of them", "--type cluster", `no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, asWhom},
-		{"the partition cannot be told", "--type cluster cart --node-cluster edge",
-			`FAILED_PRECONDITION: the partition of node "xds-relay-cli" cannot be told: old_style_names[0].partition cannot be evaluated for this Node`, asWhom},
+		{"the partition cannot be determined", "--type cluster cart --node-cluster edge",
+			`FAILED_PRECONDITION: the partition of node "xds-relay-cli" cannot be determined: old_style_names[0].partition cannot be evaluated for this Node`, asWhom},
 		{"a name of another type", "--type listener xdstp://onprem/envoy.config.cluster.v3.Cluster/x", "is of type cluster and not of listener", ""},
 	} {
 		t.Run(test.rule, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package relay
+package process
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestTheEndIsBounded(t *testing.T) {
 		}, 0, failure, "", false},
 		{"while something hangs", func(ctx context.Context, e *Shutdown, stuck <-chan struct{}) error {
 			<-ctx.Done()
-			e.stage("watching paint dry")
+			e.Stage("watching paint dry")
 			<-stuck
 			return nil
 		}, shutdownTimeout, nil, `still="watching paint dry"`, false},
@@ -42,7 +42,7 @@ func TestTheEndIsBounded(t *testing.T) {
 			return nil
 		}, shutdownTimeout, nil, "still=starting", false},
 		{"after a failure, while something hangs", func(_ context.Context, e *Shutdown, stuck <-chan struct{}) error {
-			e.fail(failure)
+			e.Fail(failure)
 			<-stuck
 			return nil
 		}, shutdownTimeout, failure, "still=starting", true},

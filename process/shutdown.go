@@ -1,4 +1,4 @@
-package relay
+package process
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// shutdownTimeout bounds the orderly end of the relay. An orchestrator kills the process
-// after a while, which is less orderly.
+// shutdownTimeout bounds the shutdown of the relay. Orchestrators kill a process that takes
+// longer than their own timeout.
 const shutdownTimeout = 10 * time.Second
 
 // Shutdown bounds how long the relay takes to end, even while a client, a control plane or
@@ -24,18 +24,18 @@ type Shutdown struct {
 	failed  chan struct{} // closed once failure is set
 }
 
-// NewShutdown returns a Shutdown that reports to log what a shutdown waited for in vain.
+// NewShutdown returns a Shutdown that logs what a shutdown that timed out was waiting for.
 func NewShutdown(log *slog.Logger) *Shutdown {
 	s := &Shutdown{log: log, failed: make(chan struct{})}
-	s.stage("starting")
+	s.Stage("starting")
 	return s
 }
 
-// stage records what the relay does from now on.
-func (s *Shutdown) stage(what string) { s.current.Store(what) }
+// Stage records what the relay does from now on.
+func (s *Shutdown) Stage(what string) { s.current.Store(what) }
 
-// fail records why the relay ends without having been asked to. It is called at most once.
-func (s *Shutdown) fail(err error) {
+// Fail records why the relay ends without a signal. It is called at most once.
+func (s *Shutdown) Fail(err error) {
 	s.failure.Store(&err)
 	close(s.failed)
 }

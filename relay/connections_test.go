@@ -25,7 +25,7 @@ func TestConnectionsLeaveDescriptorsToTheRelay(t *testing.T) {
 
 func TestTheOperatorsConnectionsAreNotThoseOfClients(t *testing.T) {
 	for descriptors, want := range map[uint64]uint64{0: 0, 150: 150, 1024: 924} {
-		if got := besidesAdmin(descriptors); got != want {
+		if got := withoutAdmin(descriptors); got != want {
 			t.Errorf("of %d descriptors %d are for clients and the rest, want %d", descriptors, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Most of what the relay has is live, and Go lets garbage grow to as much again, for
-// which a container need not have room. So the runtime is told what the container may
-// use, and collects in time.
+// Most of the relay's heap is live, and by default Go lets the heap grow to twice that before
+// it collects. A container may not have that much. So the runtime gets the container's
+// limit, and collects in time.
 
-// memoryRatio is how much of that Go gets, unless AUTOMEMLIMIT says it: the rest is for
-// what the runtime does not count, and for peaks.
+// memoryRatio is the share of the container's limit that Go gets, unless AUTOMEMLIMIT sets
+// it. The rest is for memory that the runtime does not count, and for peaks.
 const memoryRatio = 0.9
 
-// limitMemory sets the runtime's memory limit from the container's, if neither
-// GOMEMLIMIT nor AUTOMEMLIMIT=off is set, and logs what it is.
-func limitMemory(log *slog.Logger, container memlimit.Provider) {
+// LimitMemory sets the runtime's memory limit from the container's and logs it. GOMEMLIMIT
+// and AUTOMEMLIMIT=off prevent that.
+func LimitMemory(log *slog.Logger, container memlimit.Provider) {
 	from := "cgroup"
 	if _, ok := os.LookupEnv("GOMEMLIMIT"); ok {
 		from = "GOMEMLIMIT"

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestMemoryLimitIsTheContainersUnlessOneIsGiven(t *testing.T) {
 			was := debug.SetMemoryLimit(before) // as the runtime has it from GOMEMLIMIT
 			defer debug.SetMemoryLimit(was)
 			var log bytes.Buffer
-			limitMemory(slog.New(slog.NewTextHandler(&log, nil)), tt.container)
+			LimitMemory(slog.New(slog.NewTextHandler(&log, nil)), tt.container)
 			if got := debug.SetMemoryLimit(-1); got != tt.want {
 				t.Errorf("the limit is %d, want %d", got, tt.want)
 			}

@@ -1,4 +1,4 @@
-package relay
+package process
 
 import (
 	"testing"
@@ -22,8 +22,8 @@ func TestGarbageOfClientsThatHaveLeftIsCollected(t *testing.T) {
 	}
 	pass := func(d time.Duration, want int) {
 		t.Helper()
-		for range d / collectEvery {
-			now = now.Add(collectEvery)
+		for range d / checkEvery {
+			now = now.Add(checkEvery)
 			c.tick(now)
 		}
 		if collected != want {
@@ -32,18 +32,18 @@ func TestGarbageOfClientsThatHaveLeftIsCollected(t *testing.T) {
 	}
 	pass(time.Hour, 0) // nobody has left
 	ended++
-	pass(collectEvery, 1)
+	pass(checkEvery, 1)
 	pass(2*collectAfter, 3) // what was held upstream has gone meanwhile
 	pass(time.Hour, 3)
 	ended++
 	cycles++ // Go's own, which may have begun before
 	pass(collectAfter, 3)
-	pass(collectEvery, 4)
+	pass(checkEvery, 4)
 	pass(collectAfter, 5)
 	pass(time.Hour, 5)
 	for i := range 12 { // streams end all the time
 		ended++
-		pass(collectEvery, 6+i/4)
+		pass(checkEvery, 6+i/4)
 	}
 	pass(time.Hour, 10)
 }
@@ -69,11 +69,11 @@ func TestGarbageIsCollectedWithinAMinute(t *testing.T) {
 			if now = now.Add(time.Second); i == own {
 				cycles++
 			}
-			if i%(collectEvery/time.Second) == 0 {
+			if i%(checkEvery/time.Second) == 0 {
 				c.tick(now)
 			}
 		}
-		if collected < settled-collectEvery {
+		if collected < settled-checkEvery {
 			t.Errorf("Go's own after %ds: the last collection is %v after they left", own, collected)
 		}
 	}

@@ -1,0 +1,75 @@
+package process
+
+import (
+	"context"
+	"runtime"
+	"runtime/metrics"
+	"time"
+)
+
+// Go collects garbage when the heap has doubled, or after two minutes. When many clients
+// leave, nothing is allocated, so their memory would stay for long. The relay therefore
+// starts a collection itself if Go has not.
+
+const (
+	checkEvery = 5 * time.Second
+	// collectAfter is how long Go may take. It also bounds the cost: at most one collection
+	// in that time, and only while streams end or topics are given up.
+	collectAfter = 20 * time.Second
+	// settled is how long after an end some memory is still referenced because of it:
+	// upstream remembers what it unsubscribed from for as long as a response may take.
+	settled = 25 * time.Second
+)
+
+// CollectGarbage runs until ctx ends. ended counts what has ended so far and leaves garbage
+// behind: streams and topics. It may be called concurrently with everything else.
+func CollectGarbage(ctx context.Context, ended func() uint64) {
+	c := collector{ended: ended, cycles: gcCycles, collect: runtime.GC}
+	c.last = time.Now()
+	ticker := time.NewTicker(checkEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.tick(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// collector decides when to collect.
+type collector struct {
+	ended   func() uint64 // streams and topics that ended, in total
+	cycles  func() uint64 // collections, in total
+	collect func()
+
+	last      time.Time // when the newest collection was seen
+	lastCycle uint64
+	lastEnded uint64
+	changed   time.Time // when lastEnded changed
+	due       bool      // no collection has started since `settled` after changed
+}
+
+func (c *collector) tick(now time.Time) {
+	if ended := c.ended(); ended != c.lastEnded {
+		c.lastEnded, c.changed, c.due = ended, now, true
+	}
+	if cycle := c.cycles(); cycle != c.lastCycle {
+		// It may have started before the last stream ended, so c.due stays.
+		c.last, c.lastCycle = now, cycle
+		return
+	}
+	if !c.due || now.Sub(c.last) < collectAfter {
+		return
+	}
+	c.collect()
+	c.last, c.lastCycle, c.due = now, c.cycles(), now.Sub(c.changed) < settled
+}
+
+// gcCycles returns the number of collections since the process began.
+func gcCycles() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}

@@ -1,0 +1,65 @@
+package relay
+
+// Do the clients of a partition have the same Node? Hashes of the fields that control planes
+// commonly read answer that, so that the relay need not keep the Nodes.
+
+import (
+	"github.com/cespare/xxhash/v2"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// hashedFields are the fields that are compared. The id is not one of them: it is expected to
+// differ among the clients of a partition.
+var hashedFields = [...]string{"cluster", "locality", "metadata", "dynamic_parameters"}
+
+// nodeHashes are hashes of the hashedFields of a Node. That of an absent field is 0.
+type nodeHashes [len(hashedFields)]uint64
+
+// fieldSet is a set of hashedFields, a bit each.
+type fieldSet uint8
+
+// hashesOf returns the hashes of a Node, in the order of hashedFields. It costs about as much
+// as encoding the fields that are present, as thousands of clients may connect at once.
+func hashesOf(node *corev3.Node) (h nodeHashes) {
+	if cluster := node.GetCluster(); cluster != "" {
+		h[0] = xxhash.Sum64String(cluster)
+	}
+	if locality := node.GetLocality(); locality != nil {
+		h[1] = hashOf(&corev3.Node{Locality: locality})
+	}
+	if metadata := node.GetMetadata(); metadata != nil {
+		h[2] = hashOf(&corev3.Node{Metadata: metadata})
+	}
+	if parameters := node.GetDynamicParameters(); len(parameters) > 0 {
+		h[3] = hashOf(&corev3.Node{DynamicParameters: parameters})
+	}
+	return h
+}
+
+func hashOf(part *corev3.Node) uint64 {
+	// Hashes are compared within one process only, so Deterministic suffices. The Node was
+	// decoded, so encoding it does not fail.
+	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(part)
+	return xxhash.Sum64(encoded)
+}
+
+// differ returns the fields that differ.
+func (h nodeHashes) differ(o nodeHashes) (in fieldSet) {
+	for i := range h {
+		if h[i] != o[i] {
+			in |= 1 << i
+		}
+	}
+	return in
+}
+
+// fields returns the names of the fields.
+func (s fieldSet) fields() (names []string) {
+	for i, name := range hashedFields {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,144 @@
+package relay
+
+import (
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// partitionNodes are the Nodes that the relay sends upstream for the partitions of old-style
+// names. All dynamic parameters of a partition share its Node. It is made from the Node of
+// the first client, and kept as long as the partition has a client or a source.
+//
+// It is safe for concurrent use. Its lock comes after that of scopes.
+type partitionNodes struct {
+	mu   sync.Mutex
+	of   map[cache.Scope]*partitionNode
+	room cache.Room // of the map
+	// warned has the rules for which the log has said that their clients' Nodes differ.
+	warned map[int]bool
+}
+
+// partitionNode is the Node of a partition. partitionNodes.mu guards it, except for node,
+// which never changes.
+type partitionNode struct {
+	node    *corev3.Node
+	clients int
+	sources int
+	// hashes are those of the first client other than the relay's own tools; differ has the
+	// fields in which later clients differed from it.
+	hashes nodeHashes
+	hashed bool // hashes are set
+	differ fieldSet
+}
+
+// partitionClient is a client that joins a partition.
+type partitionClient struct {
+	rule   int                 // index of the rule that chose the partition
+	node   func() *corev3.Node // makes the partition's Node if the client is the first
+	hashes nodeHashes
+	// ownTool: it is `xds-relay get` or `watch`, whose Node is not compared with others.
+	ownTool bool
+}
+
+func newPartitionNodes() *partitionNodes {
+	return &partitionNodes{of: map[cache.Scope]*partitionNode{}, warned: map[int]bool{}}
+}
+
+// partitionOf returns a scope without its dynamic parameters: the scope that clients join.
+func partitionOf(scope cache.Scope) cache.Scope {
+	scope.Params = ""
+	return scope
+}
+
+// join adds a client to a partition until leave. For the first client of a rule that has
+// another Node than the first client of its partition, differ has the fields that differ,
+// and first is the id of the partition's Node. Otherwise differ is empty.
+func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fieldSet, first string) {
+	p.mu.Lock()
+	if p.of[scope] == nil {
+		// A Node may be large, and copying it must not block others.
+		p.mu.Unlock()
+		node := c.node()
+		p.mu.Lock()
+		if p.of[scope] == nil {
+			p.of[scope] = &partitionNode{node: node}
+		}
+	}
+	defer p.mu.Unlock()
+	n := p.of[scope]
+	n.clients++
+	switch {
+	case c.ownTool:
+		return 0, ""
+	case !n.hashed:
+		n.hashed, n.hashes = true, c.hashes
+	}
+	differ = n.hashes.differ(c.hashes)
+	n.differ |= differ
+	if differ == 0 || p.warned[c.rule] {
+		return 0, ""
+	}
+	p.warned[c.rule] = true
+	return differ, n.node.GetId()
+}
+
+// joinDerived adds a derived topic to a partition until leave. Like a client it keeps the
+// Node: the topic may subscribe to others after the clients have left.
+func (p *partitionNodes) joinDerived(scope cache.Scope) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[scope] == nil { // the source is a directory, which needs no Node
+		p.of[scope] = &partitionNode{}
+	}
+	p.of[scope].clients++
+}
+
+// leave undoes a join.
+func (p *partitionNodes) leave(scope cache.Scope) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[scope].clients--
+	p.forgetUnused(scope)
+}
+
+// open adds a source to a partition until closed. It returns nil for xdstp names.
+func (p *partitionNodes) open(scope cache.Scope) *partitionNode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.of[scope]
+	if n != nil {
+		n.sources++
+	}
+	return n
+}
+
+// closed undoes an open that returned n.
+func (p *partitionNodes) closed(scope cache.Scope, n *partitionNode) {
+	if n == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n.sources--
+	p.forgetUnused(scope)
+}
+
+func (p *partitionNodes) forgetUnused(scope cache.Scope) {
+	if n := p.of[scope]; n != nil && n.clients == 0 && n.sources == 0 {
+		p.of = cache.Without(p.of, &p.room, scope)
+	}
+}
+
+// describe returns the id of the Node of a scope's partition, and the fields in which its clients' Nodes
+// differ. Both are empty for xdstp names.
+func (p *partitionNodes) describe(scope cache.Scope) (id string, differ fieldSet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.of[partitionOf(scope)]; n != nil {
+		return n.node.GetId(), n.differ
+	}
+	return "", 0
+}

@@ -1,0 +1,56 @@
+package relay
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/directory"
+)
+
+// source is a cache.Source for the topics of one scope. A new kind of source implements it,
+// and origins.open returns it.
+type source interface {
+	cache.Source
+	// Drain waits, for a bounded time, until the control plane knows that the relay
+	// has unsubscribed from everything.
+	Drain()
+	// Close ends the source, and waits until it no longer calls the cache.
+	Close()
+}
+
+// directorySource is a scope's part of a directory, which outlives it.
+type directorySource struct{ *directory.Source }
+
+// Drain implements source.
+func (directorySource) Drain() {}
+
+// Close implements source.
+func (directorySource) Close() {}
+
+// serverSource is the source of a scope whose authority has servers.
+type serverSource interface {
+	source
+	statuses() []serverStatus
+}
+
+// serverStatus is the status of a stream to a server.
+type serverStatus struct {
+	upstream.Status
+	server *configs.Server
+	active bool // the cache stores the server's updates
+}
+
+// streams are the streams of one scope to one server: an upstream.Stream for all types, or
+// upstream.Streams with one for each type.
+type streams interface {
+	failover.Feed
+	Statuses() []upstream.Status
+}
+
+func statusesOf(of streams, server *configs.Server, active bool) (all []serverStatus) {
+	for _, st := range of.Statuses() {
+		all = append(all, serverStatus{Status: st, server: server, active: active})
+	}
+	return all
+}
