@@ -37,12 +37,12 @@ type scriptedPlane struct {
 	lis     *bufconn.Listener
 	streams []*planeStream // those that are open, the newest last
 	events  []planeEvent
-	// wildcards are the types of which one was asked for, beside the streams that
-	// began with names of such a type, or false of one that did not.
-	wildcards map[string]bool
-	beside    map[int]bool
-	params    map[int]string // the dynamic parameters that each stream asks with
-	// before is how many names the last SotW request had that was taken.
+	// wildcards are the types with a wildcard request. namesStream says of each stream
+	// whether its first request had names of such a type.
+	wildcards   map[string]bool
+	namesStream map[int]bool
+	params      map[int]string // the dynamic parameters of each stream
+	// before is the number of names in the last SotW request that take returned.
 	before map[eventKey]int
 	opened int      // streams
 	behind []string // of each stream, the relays that it announced
@@ -65,7 +65,7 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, beside: map[int]bool{}, params: map[int]string{}}
+	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, namesStream: map[int]bool{}, params: map[int]string{}}
 	p.up()
 	return p
 }
@@ -165,21 +165,21 @@ func (p *scriptedPlane) chains() []string {
 	return slices.Clone(p.behind)
 }
 
-// open returns the newest stream that is open, of those beside another or of the
-// rest. It may be nil.
-func (p *scriptedPlane) open(beside bool) *planeStream {
+// open returns the newest open stream that is a names stream, or that is not. It may be
+// nil.
+func (p *scriptedPlane) open(names bool) *planeStream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, st := range slices.Backward(p.streams) {
-		if len(p.streams) == 1 || p.beside[st.number] == beside {
+		if len(p.streams) == 1 || p.namesStream[st.number] == names {
 			return st
 		}
 	}
 	return nil
 }
 
-func (p *scriptedPlane) endStream(beside bool) {
-	p.open(beside).end <- status.Error(codes.Unavailable, "going to another replica")
+func (p *scriptedPlane) endStream(names bool) {
+	p.open(names).end <- status.Error(codes.Unavailable, "going to another replica")
 }
 
 // all returns the streams that are open.
@@ -268,10 +268,10 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, stream
 func (p *scriptedPlane) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tell()
+	p.classify()
 	slices.SortStableFunc(p.events, func(a, b planeEvent) int {
-		if p.beside[a.stream] != p.beside[b.stream] {
-			return map[bool]int{true: 1, false: -1}[p.beside[a.stream]]
+		if p.namesStream[a.stream] != p.namesStream[b.stream] {
+			return map[bool]int{true: 1, false: -1}[p.namesStream[a.stream]]
 		}
 		return a.stream - b.stream
 	})
@@ -303,18 +303,18 @@ func (p *scriptedPlane) take() []string {
 		if params := p.params[e.stream]; params != "" {
 			who += " {" + params + "}"
 		}
-		if p.beside[e.stream] {
-			who += ", beside"
+		if p.namesStream[e.stream] {
+			who += ", names stream"
 		}
 		out = append(out, who+" <- "+what)
 	}
 	return out
 }
 
-// tell tells the streams apart: one that begins with names of a type, of which a
-// wildcard was asked for on another, is beside that; and each has its dynamic parameters.
-// The caller holds mu.
-func (p *scriptedPlane) tell() {
+// classify finds out which streams are names streams: a stream that begins with names of a
+// type, while another stream has its wildcard. It also records the dynamic parameters of
+// each stream. The caller holds mu.
+func (p *scriptedPlane) classify() {
 	for _, e := range p.events {
 		locators := append(e.delta.GetResourceLocatorsSubscribe(), e.sotw.GetResourceLocators()...)
 		if len(locators) > 0 {
@@ -328,8 +328,8 @@ func (p *scriptedPlane) tell() {
 	}
 	for _, e := range p.events {
 		if typeURL, names := e.asks(); typeURL != "" {
-			if _, told := p.beside[e.stream]; !told {
-				p.beside[e.stream] = names && p.wildcards[typeURL]
+			if _, known := p.namesStream[e.stream]; !known {
+				p.namesStream[e.stream] = names && p.wildcards[typeURL]
 			}
 		}
 	}

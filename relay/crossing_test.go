@@ -22,9 +22,9 @@ import (
 // which its first lines name, and shows everything that anybody received, so
 // that no output means that nobody said anything. The directives are:
 //
-//	respond TYPE [version=V] [nonce=N] [all | beside]
-//	  One response of the control plane, on its newest stream, on that for names
-//	  beside a wildcard, or on all that are open. Nonces are A, B, C, ... unless
+//	respond TYPE [version=V] [nonce=N] [all | names-stream]
+//	  One response of the control plane, on its newest stream, on its names
+//	  stream (for names of a type that has a wildcard), or on all that are open. Nonces are A, B, C, ... unless
 //	  given. Its lines are
 //	    foo@1=one         a resource, its version (delta only) and its content;
 //	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
@@ -40,7 +40,7 @@ import (
 //	  A name with braces, foo{env=prod}, is that of the variant for who asks with
 //	  that parameter; see crossing_params_test.go.
 //
-//	control-plane ends [beside] | down | up
+//	control-plane ends [names-stream] | down | up
 //	  It ends that stream; it goes, with its connections; it is back.
 //
 //	connect CLIENT [acks] [service=CDS|EDS] [ttl] [versions]
@@ -132,7 +132,7 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 		var version, nonce string
 		d.MaybeScanArgs(t, "version", &version)
 		d.MaybeScanArgs(t, "nonce", &nonce)
-		on := []*planeStream{c.plane.open(d.HasArg("beside"))}
+		on := []*planeStream{c.plane.open(d.HasArg("names-stream"))}
 		if d.HasArg("all") {
 			on = c.plane.all()
 		}
@@ -140,7 +140,7 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 	case "control-plane":
 		switch what := d.CmdArgs[0].Key; what {
 		case "ends":
-			c.plane.endStream(d.HasArg("beside"))
+			c.plane.endStream(d.HasArg("names-stream"))
 		case "down":
 			c.plane.down()
 		case "up":

@@ -46,7 +46,7 @@ authorities: [{name: a, directory: files}]
 		{"a list collection, asked for as its members: the same", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
 			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
 		{"a glob of another type", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*",
-			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, and was asked for as envoy.config.listener.v3.Listener`},
+			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, but was requested as envoy.config.listener.v3.Listener`},
 		{"another type's list collection", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
 			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
 		{"a name of another type: it is asked for under this one", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/%78",
