@@ -38,7 +38,7 @@ func (b *Body) encode() {
 		if b.spell != nil {
 			name = b.spell(name)
 		}
-		if shared := r.sharedSotW(name, b.form); shared != nil {
+		if shared := r.SharedSotW(name, b.form); shared != nil {
 			parts, size = append(parts, shared), size+len(shared)
 			continue
 		}

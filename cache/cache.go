@@ -133,7 +133,7 @@ func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *
 		if e = t.entries[k.Name]; e == nil {
 			return nil
 		}
-		if r := e.State().Resource; r != nil && r.doNotCache {
+		if r := e.State().Resource; r != nil && r.DoNotCache() {
 			withheld = r
 			c.source.Refresh(k)
 		}

@@ -119,7 +119,16 @@ func (e *Entry) isEmpty() bool { return e.state.Load().Resource == nil }
 // is to be followed: the state is not of a derived topic. TP1: "Server redirects".
 func (e *Entry) Redirected() bool {
 	r := e.state.Load().Resource
-	return r != nil && r.redirect != "" && e.key.Scope.Derived == ""
+	return r != nil && r.Redirect() != "" && e.key.Scope.Derived == ""
+}
+
+// AliasOf returns the own name of the entry's resource, if the entry's name is an alias
+// of it; empty otherwise. It is a part of the resource's bytes.
+func (e *Entry) AliasOf() string {
+	if r := e.state.Load().Resource; r != nil && r.Alias() {
+		return r.Name()
+	}
+	return ""
 }
 
 // State returns the current state. Safe for concurrent use, without a lock.
@@ -141,9 +150,9 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if next.Status == Absent && next.Previous == nil {
 		next.Previous = cmp.Or(old.Resource, old.Previous)
 	}
-	if r := next.Resource; r != nil && r.redirect != "" {
+	if r := next.Resource; r != nil && r.Redirect() != "" {
 		next.Previous = cmp.Or(old.Resource, old.Previous)
-		if next.Previous != nil && next.Previous.redirect != "" {
+		if next.Previous != nil && next.Previous.Redirect() != "" {
 			next.Previous = old.Previous
 		}
 	}
@@ -151,9 +160,9 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Origin = old.Origin
 	}
 	next.Heartbeats = old.Heartbeats
-	if came && old.Status == Present && old.Resource.renewsTTL(next.Resource) {
+	if came && old.Status == Present && old.Resource.RenewsTTL(next.Resource) {
 		next.Heartbeats++
-		next.Resource = old.Resource.withRenewedTTL(next.Resource)
+		next.Resource = old.Resource.WithRenewedTTL(next.Resource)
 	}
 	if old.Origin != nil && old.Origin != next.Origin {
 		old.Origin.left.Add(1)
@@ -173,29 +182,15 @@ func sameForClients(a, b *State) bool {
 	if a.Status != b.Status || a.Partial && !b.Partial {
 		return false
 	}
-	if r := b.Resource; r != nil && (a.Resource.hash != r.hash || (a.Resource.ttl > 0) != (r.ttl > 0)) {
+	if r := b.Resource; r != nil && (a.Resource.Hash() != r.Hash() || (a.Resource.TTL() > 0) != (r.TTL() > 0)) {
 		return false
 	}
 	// What comes once more only for those who are new is told to be there.
-	if r := b.Resource; r != nil && r.doNotCache && a.Resource != r {
+	if r := b.Resource; r != nil && r.DoNotCache() && a.Resource != r {
 		return false
 	}
 	if a.Err == nil || b.Err == nil {
 		return a.Err == b.Err
 	}
 	return *a.Err == *b.Err
-}
-
-// renewsTTL reports whether next has the content of r and a TTL, as r has.
-func (r *Resource) renewsTTL(next *Resource) bool {
-	return r.ttl > 0 && next.ttl > 0 && r.hash == next.hash
-}
-
-// withRenewedTTL returns r with the TTL of next. The version stays that of r: by that clients
-// recognize a heartbeat.
-func (r *Resource) withRenewedTTL(next *Resource) *Resource {
-	if r.ttl == next.ttl && !r.doNotCache {
-		return r
-	}
-	return r.WithTTL(next.ttl)
 }

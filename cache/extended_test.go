@@ -159,7 +159,7 @@ func TestExtendedStatesOutliveTheSweep(t *testing.T) {
 		delta(c, put(name, "1"))
 		delta(c, Change{Name: name, Gone: true})
 	}
-	if n := s.members.len(); n > 2*minSweep {
+	if n := s.members.Len(); n > 2*minSweep {
 		t.Errorf("%d members are remembered", n)
 	}
 	if names := namesIn(t, s.FullWithRemoved(&w.SetWatch, 0, nil, noChange, noLook)); len(names) != 2 || !names["a"] || !names["b"] {

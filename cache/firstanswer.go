@@ -93,6 +93,6 @@ func (s *Set) Awaits(key string) bool {
 	if s.first == nil || s.first.removed[key] {
 		return false
 	}
-	m := s.members.get(key)
-	return !m.present()
+	m := s.members.Get(key)
+	return !m.Present()
 }

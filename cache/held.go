@@ -20,9 +20,9 @@ func (c *Cache) Contents(k Key, yield func(key string, r *Resource)) {
 		if s.status != Present {
 			return
 		}
-		for m := range s.members.all() {
-			if !m.removed {
-				yield(s.members.key(m), m.resource)
+		for m := range s.members.All() {
+			if !m.Removed {
+				yield(s.members.Key(m), m.Resource)
 			}
 		}
 	})

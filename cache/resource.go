@@ -1,228 +1,29 @@
 package cache
 
-import (
-	"strconv"
-	"time"
+import "github.com/xds-relay/xds-relay/cache/resource"
 
-	"github.com/cespare/xxhash/v2"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
+// What the cache holds is in a package of its own, so that cache/internal/members can be one
+// too. These are the names that everybody uses.
+type (
+	// Resource is one version of one resource, encoded once: see [resource.Resource].
+	Resource = resource.Resource
+	// Spec is what a Resource is made of: see [resource.Spec].
+	Spec = resource.Spec
+	// Form says how one client receives a resource: see [resource.Form].
+	Form = resource.Form
 )
-
-// Resource is one version of one resource, in the form in which it goes on the
-// wire. It is immutable, and shared by all who hold or send it. There may be
-// hundreds of thousands: what it has is in its bytes (layout.go), and what many have
-// in common is there once.
-type Resource struct {
-	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail is a
-	// DiscoveryResponse with nothing but it.
-	delta string
-	*traits
-	hash uint64
-}
-
-// Form is how a resource is told to one client. The zero value is what every
-// client understands.
-type Form uint8
 
 // The forms can be combined.
 const (
-	// WithTTL tells the time to live, if it has one: the client announced
-	// xds.config.supports-resource-ttl.
-	WithTTL Form = 1 << iota
-	// Wrapped tells a SotW client the resource in a Resource if there is
-	// something to say that only that can: the client announced
-	// xds.config.supports-resource-in-sotw.
-	Wrapped
-	// ByLocator names it by resource_name, with its constraints: the client
-	// asked by a ResourceLocator (TP2).
-	ByLocator
-	// Heartbeat leaves out the resource itself, if it has a time to live.
-	// xDS: "TTL".
-	Heartbeat
+	// WithTTL is [resource.WithTTL].
+	WithTTL = resource.WithTTL
+	// Wrapped is [resource.Wrapped].
+	Wrapped = resource.Wrapped
+	// ByLocator is [resource.ByLocator].
+	ByLocator = resource.ByLocator
+	// Heartbeat is [resource.Heartbeat].
+	Heartbeat = resource.Heartbeat
 )
 
-// Spec is what a Resource is made of.
-type Spec struct {
-	// Name is empty for a resource that has none: the whole of what a wildcard gives.
-	Name string
-	// Version is the origin's; where that is empty, a hash of the content
-	// stands in (invariant: versions mean the same everywhere).
-	Version string
-	TypeURL string
-	// Value is the resource's message, encoded. It is copied.
-	Value []byte
-	// Extra holds encoded fields of envoy.service.discovery.v3.Resource besides
-	// those that have a field here, to be passed on as they are. It is copied.
-	Extra []byte
-	// TTL is the time to live, 0 for none. xDS: "TTL".
-	TTL time.Duration
-	// Constraints are the encoded dynamic_parameter_constraints of a variant
-	// (TP2), empty for none.
-	Constraints string
-	// DoNotCache says that the resource is for those who were subscribed when it
-	// came. discovery.proto: cache_control.
-	DoNotCache bool
-	// Redirect is, if the value is an xds.core.v3.ResourceLocator, the canonical URL
-	// that it stands for. TP1: "Server redirects".
-	Redirect string
-}
-
-// NewResource encodes a resource. It is the only time that this is done,
-// however many clients receive it.
-func NewResource(s Spec) *Resource {
-	h := xxhash.New()
-	_, _ = h.WriteString(s.TypeURL)
-	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(wire.Without(s.Extra, wire.ResourceAliases)) // which say who asked how, and nothing of the content
-	if s.Constraints != "" {
-		_, _ = h.Write([]byte{0})
-		_, _ = h.WriteString(s.Constraints)
-	}
-	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(s.Value)
-	r := &Resource{hash: h.Sum64()}
-	t := traits{
-		typeURL: s.TypeURL, extraLen: len(s.Extra), ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
-		redirect: s.Redirect,
-	}
-	if s.Name != "" && xdstype.HasInnerName(s.TypeURL) {
-		// It was found to be a message, if that matters to anybody.
-		switch inner, err := wire.Last(s.Value, wire.InnerNameField); {
-		case len(inner) == 0 || err != nil:
-		case string(inner) == s.Name:
-			t.same = true
-		default:
-			t.inner = string(inner)
-		}
-	}
-	r.traits = t.shared()
-	version := s.Version
-	if version == "" {
-		version = formatHash(r.hash)
-	}
-
-	anyLen := wire.SizeString(s.TypeURL) + wire.SizeBytes(len(s.Value))
-	fields := wire.SizeString(s.Name) + wire.SizeString(version) + len(s.Extra) +
-		wire.SizeBytes(anyLen)
-	b := make([]byte, 0, wire.SizeBytes(fields))
-	b = appendHeader(b, fields)
-	b = wire.AppendString(b, wire.ResourceName, s.Name)
-	b = wire.AppendString(b, wire.ResourceVersion, version)
-	b = append(b, s.Extra...)
-	b = appendHeader(b, anyLen)
-	b = wire.AppendString(b, wire.AnyTypeURL, s.TypeURL)
-	b = appendHeader(b, len(s.Value))
-	r.delta = text(append(b, s.Value...))
-	return r
-}
-
-// WithTTL returns the resource with another time to live, sharing all else.
-func (r *Resource) WithTTL(ttl time.Duration) *Resource {
-	t := *r.traits
-	t.ttl = ttl
-	return r.with(t)
-}
-
-// Aliased returns the resource as what one of its aliases stands for, sharing all
-// else. xDS: "Resource names" of "Incremental xDS".
-func (r *Resource) Aliased() *Resource {
-	t := *r.traits
-	t.alias = true
-	return r.with(t)
-}
-
-func (r *Resource) with(t traits) *Resource {
-	c := *r
-	c.traits = t.shared()
-	return &c
-}
-
-// Renamed returns the resource under another name, which it says inside too if it
-// has a name there, and another version. It is encoded anew.
-func (r *Resource) Renamed(name, version string) *Resource {
-	value := r.Value()
-	if inner := r.Inner(); inner != "" && inner != name {
-		value = renameValue(value, name)
-	}
-	return NewResource(Spec{
-		Name: name, Version: version, TypeURL: r.typeURL, Value: value, Extra: r.extra(),
-		TTL: r.ttl, Constraints: r.constraints, DoNotCache: r.doNotCache, Redirect: r.redirect,
-	})
-}
-
-// renameValue returns an encoded message with another name in its field 1. It is the
-// same for two that differ in nothing else.
-func renameValue(value []byte, name string) []byte {
-	out := wire.AppendString(make([]byte, 0, len(value)+len(name)), wire.InnerNameField, name)
-	for len(value) > 0 {
-		num, typ, n := protowire.ConsumeField(value)
-		if n < 0 {
-			break // it was read before
-		}
-		if num != wire.InnerNameField || typ != protowire.BytesType {
-			out = append(out, value[:n]...)
-		}
-		value = value[n:]
-	}
-	return out
-}
-
-// TypeURL returns the type URL of the resource's Any.
-func (r *Resource) TypeURL() string { return r.typeURL }
-
-// Hash is equal for two resources of the same content, whatever their names,
-// versions and times to live.
-func (r *Resource) Hash() uint64 { return r.hash }
-
-// TTL returns the time to live, 0 for none.
-func (r *Resource) TTL() time.Duration { return r.ttl }
-
-// Constraints returns the encoded dynamic_parameter_constraints of a variant,
-// empty for none.
-func (r *Resource) Constraints() string { return r.constraints }
-
-// DoNotCache says that the resource is only for those who were subscribed when it
-// came.
-func (r *Resource) DoNotCache() bool { return r.doNotCache }
-
-// Redirect returns the canonical URL (with directives, perhaps) of what is to be
-// taken in the place of this resource, empty if it is no redirect.
-func (r *Resource) Redirect() string { return r.redirect }
-
-// Alias says that this is what another name than the resource's own stands for.
-func (r *Resource) Alias() bool { return r.alias }
-
-// Size bounds the resource's length in a response under that name and in that
-// form, in bytes.
-func (r *Resource) Size(name string, f Form) int {
-	const wrapper = 128
-	if r.isHeartbeat(f) {
-		return len(name) + len(r.Version()) + len(r.constraints) + wrapper
-	}
-	n := len(r.delta)
-	if name != r.Name() {
-		n += 2*len(name) + wrapper
-	}
-	if r.alias {
-		n += len(r.Name()) + wrapper
-	}
-	if f != 0 {
-		n += wrapper + len(r.constraints)
-	}
-	return n
-}
-
-// appendHeader begins a field of that length with the number 2, which is that of
-// resources in both responses, of resource in a Resource, and of value in an Any.
-func appendHeader(b []byte, length int) []byte {
-	return wire.AppendHeader(b, wire.ResourceAny, length)
-}
-
-func formatHash(h uint64) string {
-	const width = 16
-	s := strconv.FormatUint(h, 16)
-	return "0000000000000000"[:width-len(s)] + s
-}
+// NewResource is [resource.New].
+func NewResource(s Spec) *Resource { return resource.New(s) }

@@ -1,19 +1,23 @@
 package cache
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/xds-relay/xds-relay/hashtable"
+)
 
 // Resources are resources by the keys that they are kept under (as Key.Name is an
 // entry's), at a cost of few bytes each: mostly the key is the name that a resource
 // has in it. nil is empty, and cannot be added to.
 type Resources struct {
-	own   index[*Resource]     // whose key is their name
-	other map[string]*Resource // those of another key
+	own   hashtable.Table[*Resource] // whose key is their name
+	other map[string]*Resource       // those of another key
 }
 
 // NewResources returns an empty table with room for n.
 func NewResources(n int) *Resources {
 	rs := &Resources{}
-	rs.own.reserve(n, (*Resource).Name)
+	rs.own.Reserve(n, (*Resource).Name)
 	return rs
 }
 
@@ -22,7 +26,7 @@ func (rs *Resources) Len() int {
 	if rs == nil {
 		return 0
 	}
-	return rs.own.used + len(rs.other)
+	return rs.own.Len() + len(rs.other)
 }
 
 // Get returns what is kept under a key, nil if nothing is.
@@ -30,7 +34,7 @@ func (rs *Resources) Get(key string) *Resource {
 	if rs == nil {
 		return nil
 	}
-	if r, found := rs.own.get(key, (*Resource).Name); found {
+	if r, found := rs.own.Get(key, (*Resource).Name); found {
 		return r
 	}
 	return rs.other[key]
@@ -40,10 +44,10 @@ func (rs *Resources) Get(key string) *Resource {
 func (rs *Resources) Put(key string, r *Resource) {
 	if r.Name() == key {
 		delete(rs.other, key)
-		rs.own.put(key, r, (*Resource).Name)
+		rs.own.Put(key, r, (*Resource).Name)
 		return
 	}
-	rs.own.remove(key, (*Resource).Name)
+	rs.own.Remove(key, (*Resource).Name)
 	if rs.other == nil {
 		rs.other = map[string]*Resource{}
 	}
@@ -53,7 +57,7 @@ func (rs *Resources) Put(key string, r *Resource) {
 // Delete drops what is kept under a key.
 func (rs *Resources) Delete(key string) {
 	if rs != nil {
-		rs.own.remove(key, (*Resource).Name)
+		rs.own.Remove(key, (*Resource).Name)
 		delete(rs.other, key)
 	}
 }
@@ -65,7 +69,7 @@ func (rs *Resources) All() iter.Seq2[string, *Resource] {
 		if rs == nil {
 			return
 		}
-		for r := range rs.own.all() {
+		for r := range rs.own.All() {
 			if !yield(r.Name(), r) {
 				return
 			}

@@ -221,8 +221,8 @@ func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 	delta(c, gone("c"))
 	expectSince(t, s, &w.SetWatch, "-c")
 	sweep()
-	if s.members.len() != 2 {
-		t.Fatalf("%d members are kept, want 2", s.members.len())
+	if s.members.Len() != 2 {
+		t.Fatalf("%d members are kept, want 2", s.members.Len())
 	}
 	expectSince(t, s, &w.SetWatch)
 	sweep()
@@ -371,7 +371,7 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 			if i < known {
 				delta(c, gone(fmt.Sprint("known ", i)))
 			}
-			most = max(most, s.members.len())
+			most = max(most, s.members.Len())
 		}
 		if limit := 2*(known+1) + minSweep + 2; most > limit {
 			t.Errorf("knowing %d: up to %d members are kept, want at most %d", known, most, limit)

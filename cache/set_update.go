@@ -4,129 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
-
-// How a set takes updates, and what it forgets.
-
-// put takes a member's new state, and says whether clients would notice.
-func (s *Set) put(key string, r *Resource) bool {
-	m, n := s.members.get(key), s.notes.byKey[key]
-	removed := s.first.note(key, r)
-	switch {
-	case r == nil && !m.present():
-		if m.resource == nil {
-			// Others may have had it, who come here.
-			s.tombs.add(tombstone{key: key, name: key, at: time.Now()})
-		}
-		s.notes.remove(n)
-		return removed || n != nil && n.err != nil
-	case m.resource == nil:
-		s.tombs.remove(key)
-	case m.removed || r == nil || m.resource.hash != r.hash || n != nil && n.err != nil:
-		// An error that was told, and is over, makes it new.
-	case m.resource.doNotCache || r.doNotCache:
-		s.putAgain(m, r)
-		return true
-	case m.resource.ttl > 0 || r.ttl > 0:
-		s.putHeartbeat(m, r)
-		return true
-	default:
-		if m.resource.Name() == r.Name() {
-			s.members.set(m, r) // of another version, perhaps
-		}
-		return false
-	}
-	s.notes.remove(n)
-	s.count(m, -1)
-	s.setPrevious(key, m, r)
-	s.seq++
-	if m.resource == nil {
-		m.added = s.seq
-	}
-	m.seq, m.removed = s.seq, r == nil
-	if r != nil {
-		m.resource = r
-	} else {
-		s.addRemoval(key, m)
-	}
-	s.members.put(key, &m)
-	s.count(m, 1)
-	s.bodies, s.extended = nil, extended{}
-	return true
-}
-
-// putError notes why a name's newest state could not be had, and says whether
-// clients would notice.
-func (s *Set) putError(key string, err *Error) bool {
-	s.first.came(key) // it could not be had anew
-	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
-		return false
-	}
-	s.seq++
-	n := s.notes.renew(key, s.seq)
-	n.failed, n.err = s.seq, err
-	return true
-}
-
-// beat takes a heartbeat of a member, or what comes to the same, or a TTL where
-// there was none or the other way round.
-func (s *Set) putHeartbeat(m member, r *Resource) {
-	s.seq++
-	n := s.notes.renew(s.members.key(m), s.seq)
-	if m.resource.ttl != r.ttl {
-		s.bodies, s.extended = nil, extended{}
-	}
-	if m.resource.renewsTTL(r) {
-		s.members.set(m, m.resource.withRenewedTTL(r))
-		n.heartbeat = s.seq
-		return
-	}
-	s.count(m, -1)
-	s.members.set(m, r)
-	n.ttlChange = s.seq
-	m.resource = r
-	s.count(m, 1)
-}
-
-// again takes a member that comes unchanged for those from whom it was kept. Others have
-// it.
-func (s *Set) putAgain(m member, r *Resource) {
-	s.seq++
-	n := s.notes.renew(s.members.key(m), s.seq)
-	n.arrival = s.seq
-	switch was := m.resource; {
-	case was.ttl > 0 && r.ttl > 0:
-		n.heartbeat = s.seq
-	case was.ttl > 0 || r.ttl > 0:
-		n.ttlChange = s.seq
-	}
-	s.count(m, -1)
-	s.members.set(m, r)
-	m.resource = r
-	s.count(m, 1)
-	s.bodies, s.extended = nil, extended{}
-}
-
-// count adds a member to what is counted of those that are present, or takes it
-// away.
-func (s *Set) count(m member, n int) {
-	if !m.present() {
-		return
-	}
-	s.present += n
-	s.sum += uint64(n) * digest(m.resource)
-	if m.resource.ttl > 0 {
-		s.withTTL += n
-		s.ttlSum += uint64(n) * digest(m.resource)
-	}
-	if m.resource.doNotCache {
-		s.withheld += n
-	}
-	if m.resource.redirect != "" {
-		s.redirects += n
-	}
-}
 
 // plan is what a full update ends, and what is to be known for that.
 type plan struct {
@@ -143,7 +22,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 		return plan{late: true}
 	}
 	s.planned = true
-	if !u.Full || u.Err != nil || s.members.len() == 0 && len(s.notes.byKey) == 0 {
+	if !u.Full || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
 		return p
 	}
 	keep := make(map[string]struct{}, len(u.Changes))
@@ -153,9 +32,9 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 			keep[c.Name] = struct{}{}
 		}
 	}
-	for m := range s.members.all() {
-		key := s.members.key(m)
-		if _, ok := keep[key]; !ok && !m.removed {
+	for m := range s.members.All() {
+		key := s.members.Key(m)
+		if _, ok := keep[key]; !ok && !m.Removed {
 			p.gone = append(p.gone, key)
 		}
 	}
@@ -205,7 +84,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 	}
 	if u.Full {
-		s.members.reserve(len(u.Changes))
+		s.members.Reserve(len(u.Changes))
 	}
 	for i := range u.Changes {
 		c := &u.Changes[i]
@@ -228,8 +107,8 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	if len(s.removals) > s.sweepAt {
 		s.sweep()
 	}
-	if s.tombs.order.Len() > 0 {
-		s.tombs.expire(time.Now())
+	if s.tombstones.Len() > 0 {
+		s.tombstones.Expire(time.Now())
 	}
 	if changed {
 		wakers = s.notify(wakers, false)
@@ -268,39 +147,121 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	return s.notify(wakers, false)
 }
 
-// sweep forgets the removed members that nobody needs to be told of any more:
-// a watcher needs it who has taken the member's coming, but not its going. So
-// what is remembered for one who does not read is at most the members that it
-// knows, however many have come and gone since.
-func (s *Set) sweep() {
-	positions := make([]uint64, 0, 2*len(s.watchers))
-	for _, w := range s.watchers {
-		positions = append(positions, w.(SetWatcher).positions()...)
-	}
-	slices.Sort(positions)
-	positions = slices.Compact(positions)
-	needed := s.removals[:0]
-	for _, g := range s.removals {
-		if !s.valid(g) {
-			continue
+// put takes a member's new state, and says whether clients would notice.
+func (s *Set) put(key string, r *Resource) bool {
+	m, n := s.members.Get(key), s.notes.byKey[key]
+	removed := s.first.note(key, r)
+	switch {
+	case r == nil && !m.Present():
+		if m.Resource == nil {
+			// Others may have had it, who come here.
+			s.tombstones.Add(members.Tombstone{Key: key, Name: key, At: time.Now()})
 		}
-		i, _ := slices.BinarySearch(positions, g.added)
-		if i == len(positions) || positions[i] >= g.seq {
-			s.forget(g)
-		} else {
-			needed = append(needed, g)
+		s.notes.remove(n)
+		return removed || n != nil && n.err != nil
+	case m.Resource == nil:
+		s.tombstones.Remove(key)
+	case m.Removed || r == nil || m.Resource.Hash() != r.Hash() || n != nil && n.err != nil:
+		// An error that was told, and is over, makes it new.
+	case m.Resource.DoNotCache() || r.DoNotCache():
+		s.putAgain(m, r)
+		return true
+	case m.Resource.TTL() > 0 || r.TTL() > 0:
+		s.putHeartbeat(m, r)
+		return true
+	default:
+		if m.Resource.Name() == r.Name() {
+			s.members.SetResource(m, r) // of another version, perhaps
 		}
+		return false
 	}
-	clear(s.removals[len(needed):])
-	s.removals = needed
-	s.sweepAt = max(minSweep, 2*len(s.removals))
+	s.notes.remove(n)
+	s.count(m, -1)
+	s.setPrevious(key, m, r)
+	s.seq++
+	if m.Resource == nil {
+		m.Added = s.seq
+	}
+	m.Seq, m.Removed = s.seq, r == nil
+	if r != nil {
+		m.Resource = r
+	} else {
+		s.addRemoval(key, m)
+	}
+	s.members.Put(key, &m)
+	s.count(m, 1)
+	s.bodies, s.extended = nil, extended{}
+	return true
 }
 
-// digest is a member's part in the hash over a set: the sum over all members is
-// the same in whatever order they came, and follows a change at the cost of what
-// changed.
-func digest(r *Resource) uint64 {
-	h := xxhash.NewWithSeed(r.hash)
-	_, _ = h.WriteString(r.Name())
-	return h.Sum64()
+// putError notes why a name's newest state could not be had, and says whether
+// clients would notice.
+func (s *Set) putError(key string, err *Error) bool {
+	s.first.came(key) // it could not be had anew
+	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
+		return false
+	}
+	s.seq++
+	n := s.notes.renew(key, s.seq)
+	n.failed, n.err = s.seq, err
+	return true
+}
+
+// beat takes a heartbeat of a member, or what comes to the same, or a TTL where
+// there was none or the other way round.
+func (s *Set) putHeartbeat(m members.Member, r *Resource) {
+	s.seq++
+	n := s.notes.renew(s.members.Key(m), s.seq)
+	if m.Resource.TTL() != r.TTL() {
+		s.bodies, s.extended = nil, extended{}
+	}
+	if m.Resource.RenewsTTL(r) {
+		s.members.SetResource(m, m.Resource.WithRenewedTTL(r))
+		n.heartbeat = s.seq
+		return
+	}
+	s.count(m, -1)
+	s.members.SetResource(m, r)
+	n.ttlChange = s.seq
+	m.Resource = r
+	s.count(m, 1)
+}
+
+// again takes a member that comes unchanged for those from whom it was kept. Others have
+// it.
+func (s *Set) putAgain(m members.Member, r *Resource) {
+	s.seq++
+	n := s.notes.renew(s.members.Key(m), s.seq)
+	n.arrival = s.seq
+	switch was := m.Resource; {
+	case was.TTL() > 0 && r.TTL() > 0:
+		n.heartbeat = s.seq
+	case was.TTL() > 0 || r.TTL() > 0:
+		n.ttlChange = s.seq
+	}
+	s.count(m, -1)
+	s.members.SetResource(m, r)
+	m.Resource = r
+	s.count(m, 1)
+	s.bodies, s.extended = nil, extended{}
+}
+
+// count adds a member to what is counted of those that are present, or takes it
+// away.
+func (s *Set) count(m members.Member, n int) {
+	if !m.Present() {
+		return
+	}
+	s.present += n
+	s.sum += uint64(n) * digest(m.Resource)
+	if m.Resource.TTL() > 0 {
+		s.withTTL += n
+		s.ttlSum += uint64(n) * digest(m.Resource)
+	}
+	if m.Resource.DoNotCache() {
+		s.withheld += n
+	}
+	if m.Resource.Redirect() != "" {
+		s.redirects += n
+	}
 }

@@ -55,7 +55,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 		if n := len(goneFrom(s)); n < limit || n > limit+minSweep+1 {
 			t.Errorf("%d are remembered as gone, want about %d", n, limit)
 		}
-		if n := s.members.len() + len(s.removals); n > 2*minSweep+2 {
+		if n := s.members.Len() + len(s.removals); n > 2*minSweep+2 {
 			t.Errorf("%d members are remembered as such", n)
 		}
 		if !slices.Contains(goneFrom(s), globMember(many-1)) {
@@ -68,7 +68,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		expectGone(t, "after their time", s)
 		deltaGlob(c, put("xdstp://a/T/foo/x", "x"))
-		if n := s.tombs.order.Len() + len(s.tombs.byKey); n > 0 {
+		if n := s.tombstones.Len(); n > 0 {
 			t.Errorf("%d are still in memory after their time", n)
 		}
 	})
@@ -87,7 +87,7 @@ func TestTombstonesExpireWithoutBeingRead(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		deltaGlob(c, put(globMember(1), "x"))
-		if n := s.tombs.order.Len(); n > 0 {
+		if n := s.tombstones.Len(); n > 0 {
 			t.Errorf("%d are still in memory after their time", n)
 		}
 	})

@@ -21,35 +21,6 @@ func (*nameWatcher) Changed() Waker { return nil }
 
 func (w *workWatcher) takeAll(s *Set) { s.Since(&w.SetWatch, func(Member) bool { return true }) }
 
-// Removals that somebody still had to be told of come late, among newer ones.
-func TestWorkOfTombstones(t *testing.T) {
-	for name, room := range map[string]int{"with room": 2, "without": 1} {
-		t.Run(name, func(t *testing.T) {
-			costs.Linear(t, 1000, func(t *testing.T, n int) {
-				all := tombstones{bounds: Tombstones{TTL: time.Hour, Limit: room * n}}
-				begin := time.Unix(0, 0)
-				for i := range n {
-					all.add(tombstone{key: fmt.Sprint("new", i), at: begin.Add(time.Duration(n+i) * time.Second)})
-				}
-				for i := range n {
-					all.add(tombstone{key: fmt.Sprint("old", i), at: begin.Add(time.Duration(i) * time.Second)})
-				}
-				if got := all.order.Len(); got != room*n {
-					t.Errorf("%d are remembered, want %d", got, room*n)
-				}
-				last := begin
-				for e := all.order.Front(); e != nil; e = e.Next() {
-					at := e.Value.(tombstone).at
-					if at.Before(last) {
-						t.Fatal("they are not in order")
-					}
-					last = at
-				}
-			})
-		})
-	}
-}
-
 // Topics that linger, more than there is room for.
 func TestWorkOfIdleTopics(t *testing.T) {
 	costs.Linear(t, 1000, func(t *testing.T, n int) {

@@ -1,50 +1,18 @@
 package session
 
 import (
-	"hash/maphash"
 	"iter"
 	"math"
-	"math/bits"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// tableSeed is one for all: a table of many names is searched under a lock of its
-// client alone.
-var tableSeed = maphash.MakeSeed()
-
-// A table is at most nine tenths full, and a new one has room for a quarter more
-// than is asked for.
-const (
-	minSlots = 4
-	tenths   = 9
-)
-
-func slotsFor(n int) int { return max(minSlots, n+n/4) }
-
-// home is where the search for a key begins.
-func (t *nameTable) home(key string) int {
-	h, _ := bits.Mul64(maphash.String(tableSeed, key), uint64(len(t.slots)))
-	return int(h)
-}
-
-func (t *nameTable) next(i int) int {
-	if i++; i == len(t.slots) {
-		return 0
-	}
-	return i
-}
-
-func (t *nameTable) len() int { return t.n + t.shared.len() }
+func (t *nameTable) len() int { return t.table.Len() + t.shared.len() }
 
 // get returns the subscription under a key, nil if there is none.
 func (t *nameTable) get(key string) *nameSub {
-	if t.n > 0 {
-		for i := t.home(key); t.slots[i] != nil; i = t.next(i) {
-			if sub := t.slots[i]; sub.key() == key {
-				return sub
-			}
-		}
+	if sub, found := t.table.Get(key, (*nameSub).key); found {
+		return sub
 	}
 	if i, ok := t.shared.find(key); ok {
 		return t.shared.take(i)
@@ -53,96 +21,27 @@ func (t *nameTable) get(key string) *nameSub {
 }
 
 // add adds a subscription, under whose key there is none.
-func (t *nameTable) add(sub *nameSub) {
-	if 10*(t.n+1) > tenths*len(t.slots) {
-		t.resize(slotsFor(2 * t.n))
-	}
-	t.put(sub)
-	t.n++
-}
-
-func (t *nameTable) put(sub *nameSub) {
-	i := t.home(sub.key())
-	for t.slots[i] != nil {
-		i = t.next(i)
-	}
-	t.slots[i] = sub
-}
+func (t *nameTable) add(sub *nameSub) { t.table.Put(sub.key(), sub, (*nameSub).key) }
 
 // expect makes room for so many more.
-func (t *nameTable) expect(n int) {
-	if 10*(t.n+n) > tenths*len(t.slots) {
-		t.resize(slotsFor(t.n + n))
-	}
-}
-
-func (t *nameTable) resize(slots int) {
-	old := t.slots
-	t.slots = make([]*nameSub, slots)
-	for _, sub := range old {
-		if sub != nil {
-			t.put(sub)
-		}
-	}
-}
+func (t *nameTable) expect(n int) { t.table.Reserve(t.table.Len()+n, (*nameSub).key) }
 
 // remove removes a subscription that is there.
-func (t *nameTable) remove(sub *nameSub) {
-	hole := t.home(sub.key())
-	for t.slots[hole] != sub {
-		hole = t.next(hole)
-	}
-	t.n--
-	// What comes after it may be where it is only because this was in the way.
-	for i := t.next(hole); t.slots[i] != nil; i = t.next(i) {
-		home := t.home(t.slots[i].key())
-		if stays := between(hole, home, i); !stays {
-			t.slots[hole], hole = t.slots[i], i
-		}
-	}
-	t.slots[hole] = nil
-	if few := slotsFor(t.n); 4*few < len(t.slots) {
-		t.resize(2 * few)
-	}
-}
+func (t *nameTable) remove(sub *nameSub) { t.table.Remove(sub.key(), (*nameSub).key) }
 
-// between says that, going round from just behind a, b comes no later than c.
-func between(a, b, c int) bool {
-	if a <= c {
-		return a < b && b <= c
-	}
-	return a < b || b <= c
-}
-
-// all yields the subscriptions, in no order. None may be added or removed meanwhile.
+// all yields the subscriptions, in no order. None may be added or removed meanwhile. It ends
+// the sharing: every name that was shared is in the table then.
 func (t *nameTable) all() iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {
-		for _, sub := range t.whole() {
-			if sub != nil && !yield(sub) {
-				return
-			}
+		if t.shared != nil {
+			t = t.shared.takeAll()
 		}
+		t.table.All()(yield)
 	}
-}
-
-// whole are the slots, when none is shared any more.
-func (t *nameTable) whole() []*nameSub {
-	if t.shared == nil {
-		return t.slots
-	}
-	return t.shared.takeAll().slots
 }
 
 // own yields the subscriptions that are not shared, as all does.
-func (t *nameTable) own() iter.Seq[*nameSub] {
-	return func(yield func(*nameSub) bool) {
-		for _, sub := range t.slots {
-			if sub != nil && !yield(sub) {
-				return
-			}
-		}
-	}
-}
+func (t *nameTable) own() iter.Seq[*nameSub] { return t.table.All() }
 
 func (m *membership) entry(i uint32) *cache.Entry {
 	e, _, _ := m.group.SentAt(i, math.MaxUint64)

@@ -4,6 +4,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/hashtable"
 )
 
 // subscriptions are what one client has subscribed to of one type: what both
@@ -326,11 +327,9 @@ type trouble struct {
 }
 
 // nameTable has one client's subscriptions to names by their keys. The keys are in
-// the subscriptions, mostly the very strings of the cache, so that the table is a
-// pointer for each: a hash table with linear probing.
+// the subscriptions, mostly the very strings of the cache.
 type nameTable struct {
-	slots []*nameSub
-	n     int
+	table hashtable.Table[*nameSub]
 	// shared, if not nil, has those names that the client shares with others that ask for
 	// the same: they are not in the table until somebody looks.
 	shared *membership

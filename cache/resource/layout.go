@@ -1,4 +1,4 @@
-package cache
+package resource
 
 import (
 	"sync"
@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// Where the parts of a resource are in its bytes, and what resources have in common.
+// The layout of a resource's bytes, and the traits that resources share.
 //
-// The bytes are a header, name, version, extra, another header, the type URL, and the
-// value to the end: as NewResource writes them.
+// The bytes are a header, name, version, extra fields, another header, type URL, and the
+// value, in the order in which New writes them.
 
-// traits are what a resource is besides its bytes. Most have the same as others of
-// their type.
+// traits are the properties of a resource besides its bytes. Most resources of a type have the
+// same.
 type traits struct {
 	typeURL  string
 	extraLen int // of fields of Resource that are passed on as they are, in bytes
-	// same says that the name inside is the resource's own; if not, inner is that,
-	// empty if the value has none.
+	// same: the name inside is the resource's own. If not, inner is the name inside, empty
+	// if there is none.
 	same        bool
 	inner       string
 	ttl         time.Duration
 	constraints string // encoded DynamicParameterConstraints, "" for none
-	// alias: this is what another name than the resource's own stands for.
+	// alias: this is the resource under one of its aliases.
 	alias      bool
 	doNotCache bool
 	redirect   string
@@ -56,15 +56,15 @@ func (t traits) shared() *traits {
 	return c.(*traits)
 }
 
-// Name returns the name that the origin gave the resource, in its spelling. It is a
-// part of the resource's bytes: who keeps it for longer than the resource copies it.
+// Name returns the name that the origin gave the resource, in its spelling. The string shares
+// the resource's bytes: copy it to store it for longer than the resource.
 func (r *Resource) Name() string {
 	name, _ := r.field(r.header(0))
 	return name
 }
 
-// Version returns the origin's version of the resource, or a hash of its
-// content where the origin gives none. It is as Name is.
+// Version returns the origin's version of the resource, or a hash of its content if the origin
+// gives none. The string shares the resource's bytes, as that of Name does.
 func (r *Resource) Version() string {
 	_, at := r.field(r.header(0))
 	version, _ := r.field(at)
@@ -92,7 +92,7 @@ func (r *Resource) Value() []byte {
 	return bytesOf(r.delta[r.header(at):])
 }
 
-// Inner returns the name that the resource says inside, empty if it says none.
+// Inner returns the name in the resource's own message, empty if there is none.
 func (r *Resource) Inner() string {
 	if r.same {
 		return r.Name()
@@ -127,8 +127,8 @@ func (r *Resource) varint(at int) (v, n int) {
 	}
 }
 
-// A resource's bytes are a string, so that its name is one without a copy: with very
-// many of them, copies would be most of what they cost besides their bytes.
+// A resource's bytes are a string, so that its name is a string without a copy. With very many
+// resources, copies of the names would be most of the memory besides the bytes.
 
 // text makes bytes a string that nobody may change any more.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

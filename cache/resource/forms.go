@@ -1,4 +1,4 @@
-package cache
+package resource
 
 import (
 	"google.golang.org/grpc/mem"
@@ -7,8 +7,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// How a resource goes on the wire: in the form that all clients share, or with a
-// small private part and the rest shared.
+// The forms of a resource on the wire. All clients of one form share the same bytes; in other
+// forms a small part is private, and the rest is shared.
 
 // SharedForm reports whether a client that knows the resource by name receives the same bytes
 // in the form f as all clients do in the returned form. That is 0, or a form of resources with
@@ -20,7 +20,7 @@ func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bo
 	case delta:
 		return 0, name == r.Name() && f&(ByLocator|Heartbeat) == 0
 	}
-	return 0, r.sharedSotW(name, f) != nil
+	return 0, r.SharedSotW(name, f) != nil
 }
 
 // Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
@@ -74,11 +74,26 @@ func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.Buf
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
 }
 
+// AppendAliased is AppendDelta for a client that requested the resource by aliases. They
+// replace the aliases that the origin gave. name is the resource's own.
+func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, aliases []string) mem.BufferSlice {
+	head := r.appendHead(nil, name, f)
+	for _, alias := range aliases {
+		head = wire.AppendString(head, wire.ResourceAliases, alias)
+	}
+	var parts [][]byte
+	if !r.isHeartbeat(f) {
+		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
+		parts = [][]byte{r.sotw()}
+	}
+	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
+}
+
 // AppendSotW appends to msg the resource as a field of a DiscoveryResponse. A
 // client knows it only by the name inside, so that is made to say name, unless
 // the resource goes wrapped.
 func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if b := r.sharedSotW(name, f); b != nil {
+	if b := r.SharedSotW(name, f); b != nil {
 		return append(msg, mem.SliceBuffer(b))
 	}
 	if r.wraps(name, f) {
@@ -92,8 +107,8 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 	return appendParts(msg, nil, r.renamedAny(name))
 }
 
-// sharedSotW returns what AppendSotW appends if that is shared by all, otherwise nil.
-func (r *Resource) sharedSotW(name string, f Form) []byte {
+// SharedSotW returns what AppendSotW appends if that is shared by all, otherwise nil.
+func (r *Resource) SharedSotW(name string, f Form) []byte {
 	if inner := r.Inner(); inner != "" && inner != name || r.wraps(name, f) {
 		return nil
 	}

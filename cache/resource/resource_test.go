@@ -1,4 +1,4 @@
-package cache
+package resource
 
 import (
 	"bytes"
@@ -28,6 +28,13 @@ func nameOf(t *rapid.T, value []byte) string {
 		t.Fatal(err)
 	}
 	return string(m.Value)
+}
+
+const testType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// message encodes a message with a name in field 1 and content in field 2.
+func message(name, content string) []byte {
+	return wire.AppendString(wire.AppendString(nil, 1, name), 2, content)
 }
 
 func spec() *rapid.Generator[Spec] {
@@ -62,7 +69,7 @@ func spec() *rapid.Generator[Spec] {
 func TestEncodingsSayTheResource(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec().Draw(t, "spec")
-		r := NewResource(s)
+		r := New(s)
 		name := s.Name
 		switch rapid.IntRange(0, 2).Draw(t, "renamed") {
 		case 0:
@@ -135,8 +142,8 @@ func checkAny(t *rapid.T, s Spec, name string, got *anypb.Any) {
 // Invariant: what many clients receive shares the same bytes.
 func TestEncodingsShareTheValue(t *testing.T) {
 	value := message("foo", strings.Repeat("x", 1<<20))
-	r := NewResource(Spec{Name: "foo", TypeURL: testType, Value: value})
-	nameless := NewResource(Spec{Name: "foo", TypeURL: testType, Value: wire.AppendString(nil, 2, "x")})
+	r := New(Spec{Name: "foo", TypeURL: testType, Value: value})
+	nameless := New(Spec{Name: "foo", TypeURL: testType, Value: wire.AppendString(nil, 2, "x")})
 	own, other := unsafe.StringData(r.delta), unsafe.SliceData(value)
 	if own == other {
 		t.Error("the value is not copied: whoever gave it may change it")
@@ -183,12 +190,12 @@ func TestHashIsThatOfTheContent(t *testing.T) {
 	base := Spec{Name: "foo", Version: "1", TypeURL: testType, Value: message("foo", "x")}
 	renamed, again := base, base
 	renamed.Name, again.Version = "bar", "2"
-	if h := NewResource(base).Hash(); h != NewResource(renamed).Hash() || h != NewResource(again).Hash() {
+	if h := New(base).Hash(); h != New(renamed).Hash() || h != New(again).Hash() {
 		t.Error("name or version are in the hash")
 	}
 	aliased := base
 	aliased.Extra = wire.AppendString(nil, wire.ResourceAliases, "alias")
-	if NewResource(aliased).Hash() != NewResource(base).Hash() {
+	if New(aliased).Hash() != New(base).Hash() {
 		t.Error("aliases are in the hash, which change with who asks how")
 	}
 	for what, change := range map[string]func(*Spec){
@@ -198,7 +205,7 @@ func TestHashIsThatOfTheContent(t *testing.T) {
 	} {
 		s := base
 		change(&s)
-		if NewResource(s).Hash() == NewResource(base).Hash() {
+		if New(s).Hash() == New(base).Hash() {
 			t.Errorf("%s is not in the hash", what)
 		}
 	}
@@ -206,7 +213,7 @@ func TestHashIsThatOfTheContent(t *testing.T) {
 
 func TestVersionsOfTheContentHaveTheSameLength(t *testing.T) {
 	for _, h := range []uint64{0, 1, 1 << 60, 1<<64 - 1} {
-		if got, want := formatHash(h), fmt.Sprintf("%016x", h); got != want {
+		if got, want := FormatHash(h), fmt.Sprintf("%016x", h); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -230,7 +237,7 @@ func FuzzInnerName(f *testing.F) {
 			t.Fatalf("name %q, want %q", name, m.Value)
 		}
 		// Whatever the value is, the fields around it are right.
-		r := NewResource(Spec{Name: "n", TypeURL: testType, Value: value})
+		r := New(Spec{Name: "n", TypeURL: testType, Value: value})
 		var delta discoveryv3.DeltaDiscoveryResponse
 		if err := proto.Unmarshal(r.AppendDelta(nil, "other", 0).Materialize(), &delta); err != nil {
 			t.Fatal(err)

@@ -1,8 +1,7 @@
-package cache
+package resource
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +41,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 			}
 			s.Constraints = string(b)
 		}
-		r := NewResource(s)
+		r := New(s)
 		if rapid.Bool().Draw(t, "alias") {
 			r = r.Aliased()
 		}
@@ -144,7 +143,7 @@ func TestWhatHasNoNameInsideKeepsItsFields(t *testing.T) {
 
 func testKeepsItsFields(t *testing.T, typeURL string) {
 	t.Helper()
-	r := NewResource(Spec{Name: "a", TypeURL: typeURL, Value: wire.AppendString(nil, 1, "endpoint")})
+	r := New(Spec{Name: "a", TypeURL: typeURL, Value: wire.AppendString(nil, 1, "endpoint")})
 	var delta discoveryv3.DeltaDiscoveryResponse
 	if err := proto.Unmarshal(r.AppendDelta(nil, "b", 0).Materialize(), &delta); err != nil {
 		t.Fatal(err)
@@ -161,33 +160,12 @@ func testKeepsItsFields(t *testing.T, typeURL string) {
 	}
 }
 
-func TestParamsAreCanonical(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := Params(rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "params"))
-		got := ParseParams(p.String())
-		if len(p) == 0 {
-			if p.String() != "" || got != nil {
-				t.Fatalf("%q, %v", p.String(), got)
-			}
-			return
-		}
-		if got.String() != p.String() || len(got) != len(p) || strings.ContainsAny(p.String(), " \x00") {
-			t.Fatalf("%q, want %q", got, p)
-		}
-		for k, v := range p {
-			if got[k] != v {
-				t.Fatalf("%q: %q, want %q", k, got[k], v)
-			}
-		}
-	})
-}
-
 // What clients share is what each of them would be sent by itself.
 func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec().Draw(t, "spec")
 		s.TTL = time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl"))
-		r := NewResource(s)
+		r := New(s)
 		f := Form(rapid.IntRange(0, int(WithTTL|Wrapped|ByLocator|Heartbeat)).Draw(t, "form"))
 		name := rapid.SampledFrom([]string{s.Name, s.Name + "x"}).Draw(t, "name")
 		for delta, encode := range map[bool]func(Form) []byte{

@@ -1,4 +1,8 @@
-package cache
+// Package hashtable finds things by a key that they have in them.
+//
+// A map would hold each key once more. Of a set with very many members, or of the
+// subscriptions of very many clients, that is most of what they cost.
+package hashtable
 
 import (
 	"hash/maphash"
@@ -6,26 +10,24 @@ import (
 	"math/bits"
 )
 
-// index finds things by a key that they know themselves. A map would hold each key
-// once more: of a set with very many members, that is most of what it costs.
-//
-// It is a hash table with open addressing: a thing is in the first free slot from where
-// its hash points to. T is a pointer or a place.
-type index[T comparable] struct {
+// Table is a hash table with open addressing: a thing is in the first free slot from where
+// its key's hash points to. T is a pointer or a position. The zero value is empty and ready.
+// A table is not safe for concurrent use. keyOf, in all methods, returns a thing's key.
+type Table[T comparable] struct {
 	slots []T
 	tags  []uint8 // a part of the hash each, to see most of what does not match; 0 if free
 	used  int
 }
 
-// The table is grown when it is fuller than most/of, and made smaller when it is not
-// even as full as least/of. That it is nearly full costs a look at some more tags.
+// The table grows above maxLoad/loadParts, and shrinks below minLoad/loadParts. A nearly full
+// table costs a look at some more tags.
 const (
 	loadParts = 16
 	maxLoad   = 15
 	minLoad   = 5
 )
 
-// room is for how many it is made at a time.
+// capacityFor returns for how many things a table is made that has to hold n.
 func capacityFor(n int) int {
 	const few = 256
 	return n + max(min(n, few)/2, n/8)
@@ -33,14 +35,14 @@ func capacityFor(n int) int {
 
 var seed = maphash.MakeSeed()
 
-// place returns where a key's search begins, and its tag.
-func (x *index[T]) slotOf(key string) (at int, tag uint8) {
+// slotOf returns where a key's search begins, and its tag.
+func (x *Table[T]) slotOf(key string) (at int, tag uint8) {
 	h := maphash.String(seed, key)
 	hi, _ := bits.Mul64(h, uint64(len(x.slots)))
 	return int(hi), uint8(h) | 1
 }
 
-func (x *index[T]) next(at int) int {
+func (x *Table[T]) next(at int) int {
 	if at++; at < len(x.slots) {
 		return at
 	}
@@ -49,7 +51,7 @@ func (x *index[T]) next(at int) int {
 
 // find returns the slot of what has that key, or else the one for it. There must be a
 // free one.
-func (x *index[T]) find(key string, keyOf func(T) string) (at int, found bool) {
+func (x *Table[T]) find(key string, keyOf func(T) string) (at int, found bool) {
 	at, tag := x.slotOf(key)
 	for ; x.tags[at] != 0; at = x.next(at) {
 		if x.tags[at] == tag && keyOf(x.slots[at]) == key {
@@ -59,8 +61,11 @@ func (x *index[T]) find(key string, keyOf func(T) string) (at int, found bool) {
 	return at, false
 }
 
-// get returns what has that key.
-func (x *index[T]) get(key string, keyOf func(T) string) (t T, found bool) {
+// Len returns the number of things.
+func (x *Table[T]) Len() int { return x.used }
+
+// Get returns the thing with a key.
+func (x *Table[T]) Get(key string, keyOf func(T) string) (t T, found bool) {
 	if x.used == 0 {
 		return t, false
 	}
@@ -68,8 +73,8 @@ func (x *index[T]) get(key string, keyOf func(T) string) (t T, found bool) {
 	return x.slots[at], found
 }
 
-// replace puts another thing with the same key in the place of one.
-func (x *index[T]) replace(key string, old, t T) {
+// Replace puts t in the place of old, which is in the table and has the same key.
+func (x *Table[T]) Replace(key string, old, t T) {
 	at, _ := x.slotOf(key)
 	for x.slots[at] != old || x.tags[at] == 0 {
 		at = x.next(at)
@@ -77,8 +82,8 @@ func (x *index[T]) replace(key string, old, t T) {
 	x.slots[at] = t
 }
 
-// put adds what has that key, in the place of what had it.
-func (x *index[T]) put(key string, t T, keyOf func(T) string) {
+// Put adds a thing with a key, in the place of the one that had it.
+func (x *Table[T]) Put(key string, t T, keyOf func(T) string) {
 	if (x.used+1)*loadParts > len(x.slots)*maxLoad {
 		x.resize(capacityFor(x.used+1), keyOf)
 	}
@@ -90,8 +95,8 @@ func (x *index[T]) put(key string, t T, keyOf func(T) string) {
 	x.slots[at] = t
 }
 
-// remove removes what has that key.
-func (x *index[T]) remove(key string, keyOf func(T) string) {
+// Remove removes the thing with a key, if there is one.
+func (x *Table[T]) Remove(key string, keyOf func(T) string) {
 	if x.used == 0 {
 		return
 	}
@@ -116,22 +121,22 @@ func (x *index[T]) remove(key string, keyOf func(T) string) {
 }
 
 // distance is how many slots a search goes from one to another.
-func (x *index[T]) distance(from, to int) int {
+func (x *Table[T]) distance(from, to int) int {
 	if to -= from; to < 0 {
 		return to + len(x.slots)
 	}
 	return to
 }
 
-// reserve makes room for n things, if there is not.
-func (x *index[T]) reserve(n int, keyOf func(T) string) {
+// Reserve makes room for n things, if there is not.
+func (x *Table[T]) Reserve(n int, keyOf func(T) string) {
 	if n*loadParts > len(x.slots)*maxLoad {
 		x.resize(n, keyOf)
 	}
 }
 
 // resize makes room for just n things.
-func (x *index[T]) resize(n int, keyOf func(T) string) {
+func (x *Table[T]) resize(n int, keyOf func(T) string) {
 	old, tags := x.slots, x.tags
 	size := (max(n, x.used)*loadParts+maxLoad-1)/maxLoad + 1
 	x.slots, x.tags = make([]T, size), make([]uint8, size)
@@ -146,11 +151,12 @@ func (x *index[T]) resize(n int, keyOf func(T) string) {
 	}
 }
 
-// all yields everything, in no order. The index must not change meanwhile.
-func (x *index[T]) all() iter.Seq[T] {
+// All yields everything, in no order. The table must not change meanwhile.
+func (x *Table[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
+		tags := x.tags
 		for i, t := range x.slots {
-			if x.tags[i] != 0 && !yield(t) {
+			if tags[i] != 0 && !yield(t) {
 				return
 			}
 		}

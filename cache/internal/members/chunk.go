@@ -1,0 +1,102 @@
+package members
+
+import (
+	"math"
+	"weak"
+
+	"github.com/xds-relay/xds-relay/cache/resource"
+)
+
+// chunkLen is the most records of a chunk. With 8 bytes of the allocator's own, they fill 4 KiB.
+const chunkLen = 255
+
+// chunk has the records of members whose changes follow each other.
+type chunk struct {
+	number  uint32
+	base    uint64 // at most the seq of any record
+	records []record
+	live    int // records in use
+
+	encoded  weak.Pointer[EncodedChunk] // what encode returned last, unless a record has changed since
+	tooSmall int                        // the largest size known not to fit the encoded chunk
+
+	prev, next *chunk
+}
+
+// record is one member, present or removed.
+type record struct {
+	resource *resource.Resource // nil if the record is free
+	seq      uint32             // minus the chunk's base; it stays when the record becomes free
+	flags    uint32             // removed, exceptional, and above them seq minus Member.Added
+}
+
+const (
+	removed uint32 = 1 << iota
+	// exceptional: the rest of the member is in Members.exceptions.
+	exceptional
+	ageShift = iota
+)
+
+// position identifies a record: its chunk's number times positionsPerChunk, plus its index.
+type position uint32
+
+const positionsPerChunk = 256
+
+func (c *chunk) position(i int) position { return position(c.number*positionsPerChunk) + position(i) }
+
+// span is the largest distance of a record's seq from the base.
+func (c *chunk) span() (span uint64) {
+	for i := range c.records {
+		span = max(span, uint64(c.records[i].seq))
+	}
+	return span
+}
+
+// end is the seq of the last record.
+func (c *chunk) end() uint64 { return c.base + uint64(c.records[len(c.records)-1].seq) }
+
+// changed drops what depends on the records.
+func (c *chunk) changed() { c.encoded, c.tooSmall = weak.Pointer[EncodedChunk]{}, 0 }
+
+// Chunks of fewer members are not encoded, nor those with large members, as copying these
+// saves nothing.
+const (
+	minEncoded        = 2
+	maxBytesPerMember = 4 << 10
+)
+
+// encode returns the chunk encoded in at most maxBytes, nil if that is not possible or saves
+// nothing. The encoded chunk is shared while somebody uses it, and until the garbage collector
+// comes: a set without new subscribers is not in memory twice.
+func (c *chunk) encode(maxBytes int) *EncodedChunk {
+	maxBytes = min(maxBytes, c.live*maxBytesPerMember)
+	if c.live < minEncoded || c.tooSmall > maxBytes {
+		return nil
+	}
+	if e := c.encoded.Value(); e != nil && len(e.delta) <= maxBytes {
+		return e
+	}
+	size := 0
+	for i := range c.records {
+		switch r := &c.records[i]; {
+		case r.resource == nil:
+		case r.flags&removed != 0:
+			c.tooSmall = math.MaxInt
+			return nil
+		default:
+			size += len(r.resource.Encoded(true))
+		}
+	}
+	if size > maxBytes {
+		c.tooSmall = size
+		return nil
+	}
+	e := newEncodedChunk(c.live, size)
+	for i := range c.records {
+		if r := c.records[i].resource; r != nil {
+			e.add(r)
+		}
+	}
+	c.encoded = weak.Make(e)
+	return e
+}

@@ -1,0 +1,215 @@
+package cache
+
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/cache/internal/members"
+	"github.com/xds-relay/xds-relay/cache/resource"
+)
+
+// FullState is the whole state of a set, for SotW.
+type FullState struct {
+	// Version is a hash over the members, whatever their versions.
+	Version string
+	// Origin is the version of the origin that all of the state is of, nil if no single
+	// one is known. Exact says that it stands for this state alone, as far as can be seen.
+	Origin *OriginVersion
+	Exact  bool
+	// Resources is a DiscoveryResponse with nothing but the set's resources.
+	Resources *Body
+	// Len is the number of resources.
+	Len int
+	// Hash is the same for the same names and contents, whatever the version.
+	Hash uint64
+}
+
+// extended is the newest state that FullWithRemoved built, and for which watchers: those
+// that stand where the first one stood.
+type extended struct {
+	state      uint64 // Set.seq
+	seq, ahead uint64 // of the watcher
+	between    []uint64
+	form       Form
+	full       FullState
+}
+
+// Full returns the set's state as a whole in a form, and moves w past it. It is
+// built once per state and form, and shared by all. changed is called for each
+// member that is new or changed to the watcher, and for each that has an error, and
+// look once, with what says what is in the state under a name (as Key.Name is an
+// entry's); both as yield is in Since. Members are left out for whose key
+// except, if it is not nil, says so; it is called for those only that would be in.
+func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes(w, changed)
+	look(func(key string) *Resource {
+		if m := s.members.Get(key); m.Present() && !s.withheldFrom(w, m) {
+			return m.Resource
+		}
+		return nil
+	})
+	w.seq, w.seenUpTo, w.between, w.noteSeq = s.seq, s.seq, nil, s.seq
+	keeps := s.withholds(w)
+	if !keeps {
+		w.began = 0
+	}
+	if except != nil || w.Spell != nil || keeps {
+		full := s.encodeIf(f, w.Spell, func(m members.Member) bool {
+			return !m.Removed && !s.withheldFrom(w, m) && (except == nil || !except(s.members.Key(m)))
+		})
+		if !keeps {
+			full.Origin = s.origin
+		}
+		return full
+	}
+	if s.withTTL == 0 {
+		f &^= WithTTL | Heartbeat
+	}
+	body := s.bodies[f]
+	if body == nil {
+		body = s.encodeIf(f, nil, func(m members.Member) bool { return !m.Removed }).Resources
+		if s.bodies == nil {
+			s.bodies = map[Form]*Body{}
+		}
+		s.bodies[f] = body
+	}
+	hash := s.sum
+	if f&WithTTL != 0 {
+		hash += 3 * s.ttlSum
+	}
+	full := FullState{Version: resource.FormatHash(s.sum), Resources: body, Len: s.present, Hash: hash}
+	full.Origin, full.Exact = s.origin, !s.inexact
+	return full
+}
+
+// FullWithRemoved is Full, but still has the removed members that the watcher knows, as they
+// were last. The removals stay pending.
+func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes(w, changed)
+	look(func(key string) *Resource {
+		if m := s.members.Get(key); m.Resource != nil && (!m.Removed && !s.withheldFrom(w, m) || m.Removed && w.knew(m)) {
+			return m.Resource
+		}
+		return nil
+	})
+	if e := &s.extended; except != nil || w.Spell != nil || e.full.Resources == nil || e.state != s.seq || e.seq != w.seq || e.ahead != w.seenUpTo || e.form != f || !slices.Equal(e.between, w.between) {
+		*e = extended{state: s.seq, seq: w.seq, ahead: w.seenUpTo, between: w.between, form: f}
+		e.full = s.encodeIf(f, w.Spell, func(m members.Member) bool {
+			if m.Removed && !w.knew(m) || !m.Removed && s.withheldFrom(w, m) {
+				return false
+			}
+			return except == nil || !except(s.members.Key(m))
+		})
+	}
+	full := s.extended.full
+	if except != nil || w.Spell != nil {
+		s.extended = extended{} // that is for nobody else
+	}
+	w.between = s.between(w)
+	w.seenUpTo, w.noteSeq = s.seq, s.seq
+	return full
+}
+
+// between returns what w.between has to be once ahead has moved on: for each
+// removed member that the watcher knows, the position of the newest state that had
+// it while it was there.
+func (s *Set) between(w *SetWatch) []uint64 {
+	var between []uint64
+	for m := range s.members.After(w.seq) {
+		if !m.Removed || !w.knew(m) {
+			continue
+		}
+		newest := w.seq
+		for _, position := range w.positions() {
+			if position < m.Seq {
+				newest = max(newest, position)
+			}
+		}
+		if newest != w.seq {
+			between = append(between, newest)
+		}
+	}
+	slices.Sort(between)
+	return slices.Compact(between)
+}
+
+// changes calls changed for each member that is new or changed to the watcher, and
+// for all that have an error.
+func (s *Set) changes(w *SetWatch, changed func(Member)) {
+	for m := range s.members.After(w.seq) {
+		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
+			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
+		}
+	}
+	// A resource that is told again without its error would end that.
+	for n := range s.notes.after(0) {
+		if s.arrivedAgain(w, n) {
+			r := s.members.Get(n.key).Resource
+			changed(Member{Name: r.Name(), News: Changed, Resource: r})
+		}
+		if n.err != nil {
+			changed(Member{Name: n.key, Err: n.err})
+		}
+	}
+}
+
+// encodeIf makes a state of the members that keep wants, under a version that is
+// a hash over them. spell is as in SetWatch.
+func (s *Set) encodeIf(f Form, spell func(string) string, keep func(members.Member) bool) FullState {
+	var full FullState
+	resources := make([]*Resource, 0, s.members.Len())
+	var ttlSum uint64
+	for m := range s.members.All() {
+		if keep(m) {
+			resources = append(resources, m.Resource)
+			full.Hash += digest(m.Resource)
+			if f&WithTTL != 0 && m.Resource.TTL() > 0 {
+				ttlSum += digest(m.Resource)
+			}
+		}
+	}
+	full.Len, full.Version = len(resources), resource.FormatHash(full.Hash)
+	full.Resources = &Body{form: f, spell: spell, resources: resources}
+	full.Hash += 3 * ttlSum
+	return full
+}
+
+// Pending reports what w's watcher of full states has not received yet: new or changed
+// members, removals, and heartbeats. f is its form.
+func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for m := range s.members.After(w.seq) {
+		if changes && removals {
+			break
+		}
+		if m.Removed {
+			removals = removals || w.knew(m)
+		} else {
+			changes = changes || m.Seq > w.seenUpTo && !s.withheldFrom(w, m)
+		}
+	}
+	for n := range s.notes.after(w.noteSeq) {
+		changes = changes || n.err != nil && n.failed > w.noteSeq || f&WithTTL != 0 && n.ttlChange > w.noteSeq
+		changes = changes || s.arrivedAgain(w, n)
+		beats = beats || f&WithTTL != 0 && n.heartbeat > w.noteSeq
+	}
+	if !changes && !beats {
+		w.noteSeq = s.seq
+	}
+	return changes, removals, beats
+}
+
+// digest is a member's part in the hash over a set: the sum over all members is
+// the same in whatever order they came, and follows a change at the cost of what
+// changed.
+func digest(r *Resource) uint64 {
+	h := xxhash.NewWithSeed(r.Hash())
+	_, _ = h.WriteString(r.Name())
+	return h.Sum64()
+}

@@ -1,0 +1,52 @@
+package cache
+
+import (
+	"strings"
+
+	"github.com/xds-relay/xds-relay/cache/internal/members"
+)
+
+// former is what a member was before it became a redirect: until it is known where
+// that leads, it is what there is to show.
+type previous struct {
+	resource *Resource
+	seq      uint64 // of its last change
+}
+
+// setPrevious stores a member's resource if r, which replaces it, is a redirect. r is nil if
+// the member is removed.
+func (s *Set) setPrevious(key string, m members.Member, r *Resource) {
+	switch {
+	case r == nil || r.Redirect() == "":
+		delete(s.previousOf, key)
+	case m.Present() && m.Resource.Redirect() == "":
+		if s.previousOf == nil {
+			s.previousOf = map[string]previous{}
+		}
+		s.previousOf[strings.Clone(key)] = previous{m.Resource, m.Seq}
+	}
+}
+
+// previous returns what a member was before it became a redirect. It is empty for other
+// members.
+func (s *Set) previous(m members.Member) previous {
+	if m.Resource.Redirect() == "" {
+		return previous{}
+	}
+	return s.previousOf[s.members.Key(m)]
+}
+
+// DropPrevious forgets what was under a name before it became a redirect: the redirect's
+// target is known.
+func (s *Set) DropPrevious(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.previousOf, key)
+}
+
+// Redirects says that some member is a redirect. TP1: "Server redirects".
+func (s *Set) Redirects() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redirects > 0
+}

@@ -1,0 +1,132 @@
+package cache
+
+import "github.com/xds-relay/xds-relay/cache/internal/members"
+
+// How a delta client's watch reads a set: changes in their order, and whole chunks of members
+// for a new subscriber.
+
+// EncodedChunk has members that follow each other in the order of their changes, encoded in
+// the delta form that all clients understand. New subscribers of a set share it.
+type EncodedChunk = members.EncodedChunk
+
+// ChunkOptions say how a watcher receives many members at once. To such a watcher no member
+// means anything but that it exists.
+type ChunkOptions struct {
+	Form Form
+	// MaxBytes bounds the size of a chunk.
+	MaxBytes int
+	// Yield is called with each chunk, as Since calls its yield with each member.
+	Yield func(*EncodedChunk) bool
+}
+
+// Since calls yield for each member that has changed since w's position, in the order of the
+// changes, and then for each with a new error or heartbeat. If yield returns false, the next
+// call begins with the same member. Since returns true if w has everything now. The set is
+// locked meanwhile: yield must be short and must not call the cache.
+func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
+	return s.SinceInChunks(w, nil, yield)
+}
+
+// SinceInChunks is Since, but yields whole chunks of members where possible.
+func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) bool) (all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := w.seenUpTo
+	if !w.inBatch {
+		w.batchStart, w.batchEnd, w.inBatch = w.seq, s.seq, true
+	}
+	for chunk, m := range s.members.AfterInChunks(w.seq, s.maxChunkBytes(w, o)) {
+		switch {
+		case chunk != nil:
+			if !o.Yield(chunk) {
+				return false
+			}
+		case m.Removed:
+			// A member that came and went since was never known.
+			if m.Added <= known && m.Seq > known && !yield(s.memberOf(m, Removed)) {
+				return false
+			}
+		case s.withheldAt(w, m, w.batchEnd):
+		case !yield(s.memberOf(m, Changed)):
+			return false
+		}
+		w.seq, w.seenUpTo = m.Seq, max(w.seenUpTo, m.Seq)
+	}
+	w.seq, w.seenUpTo = s.seq, s.seq
+	for n := range s.notes.after(w.noteSeq) {
+		if m, ok := s.memberOfNote(w, n, w.batchStart); ok && !yield(m) {
+			return false
+		}
+		w.noteSeq = n.seq
+	}
+	w.noteSeq, w.inBatch = s.seq, false
+	if w.began > 0 && !s.withholds(w) {
+		w.began = 0
+	}
+	return true
+}
+
+func (s *Set) memberOf(m members.Member, news News) Member {
+	return Member{Name: m.Resource.Name(), News: news, Resource: m.Resource, Previous: s.previous(m).resource}
+}
+
+// maxChunkBytes bounds the size of a chunk for w's watcher. It is 0 if the set has something
+// that is not the same for all watchers.
+func (s *Set) maxChunkBytes(w *SetWatch, o *ChunkOptions) int {
+	switch {
+	case o == nil || w.seenUpTo > w.seq:
+		// The watcher may know members that have been removed since.
+	case o.Form&(ByLocator|Heartbeat) != 0 || o.Form&WithTTL != 0 && s.withTTL > 0:
+	case s.withheld > 0 || s.redirects > 0:
+	default:
+		return o.MaxBytes
+	}
+	return 0
+}
+
+// memberOfNote returns the news of a note for w's watcher, which has the content of the members
+// that have not changed since start. ok is false if the note is no news.
+func (s *Set) memberOfNote(w *SetWatch, n *note, start uint64) (news Member, ok bool) {
+	news = Member{Name: n.key}
+	if n.failed > w.noteSeq {
+		news.Err = n.err
+	}
+	m := s.members.Get(n.key)
+	if !m.Present() {
+		return news, news.Err != nil
+	}
+	news.Name, news.Resource = m.Resource.Name(), m.Resource
+	switch {
+	case n.arrival > w.noteSeq && s.isNewArrival(w, m, n, start):
+		news.News = Changed
+	case m.Seq > start || s.withheldFrom(w, m):
+		// The watcher has received all of it, or must not.
+	case n.ttlChange > w.noteSeq:
+		news.News = TTLChanged
+	case n.heartbeat > w.noteSeq:
+		news.News = TTLRenewed
+	}
+	return news, news.News != ErrorOnly || news.Err != nil
+}
+
+// SentTo calls yield for each member that Since has given to w's watcher, without its removal,
+// and with the version that the watcher has. The version is empty if it is neither the current
+// one nor the one before a redirect. yield is as in Since.
+func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for m := range s.members.All() {
+		switch {
+		case m.Added > w.seenUpTo || m.Removed && m.Seq <= w.seenUpTo || !m.Removed && s.withheldAt(w, m, w.noteSeq):
+			// The watcher never received it, or has received its removal.
+		case m.Seq <= w.seq:
+			yield(m.Resource.Name(), m.Resource.Version())
+		default:
+			version := ""
+			if was := s.previous(m); was.resource != nil && was.seq <= w.seq {
+				version = was.resource.Version()
+			}
+			yield(m.Resource.Name(), version)
+		}
+	}
+}

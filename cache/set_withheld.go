@@ -1,0 +1,68 @@
+package cache
+
+import "github.com/xds-relay/xds-relay/cache/internal/members"
+
+// Withholds reports whether a member is withheld from w's watcher: the watcher came later, and
+// the member is not to be cached (Resource.DoNotCache). It is withheld until it comes again.
+func (s *Set) Withholds(w *SetWatch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.withholds(w)
+}
+
+// keeps says that some member is kept from w's watcher.
+func (s *Set) withholds(w *SetWatch) bool {
+	if s.withheld == 0 || w.began == 0 {
+		return false
+	}
+	for m := range s.members.All() {
+		if m.Seq > w.began {
+			break
+		}
+		if !m.Removed && s.withheldFrom(w, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// MemberFor is Member for w's watcher: nil also if the member is withheld from it.
+func (s *Set) MemberFor(w *SetWatch, key string) *Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members.Get(key); m.Present() && !s.withheldFrom(w, m) {
+		return m.Resource
+	}
+	return nil
+}
+
+// kept says that a member is kept from w's watcher, who came after it.
+func (s *Set) withheldFrom(w *SetWatch, m members.Member) bool { return s.withheldAt(w, m, s.seq) }
+
+// keptUntil is kept as it was when that was the newest change.
+func (s *Set) withheldAt(w *SetWatch, m members.Member, seq uint64) bool {
+	if !m.Resource.DoNotCache() || m.Seq > w.began {
+		return false
+	}
+	n := s.notes.byKey[s.members.Key(m)]
+	return n == nil || n.arrival <= w.began || n.arrival > seq
+}
+
+// anew says that the coming of an unchanged member is news to w's watcher: the member was
+// kept from it, or it has others to tell.
+func (s *Set) isNewArrival(w *SetWatch, m members.Member, n *note, begin uint64) bool {
+	if m.Seq <= begin && w.EachArrival {
+		return true
+	}
+	return m.Seq <= w.began && n.arrival > w.began && (m.Seq <= begin || n.arrival > w.batchEnd)
+}
+
+// given says that a member which was kept from w's watcher has come anew since that was
+// told last.
+func (s *Set) arrivedAgain(w *SetWatch, n *note) bool {
+	if n.arrival <= max(w.began, w.noteSeq) {
+		return false
+	}
+	m := s.members.Get(n.key)
+	return m.Present() && m.Seq <= w.began
+}
