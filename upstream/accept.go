@@ -13,7 +13,6 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -251,21 +250,6 @@ func checkValue(typeURL string, value []byte) error {
 		return nil
 	}
 	return fmt.Errorf("is no %s: %s", typeURL[strings.LastIndexByte(typeURL, '/')+1:], plain(err))
-}
-
-// plain returns an error without the prefix of the protobuf package, whose space is
-// not always one.
-func plain(err error) string {
-	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-}
-
-// canonical returns what a name is kept under (cache.Key.Name). What is no xdstp name, or
-// has no id, is asked for as it is, and stays so.
-func canonical(name string) string {
-	if key, err := urn.KeyOf(name); err == nil && (key.Name == name || urn.HasID(name)) {
-		return key.Name
-	}
-	return name
 }
 
 // maxMessage bounds the text of a NACK, in bytes.

@@ -122,3 +122,20 @@ func (a *agenda) count(f *feed, t tally) {
 	a.sum.unsent += t.unsent - before.unsent
 	*before = t
 }
+
+// feed is one type.
+type feed struct {
+	topics   topics
+	session  session // nil without a stream
+	stale    bool    // others were requested on the stream, so that these wait for the next
+	lastNack string  // that was logged
+	entry    entry
+}
+
+func (f *feed) typeURL() string { return f.topics.common().typeURL }
+
+// wanted returns how many names and sets are wanted.
+func (f *feed) wanted() int { return f.topics.common().wanted }
+
+// begun says whether the control plane has had a request on the present stream.
+func (f *feed) begun() bool { return f.session != nil && f.session.begun() }

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -437,4 +440,59 @@ func (s *Stream) answered(c *call) {
 		f.topics.waitAgain(now)
 	}
 	s.concernAll()
+}
+
+// stray takes note of a response of a type that was not asked for. It is not
+// answered: an answer would be the first request of its type, and having no
+// names it would subscribe to everything. The caller holds mu.
+func (s *Stream) stray(c *call, r *response) {
+	log, level := s.log, slog.LevelDebug
+	if c.strays++; c.strays == 1 {
+		log, level = bounded(&s.lines.strays, s.log)
+	}
+	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.typeURL), "nonce", shown(r.nonce))
+}
+
+// A control plane may be another relay, which has to know through which relays it
+// is asked. A stream can say so only when it is opened, so one whose clients come
+// through others than it has said is opened anew.
+
+// chainInterval is the shortest time between two streams that were opened because
+// of other relays: whoever makes up relays must not keep a stream from its work.
+const chainInterval = 10 * time.Second
+
+// watchChain has the goroutine woken when other relays are to be announced.
+func (s *Stream) watchChain() (stop func()) {
+	if s.opts.Chain == nil {
+		return func() {}
+	}
+	return s.opts.Chain.Watch(s.poke)
+}
+
+// announceChain adds to a call's context which relays are behind it.
+func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
+	if s.opts.Chain == nil {
+		return ctx
+	}
+	announced := s.opts.Chain.Chain()
+	if s.announce != nil {
+		announced, s.announce = *s.announce, nil
+	}
+	c.relays = announced.IDs
+	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String())
+}
+
+// chainChanged says that a new stream is needed because other relays are behind
+// it than it has said, or in what time it will be.
+func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Duration) {
+	if s.opts.Chain == nil || !s.opts.Chain.Stale(c.relays) {
+		return false, never
+	}
+	if wait := chainInterval - now.Sub(s.rechained); wait > 0 {
+		return false, wait
+	}
+	// In a loop the end of this stream ends those that made the relays known.
+	s.rechained, s.announce = now, new(s.opts.Chain.Chain())
+	s.own.Log(s.ctx, slog.LevelDebug, "opening a new stream, to announce other relays", "announced", c.relays)
+	return true, 0
 }

@@ -7,33 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// frame receives a message as it came over the wire, or what a poll has brought.
-type frame struct {
-	buf  mem.Buffer
-	poll *polled // nil unless it is that
-}
-
-// parse returns the response, nil if a poll has brought nothing new.
-func (f *frame) parse(form *form) (*response, error) {
-	if f.poll != nil {
-		return f.poll.response, nil
-	}
-	b := f.buf.ReadOnlyData()
-	r, err := form.parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
-	}
-	return r, nil
-}
-
-// free gives the bytes back: nothing may refer to them any more.
-func (f *frame) free() {
-	if f.buf != nil {
-		f.buf.Free()
-		f.buf = nil
-	}
-}
-
 // codec encodes requests, and hands over responses undecoded.
 type codec struct{}
 

@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -278,4 +281,34 @@ func (l *link) allow(streams uint32) {
 		}
 		excess--
 	}
+}
+
+// Dial makes the connection to a server, host:port or any other target of gRPC,
+// for streams that live long and say little. It does not wait: gRPC connects when
+// the first stream is opened, and again when the connection is lost.
+func Dial(address string, o DialOptions) (*Conn, error) {
+	connect := grpcbackoff.DefaultConfig
+	connect.MaxDelay = maxConnectDelay
+	opts := []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:    or(o.KeepaliveTime, defaultKeepaliveTime),
+			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(or(o.MaxResponseBytes, defaultMaxResponseBytes))),
+		grpc.WithInitialWindowSize(or(o.StreamWindow, defaultStreamWindow)),
+		grpc.WithInitialConnWindowSize(or(o.ConnWindow, defaultConnWindow)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
+		// Where the relay connects to, and how, is for its configuration to say,
+		// not for DNS.
+		grpc.WithDisableServiceConfig(),
+	}
+	if o.UserAgent != "" {
+		opts = append(opts, grpc.WithUserAgent(o.UserAgent))
+	}
+	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections), makeRoom: o.MakeRoom}
+	if c.creds == nil {
+		c.creds = insecure.NewCredentials()
+	}
+	c.probe.after, c.probe.timeout = or(o.ProbeAfter, defaultProbeAfter), or(o.ProbeTimeout, defaultProbeTimeout)
+	return newConn(c)
 }

@@ -4,10 +4,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 )
 
 // DialOptions are the settings of a connection. The zero value of each means its
@@ -68,36 +65,6 @@ const (
 	maxConnectDelay   = 5 * time.Second
 	minConnectTimeout = 10 * time.Second
 )
-
-// Dial makes the connection to a server, host:port or any other target of gRPC,
-// for streams that live long and say little. It does not wait: gRPC connects when
-// the first stream is opened, and again when the connection is lost.
-func Dial(address string, o DialOptions) (*Conn, error) {
-	connect := grpcbackoff.DefaultConfig
-	connect.MaxDelay = maxConnectDelay
-	opts := []grpc.DialOption{
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{
-			Time:    or(o.KeepaliveTime, defaultKeepaliveTime),
-			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(or(o.MaxResponseBytes, defaultMaxResponseBytes))),
-		grpc.WithInitialWindowSize(or(o.StreamWindow, defaultStreamWindow)),
-		grpc.WithInitialConnWindowSize(or(o.ConnWindow, defaultConnWindow)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
-		// Where the relay connects to, and how, is for its configuration to say,
-		// not for DNS.
-		grpc.WithDisableServiceConfig(),
-	}
-	if o.UserAgent != "" {
-		opts = append(opts, grpc.WithUserAgent(o.UserAgent))
-	}
-	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections), makeRoom: o.MakeRoom}
-	if c.creds == nil {
-		c.creds = insecure.NewCredentials()
-	}
-	c.probe.after, c.probe.timeout = or(o.ProbeAfter, defaultProbeAfter), or(o.ProbeTimeout, defaultProbeTimeout)
-	return newConn(c)
-}
 
 // or returns v, or the default for the zero value.
 func or[T comparable](v, def T) T {

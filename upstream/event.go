@@ -34,13 +34,6 @@ type Event struct {
 	Reason string
 }
 
-// event tells whoever watches. The caller holds mu.
-func (s *Stream) event(kind EventKind, reason string) {
-	if s.opts.Watch != nil {
-		s.opts.Watch(Event{Kind: kind, TypeURL: s.forms[0].typeURL, Reason: reason})
-	}
-}
-
 // mergeEvents makes one control plane's events of those of its streams: it can be
 // reached as long as one of them can, and has failed when all have.
 func mergeEvents(watch func(Event)) func(Event) {

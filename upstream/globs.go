@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/urn"
 )
 
 // Globs of a control plane that does not know them, or is asked in SotW: they are
@@ -102,49 +101,6 @@ func (s *sets) needWildcard() {
 // how many globs there are, so members are not looked for among all of the wildcard's: these
 // are kept by the glob of their directory. That is not begun before there is a glob that
 // needs it, as most types have none.
-
-// isKey says that a name is spelled canonically, and not bad: a bad name is in no
-// directory, whichever it seems to be in.
-func isKey(name string) bool {
-	k, err := urn.KeyOf(name)
-	return err == nil && k.Name == name
-}
-
-// directoryOf returns the glob of the directory that a name is in, empty if it is in none.
-func directoryOf(name string) string {
-	if glob, ok := urn.GlobOf(name); ok && isKey(name) {
-		return glob
-	}
-	return ""
-}
-
-// parts are the members of the wildcard by their directories. The zero value is not
-// begun.
-type parts struct {
-	byGlob map[string]*cache.Resources
-}
-
-// put notes a member, or that there is none if r is nil.
-func (p *parts) put(key string, r *cache.Resource) {
-	if p.byGlob == nil {
-		return
-	}
-	glob := directoryOf(key)
-	part := p.byGlob[glob]
-	switch {
-	case glob == "":
-	case r == nil:
-		if part.Delete(key); part.Len() == 0 {
-			delete(p.byGlob, glob)
-		}
-	case part == nil:
-		part = &cache.Resources{}
-		p.byGlob[glob] = part
-		fallthrough
-	default:
-		part.Put(key, r)
-	}
-}
 
 // inWildcard returns the members of the wildcard that are in a glob's directory.
 func (s *sets) inWildcard(glob string) *cache.Resources {

@@ -20,19 +20,6 @@ import (
 // It is different from settling, where a large response is held back from all clients, as it
 // was likely cut.
 
-const (
-	graceTime    = 2 * time.Second
-	unknownGrace = 8 * time.Second
-	// mostGrace bounds what is made of the time between two parts.
-	mostGrace = 20 * time.Second
-	// longestGrace bounds how long a first answer can take, as of a control plane that
-	// makes resources all the time.
-	longestGrace = time.Minute
-	// restGrace is how long the rest of an answer is waited for whose stream has ended, if
-	// the control plane says nothing of it.
-	restGrace = 15 * time.Second
-)
-
 // grace takes note of a response, which may have a part of a set's first answer.
 func (s *sets) grace(now time.Time, p *part, sotw bool) {
 	c := p.set
@@ -88,11 +75,6 @@ func (s *sets) endGraces(now time.Time, what silence, u *cache.Update) {
 	}
 }
 
-func (s *sets) endGrace(c *set) {
-	s.graces.End(c)
-	c.incomplete, c.latest, c.part = false, time.Time{}, time.Time{}
-}
-
 // goesOn says whether more of a set's first answer may be to come, and has that waited for.
 func (s *sets) goesOn(now time.Time, p *part, v *verdicts) bool {
 	c, large := p.set, v.size >= largeResponse
@@ -114,4 +96,14 @@ func (s *sets) goesOn(now time.Time, p *part, v *verdicts) bool {
 		s.settling.Set(c, now.Add(wait))
 	}
 	return wait > 0
+}
+
+// ask is that of core.
+func (s *sets) ask(subs []*subscription, first bool, now time.Time) {
+	s.core.ask(subs, first, now)
+	for _, sub := range subs {
+		c := s.find(sub.name)
+		c.asked = now
+		s.awaitRest(c, now)
+	}
 }

@@ -150,3 +150,16 @@ func (f *firstAnswer) goesOn(now time.Time, size int, settled bool, h *habits) {
 	}
 	*f = firstAnswer{}
 }
+
+const (
+	graceTime    = 2 * time.Second
+	unknownGrace = 8 * time.Second
+	// mostGrace bounds what is made of the time between two parts.
+	mostGrace = 20 * time.Second
+	// longestGrace bounds how long a first answer can take, as of a control plane that
+	// makes resources all the time.
+	longestGrace = time.Minute
+	// restGrace is how long the rest of an answer is waited for whose stream has ended, if
+	// the control plane says nothing of it.
+	restGrace = 15 * time.Second
+)

@@ -206,26 +206,6 @@ func (n *names) nextDue() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// expire removes what was not renewed in time. xDS: "TTL".
-func (n *names) expire(now time.Time) cache.Update {
-	if !n.forgetAt.IsZero() && !now.Before(n.forgetAt) {
-		n.forgetAt = time.Time{}
-	}
-	u := n.newUpdate()
-	for _, key := range n.expiries.Due(now) {
-		v := n.expireVariant(key, n)
-		if c, ok := n.take(&v); ok {
-			n.subs[key].expired = v.gone
-			if n.subs[key].wanted {
-				u.Changes = append(u.Changes, c)
-			}
-		}
-		u.Changes = n.takeAliases([]verdict{v}, u.Changes)
-		n.shown = "" // on a new stream it is to be sent again
-	}
-	return u
-}
-
 func (n *names) seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
 	for _, sub := range n.subs {
 		if !sub.wanted || sub.answered {
@@ -268,4 +248,47 @@ func (n *names) ends(u *cache.Update) map[string]time.Time {
 		return name
 	}, ends)
 	return ends
+}
+
+// unalias forgets which resources list a name.
+func (n *names) unalias(name string) {
+	delete(n.claims.more, name)
+	for _, own := range slices.Clone(n.claims.by[name]) {
+		n.claims.remove(own, name)
+		if len(n.claims.of[own]) == 0 && n.held(own) == nil {
+			n.drop(own)
+		}
+	}
+}
+
+// holds returns what is held under a key, or for an alias of it.
+func (n *names) holds(key string) *cache.Resource {
+	if r := n.held(key); r != nil {
+		return r
+	}
+	for alias := range n.claims.of[key] {
+		if sub := n.subs[alias]; sub.via == key && sub.answer.Resource != nil {
+			return sub.answer.Resource
+		}
+	}
+	return nil
+}
+
+func (n *names) held(key string) *cache.Resource {
+	if sub := n.subs[key]; sub != nil {
+		return sub.answer.Resource
+	}
+	return nil
+}
+
+func (n *names) lastSeen(key string) uint64 {
+	if sub := n.subs[key]; sub != nil {
+		return sub.seen
+	}
+	return n.responses
+}
+
+func (n *names) concerns(v *verdict) bool {
+	return n.subs[v.key] != nil || len(n.claims.of[v.key]) > 0 ||
+		slices.ContainsFunc(v.aliases, func(alias string) bool { return n.subs[canonical(alias)] != nil })
 }

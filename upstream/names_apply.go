@@ -143,38 +143,6 @@ func (sub *subscription) isSilent() bool {
 	return sub.answered && sub.answer.Err != nil && sub.answer.Err.Unanswered
 }
 
-// holds returns what is held under a key, or for an alias of it.
-func (n *names) holds(key string) *cache.Resource {
-	if r := n.held(key); r != nil {
-		return r
-	}
-	for alias := range n.claims.of[key] {
-		if sub := n.subs[alias]; sub.via == key && sub.answer.Resource != nil {
-			return sub.answer.Resource
-		}
-	}
-	return nil
-}
-
-func (n *names) held(key string) *cache.Resource {
-	if sub := n.subs[key]; sub != nil {
-		return sub.answer.Resource
-	}
-	return nil
-}
-
-func (n *names) lastSeen(key string) uint64 {
-	if sub := n.subs[key]; sub != nil {
-		return sub.seen
-	}
-	return n.responses
-}
-
-func (n *names) concerns(v *verdict) bool {
-	return n.subs[v.key] != nil || len(n.claims.of[v.key]) > 0 ||
-		slices.ContainsFunc(v.aliases, func(alias string) bool { return n.subs[canonical(alias)] != nil })
-}
-
 // hasAll says that a SotW response has all names that have the present version.
 func (n *names) hasAll(v *verdicts) bool {
 	having := 0
@@ -192,3 +160,23 @@ func (n *names) hasAll(v *verdicts) bool {
 
 // has says that a resource has the present version.
 func (n *names) has(c *cache.Change) bool { return c.Resource != nil && c.Origin == n.origin }
+
+// expire removes what was not renewed in time. xDS: "TTL".
+func (n *names) expire(now time.Time) cache.Update {
+	if !n.forgetAt.IsZero() && !now.Before(n.forgetAt) {
+		n.forgetAt = time.Time{}
+	}
+	u := n.newUpdate()
+	for _, key := range n.expiries.Due(now) {
+		v := n.expireVariant(key, n)
+		if c, ok := n.take(&v); ok {
+			n.subs[key].expired = v.gone
+			if n.subs[key].wanted {
+				u.Changes = append(u.Changes, c)
+			}
+		}
+		u.Changes = n.takeAliases([]verdict{v}, u.Changes)
+		n.shown = "" // on a new stream it is to be sent again
+	}
+	return u
+}

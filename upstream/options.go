@@ -4,28 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
-)
-
-// Protocol is the form of the protocol that a stream speaks.
-type Protocol string
-
-// The protocols.
-const (
-	// Auto is delta, or SotW if the control plane does not implement delta.
-	Auto Protocol = "auto"
-	// AutoSotW is SotW, or delta if the control plane does not implement SotW.
-	AutoSotW Protocol = "auto, SotW first"
-	// Delta is the incremental form.
-	Delta Protocol = "delta"
-	// SotW is the state-of-the-world form.
-	SotW Protocol = "sotw"
-	// REST is SotW by polling, in JSON. It needs a connection of DialREST, and
-	// Streams: there is no aggregated form.
-	REST Protocol = "rest"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // Options are the settings of a Stream. The zero value of each means its default.
@@ -94,56 +74,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// form is how one protocol is spoken.
-type form struct {
-	name   Protocol
-	method string
-	// typeURL is the type of all that goes over the stream, which responses then
-	// may leave out; empty for the aggregated service.
-	typeURL string
-	names   func(*names) session
-	sets    func(*sets) session
-	parse   func([]byte) (*response, error)
+// Announced is the relays that a stream announces.
+type Announced interface {
+	// Chain returns them as they are now.
+	Chain() chain.Chain
+	// Stale says that a stream which has announced these is to be opened anew.
+	Stale(announced []string) bool
+	// Watch has f called when Stale may have changed, until stop. f does not block.
+	Watch(f func()) (stop func())
 }
-
-// session begins the session of a type on a new stream.
-func (f *form) session(of topics) session {
-	if s, ok := of.(*sets); ok {
-		return f.sets(s)
-	}
-	return f.names(of.(*names))
-}
-
-var (
-	deltaForm = &form{
-		name:   Delta,
-		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
-		names:  func(n *names) session { return newDeltaNames(n) },
-		sets:   func(s *sets) session { return newDeltaSets(s) },
-		parse:  parseDelta,
-	}
-	sotwForm = &form{
-		name:   SotW,
-		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
-		names:  func(n *names) session { return newSotWNames(n) },
-		sets:   func(s *sets) session { return newSotWSets(s) },
-		parse:  parseSotW,
-	}
-)
-
-// forms returns the forms that an aggregated stream may have, in the order in
-// which they are tried.
-func (p Protocol) forms() []*form {
-	switch p {
-	case Delta:
-		return []*form{deltaForm}
-	case SotW:
-		return []*form{sotwForm}
-	case AutoSotW:
-		return []*form{sotwForm, deltaForm}
-	default:
-		return []*form{deltaForm, sotwForm}
-	}
-}
-
-var streamDesc = &grpc.StreamDesc{StreamName: "ADS", ClientStreams: true, ServerStreams: true}

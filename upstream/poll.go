@@ -13,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -369,5 +370,32 @@ func (p *pollStream) nothingNew(req *discoveryv3.DiscoveryRequest, question int)
 		p.request = proto.CloneOf(p.request)
 		p.request.ErrorDetail = nil
 		p.fresh = true
+	}
+}
+
+// frame receives a message as it came over the wire, or what a poll has brought.
+type frame struct {
+	buf  mem.Buffer
+	poll *polled // nil unless it is that
+}
+
+// parse returns the response, nil if a poll has brought nothing new.
+func (f *frame) parse(form *form) (*response, error) {
+	if f.poll != nil {
+		return f.poll.response, nil
+	}
+	b := f.buf.ReadOnlyData()
+	r, err := form.parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
+	}
+	return r, nil
+}
+
+// free gives the bytes back: nothing may refer to them any more.
+func (f *frame) free() {
+	if f.buf != nil {
+		f.buf.Free()
+		f.buf = nil
 	}
 }

@@ -34,3 +34,9 @@ func parseRedirect(typeURL string, value []byte) (url string, err error) {
 // errUnnamedRedirect says that a redirect cannot be kept under anything: there is
 // no name in it.
 var errUnnamedRedirect = errors.New("is a redirect and has no name (want it in a Resource)")
+
+// plain returns an error without the prefix of the protobuf package, whose space is
+// not always one.
+func plain(err error) string {
+	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+}

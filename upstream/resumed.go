@@ -1,9 +1,5 @@
 package upstream
 
-import (
-	"github.com/xds-relay/xds-relay/cache"
-)
-
 // A delta control plane should say of each name that does not exist that it does not. Some,
 // as go-control-plane, say so only of what the client holds, because it was sent on the stream
 // or is in initial_resource_versions. Of a name that the relay does not hold, but one of its
@@ -53,5 +49,3 @@ func (n *names) relistResumed() {
 		}
 	}
 }
-
-var _ cache.Resumer = (*Stream)(nil)

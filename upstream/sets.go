@@ -3,7 +3,6 @@ package upstream
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -36,129 +35,8 @@ type sets struct {
 	graces cache.Expiries[*set]
 }
 
-// set is what is held of a wildcard or a glob, whichever stream it came over.
-type set struct {
-	subscription
-	// members is what the set has given, under the keys of the entries. It is nil as
-	// long as there is no answer for the set.
-	members *cache.Resources
-	// refused is why names that are no members could not be had, as the control plane
-	// said of the set.
-	refused map[string]*cache.Error
-	// origin is the version of the members, nil if they are not what the control plane
-	// calls so.
-	origin *cache.OriginVersion
-	// expired are members that were not renewed in time. Should the control plane say
-	// that one lives, the set is requested once more.
-	expired map[string]struct{}
-
-	// guessed: its members are those that the wildcard has, as the control plane did not
-	// answer. See settleHeld.
-	guessed bool
-	// hidden: there was something bad without a name that is known, which may be a member,
-	// and no good response since.
-	hidden bool
-	// incomplete: more of its first answer may follow. See grace.go.
-	incomplete bool
-
-	// Of the present stream:
-
-	// latest is when the answer counts as complete whatever comes, zero before a response.
-	latest time.Time
-	part   time.Time // when the last part of it came, zero before a response
-	asked  time.Time // when it was requested last
-	first  firstAnswer
-	// listed is what a control plane knows to be held while the set has no answer, because
-	// it was in initial_resource_versions, or because it came for another set. It is not
-	// sent again because of this one, so it counts as a member.
-	listed map[string]*cache.Resource
-
-	// parts are the members of the wildcard by the globs in whose directories they are,
-	// see inWildcard.
-	parts parts
-}
-
 func newSets(scope cache.Scope, typeURL string) *sets {
 	return &sets{core: newCore(scope, typeURL), globs: map[string]*set{}, habits: new(habits)}
-}
-
-func (c *set) isWildcard() bool { return c.name == cache.Wildcard }
-
-// isSet says whether a canonical name is the wildcard or that of a glob collection.
-func isSet(name string) bool { return name == cache.Wildcard || isGlob(name) }
-
-// isGlob says whether a canonical name is that of a glob collection.
-func isGlob(name string) bool {
-	return name != cache.Wildcard && cache.Key{Name: name}.IsSet()
-}
-
-// list notes that a control plane need not send a resource again because of the set.
-func (c *set) list(key string, r *cache.Resource) {
-	if c.listed == nil {
-		c.listed = map[string]*cache.Resource{}
-	}
-	c.listed[key] = r
-}
-
-// note keeps why a name of the set could not be had, for who subscribes later.
-func (c *set) note(key string, change cache.Change) {
-	if change.Err == nil || change.Gone || change.Resource != nil || c.members.Get(key) != nil {
-		delete(c.refused, key)
-		return
-	}
-	if c.refused == nil {
-		c.refused = map[string]*cache.Error{}
-	}
-	c.refused[key] = change.Err
-}
-
-// partial says that a member that is missing may exist nevertheless.
-func (c *set) partial() bool { return c.guessed || c.hidden }
-
-// noteHidden notes whether a response leaves open what all of the members are: as long as
-// its first answer is not complete, what one part of that has left open stays so.
-func (c *set) noteHidden(p *part, v *verdicts, sotw, settling bool) {
-	switch {
-	case v.hidden:
-		c.hidden = true
-	case p.full, !sotw && !settling && !v.onlyBeats():
-		c.hidden = false
-	}
-}
-
-// replace puts other members in the place of all that there are.
-func (c *set) replace(members *cache.Resources) { c.members, c.parts = members, parts{} }
-
-// put keeps a member, or none if r is nil.
-func (c *set) put(key string, r *cache.Resource) {
-	c.parts.put(key, r)
-	if r == nil {
-		c.members.Delete(key)
-		return
-	}
-	c.members.Put(key, r)
-	delete(c.expired, key)
-}
-
-// restate returns what is held, and what could not be had.
-func (c *set) restate() cache.SetUpdate {
-	return c.restateOf(c.name, c.members, func(string) bool { return true })
-}
-
-// restateOf returns the members of a set that is a part of c, with the errors of those names.
-func (c *set) restateOf(name string, members *cache.Resources, of func(key string) bool) cache.SetUpdate {
-	u := cache.SetUpdate{Name: name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete}
-	u.Changes = make([]cache.Change, 0, members.Len())
-	for key, r := range members.All() {
-		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
-	}
-	for key, err := range c.refused {
-		if of(key) {
-			u.Changes = append(u.Changes, cache.Change{Name: key, Err: err})
-		}
-	}
-	slices.SortFunc(u.Changes, func(a, b cache.Change) int { return strings.Compare(a.Name, b.Name) })
-	return u
 }
 
 // find returns a set, nil if there is none.
@@ -549,16 +427,6 @@ func (s *sets) ends(u *cache.Update) map[string]time.Time {
 	return ends
 }
 
-// ask is that of core.
-func (s *sets) ask(subs []*subscription, first bool, now time.Time) {
-	s.core.ask(subs, first, now)
-	for _, sub := range subs {
-		c := s.find(sub.name)
-		c.asked = now
-		s.awaitRest(c, now)
-	}
-}
-
 func (s *sets) holds(key string) *cache.Resource { return s.member(key) }
 
 func (s *sets) lastSeen(key string) uint64 {
@@ -571,4 +439,9 @@ func (s *sets) lastSeen(key string) uint64 {
 func (s *sets) concerns(v *verdict) bool {
 	g := s.globOf(v.key)
 	return g != nil && g.sent || s.wildcard != nil && s.wildcard.sent
+}
+
+func (s *sets) endGrace(c *set) {
+	s.graces.End(c)
+	c.incomplete, c.latest, c.part = false, time.Time{}, time.Time{}
 }

@@ -13,21 +13,6 @@ import (
 // What a response changes of sets. A response is of the wildcard as a whole, if
 // there is one; of a glob are those of its resources that are in its directory.
 
-// part is what a response says of one set.
-type part struct {
-	set *set
-	// held is what the set gave before, where the response has all of it.
-	held    *cache.Resources
-	changes []cache.Change
-	begins  bool // nothing was known of it
-	full    bool // what is not in the response is gone
-	bad     bool // there was something that cannot be stored
-	// grown says that there was a name which an incomplete set did not have.
-	grown bool
-	// certain says that something in the response was sent because of the set.
-	certain bool
-}
-
 // places are the parts in which one name has its place: the wildcard's and a glob's.
 type places [2]*part
 

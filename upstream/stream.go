@@ -101,23 +101,6 @@ type note struct {
 	hurry, open bool // see peers; nor is there then
 }
 
-// feed is one type.
-type feed struct {
-	topics   topics
-	session  session // nil without a stream
-	stale    bool    // others were requested on the stream, so that these wait for the next
-	lastNack string  // that was logged
-	entry    entry
-}
-
-func (f *feed) typeURL() string { return f.topics.common().typeURL }
-
-// wanted returns how many names and sets are wanted.
-func (f *feed) wanted() int { return f.topics.common().wanted }
-
-// begun says whether the control plane has had a request on the present stream.
-func (f *feed) begun() bool { return f.session != nil && f.session.begun() }
-
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
 // share it; node is how the stream announces itself and must not be changed any
 // more. Close ends it.
@@ -510,3 +493,5 @@ func reason(err error) string {
 	}
 	return err.Error()
 }
+
+var _ cache.Resumer = (*Stream)(nil)

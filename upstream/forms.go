@@ -1,0 +1,78 @@
+package upstream
+
+import (
+	"github.com/xds-relay/xds-relay/xdstype"
+	"google.golang.org/grpc"
+)
+
+// form is how one protocol is spoken.
+type form struct {
+	name   Protocol
+	method string
+	// typeURL is the type of all that goes over the stream, which responses then
+	// may leave out; empty for the aggregated service.
+	typeURL string
+	names   func(*names) session
+	sets    func(*sets) session
+	parse   func([]byte) (*response, error)
+}
+
+// session begins the session of a type on a new stream.
+func (f *form) session(of topics) session {
+	if s, ok := of.(*sets); ok {
+		return f.sets(s)
+	}
+	return f.names(of.(*names))
+}
+
+// forms returns the forms that an aggregated stream may have, in the order in
+// which they are tried.
+func (p Protocol) forms() []*form {
+	switch p {
+	case Delta:
+		return []*form{deltaForm}
+	case SotW:
+		return []*form{sotwForm}
+	case AutoSotW:
+		return []*form{sotwForm, deltaForm}
+	default:
+		return []*form{deltaForm, sotwForm}
+	}
+}
+
+var streamDesc = &grpc.StreamDesc{StreamName: "ADS", ClientStreams: true, ServerStreams: true}
+
+// Protocol is the form of the protocol that a stream speaks.
+type Protocol string
+
+var (
+	deltaForm = &form{
+		name:   Delta,
+		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
+		names:  func(n *names) session { return newDeltaNames(n) },
+		sets:   func(s *sets) session { return newDeltaSets(s) },
+		parse:  parseDelta,
+	}
+	sotwForm = &form{
+		name:   SotW,
+		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
+		names:  func(n *names) session { return newSotWNames(n) },
+		sets:   func(s *sets) session { return newSotWSets(s) },
+		parse:  parseSotW,
+	}
+)
+
+// The protocols.
+const (
+	// Auto is delta, or SotW if the control plane does not implement delta.
+	Auto Protocol = "auto"
+	// AutoSotW is SotW, or delta if the control plane does not implement SotW.
+	AutoSotW Protocol = "auto, SotW first"
+	// Delta is the incremental form.
+	Delta Protocol = "delta"
+	// SotW is the state-of-the-world form.
+	SotW Protocol = "sotw"
+	// REST is SotW by polling, in JSON. It needs a connection of DialREST, and
+	// Streams: there is no aggregated form.
+	REST Protocol = "rest"
+)
