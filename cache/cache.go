@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Source begins and ends the feeding of topics. Its methods are called in the
-// order of the topics' lives in their scope, with the topics of the scope locked: they must
-// not block and must not call the cache, only note what is to be done.
+// Source gives topics their resources. The cache calls its methods with the scope's topics
+// locked, in the order in which topics begin and end. They must not block and must not call the
+// cache: they only note what to do.
 type Source interface {
 	// Start is called on the first interest in a topic.
 	Start(Key)
-	// Refresh is called when somebody becomes interested to whom what is held must
-	// not be given (Resource.DoNotCache): the topic is to be asked for anew.
+	// Refresh is called when a watcher comes that must not receive the cached resource
+	// (Resource.DoNotCache): the source has to request the topic again.
 	Refresh(Key)
 	// Stop is called when nobody has been interested for the linger time.
 	Stop(Key)
@@ -23,46 +23,43 @@ type Source interface {
 
 // Options are a Cache's settings.
 type Options struct {
-	// Linger is how long a topic that nobody watches is kept fed and fresh.
+	// Linger is how long the source keeps a topic fresh that nobody watches.
 	Linger time.Duration
-	// IdleEntries bounds the number of topics that linger: with more, those
-	// that have been idle the longest are given up at once. At least 1.
+	// IdleEntries bounds the number of topics that linger. Beyond it, the cache drops those
+	// that have been idle the longest. At least 1.
 	IdleEntries int
-	// IdleScopes bounds the number of scopes of which all topics linger, likewise. 0 is
+	// IdleScopes bounds in the same way the number of scopes of which all topics linger. 0 is
 	// no limit.
 	IdleScopes int
-	// Tombstones bound what glob collections remember of members that are gone.
+	// Tombstones bound what glob collections remember of removed members.
 	Tombstones Tombstones
 }
 
 // Cache is the shared cache of all authorities. All its methods may be called
 // concurrently.
 //
-// What one authority says costs the clients of another nothing: what updates and readers
-// exclude each other with is of one [Scope] (scopeTopics), and Cache.mu is held for no more
-// than finding a scope.
+// The updates of one authority cost the clients of another nothing: the lock between updates and
+// readers is that of one [Scope] (scopeTopics), and Cache.mu is locked only to find a scope.
 //
 // # The snapshot lock
 //
-// Who sends to a client, or derives topics from others, reads several topics: those of many
-// names, of several types, of several scopes. While it holds the scopes that it watches
-// topics in (see [Reader], and [ReadLocks]), no update of these is stored. So
+// A client's stream, and whatever derives topics from others, reads several topics: of many
+// names, types and scopes. Between BeginRead and EndRead (see [Reader] and [ReadLocks]), the
+// cache stores no update of the scopes of these topics. So the reader sees one state:
 //
-//   - it sees an [Update] as a whole or not at all: all that came in one response, entries
-//     and sets alike, with one version of the origin;
-//   - it sees nothing without what was stored before it, of whichever type and scope: what
-//     refers to a resource is never sent before that ("make before break");
-//   - everything that changed before the hold has been marked by the watchers
-//     (Watcher.Changed), and nothing is marked while it lasts.
+//   - It sees an [Update] as a whole or not at all: all that came in one response, entries
+//     and sets, with one version of the origin.
+//   - If it sees an update, it sees all that were stored before, of any type and scope. So a
+//     resource is never sent before those that it refers to ("make before break").
+//   - Its watchers have been notified of all changes before BeginRead (Watcher.Changed), and
+//     are notified of none until EndRead.
 //
-// For that all of the reader's scopes have to be held at the same time, and it does not
-// matter in which order they come to be: of what was stored before something that it sees,
-// nothing can have been stored after the hold of its scope began. What is in scopes that the
-// reader watches nothing in does not concern it. What is read without a hold is of no
-// particular moment: one entry's state, or one set's, in which a part of an update may be.
+// For that, all of the reader's scopes must be locked at the same time. The order of locking does
+// not matter. Without the lock, a reader sees the state of one entry or set, which may have only
+// a part of an update.
 //
-// Nobody waits for a scope while it holds another. So a long update of one scope holds up
-// no update of another by way of somebody who reads both.
+// A reader never waits for one scope while it has locked another. So a long update of one scope
+// delays no update of another.
 type Cache struct {
 	source     Source
 	idle       *idle
@@ -70,7 +67,7 @@ type Cache struct {
 
 	// versions counts those that updates have brought: see OriginVersion.
 	versions atomic.Uint64
-	// givenUp counts the topics that have ended.
+	// givenUp counts the topics that the cache has dropped.
 	givenUp atomic.Uint64
 
 	mu     sync.RWMutex
@@ -86,7 +83,7 @@ type scopeTopics struct {
 	mu     sync.RWMutex
 	tables map[string]*table // by type URL
 	room   Room              // of tables
-	// ended: the last topic was given up, and this is not in Cache.scopes any more.
+	// ended: the last topic has ended, and this is not in Cache.scopes any more.
 	ended bool
 }
 
@@ -105,20 +102,19 @@ func New(source Source, o Options) *Cache {
 	return c
 }
 
-// Close stops the giving up of idle topics. The cache can still be used.
+// Close stops the dropping of idle topics. The cache can still be used.
 func (c *Cache) Close() { c.idle.close() }
 
-// GiveUpIdle gives up all topics of one scope that nobody watches: of those that match, the one
-// that has been idle the longest. A scope costs a stream upstream, and this is for when there
-// are no more streams to be had. It returns false if there is no such scope. match is called
-// without a lock, and GiveUpIdle is to be called without one.
+// GiveUpIdle drops all topics of one scope that nobody watches: of the scopes that match, the
+// one that has been idle the longest. Each scope costs a stream upstream, so the source calls it
+// when it may open no more streams. It returns false if there is no such scope. match is called
+// without a lock; the caller must hold none.
 func (c *Cache) GiveUpIdle(match func(Scope) bool) bool { return c.idle.giveUpOldest(match) }
 
-// Watch begins w's watch of the entry under k, and returns the entry. The state
-// at that moment is for the watcher to read; it is told of the changes after.
-// withheld, if not nil, is what the entry holds and the watcher must not be given
-// (Resource.DoNotCache): it has been asked for anew, and when it has come the
-// entry holds another one.
+// Watch begins w's watch of the entry under k, and returns the entry. The watcher
+// reads the current state itself, and is notified of later changes. withheld, if not nil, is the
+// entry's resource that the watcher must not receive (Resource.DoNotCache). The source requests
+// it again, and replaces it when it comes.
 func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w.watch(), w)
 }
@@ -177,7 +173,7 @@ type SetWatcher interface {
 type Stats struct {
 	Entries, Sets int
 	Idle          int // of both: those that nobody watches
-	// GivenUp is how many have ended since the start.
+	// GivenUp counts those that the cache has dropped since the start.
 	GivenUp uint64
 }
 
@@ -231,7 +227,7 @@ func (c *Cache) read(k Key, f func(*table)) {
 	}
 }
 
-// watch finds the topic, or makes it and starts its feeding.
+// watch finds the topic, or makes it and starts its source.
 func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*scopeTopics, *table) *topic) {
 	if of := c.topics(k.Scope); of != nil {
 		of.mu.RLock()
@@ -295,8 +291,7 @@ func (c *Cache) isEmpty(tp *topic) bool {
 	return hollow
 }
 
-// giveUp ends a topic that has been idle since then, unless somebody has
-// watched it since.
+// giveUp drops a topic that has been idle since then, unless somebody has watched it since.
 func (c *Cache) giveUp(tp *topic, since time.Time) {
 	of := tp.scope
 	of.mu.Lock()

@@ -8,18 +8,18 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Status says what is known of a topic.
+// Status is the state of knowledge about a topic.
 type Status uint8
 
 // The statuses of a topic.
 const (
-	// Requested: asked for, not yet answered.
+	// Requested: no answer yet.
 	Requested Status = iota
-	// Present: there, with a resource (an entry), or complete (a set).
+	// Present: an entry has its resource; a set has its members.
 	Present
 	// Absent: the authority said that it does not exist.
 	Absent
-	// Failed: it could not be had, which says nothing about its existence.
+	// Failed: it could not be fetched, and may exist or not.
 	Failed
 )
 
@@ -38,29 +38,27 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// Error is why a resource could not be had, in the form in which clients are
-// told. xDS: "resource_errors" of discovery.proto (TP3).
+// Error says why a resource could not be fetched, in the form in which clients receive it. xDS: "resource_errors" of discovery.proto (TP3).
 type Error struct {
 	Code    codes.Code
 	Message string
-	// Outage is set if the reason is that no control plane can be reached. Clients are
-	// not told of it.
+	// Outage is set if no control plane can be reached. Clients do not receive it.
 	Outage *Outage
 	// Unanswered says that a SotW server answers other requests on the stream, and has not
 	// answered this one for the time of an answer. A client that never had the resource
 	// may take it for absent; a client that may hold it may not.
 	// xDS: "Knowing When a Requested Resource Does Not Exist".
 	Unanswered bool
-	// Refused says that the relay itself does not ask for the resource. This says nothing
-	// about the resource, so a client that may hold it keeps it.
+	// Refused says that the relay itself does not request the resource. The resource may exist,
+	// so a client that has it keeps it.
 	Refused bool
 	// Invalid says that the origin has sent a resource that the relay cannot store. The
 	// resource exists, and its content is unknown.
 	Invalid bool
 }
 
-// Transient says that the error is about the way to the authority, and not about the
-// resource: it was not reached, was not asked, or has not answered.
+// Transient reports whether the error is about the way to the authority, and not about the
+// resource: the authority was not reached, was not asked, or has not answered.
 func (e *Error) Transient() bool {
 	return e.Unanswered || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
@@ -75,23 +73,23 @@ func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
 // State is what is known of one entry at one moment.
 type State struct {
 	Status Status
-	// Resource is the last good one: set when Present.
+	// Resource is the last good one. It is set when Present.
 	Resource *Resource
 	// Previous is the resource before the entry became Absent or a redirect, nil if there
 	// was none.
 	Previous *Resource
-	// Err is set when Failed. When Present, it says that a newer state could not
-	// be had; when Absent, what the authority said about that.
+	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
+	// When Absent, it is the authority's reason.
 	Err *Error
 	// Partial is that of the Change that brought Resource.
 	Partial bool
 	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Heartbeats uint32
-	// Origin is the version of the origin that this is of, nil if there is none.
+	// Origin is the origin's version of this state, nil if there is none.
 	Origin *OriginVersion
 }
 
-// Entry is one resource under one name, as the authority last told it.
+// Entry is one resource under one name, as the authority last sent it.
 type Entry struct {
 	topic
 	state atomic.Pointer[State] // replaced as a whole, under topic.mu
@@ -106,17 +104,17 @@ func newEntry(of *scopeTopics, k Key) *Entry {
 	return e
 }
 
-// Key returns what the entry is kept under.
+// Key returns the entry's key.
 func (e *Entry) Key() Key { return e.key }
 
-// Name returns what the entry is called: Key's Name.
+// Name returns the entry's name: that of its Key.
 func (e *Entry) Name() string { return e.key.Name }
 
 // isEmpty reports whether the entry has no resource.
 func (e *Entry) isEmpty() bool { return e.state.Load().Resource == nil }
 
-// Redirected says that the authority says of the name that it is a redirect, which
-// is to be followed: the state is not of a derived topic. TP1: "Server redirects".
+// Redirected reports whether the authority redirects the name. It is false in derived topics,
+// in which redirects have been followed. TP1: "Server redirects".
 func (e *Entry) Redirected() bool {
 	r := e.state.Load().Resource
 	return r != nil && r.Redirect() != "" && e.key.Scope.Derived == ""
@@ -144,7 +142,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	old := e.state.Load()
 	came := next.Status == Present // and it is not only an error of what is there
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
-		// What could not be had anew is served as it was last known.
+		// The last known state is served as long as there is no newer one.
 		next.Status, next.Resource, next.Previous, next.Partial = old.Status, old.Resource, old.Previous, old.Partial
 	}
 	if next.Status == Absent && next.Previous == nil {
@@ -177,7 +175,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	return e.notify(wakers, false)
 }
 
-// sameForClients says that nothing but a heartbeat is new.
+// sameForClients reports whether nothing but a heartbeat is new.
 func sameForClients(a, b *State) bool {
 	if a.Status != b.Status || a.Partial && !b.Partial {
 		return false
@@ -185,7 +183,7 @@ func sameForClients(a, b *State) bool {
 	if r := b.Resource; r != nil && (a.Resource.Hash() != r.Hash() || (a.Resource.TTL() > 0) != (r.TTL() > 0)) {
 		return false
 	}
-	// What comes once more only for those who are new is told to be there.
+	// A resource that is not to be cached has come again, for new watchers.
 	if r := b.Resource; r != nil && r.DoNotCache() && a.Resource != r {
 		return false
 	}

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Expiries are the times at which what is held under a key is gone, unless it is renewed
-// before. xDS: "TTL". The zero value is ready. They are not safe for concurrent use.
+// Expiries are the times at which keys expire, unless they are renewed before. xDS: "TTL". The
+// zero value is empty and ready. They are not safe for concurrent use.
 type Expiries[K comparable] struct {
 	at  map[K]time.Time
 	had Room
-	// queue has the times in order, and some that do not hold any more.
+	// queue has the times in order, and some that are outdated.
 	queue expiryQueue[K]
 }
 
@@ -20,7 +20,7 @@ type expiry[K comparable] struct {
 	at  time.Time
 }
 
-// Set begins the time of a key anew.
+// Set sets or renews the time of a key.
 func (e *Expiries[K]) Set(key K, at time.Time) {
 	if e.at == nil {
 		e.at = map[K]time.Time{}
@@ -33,7 +33,7 @@ func (e *Expiries[K]) Set(key K, at time.Time) {
 	e.compact()
 }
 
-// compact leaves of the queue one of each key, if it has many more.
+// compact removes outdated times from the queue if there are many.
 func (e *Expiries[K]) compact() {
 	const slack = 64
 	if len(e.queue) <= 2*len(e.at)+slack {
@@ -51,7 +51,7 @@ func (e *Expiries[K]) compact() {
 	heap.Init(&e.queue)
 }
 
-// End says that a key has no such time any more.
+// End removes a key.
 func (e *Expiries[K]) End(key K) {
 	if _, there := e.at[key]; there {
 		e.at = Without(e.at, &e.had, key)

@@ -2,26 +2,26 @@ package cache
 
 import "strings"
 
-// A delta control plane may cut its first answer for a set into several responses, and does
-// not say which is the last. Until the source knows that it has all of it, a missing member
-// is not a removed one.
+// The first answer for a set. A delta control plane may send it in several responses, and does
+// not mark the last. Until the source knows that the answer is complete, a missing member is not
+// a removed one.
 
-// firstAnswer is what a set knows of such an answer while it is incomplete.
+// firstAnswer is the state of such an answer while it is incomplete.
 type firstAnswer struct {
-	// missing are the keys of members from before that have not come yet. They go when
+	// missing are the keys of earlier members that have not come yet. They are removed when
 	// the answer is complete.
 	missing map[string]struct{}
-	// removed are the keys that the origin has removed: clients may hold them, whether or
-	// not the set had a member.
+	// removed are the keys that the origin has removed. Clients may have them, also if the set
+	// did not.
 	removed map[string]bool
 }
 
-// maxRemoved bounds the names that are kept in firstAnswer.removed. Clients are sent further
-// removals when the answer is complete.
+// maxRemoved bounds firstAnswer.removed. Clients receive further removals when the answer is
+// complete.
 const maxRemoved = 10_000
 
-// beginFirst takes note of a full update that is incomplete. gone are the keys of the members
-// that are not in it.
+// beginFirst begins a first answer. gone are the keys of the members that are not in its first
+// response.
 func (s *Set) beginFirst(gone []string) {
 	s.first = &firstAnswer{missing: make(map[string]struct{}, len(gone))}
 	for _, key := range gone {
@@ -29,11 +29,11 @@ func (s *Set) beginFirst(gone []string) {
 	}
 }
 
-// completes says that an update ends an incomplete first answer.
+// completes reports whether an update completes the first answer.
 func (u *SetUpdate) completes() bool { return u.Complete || u.Full && !u.Incomplete }
 
-// note notes what has come under a key, nil if that is removed, and says whether that is a
-// removal which is news.
+// note notes the resource that has come under a key, nil for a removal. It reports whether that
+// is a new removal.
 func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	if f == nil {
 		return false
@@ -52,15 +52,14 @@ func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	return true
 }
 
-// came notes that something has come under a key.
+// came notes that a key is in the answer.
 func (f *firstAnswer) came(key string) {
 	if f != nil {
 		delete(f.missing, key)
 	}
 }
 
-// endFirst returns the keys of the members that were not in the answer, which is complete
-// now.
+// endFirst ends the first answer, and returns the keys of the members that were not in it.
 func (s *Set) endFirst() map[string]struct{} {
 	if s.first == nil {
 		return nil
@@ -70,7 +69,7 @@ func (s *Set) endFirst() map[string]struct{} {
 	return missing
 }
 
-// Incomplete says that a member that is missing may be in what follows.
+// Incomplete reports whether the first answer is incomplete: missing members may still come.
 func (s *Set) Incomplete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// idle keeps the topics that nobody watches in the order in which they fell
-// idle, and gives them up when their time has passed or when there are too
-// many. All linger equally long, so the order of falling idle is the order of
-// giving up, and one timer for the first is enough.
+// idle has the topics that nobody watches, in the order in which they became idle. It drops them
+// when their linger time has passed, or when there are too many. All linger equally long, so one
+// timer, for the first, is enough.
 type idle struct {
 	linger time.Duration
 	giveUp func(*topic, time.Time) // called without a lock
@@ -16,22 +15,22 @@ type idle struct {
 	mu     sync.Mutex
 	topics lru[*topic, time.Time]
 	limit  int
-	// copies are those of the topics that are copies of sets, see Key.copies.
+	// copies are the idle topics that are copies of sets: see Key.copies.
 	copies lru[*topic, time.Time]
-	// hollow are those of the topics in which there was nothing when they fell idle.
+	// empty are the idle topics that had no resource when they became idle.
 	empty lru[*topic, time.Time]
-	// groups are all topics, by what goes at once.
+	// groups are all topics, by what ends together.
 	groups idleGroups
 	timer  *time.Timer // runs while there are topics
 	closed bool
 }
 
-// maxIdleCopies bounds the copies of sets: each is as large as what it is made of, clients
-// can have any number of them made, and to make one anew asks nobody for anything.
+// maxIdleCopies bounds the idle copies of sets. Each is as large as its set, and clients can
+// make up any number of them. Making one again needs no request upstream.
 const maxIdleCopies = 100
 
-// maxIdleHollow bounds the topics in which there is nothing: clients can make up any number of
-// them, and to ask for one anew costs little.
+// maxIdleEmpty bounds the idle topics without a resource. Clients can make up any number of
+// them, and to request one again costs little.
 const maxIdleEmpty = 256
 
 func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
@@ -42,15 +41,15 @@ func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
 	}
 }
 
-// add notes that tp has been idle since then. hollow says that there is nothing in it.
-func (i *idle) add(tp *topic, since time.Time, hollow bool) {
+// add adds a topic that has been idle since then. empty: it has no resource.
+func (i *idle) add(tp *topic, since time.Time, empty bool) {
 	i.mu.Lock()
-	if i.closed || tp.group == nil { // it was given up meanwhile
+	if i.closed || tp.group == nil { // it has ended meanwhile
 		i.mu.Unlock()
 		return
 	}
 	if later, ok := i.topics.peek(tp); ok && later.After(since) {
-		// Somebody has come and left since, and was quicker to get here.
+		// A later watcher has come and left, and was quicker to get here.
 		i.mu.Unlock()
 		return
 	}
@@ -58,7 +57,7 @@ func (i *idle) add(tp *topic, since time.Time, hollow bool) {
 	if tp.key.copies() {
 		i.copies.add(tp, since)
 	}
-	if hollow {
+	if empty {
 		i.empty.add(tp, since)
 	}
 	i.groups.lingers(tp)
@@ -72,7 +71,7 @@ func (i *idle) add(tp *topic, since time.Time, hollow bool) {
 	i.giveUpGroups()
 }
 
-// tooMany takes out one that is to be given up because there are too many, nil if there
+// tooMany removes and returns a topic that has to end because there are too many, nil if there
 // are not.
 func (i *idle) tooMany() (old *topic, since time.Time) {
 	i.mu.Lock()
@@ -97,14 +96,14 @@ func (i *idle) tooMany() (old *topic, since time.Time) {
 	return old, since
 }
 
-// forget takes a topic out. The caller holds mu.
+// forget removes a topic. The caller holds mu.
 func (i *idle) forget(tp *topic) {
 	i.topics.remove(tp)
 	i.copies.remove(tp)
 	i.empty.remove(tp)
 }
 
-// remove notes that tp is watched again.
+// remove removes a topic that is watched again.
 func (i *idle) remove(tp *topic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -112,7 +111,7 @@ func (i *idle) remove(tp *topic) {
 	i.groups.busy(tp)
 }
 
-// expire gives up all whose time has passed, and sets the timer for the next.
+// expire drops the topics whose linger time has passed, and sets the timer for the next.
 func (i *idle) expire() {
 	now := time.Now()
 	for {

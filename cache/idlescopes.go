@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Scopes that nobody uses any more. Each costs a stream upstream, however few topics it
-// has, and clients can make up any number of them: as authorities under a pattern, as
-// partitions or as dynamic parameters. So their number is bounded by itself: with more, all
-// topics of the one that has been idle the longest are given up.
+// Idle scopes. Each costs a stream upstream, however few topics it has. Clients can make up any
+// number of them, by authorities under a pattern, partitions, or dynamic parameters. So their
+// number has its own bound. Beyond it, the cache drops all topics of the scope that has been idle
+// the longest.
 
-// idleGroup are topics that keep a stream upstream, or several, while they linger: those of
-// a scope, or a single one with an alternative, as that names other authorities.
+// idleGroup identifies topics that keep streams upstream open together: those of a scope, or a
+// single topic with an alternative, which names other authorities.
 type idleGroup struct {
 	Scope
 	alternative string // the topic's name
@@ -26,7 +26,7 @@ func (k Key) idleGroup() idleGroup {
 	return g
 }
 
-// groupTopics are the topics of a group. Guarded by idle.mu.
+// groupTopics are the topics of an idleGroup. Guarded by idle.mu.
 type groupTopics struct {
 	group  idleGroup
 	topics int                 // all there are
@@ -34,13 +34,13 @@ type groupTopics struct {
 	room   Room                // of idle
 }
 
-// idleGroups are the groups, and in order those of which all topics linger. Guarded by idle.mu.
+// idleGroups are all groups, and in order those of which all topics linger. Guarded by idle.mu.
 type idleGroups struct {
 	all   map[idleGroup]*groupTopics
 	room  Room // of all
 	idle  lru[*groupTopics, struct{}]
 	limit int
-	// steps counts the work that was done, so that a test can say how it grows.
+	// steps counts the work, for a test of how it grows.
 	steps int
 }
 
@@ -51,7 +51,7 @@ func newIdleGroups(limit int) idleGroups {
 	return idleGroups{all: map[idleGroup]*groupTopics{}, idle: newLRU[*groupTopics, struct{}](), limit: limit}
 }
 
-// created notes that there is a new topic, which somebody is about to watch.
+// created adds a new topic, which somebody is about to watch.
 func (i *idle) created(tp *topic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -67,7 +67,7 @@ func (i *idle) created(tp *topic) {
 	i.groups.steps++
 }
 
-// gone notes that a topic was given up.
+// gone removes a topic that has ended.
 func (i *idle) gone(tp *topic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -84,14 +84,14 @@ func (i *idle) gone(tp *topic) {
 	i.groups.steps++
 }
 
-// check notes a group of which all topics linger now. The caller holds mu.
+// check adds a group to the idle ones if all of its topics linger. The caller holds mu.
 func (g *idleGroups) check(of *groupTopics) {
 	if len(of.idle) == of.topics {
 		g.idle.add(of, struct{}{})
 	}
 }
 
-// lingers notes that nobody watches a topic any more, and busy that somebody does. The caller
+// lingers notes that nobody watches a topic any more. busy notes that somebody does. The caller
 // holds mu.
 func (g *idleGroups) lingers(tp *topic) {
 	of := tp.group
@@ -111,7 +111,7 @@ func (g *idleGroups) busy(tp *topic) {
 	g.steps++
 }
 
-// tooManyGroups takes out the topics of a group that is to be given up because there are too
+// tooManyGroups removes and returns the topics of a group that has to end because there are too
 // many, none if there are not.
 func (i *idle) tooManyGroups() map[*topic]struct{} {
 	i.mu.Lock()
@@ -123,8 +123,8 @@ func (i *idle) tooManyGroups() map[*topic]struct{} {
 	return i.groups.take(g)
 }
 
-// take takes out the topics of a group of which all linger, which is to be given up. The
-// caller holds mu.
+// take removes and returns the topics of a group that has to end. All of them linger. The caller
+// holds mu.
 func (g *idleGroups) take(of *groupTopics) map[*topic]struct{} {
 	g.idle.remove(of)
 	topics := of.idle
@@ -133,7 +133,7 @@ func (g *idleGroups) take(of *groupTopics) map[*topic]struct{} {
 	return topics
 }
 
-// giveUpGroups gives up groups until there are not too many.
+// giveUpGroups drops groups until there are not too many.
 func (i *idle) giveUpGroups() {
 	for topics := i.tooManyGroups(); topics != nil; topics = i.tooManyGroups() {
 		i.giveUpAll(topics)
@@ -148,9 +148,9 @@ func (i *idle) giveUpAll(topics map[*topic]struct{}) {
 	}
 }
 
-// giveUpOldest gives up the group that has been idle the longest of those whose scope matches,
-// or if there is none, of those with an alternative: the alternative's scope may match. It
-// returns false if there is neither.
+// giveUpOldest drops the group that has been idle the longest of those whose scope matches. If
+// there is none, it takes one with an alternative, whose scope may match. It returns false if
+// there is neither.
 func (i *idle) giveUpOldest(match func(Scope) bool) bool {
 	i.mu.Lock()
 	groups := i.groups.idle.keys()
@@ -168,7 +168,7 @@ func (i *idle) giveUpOldest(match func(Scope) bool) bool {
 	return false
 }
 
-// giveUpGroup gives up a group, unless somebody watches one of its topics by now.
+// giveUpGroup drops a group, unless somebody watches one of its topics by now.
 func (i *idle) giveUpGroup(g *groupTopics) bool {
 	i.mu.Lock()
 	if _, idle := i.groups.idle.peek(g); !idle {
@@ -181,7 +181,7 @@ func (i *idle) giveUpGroup(g *groupTopics) bool {
 	return true
 }
 
-// idles returns since when nobody has watched the topic; false if somebody does.
+// idles returns the time since which nobody has watched the topic, false if somebody does.
 func (t *topic) idles() (since time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,25 +6,22 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Scope is a namespace of resource names: what has one name in one scope is one
-// resource. It also decides who feeds a topic: one stream upstream for the scopes that
-// differ in Params only.
+// Scope is a namespace of resource names: a name means one resource in one scope. Each scope has
+// its own source.
 type Scope struct {
 	// Authority is the authority's name, as in the configuration.
 	Authority string
 	// Partition tells apart the nodes that see different resources under the
 	// same old-style names. Empty for xdstp names.
 	Partition string
-	// OldStyle is set in scopes of old-style names. xdstp names never share a
-	// scope, and so a stream, with old-style ones: they are asked for with the
-	// relay's own Node.
+	// OldStyle is set in scopes of old-style names. xdstp names never share a scope, and so a
+	// stream, with them: the relay requests xdstp names with its own Node.
 	OldStyle bool
-	// Derived is set in scopes whose topics are fed from other topics: [Resolved],
-	// [Passed], or the name of a view. Empty for what an authority says itself.
+	// Derived is set in scopes whose topics are computed from others: [Resolved], [Passed],
+	// or the name of a view. It is empty for what an authority sends.
 	Derived string
-	// Params tells apart who asks with different dynamic parameters, and so for
-	// different variants under the same names (TP2). It is made by [Params.String],
-	// and empty for none.
+	// Params tells apart requests with different dynamic parameters, and so for different
+	// variants under the same names (TP2). [Params.String] makes it. It is empty for none.
 	Params string
 }
 
@@ -44,13 +41,12 @@ func (s Scope) String() string {
 	return name
 }
 
-// Resolved is the Scope.Derived of names as clients are to see them, where that is
-// not what the authority says of the name itself: redirects followed, directives
-// obeyed. Names there may have directives. TP1: "Server redirects", "Alternatives".
+// Resolved is the Scope.Derived of names with redirects followed and directives obeyed, for
+// clients. Names there may have directives. TP1: "Server redirects", "Alternatives".
 const Resolved = "resolved"
 
-// Passed is as Resolved for clients that follow redirects themselves: directives are
-// obeyed, and what is found is given as it is, redirect or not.
+// Passed is as Resolved, but for clients that follow redirects themselves: directives are obeyed,
+// and redirects are passed on.
 const Passed = "passed"
 
 // Key names one topic.
@@ -62,17 +58,16 @@ type Key struct {
 	Name string
 }
 
-// IsSet says that the topic is a Set and not an Entry: that of a wildcard or a
-// glob collection.
+// IsSet reports whether the topic is a Set and not an Entry: a wildcard or a glob collection.
 func (k Key) IsSet() bool { return k.Name == Wildcard || !k.Scope.OldStyle && isGlob(k.Name) }
 
-// copies says that the topic has copies of what a set has: a glob with an alternative. All
-// others are as many as the authority's sets, or are configured.
+// copies reports whether the topic has copies of a set's resources: a glob with an alternative.
+// Clients cannot make up others.
 func (k Key) copies() bool {
 	return k.Scope.Derived != "" && k.IsSet() && strings.Contains(k.Name, "#")
 }
 
-// isGlob says whether a canonical xdstp name is a glob. TP1: "Glob".
+// isGlob reports whether a canonical xdstp name is a glob. TP1: "Glob".
 func isGlob(name string) bool {
 	if !urn.IsName(name) {
 		return false
@@ -82,6 +77,6 @@ func isGlob(name string) bool {
 	return strings.HasSuffix(name, "/*")
 }
 
-// Wildcard is the name of the set of all that a node is to have.
+// Wildcard is the name of the set of all resources that the control plane has for a node.
 // xDS: "How the client specifies what resources to return".
 const Wildcard = "*"

@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru has things in the order in which they were added last. It is its owner who keeps it
-// from growing.
+// lru has things in the order in which they were last added. It has no limit: its owner removes
+// the oldest.
 type lru[K comparable, V any] struct {
 	of  *simplelru.LRU[K, V]
 	had Room

@@ -6,29 +6,28 @@ import (
 	"strings"
 )
 
-// notes are what is new about names of a set besides their content: heartbeats,
-// and errors. They are in an order of their own, and few: a member without TTL
-// and error has none.
+// notes are the news of a set besides its content: heartbeats and errors. They have their own
+// order, and are few: a member without TTL and error has none.
 type notes struct {
 	byKey map[string]*note
 	order list.List // of *note, oldest first
 }
 
-// note is what is new about one name.
+// note is the news of one name.
 type note struct {
 	key       string // as in Set.members
-	seq       uint64 // of the newest of it
+	seq       uint64 // of the newest news
 	heartbeat uint64 // of the last heartbeat
-	ttlChange uint64 // of the last coming to have a TTL, or to have none
-	arrival   uint64 // of the last coming unchanged, for those from whom the member is kept
-	// err is why the newest state could not be had, and failed its seq. It may be of
-	// a name that is no member.
+	ttlChange uint64 // of the last time that a TTL came or went
+	arrival   uint64 // of the last unchanged arrival, for watchers from which the member is withheld
+	// err says why the newest state could not be fetched, and failed is its seq. The name may
+	// be no member.
 	err     *Error
 	failed  uint64
 	element *list.Element // in notes.order
 }
 
-// renew returns the note of a key, new if there is none, as the newest.
+// renew makes the note of a key the newest, and returns it. It adds one if there is none.
 func (n *notes) renew(key string, seq uint64) *note {
 	o := n.byKey[key]
 	if o == nil {
@@ -44,7 +43,7 @@ func (n *notes) renew(key string, seq uint64) *note {
 	return o
 }
 
-// remove drops a note, which may be nil.
+// remove deletes a note, which may be nil.
 func (n *notes) remove(o *note) {
 	if o != nil {
 		n.order.Remove(o.element)

@@ -2,9 +2,9 @@ package cache
 
 import "sync/atomic"
 
-// Outage is a time during which no control plane of a scope can be reached. The errors
-// that it causes refer to it (Error.Outage), so that those who hold one of these errors
-// know when the outage is over, even before there is an answer for their name.
+// Outage is a time during which no control plane of a scope can be reached. The errors that it
+// causes refer to it (Error.Outage). So a reader of such an error knows when the outage is over,
+// even before its name has an answer.
 type Outage struct{ over atomic.Bool }
 
 // End notes that a control plane has answered. It may be called on nil.
@@ -14,12 +14,12 @@ func (o *Outage) End() {
 	}
 }
 
-// Unreachable says that the error was caused by an outage that is not over. It may be
-// called on nil.
+// Unreachable reports whether an outage caused the error and is not over. It may be called on
+// nil.
 func (e *Error) Unreachable() bool {
 	return e != nil && e.Outage != nil && !e.Outage.over.Load()
 }
 
-// Unreachable says that nothing is known of the topic, because no control plane of its
-// scope can be reached.
+// Unreachable reports whether the topic has no answer because no control plane of its scope can be
+// reached.
 func (s *State) Unreachable() bool { return s.Status == Failed && s.Err.Unreachable() }

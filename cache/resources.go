@@ -6,22 +6,21 @@ import (
 	"github.com/xds-relay/xds-relay/hashtable"
 )
 
-// Resources are resources by the keys that they are kept under (as Key.Name is an
-// entry's), at a cost of few bytes each: mostly the key is the name that a resource
-// has in it. nil is empty, and cannot be added to.
+// Resources are resources by their keys (as Key.Name is an entry's), at few bytes each: mostly
+// the key is the name in the resource. nil is empty and read-only.
 type Resources struct {
 	own   hashtable.Table[*Resource] // whose key is their name
 	other map[string]*Resource       // those of another key
 }
 
-// NewResources returns an empty table with room for n.
+// NewResources returns an empty table with room for n resources.
 func NewResources(n int) *Resources {
 	rs := &Resources{}
 	rs.own.Reserve(n, (*Resource).Name)
 	return rs
 }
 
-// Len returns how many there are.
+// Len returns the number of resources.
 func (rs *Resources) Len() int {
 	if rs == nil {
 		return 0
@@ -29,7 +28,7 @@ func (rs *Resources) Len() int {
 	return rs.own.Len() + len(rs.other)
 }
 
-// Get returns what is kept under a key, nil if nothing is.
+// Get returns the resource under a key, nil if there is none.
 func (rs *Resources) Get(key string) *Resource {
 	if rs == nil {
 		return nil
@@ -40,7 +39,7 @@ func (rs *Resources) Get(key string) *Resource {
 	return rs.other[key]
 }
 
-// Put keeps a resource under a key, in the place of what was there.
+// Put stores a resource under a key, in the place of an earlier one.
 func (rs *Resources) Put(key string, r *Resource) {
 	if r.Name() == key {
 		delete(rs.other, key)
@@ -54,7 +53,7 @@ func (rs *Resources) Put(key string, r *Resource) {
 	rs.other[key] = r
 }
 
-// Delete drops what is kept under a key.
+// Delete deletes the resource under a key.
 func (rs *Resources) Delete(key string) {
 	if rs != nil {
 		rs.own.Remove(key, (*Resource).Name)
@@ -62,8 +61,7 @@ func (rs *Resources) Delete(key string) {
 	}
 }
 
-// All yields everything with its key, in no order. Nothing may be added or dropped
-// meanwhile.
+// All yields every resource with its key, in no order. The table must not change meanwhile.
 func (rs *Resources) All() iter.Seq2[string, *Resource] {
 	return func(yield func(string, *Resource) bool) {
 		if rs == nil {

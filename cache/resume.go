@@ -1,14 +1,14 @@
 package cache
 
-// A client that resumes may hold a resource of which the relay knows nothing, as after a
-// restart of the relay. Some delta control planes say that a resource is gone only if the
-// client has said that it holds it. So the relay has to ask on behalf of its clients.
+// A client that reconnects may have a resource that the relay does not know, as after a restart of
+// the relay. Some delta control planes send a removal only to clients that have named the resource
+// in initial_resource_versions. So the relay has to name it on behalf of its clients.
 
 // Resumer is a [Source] that can ask whether a resource still exists.
 type Resumer interface {
-	// Resume is called when a client comes that holds the resource of a topic from an
-	// earlier stream, and nothing is known of that topic. It is called after Start, must
-	// not block and must not call the cache.
+	// Resume is called when a client has the resource of a topic from an earlier stream, and
+	// the topic has no answer yet. It is called after Start, must not block and must not call
+	// the cache.
 	Resume(Key)
 }
 
@@ -19,8 +19,8 @@ func Resume(s Source, k Key) {
 	}
 }
 
-// Resume notes that a client of the reader holds an entry's resource from an earlier stream.
-// The entry is watched for the reader.
+// Resume notes that a client of the reader has an entry's resource from an earlier stream. The
+// reader watches the entry.
 func (r *Reader) Resume(e *Entry) {
 	switch e.Snapshot().Status {
 	case Present, Absent:

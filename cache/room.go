@@ -1,7 +1,7 @@
 package cache
 
-// Room is the most keys that a map has had since it was made: a map of Go's keeps its memory
-// when they go. The zero value is that of an empty map.
+// Room is the largest number of keys that a map has had. Go's maps do not give memory back when
+// keys are deleted. The zero value is that of an empty map.
 type Room int
 
 // A map is made anew when it has as few as one in sparse of the keys that it has had, so that
@@ -11,12 +11,12 @@ const (
 	sparse    = 8
 )
 
-// sparse says that a map of n keys has room for many more.
+// sparse reports whether a map of n keys has room for many more.
 func (r Room) sparse(n int) bool { return r >= leastRoom && n <= int(r)/sparse }
 
-// Without removes a key from a map, and returns the map, or a smaller copy of it if most of
-// its keys have gone. had belongs to the map, all of whose removals are to come here. Whoever
-// ranges over the map meanwhile goes on with the keys that it had.
+// Without deletes a key from a map, and returns the map, or a smaller copy if most of its keys
+// are deleted. had belongs to the map: delete all of its keys with Without. A range over the map
+// that is under way goes on over the old one.
 func Without[M ~map[K]V, K comparable, V any](m M, had *Room, key K) M {
 	*had = max(*had, Room(len(m)))
 	delete(m, key)

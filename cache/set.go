@@ -4,12 +4,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// Set is a topic of many resources: all that a wildcard gives, or a glob
-// collection.
+// Set is a topic of many resources: those of a wildcard, or a glob collection.
 //
-// Its members are kept in the order of their last change, and a watcher keeps
-// one position in that order. So an unchanged member costs nothing when another
-// changes, and nothing is stored per member and watcher.
+// Its members are in the order of their last change, and a watcher has one position in that
+// order. So an unchanged member costs nothing when another changes, and nothing is stored per
+// member and watcher.
 type Set struct {
 	topic
 
@@ -18,32 +17,32 @@ type Set struct {
 	err        *Error
 	partial    bool // see SetUpdate.Partial
 	first      *firstAnswer
-	members    members.Members // removed ones too, see sweep
-	notes      notes           // what else is new
+	members    members.Members // removed ones too: see sweep
+	notes      notes           // heartbeats and errors
 	present    int             // members that have not been removed
 	seq        uint64          // of the newest change, or of the newest note
 	removals   []removal
-	sweepAt    int // the number of graves at which to sweep
+	sweepAt    int // the number of removals at which to sweep
 	tombstones members.Tombstones
-	sum        uint64 // over the members that are present, see digest
+	sum        uint64 // over the members that are present: see digest
 	ttlSum     uint64 // over those of them that have a TTL
-	// origin is the version of the origin that this state is of, nil if no single one is
-	// known. stated is what that was when the set was told last, and inexact says that
-	// there have been several states of it.
+	// origin is the version of the origin that this state has, nil if there is no single
+	// one. stated is its version string at the last update. inexact: several states of the
+	// set have had it.
 	origin  *OriginVersion
 	stated  string
 	inexact bool
-	// bodies are those of this state that somebody asked for.
+	// bodies are the encoded forms of this state that were requested.
 	bodies   map[Form]*Body
 	extended extended
-	// withTTL, withheld and redirects count the members that have a TTL, those that
-	// are not for newcomers (Resource.DoNotCache), and those that are redirects.
+	// withTTL, withheld and redirects count the members that have a TTL, that are not to be
+	// cached (Resource.DoNotCache), and that are redirects.
 	withTTL, withheld, redirects int
-	// was has, by their keys, what members that are redirects were before.
+	// previousOf has, by key, what members were before they became redirects.
 	previousOf map[string]previous
 
-	// planned: the update that is being stored has a plan for the set. It belongs to who
-	// stores that.
+	// planned: the update that is being stored has a plan for the set. Guarded by
+	// gate.storing.
 	planned bool
 }
 
@@ -55,7 +54,7 @@ func newSet(of *scopeTopics, k Key, t Tombstones) *Set {
 	return s
 }
 
-// Key returns what the set is kept under.
+// Key returns the set's key.
 func (s *Set) Key() Key { return s.key }
 
 // Status returns the set's status, and the error if it is Failed. A set is
@@ -82,15 +81,14 @@ func (s *Set) HasGaps(kind func(*Error) bool) bool {
 	return false
 }
 
-// Partial says that a member that is missing may exist nevertheless.
+// Partial reports whether a name that is not a member may exist nevertheless.
 func (s *Set) Partial() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.partial
 }
 
-// Origin returns the version of the origin that the set's state is of, nil if no single one
-// is known.
+// Origin returns the origin's version of the set's state, nil if there is no single one.
 func (s *Set) Origin() *OriginVersion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +102,7 @@ func (s *Set) Len() int {
 	return s.present
 }
 
-// Member returns the member that is kept under that name (as Key.Name is an
-// entry's), nil if there is none.
+// Member returns the member with a key (as Key.Name is an entry's), nil if there is none.
 func (s *Set) Member(key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +112,7 @@ func (s *Set) Member(key string) *Resource {
 	return nil
 }
 
-// Failed says that the name is no member only because it could not be had.
+// Failed reports whether a name is not a member because of an error.
 func (s *Set) Failed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 type FullState struct {
 	// Version is a hash over the members, whatever their versions.
 	Version string
-	// Origin is the version of the origin that all of the state is of, nil if no single
-	// one is known. Exact says that it stands for this state alone, as far as can be seen.
+	// Origin is the origin's version of all of the state, nil if there is no single one.
+	// Exact: as far as is known, no other state has had it.
 	Origin *OriginVersion
 	Exact  bool
 	// Resources is a DiscoveryResponse with nothing but the set's resources.
@@ -25,8 +25,8 @@ type FullState struct {
 	Hash uint64
 }
 
-// extended is the newest state that FullWithRemoved built, and for which watchers: those
-// that stand where the first one stood.
+// extended is the newest result of FullWithRemoved, and the position of the watchers that it is
+// valid for.
 type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
@@ -35,12 +35,11 @@ type extended struct {
 	full       FullState
 }
 
-// Full returns the set's state as a whole in a form, and moves w past it. It is
-// built once per state and form, and shared by all. changed is called for each
-// member that is new or changed to the watcher, and for each that has an error, and
-// look once, with what says what is in the state under a name (as Key.Name is an
-// entry's); both as yield is in Since. Members are left out for whose key
-// except, if it is not nil, says so; it is called for those only that would be in.
+// Full returns the set's whole state in a form, and moves w past it. Each state is encoded once
+// per form and shared. Full calls changed for each member that is new or changed for the
+// watcher, and for each that has an error. It calls look once, with a function that returns the
+// resource that the state has under a key (as Key.Name is an entry's). Both are called as yield
+// is in Since. If except is not nil, members are left out for whose key it returns true.
 func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,15 +51,15 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 		return nil
 	})
 	w.seq, w.seenUpTo, w.between, w.noteSeq = s.seq, s.seq, nil, s.seq
-	keeps := s.withholds(w)
-	if !keeps {
+	withholds := s.withholds(w)
+	if !withholds {
 		w.began = 0
 	}
-	if except != nil || w.Spell != nil || keeps {
+	if except != nil || w.Spell != nil || withholds {
 		full := s.encodeIf(f, w.Spell, func(m members.Member) bool {
 			return !m.Removed && !s.withheldFrom(w, m) && (except == nil || !except(s.members.Key(m)))
 		})
-		if !keeps {
+		if !withholds {
 			full.Origin = s.origin
 		}
 		return full
@@ -115,9 +114,8 @@ func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool,
 	return full
 }
 
-// between returns what w.between has to be once ahead has moved on: for each
-// removed member that the watcher knows, the position of the newest state that had
-// it while it was there.
+// between returns the next w.between, for when seenUpTo moves on: for each removed member that
+// the watcher knows, the position of the newest state that had it.
 func (s *Set) between(w *SetWatch) []uint64 {
 	var between []uint64
 	for m := range s.members.After(w.seq) {
@@ -138,15 +136,15 @@ func (s *Set) between(w *SetWatch) []uint64 {
 	return slices.Compact(between)
 }
 
-// changes calls changed for each member that is new or changed to the watcher, and
-// for all that have an error.
+// changes calls changed for each member that is new or changed for the watcher, and for all that
+// have an error.
 func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := range s.members.After(w.seq) {
 		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
 			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
 		}
 	}
-	// A resource that is told again without its error would end that.
+	// To the client, a resource without its error would mean that the error is over.
 	for n := range s.notes.after(0) {
 		if s.arrivedAgain(w, n) {
 			r := s.members.Get(n.key).Resource
@@ -158,14 +156,14 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	}
 }
 
-// encodeIf makes a state of the members that keep wants, under a version that is
-// a hash over them. spell is as in SetWatch.
-func (s *Set) encodeIf(f Form, spell func(string) string, keep func(members.Member) bool) FullState {
+// encodeIf returns a state of the members for which include returns true. Its version is a hash
+// over them. spell is as in SetWatch.
+func (s *Set) encodeIf(f Form, spell func(string) string, include func(members.Member) bool) FullState {
 	var full FullState
 	resources := make([]*Resource, 0, s.members.Len())
 	var ttlSum uint64
 	for m := range s.members.All() {
-		if keep(m) {
+		if include(m) {
 			resources = append(resources, m.Resource)
 			full.Hash += digest(m.Resource)
 			if f&WithTTL != 0 && m.Resource.TTL() > 0 {
@@ -205,9 +203,8 @@ func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// digest is a member's part in the hash over a set: the sum over all members is
-// the same in whatever order they came, and follows a change at the cost of what
-// changed.
+// digest is a member's part of the hash over a set, which is the sum over all members. So the
+// hash does not depend on their order, and a change costs only the work for what changed.
 func digest(r *Resource) uint64 {
 	h := xxhash.NewWithSeed(r.Hash())
 	_, _ = h.WriteString(r.Name())

@@ -6,8 +6,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// former is what a member was before it became a redirect: until it is known where
-// that leads, it is what there is to show.
+// previous is a member's resource before it became a redirect. Clients keep it until the
+// redirect's target is known. TP1: "Server redirects".
 type previous struct {
 	resource *Resource
 	seq      uint64 // of its last change
@@ -44,7 +44,7 @@ func (s *Set) DropPrevious(key string) {
 	delete(s.previousOf, key)
 }
 
-// Redirects says that some member is a redirect. TP1: "Server redirects".
+// Redirects reports whether a member is a redirect. TP1: "Server redirects".
 func (s *Set) Redirects() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,27 +8,29 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// Tombstones are the bounds of what each glob collection remembers of members that
-// are gone. The zero value remembers none.
+// What a set remembers of removed members: all of them, as long as a watcher has to learn of the
+// removal; and then their names, within bounds, for clients that were away when it happened.
+
+// Tombstones bound what each glob collection remembers of removed members. The zero value
+// remembers none.
 type Tombstones struct {
 	// TTL is how long a removal is remembered.
 	TTL time.Duration
-	// Limit is how many are; the oldest are forgotten first.
+	// Limit is how many are remembered; the oldest are forgotten first.
 	Limit int
 }
 
-// grave is a member's removal; that of one that came back since has another seq.
+// removal is the removal of a member. It is invalid if the member has come back: see valid.
 type removal struct {
 	key        string
 	added, seq uint64 // as in member
 	at         time.Time
 }
 
-// minSweep is how many removals a set remembers without looking whether anybody
-// needs them.
+// minSweep is how many removals a set collects before it first looks which are still needed.
 const minSweep = 128
 
-// bury remembers a member as removed.
+// addRemoval notes that a member is removed.
 func (s *Set) addRemoval(key string, m members.Member) {
 	// The key may be a part of the resource, which may come back as another.
 	s.removals = append(s.removals, removal{key: strings.Clone(key), added: m.Added, seq: m.Seq, at: time.Now()})
@@ -39,10 +41,9 @@ func (s *Set) valid(g removal) bool {
 	return m.Removed && m.Seq == g.seq
 }
 
-// sweep forgets the removed members that nobody needs to be told of any more:
-// a watcher needs it who has taken the member's coming, but not its going. So
-// what is remembered for one who does not read is at most the members that it
-// knows, however many have come and gone since.
+// sweep forgets the removals that no watcher needs any more. A watcher needs a removal if it has
+// received the member, and not yet the removal. So for a watcher that does not read, the set
+// remembers at most the members that it knows, however many have come and gone since.
 func (s *Set) sweep() {
 	positions := make([]uint64, 0, 2*len(s.watchers))
 	for _, w := range s.watchers {
@@ -67,8 +68,7 @@ func (s *Set) sweep() {
 	s.sweepAt = max(minSweep, 2*len(s.removals))
 }
 
-// forget drops what no watcher needs of a member that is gone, which leaves its
-// tombstone.
+// forget replaces a removed member that no watcher needs by a tombstone.
 func (s *Set) forget(g removal) {
 	m := s.members.Get(g.key)
 	name := g.key

@@ -7,16 +7,16 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// plan is what a full update ends, and what is to be known for that.
+// plan is what a full update removes.
 type plan struct {
 	gone []string // the keys of members that are not in it
-	over []*note  // those of names that are not in it
-	// late: the set is in the update twice, so the plan is to be made in between.
+	over []*note  // the notes of names that are not in it
+	// late: the set is in the update twice, so the plan has to be made in between.
 	late bool
 }
 
-// plan is called before apply, while no other update is stored: only updates change what it
-// looks at, so that readers need not be kept out meanwhile.
+// plan is called before apply, with gate.storing locked. Only updates change what it reads, so
+// readers may read meanwhile.
 func (s *Set) plan(u *SetUpdate) (p plan) {
 	if s.planned {
 		return plan{late: true}
@@ -27,7 +27,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 	}
 	keep := make(map[string]struct{}, len(u.Changes))
 	for i := range u.Changes {
-		// What could not be had anew is not gone.
+		// A resource with an error is not removed.
 		if c := &u.Changes[i]; c.Resource != nil || c.Err != nil && !c.Gone {
 			keep[c.Name] = struct{}{}
 		}
@@ -46,7 +46,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 	return p
 }
 
-// apply takes an update, and tells the watchers if clients would notice.
+// apply stores an update, and notifies the watchers if clients would notice.
 func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,11 +58,11 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
-	// Who waits for the whole is told of that.
+	// Watchers that wait for a complete set are notified of that, too.
 	first, before := s.status != Present, s.sum
 	changed := first || s.partial && !u.Partial || s.first != nil && u.completes()
 	stored := 0
-	// Whoever comes or goes meanwhile is not to wait for all of a large update.
+	// Watchers that come or go meanwhile do not wait for all of a large update.
 	pause := func() {
 		if stored++; stored%atOnce == 0 {
 			s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		pause()
 	}
 	for _, n := range p.over {
-		if s.notes.byKey[n.key] == n { // it did not go with a member
+		if s.notes.byKey[n.key] == n { // it was not removed with a member
 			changed = changed || n.err != nil
 			s.notes.remove(n)
 		}
@@ -116,17 +116,17 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	return wakers
 }
 
-// state notes which version of the origin the set is of, once it has taken the update: the
-// first of the set, or one that has changed its content, or not.
+// state sets the version of the origin that the set has after an update. first: it is the set's
+// first update. changed: it has changed the content.
 func (s *Set) state(u *SetUpdate, first, changed bool) {
 	failed := slices.ContainsFunc(u.Changes, func(c Change) bool { return c.Err != nil && !c.Gone })
 	switch version := u.Origin.String(); {
 	case failed && u.Origin != nil:
-		s.origin = nil // something in it is older
+		s.origin = nil // a part of the set is older
 	case u.Origin != nil:
 		s.origin = u.Origin
-		// More than one state has had that version: an answer that came in parts, or an
-		// origin that does not give every state its own.
+		// inexact: several states have the version, as the answer came in parts or the
+		// origin does not give every state its own.
 		s.inexact = version == s.stated && (s.inexact || changed && !first)
 		s.stated = version
 	case changed:
@@ -134,7 +134,7 @@ func (s *Set) state(u *SetUpdate, first, changed bool) {
 	}
 }
 
-// fail notes that the set could not be had; what is held stays.
+// fail notes that the set could not be fetched. Its members stay.
 func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	if s.status == Present {
 		return wakers
@@ -147,14 +147,15 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	return s.notify(wakers, false)
 }
 
-// put takes a member's new state, and says whether clients would notice.
+// put stores a member's new state, and reports whether clients would notice. r is nil if the
+// member is removed.
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	removed := s.first.note(key, r)
 	switch {
 	case r == nil && !m.Present():
 		if m.Resource == nil {
-			// Others may have had it, who come here.
+			// Clients may have it from another server.
 			s.tombstones.Add(members.Tombstone{Key: key, Name: key, At: time.Now()})
 		}
 		s.notes.remove(n)
@@ -162,7 +163,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	case m.Resource == nil:
 		s.tombstones.Remove(key)
 	case m.Removed || r == nil || m.Resource.Hash() != r.Hash() || n != nil && n.err != nil:
-		// An error that was told, and is over, makes it new.
+		// A member whose error is over counts as changed.
 	case m.Resource.DoNotCache() || r.DoNotCache():
 		s.putAgain(m, r)
 		return true
@@ -194,10 +195,10 @@ func (s *Set) put(key string, r *Resource) bool {
 	return true
 }
 
-// putError notes why a name's newest state could not be had, and says whether
-// clients would notice.
+// putError notes why a name's newest state could not be fetched, and reports whether clients
+// would notice.
 func (s *Set) putError(key string, err *Error) bool {
-	s.first.came(key) // it could not be had anew
+	s.first.came(key) // an error, and not a removal
 	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
 		return false
 	}
@@ -207,8 +208,8 @@ func (s *Set) putError(key string, err *Error) bool {
 	return true
 }
 
-// beat takes a heartbeat of a member, or what comes to the same, or a TTL where
-// there was none or the other way round.
+// putHeartbeat stores an unchanged member that has, or had, a TTL: a heartbeat, or a TTL that
+// comes or goes.
 func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.Key(m), s.seq)
@@ -227,8 +228,7 @@ func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 	s.count(m, 1)
 }
 
-// again takes a member that comes unchanged for those from whom it was kept. Others have
-// it.
+// putAgain stores an unchanged member that comes for the watchers from which it was withheld.
 func (s *Set) putAgain(m members.Member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.Key(m), s.seq)
@@ -246,8 +246,7 @@ func (s *Set) putAgain(m members.Member, r *Resource) {
 	s.bodies, s.extended = nil, extended{}
 }
 
-// count adds a member to what is counted of those that are present, or takes it
-// away.
+// count adds a member to the sums over those that are present (n is 1), or subtracts it (-1).
 func (s *Set) count(m members.Member, n int) {
 	if !m.Present() {
 		return

@@ -6,51 +6,47 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// SetWatch is a watcher's place at a set and its position in the order of
-// changes, to be embedded in the watcher in the place of a [Watch].
+// SetWatch is a watcher's registration at a set, and its position in the order of changes. A
+// [SetWatcher] embeds it in the place of a [Watch].
 type SetWatch struct {
 	Watch
 	// Guarded by topic.mu.
-	seq uint64 // of the newest change that the watcher has taken
-	// ahead is seq, or more: then the watcher has taken everything up to it but
-	// removals (see FullWithRemoved), or is to take everything up to it again (see
-	// Rewind).
+	seq uint64 // of the newest change that the watcher has received
+	// seenUpTo is at least seq. If it is more, the watcher has received everything up to it
+	// but removals (see FullWithRemoved), or receives it again (see Rewind).
 	seenUpTo uint64
-	// between are the positions of earlier states with removed members in them,
-	// as far as they alone say that the watcher knows one of those.
+	// between are the positions of earlier states that had members which are removed now,
+	// and which no other position shows that the watcher knows.
 	between []uint64
-	// begin is seq as it was before the first of the calls of Since that have not
-	// told everything yet; within says that there was one.
-	batchStart uint64
-	inBatch    bool
-	// noted is the newest note that the watcher has taken.
+	// Several calls of Since that yield one batch of changes: batchStart is seq before the
+	// first of them, batchEnd the newest change then. inBatch: not all are yielded yet.
+	batchStart, batchEnd uint64
+	inBatch              bool
+	// noteSeq is the newest note that the watcher has received.
 	noteSeq uint64
-	// Spell, if not nil, is what the watcher calls a member, by the name that the
-	// origin gave it: full states for it have these names. It is set by who begins
-	// the watch, before it reads anything.
+	// Spell, if not nil, returns the watcher's spelling of a member's name: full states for
+	// it have these names. It is set before the watcher reads anything.
 	Spell func(name string) string
 	// EachArrival yields a member that is not for new watchers (Resource.DoNotCache) each time
 	// that it comes, because the watcher has watchers of its own. It is set as Spell is.
 	EachArrival bool
-	// joined is the newest change when the watch began: what is not for newcomers
-	// is theirs only if it has come since. It is 0 once nothing is kept from the watcher.
-	// passed is the newest change at the first of the calls that begin is of.
-	began, batchEnd uint64
+	// began is the newest change when the watch began. Members that are not to be cached are
+	// withheld from the watcher if they came before. It is 0 once none is withheld.
+	began uint64
 }
 
 func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.seenUpTo) }
 
 func (w *SetWatch) begin(seq uint64) { w.began = seq }
 
-// knew says whether a watcher of full states was told of a removed member before
-// it was removed, and not of its removal.
+// knew reports whether a watcher of full states has received a removed member, and not yet its
+// removal.
 func (w *SetWatch) knew(m members.Member) bool {
 	had := func(position uint64) bool { return m.Added <= position && m.Seq > position }
 	return had(w.seq) || had(w.seenUpTo) || slices.ContainsFunc(w.between, had)
 }
 
-// join notes that a watcher comes, and says whether there is something that is
-// not for newcomers.
+// begin notes a new watcher, and reports whether members are withheld from it.
 func (s *Set) begin(w SetWatcher) (withheld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,26 +61,26 @@ type News uint8
 const (
 	// ErrorOnly: only an error is new.
 	ErrorOnly News = iota
-	// Changed: it has another content, or is new.
+	// Changed: the member is new, or has other content.
 	Changed
-	// Removed: it is gone.
+	// Removed: the member is removed.
 	Removed
-	// TTLRenewed: its time to live has begun anew. xDS: "TTL".
+	// TTLRenewed: a heartbeat renewed the TTL. xDS: "TTL".
 	TTLRenewed
-	// TTLChanged: it came to have a time to live, or to have none. Who knows of
-	// that must be told all of the resource.
+	// TTLChanged: the member now has a TTL, or has none any more. Clients that understand
+	// TTLs receive the whole resource again.
 	TTLChanged
 )
 
-// Member is what a watcher is told of a member of a set.
+// Member is what is new about one member of a set.
 type Member struct {
-	// Name is what the origin calls it.
+	// Name is the origin's name of the member.
 	Name string
 	News News
-	// Resource is what it is; what it was, if it was Removed; nil if there is
-	// nothing but Err.
+	// Resource is the member's resource, or the last one if it is Removed. It is nil if there
+	// is nothing but Err.
 	Resource *Resource
-	// Err is why its newest state could not be had, if that is new.
+	// Err says why the newest state could not be fetched, if that is new.
 	Err *Error
 	// Previous is the resource before it became a redirect, until DropPrevious.
 	Previous *Resource

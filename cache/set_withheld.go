@@ -2,6 +2,9 @@ package cache
 
 import "github.com/xds-relay/xds-relay/cache/internal/members"
 
+// Members that are not to be cached (Resource.DoNotCache): a watcher that comes later does not
+// receive them until they come again. discovery.proto: cache_control.
+
 // Withholds reports whether a member is withheld from w's watcher: the watcher came later, and
 // the member is not to be cached (Resource.DoNotCache). It is withheld until it comes again.
 func (s *Set) Withholds(w *SetWatch) bool {
@@ -10,7 +13,7 @@ func (s *Set) Withholds(w *SetWatch) bool {
 	return s.withholds(w)
 }
 
-// keeps says that some member is kept from w's watcher.
+// withholds is Withholds, with the set locked.
 func (s *Set) withholds(w *SetWatch) bool {
 	if s.withheld == 0 || w.began == 0 {
 		return false
@@ -36,10 +39,10 @@ func (s *Set) MemberFor(w *SetWatch, key string) *Resource {
 	return nil
 }
 
-// kept says that a member is kept from w's watcher, who came after it.
+// withheldFrom reports whether a member is withheld from w's watcher, which came after it.
 func (s *Set) withheldFrom(w *SetWatch, m members.Member) bool { return s.withheldAt(w, m, s.seq) }
 
-// keptUntil is kept as it was when that was the newest change.
+// withheldAt is withheldFrom at the time when seq was the newest change.
 func (s *Set) withheldAt(w *SetWatch, m members.Member, seq uint64) bool {
 	if !m.Resource.DoNotCache() || m.Seq > w.began {
 		return false
@@ -48,8 +51,8 @@ func (s *Set) withheldAt(w *SetWatch, m members.Member, seq uint64) bool {
 	return n == nil || n.arrival <= w.began || n.arrival > seq
 }
 
-// anew says that the coming of an unchanged member is news to w's watcher: the member was
-// kept from it, or it has others to tell.
+// isNewArrival reports whether the arrival of an unchanged member is news to w's watcher: the
+// member was withheld from it, or it wants every arrival.
 func (s *Set) isNewArrival(w *SetWatch, m members.Member, n *note, begin uint64) bool {
 	if m.Seq <= begin && w.EachArrival {
 		return true
@@ -57,8 +60,8 @@ func (s *Set) isNewArrival(w *SetWatch, m members.Member, n *note, begin uint64)
 	return m.Seq <= w.began && n.arrival > w.began && (m.Seq <= begin || n.arrival > w.batchEnd)
 }
 
-// given says that a member which was kept from w's watcher has come anew since that was
-// told last.
+// arrivedAgain reports whether a member that was withheld from w's watcher has come again since
+// the watcher last read.
 func (s *Set) arrivedAgain(w *SetWatch, n *note) bool {
 	if n.arrival <= max(w.began, w.noteSeq) {
 		return false

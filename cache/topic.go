@@ -6,25 +6,22 @@ import (
 	"time"
 )
 
-// Watcher is told that what it watches has changed. A watcher embeds a [Watch]
-// and watches one topic.
+// Watcher is notified of changes of the one topic that it watches. It embeds a [Watch].
 type Watcher interface {
-	// Changed is called while the topic is locked: it must not block and must
-	// not call the cache. It returns whom to wake once the whole update has been
-	// applied, or nil if nobody needs waking.
+	// Changed is called with the topic locked: it must not block and must not call the
+	// cache. It returns whom to wake once the whole update is stored, nil for nobody.
 	Changed() Waker
 	watch() *Watch
 }
 
-// Waker is woken after an update has been applied as a whole, so that it sees
-// all of it at once.
+// Waker is woken after the whole of an update is stored, so that it sees all of it at once.
 type Waker interface {
 	// Wake must not block.
 	Wake()
 }
 
-// Watch is a watcher's place at its topic, to be embedded in the watcher. The
-// zero value watches nothing.
+// Watch is a watcher's registration at its topic. Watchers embed it. The zero value watches
+// nothing.
 //
 // Where there are very many watchers of entries, as there are of the names of many
 // clients, one can be a Watch and nothing else: one that has a WatchGroup, for
@@ -33,7 +30,7 @@ type Watch struct {
 	topic *topic
 	// Group, if not nil, is notified of changes. It is set before WatchInGroup.
 	Group *WatchGroup
-	// Note and Own are the owner's, and the cache knows nothing of them.
+	// Note and Own are for the owner. The cache ignores them.
 	Note  uint64
 	index uint32 // in topic.watchers or topic.groupWatches; guarded by topic.mu
 	Own   [4]byte
@@ -44,13 +41,13 @@ type Watch struct {
 type WatchGroup struct {
 	// Changed is as Watcher.Changed, for one of them.
 	Changed func(*Watch) Waker
-	// Owner is whose they are.
+	// Owner is the owner of the group, for Changed.
 	Owner any
 	// IgnoreHeartbeats: a heartbeat is no change for them. It is set before WatchInGroup.
 	IgnoreHeartbeats bool
-	// Clients is for how many it is told, if it is told for several; 0 is one.
+	// Clients is the number of clients that the group is for; 0 is one.
 	Clients atomic.Int64
-	// nameBytes are the lengths of the names that they watch.
+	// nameBytes is the length of all names that the group watches.
 	nameBytes atomic.Int64
 }
 
@@ -59,8 +56,8 @@ type Watching interface{ watch() *Watch }
 
 func (w *Watch) watch() *Watch { return w }
 
-// Entry returns the entry that is watched, nil if none is. It is for the watcher's
-// owner, who calls the cache's methods for it.
+// Entry returns the entry that is watched, nil if there is none. Only the goroutine that watches
+// and unwatches may call it.
 func (w *Watch) Entry() *Entry {
 	if w.topic == nil {
 		return nil
@@ -68,14 +65,14 @@ func (w *Watch) Entry() *Entry {
 	return w.topic.entry
 }
 
-// topic is what entries and sets have in common: who watches, and since when
-// nobody does.
+// topic is what entries and sets have in common: the watchers, and the time since which there
+// are none.
 type topic struct {
-	scope *scopeTopics // that it is one of
+	scope *scopeTopics
 	key   Key
-	entry *Entry // whose topic it is; nil if it is a set's
-	// group is what it goes with when too much lingers; nil once it was given up. Guarded
-	// by idle.mu.
+	entry *Entry // that this is part of; nil in a set
+	// group has the topics that end together when too many linger; nil once this one has
+	// ended. Guarded by idle.mu.
 	group *groupTopics
 
 	mu sync.Mutex
@@ -110,7 +107,7 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	return wasIdle
 }
 
-// remove ends a watch, and says whether it was the last.
+// remove ends a watch, and reports whether it was the last.
 func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +128,7 @@ func (t *topic) remove(place *Watch, now time.Time) (last bool) {
 	return true
 }
 
-// without removes one of those that watch.
+// without removes one watch from a list.
 func without[W Watching](list []W, index uint32) []W {
 	end := len(list) - 1
 	list[index] = list[end]

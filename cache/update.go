@@ -5,68 +5,66 @@ import (
 	"time"
 )
 
-// Change is what became of one name.
+// Change is the new state of one name.
 type Change struct {
-	// Name is what the entry is kept under (Key.Name), and a set's member too.
+	// Name is the key of an entry (Key.Name), or of a set's member.
 	Name string
-	// Resource is the new state; nil if it does not exist, or could not be had.
+	// Resource is nil if it does not exist, or could not be fetched.
 	Resource *Resource
-	// Err, if set, says that the resource could not be had: Resource is nil and
-	// the last good one stays. With Gone it is what the authority said of a
-	// resource that does not exist.
+	// Err, if set, says that the resource could not be fetched: Resource is nil, and the last
+	// good one stays. With Gone, the resource does not exist, and Err is the authority's
+	// reason.
 	Err  *Error
 	Gone bool
-	// Partial says of a Resource that is put together from others that some of them
-	// could not be had: what is missing in it may exist nevertheless.
+	// Partial: Resource is made of others, and some of them could not be fetched. What is
+	// missing in it may exist nevertheless.
 	Partial bool
-	// Origin is the version with which the origin said so, nil if there is none: what could
-	// not be had anew then stays what it was.
+	// Origin is the origin's version of this state, nil if there is none. An entry with an
+	// error then keeps its version.
 	Origin *OriginVersion
 }
 
-// SetUpdate is what became of one set.
+// SetUpdate is the new state of one set, or its changes.
 type SetUpdate struct {
-	// Name is the name that the set is kept under (Key.Name).
+	// Name is the set's key (Key.Name).
 	Name    string
 	Changes []Change
-	// Full says that Changes is the whole set: members not in it are gone.
+	// Full: Changes is the whole set, and other members are removed.
 	Full bool
-	// Partial says that a part of the set could not be had: a member that is missing
-	// may exist nevertheless. It holds until the next update of the set.
+	// Partial: a part of the set could not be fetched. A missing member may exist
+	// nevertheless. It is valid until the set's next update.
 	Partial bool
-	// Incomplete says of a Full update that more of the origin's first answer may follow: a
-	// member that is missing may exist nevertheless. The set keeps those that it has until
-	// an update says that the answer is Complete, or is Full and not Incomplete.
+	// Incomplete, of a Full update: more of the origin's first answer may follow. The set
+	// keeps its missing members until an update is Complete, or is Full and not Incomplete.
 	Incomplete, Complete bool
-	// Origin is the version that the set has with these changes, nil if there is none: it
-	// stays what it was if its members do.
+	// Origin is the origin's version of the set after these changes. If it is nil, the
+	// version stays as long as the members do.
 	Origin *OriginVersion
-	// Err, if set, says that the set could not be had; the rest is ignored.
+	// Err, if set, says that the set could not be fetched. The rest is ignored then.
 	Err *Error
 }
 
-// Update is what one response says of one type in one scope.
+// Update has the changes of one response, of one type in one scope.
 type Update struct {
 	Scope   Scope
 	TypeURL string
 	// Changes are for the entries. Names without an entry are ignored.
 	Changes []Change
-	// Sets are for the sets. Those that nobody asked for are ignored.
+	// Sets are for the sets. Those that nobody watches or watched are ignored.
 	Sets []SetUpdate
-	// Origin is the version that the source's resources have now, or most of them: those
-	// that this update does not have, too.
+	// Origin is the newest version of the origin. Most of the source's resources have it,
+	// also those that are not in this update.
 	Origin *OriginVersion
 	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
 	// sources that pass updates on, which may be late. The cache ignores it.
 	ExpiresAt map[string]time.Time
 }
 
-// wakerLists are reused from update to update: with many clients they are long.
+// wakerLists are reused, as with many clients they are long.
 var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
 
-// Apply stores an update and tells those concerned, who see it as a whole: they
-// are woken after the last of it has been stored. The cost is that of the
-// changes and of the watchers of what changed.
+// Apply stores an update, and then wakes the watchers of what changed, which see it as a whole.
+// It costs work for the changes and for their watchers only.
 func (c *Cache) Apply(u Update) {
 	of := c.topics(u.Scope)
 	if of == nil {
@@ -117,12 +115,11 @@ func (c Change) state() State {
 	}
 }
 
-// atOnce is how many changes are looked up, or stored in a set, without letting others have
-// the lock.
+// atOnce is how many changes are looked up, or stored in a set, before the lock is released for
+// others.
 const atOnce = 1024
 
-// find returns the topics that an update is about, nil for those that are not
-// kept.
+// find returns the topics of an update, nil for those that the cache does not have.
 func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
 	entries, sets := make([]*Entry, len(u.Changes)), make([]*Set, len(u.Sets))
 	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {

@@ -1,8 +1,7 @@
 package cache
 
-// Contents calls yield with what is cached of a topic: the resource of an
-// entry, or the members of a set, each with the name that it is kept under. yield is
-// called with the set locked: it must be short, and must not call the cache.
+// Contents calls yield for each cached resource of a topic: that of an entry, or the members of a
+// set, with their keys. A set is locked meanwhile: yield must be short and must not call the cache.
 func (c *Cache) Contents(k Key, yield func(key string, r *Resource)) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {
