@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Server is where to ask.
+// Server is an xDS server.
 type Server struct {
 	Address     string                           // host:port
-	Credentials credentials.TransportCredentials // nil is plaintext
+	Credentials credentials.TransportCredentials // nil for plaintext
 }
 
 // Protocol is the form of the protocol to speak.
@@ -31,7 +31,7 @@ const (
 	SotW                  // state of the world
 )
 
-// ParseProtocol gives the protocol of that name, delta or sotw.
+// ParseProtocol returns the protocol with the name delta or sotw.
 func ParseProtocol(name string) (Protocol, error) {
 	for _, p := range []Protocol{Delta, SotW} {
 		if name == p.String() {
@@ -41,7 +41,7 @@ func ParseProtocol(name string) (Protocol, error) {
 	return 0, fmt.Errorf("unknown protocol %q (want delta or sotw)", name)
 }
 
-// String gives the name that ParseProtocol reads.
+// String returns the name that ParseProtocol reads.
 func (p Protocol) String() string {
 	if p == SotW {
 		return "sotw"
@@ -49,7 +49,7 @@ func (p Protocol) String() string {
 	return "delta"
 }
 
-// other is what to try where p is not served.
+// other returns the protocol to try if the server does not serve p.
 func (p Protocol) other() Protocol {
 	if p == SotW {
 		return Delta
@@ -57,35 +57,35 @@ func (p Protocol) other() Protocol {
 	return SotW
 }
 
-// Query is what to ask for.
+// Query is a subscription.
 type Query struct {
 	Protocol Protocol
 	TypeURL  string
-	Names    []string     // none is the wildcard
-	Node     *corev3.Node // whom to ask as
+	Names    []string     // none for the wildcard
+	Node     *corev3.Node // the Node to send
 }
 
-// Kind says what an Event is.
+// Kind is the kind of an Event.
 type Kind int
 
-// What can be heard about a resource, and about the connection.
+// The kinds of events about a resource and about the connection.
 const (
 	Added        Kind = iota + 1 // Resource is new
-	Changed                      // Resource has other content than before
-	Removed                      // Resource was there, as it was last, and is gone
-	Missing                      // the server says that Name does not exist; Err is why, if it says that
-	Failed                       // the server says that it cannot give Name, Err says why
-	Rejected                     // the server sent something for Name that was not accepted, Err says why
-	Unasked                      // the server sent resources that were not asked for, Name is one of them
+	Changed                      // the content of Resource is different
+	Removed                      // Resource was removed; it has the last content
+	Missing                      // the server says that Name does not exist; Err is its reason, or nil
+	Failed                       // the server sent Err for Name
+	Rejected                     // the client rejected (NACK) what the server sent for Name; Err says why
+	Unrequested                  // the server sent resources that were not requested; Name is one of them
 	Connected                    // a stream is open
-	Disconnected                 // the stream or the connection is lost (Err), and tried again after Retry
+	Disconnected                 // the stream or the connection is lost (Err); the next attempt is after Retry
 )
 
-// Event is one thing that happened.
+// Event is a change of a resource or of the connection.
 type Event struct {
 	Kind     Kind
-	Name     string                // as the server gives it
-	Resource *discoveryv3.Resource // with Added, Changed and Removed; not to be changed
+	Name     string                // as the server spells it
+	Resource *discoveryv3.Resource // with Added, Changed and Removed; read only
 	Err      error
 	Retry    time.Duration
 }

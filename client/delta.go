@@ -1,7 +1,7 @@
 package client
 
-// The delta form: names are subscribed once, and the server says what is new,
-// changed and removed.
+// The delta form: the client subscribes to each name once, and the server sends what is
+// new, changed and removed.
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ type deltaSession struct {
 	*state
 }
 
-// open gives the first request of a stream.
+// open returns the first request of a stream. It has the version of every resource that the
+// client holds, so that the server sends only differences, including removals.
 //
-// xDS: "Reconnecting to the server": what is held is named with its version, so
-// that only what is different comes again, removals among it.
+// xDS: "Reconnecting to the server".
 func (s deltaSession) open() *discoveryv3.DeltaDiscoveryRequest {
 	req := &discoveryv3.DeltaDiscoveryRequest{
 		Node:                   s.query.Node,
@@ -27,7 +27,7 @@ func (s deltaSession) open() *discoveryv3.DeltaDiscoveryRequest {
 		req.InitialResourceVersions = make(map[string]string, len(s.held))
 		for _, r := range s.held {
 			if r.GetName() == "" {
-				continue // it comes again
+				continue // the server sends it again
 			}
 			req.InitialResourceVersions[r.GetName()] = r.GetVersion()
 		}
@@ -35,14 +35,14 @@ func (s deltaSession) open() *discoveryv3.DeltaDiscoveryRequest {
 	return req
 }
 
-// receive takes a response, and gives its ACK or NACK and what there is to tell.
+// receive processes a response. It returns the ACK or NACK, and the events.
 func (s deltaSession) receive(resp *discoveryv3.DeltaDiscoveryResponse) (*discoveryv3.DeltaDiscoveryRequest, []Event) {
 	reply := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: s.query.TypeURL, ResponseNonce: resp.GetNonce()}
 	if err := wrongType(s.query.TypeURL, resp.GetTypeUrl()); err != nil {
 		reply.ErrorDetail = nack([]error{err})
 		return reply, []Event{{Kind: Rejected, Err: err}}
 	}
-	s.heard = true
+	s.responded = true
 	var events []Event
 	var bad []error
 	nameless := s.nameless(len(resp.GetResources()))
@@ -58,12 +58,12 @@ func (s deltaSession) receive(resp *discoveryv3.DeltaDiscoveryResponse) (*discov
 				bad = append(bad, err)
 			}
 		case r.GetTtl() == nil:
-			// Old servers say so that there is no such resource. With a TTL it
-			// is a heartbeat: still there, still the same.
+			// Old servers send this for a resource that does not exist. With a TTL it is a
+			// heartbeat: the resource is unchanged.
 			events = append(events, s.remove(r.GetName(), nil)...)
 		}
 	}
-	// First, because they say why a name is removed.
+	// First, because errors explain removals.
 	events = append(events, s.fail(resp.GetResourceErrors())...)
 	for _, name := range resp.GetRemovedResources() {
 		events = append(events, s.remove(name, nil)...)

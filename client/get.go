@@ -1,6 +1,6 @@
 package client
 
-// Asking once.
+// A query that ends when it is answered.
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// settle is how long a delta server must be quiet before its answer to a wildcard or a
+// quietTime is how long a delta server must be quiet before its answer to a wildcard or a
 // glob counts as complete. It may come in several responses, and none is marked as the
 // last.
-const settle = 250 * time.Millisecond
+const quietTime = 250 * time.Millisecond
 
 // Answer is a server's answer to a query.
 type Answer struct {
-	Resources  []*discoveryv3.Resource // in the order of the query's names, those of a wildcard by name
-	Missing    []NameError             // the server says that they do not exist; why, or nil
-	Failed     []NameError             // the server says, or sent, something wrong
-	Unanswered []string                // nothing was heard of them in time
-	Answered   bool                    // whether there was any response
-	Unasked    string                  // a resource that was sent without being asked for, if any was
+	Resources   []*discoveryv3.Resource // in the order of the query; those of a wildcard by name
+	Missing     []NameError             // names that do not exist, with the server's reason or nil
+	Failed      []NameError             // names with an error of the server, or with a bad resource
+	Unanswered  []string                // names without an answer in time
+	Answered    bool                    // there was a response
+	Unrequested string                  // a resource that was sent but not requested, if any
 }
 
 // NameError is the error of one name.
@@ -35,41 +35,41 @@ type NameError struct {
 
 // Reasons for which Get ends its stream.
 var (
-	errWhole   = errors.New("the answer is whole")
+	errWhole   = errors.New("the answer is complete")
 	errTimeout = errors.New("timeout")
 )
 
-// Get returns when everything is answered, or the timeout is over. The error says why the
-// server could not be asked. The answer has everything that arrived before.
+// Get sends a query and returns when the answer is complete, or after the timeout. The error
+// says why there is no connection or stream. The answer has everything that arrived before.
 func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (Answer, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// Not a deadline of the context: that would be sent to the server.
+	// Not a deadline of the context, because gRPC would send that to the server.
 	deadline := time.AfterFunc(timeout, func() { end(errTimeout) })
 	defer deadline.Stop()
 	quiet := time.AfterFunc(timeout, func() { end(errWhole) })
 	quiet.Stop()
 	defer quiet.Stop()
 
-	a := ask(server, q)
+	a := newQueryRun(server, q)
 	var answer Answer
 	connected := false
 	err := a.stream(ctx, func(events []Event) {
 		connected = true
 		for _, e := range events {
 			switch {
-			case e.Kind == Unasked:
-				answer.Unasked = e.Name
+			case e.Kind == Unrequested:
+				answer.Unrequested = e.Name
 			case (e.Kind == Rejected || e.Kind == Failed) && len(a.state.names.spellings(e.Name)) == 0:
-				// Of a name that was asked for the state knows it. This may be of the
+				// The state has the errors of requested names. This may be a member of the
 				// wildcard.
 				answer.Failed = append(answer.Failed, NameError{e.Name, e.Err})
 			}
 		}
 		switch {
-		case !a.state.heard || len(a.state.unanswered()) > 0:
+		case !a.state.responded || len(a.state.unanswered()) > 0:
 		case a.state.names.openEnded() && q.Protocol == Delta:
-			quiet.Reset(settle)
+			quiet.Reset(quietTime)
 		default:
 			end(errWhole)
 		}
@@ -77,7 +77,7 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 
 	answer.Resources = a.state.resources()
 	answer.Unanswered = a.state.unanswered()
-	answer.Answered = a.state.heard
+	answer.Answered = a.state.responded
 	for _, name := range a.state.names.list {
 		if why, ok := a.state.missing[name]; ok {
 			answer.Missing = append(answer.Missing, NameError{name, why})
@@ -87,7 +87,7 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 		}
 	}
 	if ended := (*EndedError)(nil); errors.As(err, &ended) && ended.Status.Code() == codes.Unavailable && !answer.Answered {
-		// It was asked, and this is its answer: what it relays cannot be had.
+		// The server ended the stream: that is its answer for the names without one.
 		answer.Failed, answer.Unanswered = append(answer.Failed, a.state.unavailable(ended.Status)...), nil
 		return answer, nil
 	}

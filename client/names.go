@@ -1,6 +1,6 @@
 package client
 
-// What was asked for, and which of it a name from the server answers.
+// The requested names, and which of them a name in a response answers.
 
 import (
 	"slices"
@@ -9,15 +9,15 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// wildcard is the name that stands for everything.
+// wildcard requests all resources of a type.
 const wildcard = "*"
 
-// names are the names that are asked for. They do not change.
+// names are the requested names. They do not change.
 type names struct {
-	list   []string            // in the order asked, each once
-	spelt  map[string][]string // those of list by their canonical spelling, which several may share
-	globs  []glob
-	anyOne bool // all names are asked for
+	list  []string            // in the requested order, each once
+	spelt map[string][]string // the names of list by their canonical spelling, which several may share
+	globs []glob
+	all   bool // the wildcard is requested
 }
 
 // glob is an xdstp glob collection.
@@ -25,13 +25,13 @@ type names struct {
 // TP1: "Glob".
 type glob struct {
 	name   string
-	prefix string // of its members' canonical spelling
-	params string // which the members share
+	prefix string // of the canonical spelling of its members
+	params string // those of its members
 }
 
-func newNames(asked []string) names {
-	n := names{spelt: make(map[string][]string, len(asked)), anyOne: len(asked) == 0}
-	for _, name := range asked {
+func newNames(requested []string) names {
+	n := names{spelt: make(map[string][]string, len(requested)), all: len(requested) == 0}
+	for _, name := range requested {
 		key := canonical(name)
 		if slices.Contains(n.spelt[key], name) {
 			continue
@@ -39,9 +39,9 @@ func newNames(asked []string) names {
 		n.list = append(n.list, name)
 		n.spelt[key] = append(n.spelt[key], name)
 		if name == wildcard {
-			n.anyOne = true
+			n.all = true
 		}
-		// With an alternative its members are named by it all the same.
+		// Members of a glob with #alt have the names of the primary.
 		if u, err := urn.Unfold(name); err == nil && u.Key().Glob {
 			path, params, _ := strings.Cut(u.Key().Name, "?")
 			n.globs = append(n.globs, glob{name, strings.TrimSuffix(path, "*"), params})
@@ -50,17 +50,17 @@ func newNames(asked []string) names {
 	return n
 }
 
-// openEnded says that nobody knows how many resources the answer has.
+// openEnded returns whether the number of resources in the answer is unknown.
 func (n names) openEnded() bool {
-	return n.anyOne || len(n.globs) > 0
+	return n.all || len(n.globs) > 0
 }
 
-// spellings gives the names that were asked for and are this one.
+// spellings returns the requested spellings of a name.
 func (n names) spellings(name string) []string {
 	return n.spelt[canonical(name)]
 }
 
-// covering gives the globs of which this name is a member.
+// covering returns the requested globs of which this name is a member.
 func (n names) covering(name string) []string {
 	if len(n.globs) == 0 {
 		return nil
@@ -75,8 +75,7 @@ func (n names) covering(name string) []string {
 	return covering
 }
 
-// canonical gives one spelling for all spellings of an xdstp name, and every
-// other name as it is.
+// canonical returns the canonical spelling of an xdstp name, and every other name unchanged.
 func canonical(name string) string {
 	if key, err := urn.KeyOf(name); err == nil {
 		return key.Name

@@ -6,7 +6,7 @@ package client
 //	query protocol=delta type=cluster names=(a, b)   starts over, shows the first request
 //	reconnect                                        shows the first request of the next stream
 //	receive nonce=n [version=v] [type=t]             gives a response, shows the reply and the events
-//	unanswered                                       shows of which names nothing was heard
+//	unanswered                                       shows the names without an answer
 //
 // A response has one thing in each line: see response. A version of - is none.
 
@@ -33,11 +33,11 @@ import (
 
 func TestSessionTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		var a *asking
+		var a *queryRun
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "query":
-				a = ask(Server{}, scannedQuery(t, d))
+				a = newQueryRun(Server{}, scannedQuery(t, d))
 				return opened(a)
 			case "reconnect":
 				return opened(a)
@@ -76,14 +76,14 @@ func scannedQuery(t *testing.T, d *datadriven.TestData) Query {
 	return q
 }
 
-func opened(a *asking) string {
+func opened(a *queryRun) string {
 	if a.state.query.Protocol == SotW {
 		return describeSotW(a.sotw.open())
 	}
 	return describeDelta(deltaSession{a.state}.open())
 }
 
-func received(t *testing.T, a *asking, d *datadriven.TestData) string {
+func received(t *testing.T, a *queryRun, d *datadriven.TestData) string {
 	t.Helper()
 	resp := response(t, a.state.query.TypeURL, d)
 	var reply string
@@ -220,7 +220,7 @@ func describeSotW(req *discoveryv3.DiscoveryRequest) string {
 
 var kindWords = map[Kind]string{
 	Added: "added", Changed: "changed", Removed: "removed", Missing: "missing",
-	Failed: "failed", Rejected: "rejected", Unasked: "unasked",
+	Failed: "failed", Rejected: "rejected", Unrequested: "unasked",
 }
 
 func describeEvent(e Event) string {

@@ -1,7 +1,7 @@
 package client
 
-// The SotW form: every request names all that is wanted. Responses of some
-// types are the full state, those of others only what is new.
+// The SotW form: every request has all names. Responses of some types have the full
+// state, those of other types may have only changes.
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -14,11 +14,11 @@ import (
 
 type sotwSession struct {
 	*state
-	accepted string // version_info of the last response that was accepted whole
+	accepted string // version_info of the last response that the client accepted (ACK)
 }
 
-// open gives the first request of a stream. After a reconnect it carries the
-// last version, and a server that has no other need not answer.
+// open returns the first request of a stream. After a reconnect it has the last version. A
+// server that has the same version need not answer.
 func (s *sotwSession) open() *discoveryv3.DiscoveryRequest {
 	return &discoveryv3.DiscoveryRequest{
 		Node:          s.query.Node,
@@ -28,7 +28,7 @@ func (s *sotwSession) open() *discoveryv3.DiscoveryRequest {
 	}
 }
 
-// receive takes a response, and gives its ACK or NACK and what there is to tell.
+// receive processes a response. It returns the ACK or NACK, and the events.
 func (s *sotwSession) receive(resp *discoveryv3.DiscoveryResponse) (*discoveryv3.DiscoveryRequest, []Event) {
 	var events []Event
 	var bad []error
@@ -51,7 +51,7 @@ func (s *sotwSession) receive(resp *discoveryv3.DiscoveryResponse) (*discoveryv3
 }
 
 func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event, bad []error) {
-	s.heard = true
+	s.responded = true
 	present := make(map[string]bool, len(resp.GetResources()))
 	nameless := s.nameless(len(resp.GetResources()))
 	for _, content := range resp.GetResources() {
@@ -69,13 +69,12 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 			bad = append(bad, err)
 		}
 	}
-	// First, because what is in error is not left out, and what does not exist is
-	// told why.
+	// First, because a name with an error is not absent, and errors explain removals.
 	events = append(events, s.fail(resp.GetResourceErrors())...)
 	for _, e := range resp.GetResourceErrors() {
 		present[canonical(e.GetResourceName().GetName())] = true
 	}
-	// A resource whose name is missing could be any of those that are not there.
+	// A resource without a name could be any of the absent ones.
 	if s.full() && (nameless || !present[""]) {
 		for _, r := range s.resources() {
 			if !present[canonical(r.GetName())] {
@@ -91,21 +90,20 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 	return events, bad
 }
 
-// full says that a response has all there is, so that what it leaves out does
-// not exist.
+// full returns whether a response has the full state, so that absent names do not exist.
 //
 // xDS: "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) full() bool {
 	return s.names.openEnded() || xdstype.Of(s.query.TypeURL).FullState
 }
 
-// unwrap gives a resource of a SotW response its name: that of the wrapper if
-// there is one, or else field 1, where all types of xDS have it. In that of a type
-// that is not known here may be something else, which is no name.
+// unwrap returns a resource of a SotW response with its name: from the wrapper if there is
+// one, otherwise from field 1, where the types of xDS have the name. In unknown types field
+// 1 may be something else, so only xdstp names count.
 func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 	inside := func(content *anypb.Any) string {
 		found, _ := wire.Last(content.GetValue(), wire.InnerNameField) // check reports the error, with the name
-		if of := content.GetTypeUrl(); !xdstype.HasInnerName(of) || unheard(of) && !xdstype.IsName(found) {
+		if of := content.GetTypeUrl(); !xdstype.HasInnerName(of) || unknown(of) && !xdstype.IsName(found) {
 			return ""
 		}
 		return string(found)

@@ -26,12 +26,12 @@ type state struct {
 	query Query
 	names names
 
-	held     map[string]*discoveryv3.Resource // by canonical name: a server may change its spelling
-	missing  map[string]error                 // asked, and told that it does not exist; why, or nil
-	failed   map[string]error                 // asked, and told an error or sent something bad
-	answered map[string]bool                  // asked, and anything was heard of it
-	heard    bool                             // any response came
-	unasked  bool                             // Unasked was told, once is enough
+	held        map[string]*discoveryv3.Resource // by canonical name: a server may change its spelling
+	missing     map[string]error                 // requested names that do not exist, with the reason or nil
+	failed      map[string]error                 // requested names with an error or a bad resource
+	answered    map[string]bool                  // requested names with any answer
+	responded   bool                             // there was a response
+	unrequested bool                             // there was an Unrequested event; the state makes only one
 }
 
 func newState(q Query) *state {
@@ -56,59 +56,59 @@ func (s *state) unanswered() []string {
 	return list
 }
 
-// hear marks the subscriptions that a name from the server answers. It returns the
+// answer marks the subscriptions that a name from the server answers. It returns the
 // requested spellings of the name, and whether any subscription covers it.
-func (s *state) hear(name string, aliases ...string) (asked []string, wanted bool) {
+func (s *state) answer(name string, aliases ...string) (requested []string, wanted bool) {
 	for _, n := range append([]string{name}, aliases...) {
-		asked = append(asked, s.names.spellings(n)...)
+		requested = append(requested, s.names.spellings(n)...)
 	}
 	covering := s.names.covering(name)
-	for _, n := range asked {
+	for _, n := range requested {
 		s.answered[n] = true
 	}
 	for _, n := range covering {
 		s.answered[n] = true
 	}
-	return asked, s.names.anyOne || len(asked)+len(covering) > 0
+	return requested, s.names.all || len(requested)+len(covering) > 0
 }
 
-// nameless says that a resource without a name needs none: its type has none, or it is
-// a type that is not known here and the resource is the whole answer to a wildcard.
+// nameless returns whether a resource may have no name: its type has no names, or the type
+// is unknown here and the resource is the only one in the answer to a wildcard.
 func (s *state) nameless(count int) bool {
 	if xdstype.Of(s.query.TypeURL).Naming == xdstype.NoName {
 		return true
 	}
-	return s.names.anyOne && count == 1 && unheard(s.query.TypeURL)
+	return s.names.all && count == 1 && unknown(s.query.TypeURL)
 }
 
-// unheard says that nothing is known here of a type.
-func unheard(typeURL string) bool {
+// unknown returns whether this binary does not know a type.
+func unknown(typeURL string) bool {
 	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	return err != nil && xdstype.Of(typeURL) == xdstype.Other
 }
 
-// put takes a resource that the server sent; nameless says that it may have no name. An
-// error is the reason for a NACK.
+// put stores a resource that the server sent, which may be nameless. An error is the reason
+// for a NACK.
 func (s *state) put(r *discoveryv3.Resource, nameless bool) ([]Event, error) {
 	name := r.GetName()
-	asked, wanted := s.hear(name, r.GetAliases()...)
+	requested, wanted := s.answer(name, r.GetAliases()...)
 	err := s.check(r)
 	switch {
 	case name == "" && !nameless:
 		err = errors.New("it has no name")
-	case !wanted && s.unasked:
+	case !wanted && s.unrequested:
 		return nil, nil
 	case !wanted:
-		s.unasked = true
-		return []Event{{Kind: Unasked, Name: name}}, nil
+		s.unrequested = true
+		return []Event{{Kind: Unrequested, Name: name}}, nil
 	}
 	if err != nil {
-		for _, n := range asked {
+		for _, n := range requested {
 			s.failed[n] = err
 		}
 		return []Event{{Kind: Rejected, Name: name, Err: err}}, fmt.Errorf("resource %q: %w", name, err)
 	}
-	for _, n := range asked {
+	for _, n := range requested {
 		delete(s.missing, n)
 		delete(s.failed, n)
 	}
@@ -123,8 +123,7 @@ func (s *state) put(r *discoveryv3.Resource, nameless bool) ([]Event, error) {
 	return []Event{{Kind: Changed, Name: name, Resource: r}}, nil
 }
 
-// check says what is wrong with a resource's content. A type that this binary
-// does not know is not wrong.
+// check returns the error in a resource's content. An unknown type is no error.
 func (s *state) check(r *discoveryv3.Resource) error {
 	content := r.GetResource()
 	switch content.GetTypeUrl() {
@@ -139,12 +138,11 @@ func (s *state) check(r *discoveryv3.Resource) error {
 	return nil
 }
 
-// remove takes that a name does not exist, or no longer. why is what the server
-// said about that, or nil.
+// remove records that a name does not exist. why is the server's reason, or nil.
 func (s *state) remove(name string, why error) []Event {
-	asked, _ := s.hear(name)
+	requested, _ := s.answer(name)
 	known := true
-	for _, n := range asked {
+	for _, n := range requested {
 		before, told := s.missing[n]
 		known = known && told
 		s.missing[n] = cmp.Or(why, before)
@@ -160,7 +158,7 @@ func (s *state) remove(name string, why error) []Event {
 	return []Event{{Kind: Missing, Name: name, Err: why}}
 }
 
-// fail takes the server's errors for single resources. What is held stays held.
+// fail records the server's errors for single resources. The client keeps its resources.
 func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 	var events []Event
 	for _, e := range errs {
@@ -168,13 +166,13 @@ func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 		err := statusError(detail)
 		if detail.GetCode() == int32(codes.NotFound) {
 			if detail.GetMessage() == "" {
-				err = nil // that is no reason
+				err = nil // it says nothing more
 			}
 			events = append(events, s.remove(name, err)...)
 			continue
 		}
-		asked, _ := s.hear(name)
-		for _, n := range asked {
+		requested, _ := s.answer(name)
+		for _, n := range requested {
 			s.failed[n] = err
 		}
 		events = append(events, Event{Kind: Failed, Name: name, Err: err})
@@ -182,7 +180,7 @@ func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 	return events
 }
 
-// unavailable is what ended the stream, as the error of each name without an answer.
+// unavailable records the end of the stream as the error of each name without an answer.
 func (s *state) unavailable(why *status.Status) []NameError {
 	names := s.unanswered()
 	if len(s.names.list) == 0 {
@@ -195,7 +193,7 @@ func (s *state) unavailable(why *status.Status) []NameError {
 	return failed
 }
 
-// resources gives what is held, in the order in which it was asked and by name.
+// resources returns the resources, in the order of the query and by name.
 func (s *state) resources() []*discoveryv3.Resource {
 	position := make(map[string]int, len(s.names.list))
 	for i, name := range s.names.list {
@@ -219,9 +217,9 @@ func (s *state) resources() []*discoveryv3.Resource {
 	return list
 }
 
-// sameContent compares what resources say, not their versions: a SotW server
-// gives all of them a new version when one changes. Bytes that differ can still
-// say the same, because encoders order maps as they like.
+// sameContent compares the content of resources, not their versions: a SotW server gives all
+// of them a new version when one changes. The bytes may differ for equal content, because
+// encoders order maps at random.
 func sameContent(a, b *discoveryv3.Resource) bool {
 	if a.GetResource().GetTypeUrl() != b.GetResource().GetTypeUrl() {
 		return false
@@ -242,8 +240,7 @@ func statusError(s *statuspb.Status) error {
 	return fmt.Errorf("%s: %s", code, s.GetMessage())
 }
 
-// nack is the detail that says why a response was not accepted whole; nil
-// accepts it.
+// nack returns the error_detail of a NACK, or nil for an ACK.
 func nack(errs []error) *statuspb.Status {
 	if len(errs) == 0 {
 		return nil

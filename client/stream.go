@@ -1,6 +1,6 @@
 package client
 
-// A session on a stream.
+// Running a session on a stream.
 
 import (
 	"context"
@@ -17,28 +17,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxResponse bounds what one response may take of this process's memory. It is
-// far above gRPC's 4 MiB, because somebody who looks into a server wants to see
-// what is too large for others.
+// maxResponse bounds the size of a response. It is far above gRPC's default of 4 MiB, so that
+// people can inspect responses that are too large for other clients.
 const maxResponse = 256 << 20
 
-// asking is a query in progress: its state, in the form that its protocol needs.
-type asking struct {
+// queryRun is a query in progress.
+type queryRun struct {
 	server Server
 	state  *state
-	sotw   *sotwSession // it has state of its own to keep from stream to stream
+	sotw   *sotwSession // it keeps state from stream to stream
 }
 
-func ask(server Server, q Query) *asking {
+func newQueryRun(server Server, q Query) *queryRun {
 	st := newState(q)
-	return &asking{server: server, state: st, sotw: &sotwSession{state: st}}
+	return &queryRun{server: server, state: st, sotw: &sotwSession{state: st}}
 }
 
-// stream opens one stream and serves it until it breaks, which is always an
-// error. It calls tell from this goroutine, with nothing between responses, once
-// per response even if that has no news. A broken connection is not tried again,
-// so that its error is seen, and not hidden behind gRPC's own backoff.
-func (a *asking) stream(ctx context.Context, tell func([]Event)) error {
+// stream opens one stream and serves it until it ends, and returns why it ended. It calls
+// report on this goroutine, once per response, also without events. It does not reconnect,
+// because gRPC's own backoff would hide the error.
+func (a *queryRun) stream(ctx context.Context, report func([]Event)) error {
 	creds := a.server.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
@@ -57,13 +55,13 @@ func (a *asking) stream(ctx context.Context, tell func([]Event)) error {
 		if err != nil {
 			return a.explain(err)
 		}
-		return a.explain(serve(s, a.sotw, tell))
+		return a.explain(serve(s, a.sotw, report))
 	}
 	s, err := ads.DeltaAggregatedResources(ctx)
 	if err != nil {
 		return a.explain(err)
 	}
-	return a.explain(serve(s, deltaSession{a.state}, tell))
+	return a.explain(serve(s, deltaSession{a.state}, report))
 }
 
 // session is one form of the protocol, as a value.
@@ -72,8 +70,8 @@ type session[Req, Resp any] interface {
 	receive(*Resp) (*Req, []Event)
 }
 
-func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Req, Resp], tell func([]Event)) error {
-	tell([]Event{{Kind: Connected}})
+func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Req, Resp], report func([]Event)) error {
+	report([]Event{{Kind: Connected}})
 	// When Send says io.EOF, Recv has the reason.
 	if err := s.Send(form.open()); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -90,37 +88,35 @@ func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Re
 		if err := s.Send(reply); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		tell(events)
+		report(events)
 	}
 }
 
-// UnimplementedError says that a server does not serve the form of xDS that was
-// asked of it.
+// UnimplementedError says that a server does not serve the requested form of xDS.
 type UnimplementedError struct {
 	Server   string
 	Protocol Protocol
 }
 
-// Error says what else to try.
+// Error implements error. It names the other form of xDS.
 func (e *UnimplementedError) Error() string {
 	return fmt.Sprintf("%s does not serve %s xDS on the aggregated discovery service (it answers UNIMPLEMENTED); try --protocol %s",
 		e.Server, e.Protocol, e.Protocol.other())
 }
 
-// EndedError says that the server itself has ended the stream: it was not the connection
-// that failed.
+// EndedError says that the server ended the stream; the connection did not fail.
 type EndedError struct {
 	Server string
 	Status *status.Status
 }
 
-// Error says with what.
+// Error implements error.
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("%s ended the stream with %s: %s", e.Server, codepb.Code(e.Status.Code()), e.Status.Message())
 }
 
-// explain turns gRPC's error into one for people.
-func (a *asking) explain(err error) error {
+// explain converts gRPC's error into one that people understand.
+func (a *queryRun) explain(err error) error {
 	if ended := (*EndedError)(nil); errors.As(err, &ended) {
 		ended.Server = a.server.Address
 		return ended
@@ -133,7 +129,7 @@ func (a *asking) explain(err error) error {
 		return &UnimplementedError{Server: a.server.Address, Protocol: a.state.query.Protocol}
 	}
 	message := st.Message()
-	// The last part of gRPC's nested descriptions is the one that says something.
+	// Only the last part of gRPC's nested descriptions is informative.
 	if _, inner, ok := strings.Cut(message, "Error while dialing: "); ok {
 		message = strings.Trim(inner, `"`)
 	}

@@ -1,6 +1,6 @@
 package client
 
-// Asking for as long as somebody watches.
+// A query that runs until its caller ends it.
 
 import (
 	"context"
@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Pauses between attempts to reach a server: the first, the longest, and by
-// what they grow. Each is varied by a fifth, so that many watchers of a server
-// that restarts do not come at once.
+// Pauses between attempts to connect: the first, the longest, and the factor between them.
+// Each varies by a fifth, so that many clients of a restarted server do not reconnect at the
+// same time.
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 15 * time.Second
 	pauseGrowth  = 1.6
 )
 
-// Watch subscribes, and calls tell for every event until ctx is done. Then it returns nil.
-// When the stream is lost it reconnects and resumes. The error is for a server that can
-// never answer. Calls of tell do not overlap, and Watch reads nothing while one runs.
-func Watch(ctx context.Context, server Server, q Query, tell func(Event)) error {
-	return watch(ctx, server, q, tell, func(attempt int) time.Duration {
+// Watch subscribes, and calls report for every event until ctx is done. Then it returns nil.
+// When the stream is lost it reconnects and resumes. It returns an error if the server can
+// never answer. Calls of report do not overlap, and Watch reads nothing while one runs.
+func Watch(ctx context.Context, server Server, q Query, report func(Event)) error {
+	return watch(ctx, server, q, report, func(attempt int) time.Duration {
 		pause := float64(firstPause)
 		for range attempt {
 			pause = min(pause*pauseGrowth, float64(longestPause))
@@ -32,8 +32,8 @@ func Watch(ctx context.Context, server Server, q Query, tell func(Event)) error 
 }
 
 // watch is Watch with the pause before the nth attempt in a row.
-func watch(ctx context.Context, server Server, q Query, tell func(Event), pause func(attempt int) time.Duration) error {
-	a := ask(server, q)
+func watch(ctx context.Context, server Server, q Query, report func(Event), pause func(attempt int) time.Duration) error {
+	a := newQueryRun(server, q)
 	failures := 0
 	for {
 		connected := false
@@ -43,7 +43,7 @@ func watch(ctx context.Context, server Server, q Query, tell func(Event), pause 
 			}
 			connected = true
 			for _, e := range events {
-				tell(e)
+				report(e)
 			}
 		})
 		if ctx.Err() != nil {
@@ -54,7 +54,7 @@ func watch(ctx context.Context, server Server, q Query, tell func(Event), pause 
 		}
 		retry := pause(failures)
 		failures++
-		tell(Event{Kind: Disconnected, Err: err, Retry: retry})
+		report(Event{Kind: Disconnected, Err: err, Retry: retry})
 		timer := time.NewTimer(retry)
 		select {
 		case <-ctx.Done():

@@ -1,7 +1,7 @@
 package render
 
-// The walk through a message before it is printed: secrets are redacted, and
-// what protojson could not print is made printable.
+// A walk through a message before it is printed. It redacts secrets, and replaces parts that
+// protojson cannot print.
 
 import (
 	udpaannotations "github.com/cncf/xds/go/udpa/annotations"
@@ -13,19 +13,19 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// redacted is what Envoy's own config dump puts for a secret.
+// redacted replaces a secret, as in Envoy's config dump.
 const redacted = "[redacted]"
 
-// maxNesting bounds how many Any may be within each other. Real ones have less
-// than ten; each level is decoded and encoded again.
+// maxNesting bounds the nesting of Any messages. Real resources have less than ten levels,
+// and each level costs decoding and encoding.
 const maxNesting = 64
 
 type cleaner struct {
 	showSecrets bool
 }
 
-// message cleans m in place. All of it is secret if the field that it is in is.
-// Nesting counts the Any around it.
+// message cleans m in place. secret says that m is in a secret field, so that all of it is
+// secret. nesting is the number of Any messages around it.
 func (c cleaner) message(m protoreflect.Message, secret bool, nesting int) {
 	switch known := m.Interface().(type) {
 	case *anypb.Any:
@@ -77,7 +77,7 @@ func (c cleaner) elements(field protoreflect.FieldDescriptor, list protoreflect.
 	}
 }
 
-// any cleans what is in an Any.
+// any cleans the content of an Any.
 func (c cleaner) any(content *anypb.Any, secret bool, nesting int) {
 	if content.GetTypeUrl() == "" && len(content.GetValue()) == 0 {
 		return
@@ -108,7 +108,7 @@ func (c cleaner) any(content *anypb.Any, secret bool, nesting int) {
 	content.Value = value
 }
 
-// sensitive says whether a field's definition marks it as secret: private keys,
+// sensitive returns whether a field's definition marks it as secret: private keys,
 // passwords, session ticket keys, generic secrets.
 func sensitive(field protoreflect.FieldDescriptor) bool {
 	options := field.Options()
@@ -120,7 +120,7 @@ func sensitive(field protoreflect.FieldDescriptor) bool {
 	return false
 }
 
-// redact gives what to print for a secret field, or for an element of one.
+// redact returns the value to print for a secret field, or for an element of one.
 func redact(field protoreflect.FieldDescriptor) protoreflect.Value {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -133,8 +133,8 @@ func redact(field protoreflect.FieldDescriptor) protoreflect.Value {
 	return zero(field)
 }
 
-// zero is the number or boolean that says nothing. A list's element has no
-// default of its own, so this goes by kind.
+// zero returns 0 or false. An element of a list has no default value, so the result depends on
+// the kind.
 func zero(field protoreflect.FieldDescriptor) protoreflect.Value {
 	switch field.Kind() {
 	case protoreflect.BoolKind:
@@ -154,9 +154,8 @@ func zero(field protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// redactDataSource hides what a data source holds. Where it points to, a file
-// or a variable, is no secret, and is what one wants to see when a key is wrong.
-// Bytes become text, so that the mark can be read.
+// redactDataSource redacts inline data. The name of a file or variable is no secret, and helps
+// to find a wrong key. Bytes become text, so that [redacted] is readable.
 func redactDataSource(source *corev3.DataSource) {
 	switch source.GetSpecifier().(type) {
 	case *corev3.DataSource_InlineBytes, *corev3.DataSource_InlineString:

@@ -1,12 +1,11 @@
 package render
 
-// What to print for an Any whose message is not known or does not decode.
+// How to print an Any whose message is unknown or cannot be decoded.
 //
-// protojson gives up on a whole resource for one such Any, however deep. So the
-// content of each is put into a message that it does know, and the type lookup
-// answers with that message for every type URL that this binary does not have.
-// On paper: {"@type": "...", "value": "<base64>"}, or where the content may have
-// secrets, {"@type": "...", "hidden": "<why>"}.
+// protojson fails for a whole resource if it has one such Any, however deep. So the content
+// of each is wrapped in a message that protojson knows, and the type lookup returns that
+// message for every unknown type URL. The output is {"@type": "...", "value": "<base64>"} or,
+// if the content may have secrets, {"@type": "...", "hidden": "<why>"}.
 
 import (
 	"fmt"
@@ -22,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// brokenPrefix goes before the type URL of a message that is known but does not
-// decode, which must not be looked up as itself.
+// brokenPrefix is put before the type URL of a known message that cannot be decoded, so that
+// the lookup does not find it.
 const brokenPrefix = "undecodable/"
 
 // opaqueType is message Opaque { bytes value = 1; string hidden = 2; }. It is
@@ -52,12 +51,12 @@ var opaqueType = func() protoreflect.MessageType {
 		}},
 	}, nil)
 	if err != nil {
-		panic(err) // the description above is wrong
+		panic(err) // the descriptor above is wrong
 	}
 	return dynamicpb.NewMessageType(file.Messages().Get(0))
 }()
 
-// opaque is the encoding of an Opaque with a value.
+// opaque returns the encoding of an Opaque with a value.
 func opaque(value []byte) []byte {
 	if len(value) == 0 {
 		return nil
@@ -65,14 +64,14 @@ func opaque(value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
 }
 
-// hidden is the encoding of an Opaque that only says how much it hides.
+// hidden returns the encoding of an Opaque that says only how many bytes it hides.
 func hidden(value []byte) []byte {
 	text := fmt.Sprintf("%d bytes that may have secrets in them", len(value))
 	return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), text)
 }
 
-// broken makes an Any printable whose message is known but does not decode.
-// Nobody can tell where in it the secrets are, so it is shown only if they are.
+// broken makes an Any printable whose message is known but cannot be decoded. Its secrets
+// cannot be found, so the content is shown only if secrets are.
 func (c cleaner) broken(content *anypb.Any) {
 	if content == nil {
 		return
@@ -84,16 +83,16 @@ func (c cleaner) broken(content *anypb.Any) {
 	content.TypeUrl, content.Value = brokenPrefix+content.GetTypeUrl(), encode(content.GetValue())
 }
 
-// lenientTypes finds every message: those of this binary as themselves, all
-// others as Opaque.
+// lenientTypes resolves every type URL: to the message if this binary has it, otherwise to
+// Opaque.
 type lenientTypes struct{}
 
-// FindMessageByName is protoregistry's.
+// FindMessageByName implements protoregistry.MessageTypeResolver.
 func (lenientTypes) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
 	return protoregistry.GlobalTypes.FindMessageByName(name)
 }
 
-// FindMessageByURL never fails.
+// FindMessageByURL implements protoregistry.MessageTypeResolver. It never fails.
 func (lenientTypes) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if !strings.HasPrefix(url, brokenPrefix) {
 		if known, err := protoregistry.GlobalTypes.FindMessageByURL(url); err == nil {
@@ -103,12 +102,12 @@ func (lenientTypes) FindMessageByURL(url string) (protoreflect.MessageType, erro
 	return opaqueType, nil
 }
 
-// FindExtensionByName is protoregistry's.
+// FindExtensionByName implements protoregistry.ExtensionTypeResolver.
 func (lenientTypes) FindExtensionByName(field protoreflect.FullName) (protoreflect.ExtensionType, error) {
 	return protoregistry.GlobalTypes.FindExtensionByName(field)
 }
 
-// FindExtensionByNumber is protoregistry's.
+// FindExtensionByNumber implements protoregistry.ExtensionTypeResolver.
 func (lenientTypes) FindExtensionByNumber(message protoreflect.FullName, field protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
 	return protoregistry.GlobalTypes.FindExtensionByNumber(message, field)
 }

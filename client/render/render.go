@@ -1,7 +1,6 @@
-// Package render prints resources for people, as YAML or JSON: what this binary
-// knows the message of in full, and everything else in base64, so that nothing
-// that a server sends keeps the rest from being seen. Private keys and other
-// secrets are redacted unless asked for.
+// Package render prints resources for people, as YAML or JSON. Messages that this binary does
+// not know, or cannot decode, are printed in base64, so that they do not hide the rest.
+// Private keys and other secrets are redacted by default.
 //
 // The form is that of an envoy.service.discovery.v3.Resource, with the fields
 // named as in Envoy's documentation.
@@ -19,21 +18,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Options say what to print.
+// Options select what to print.
 type Options struct {
-	// ShowSecrets prints what is marked as sensitive, which otherwise reads
-	// [redacted].
+	// ShowSecrets prints sensitive fields, in place of [redacted].
 	ShowSecrets bool
 }
 
-// JSON gives the resource as one line of JSON.
+// JSON returns the resource as one line of JSON.
 func (o Options) JSON(r *discoveryv3.Resource) ([]byte, error) {
 	clean := proto.CloneOf(r)
 	cleaner{showSecrets: o.ShowSecrets}.message(clean.ProtoReflect(), false, 0)
 	marshal := protojson.MarshalOptions{UseProtoNames: true, AllowPartial: true, Resolver: lenientTypes{}}
 	text, err := marshal.Marshal(clean)
 	if err != nil {
-		// It decodes, but has no form in JSON, such as a duration that is out of range.
+		// It was decoded but has no form in JSON, such as a duration that is out of range.
 		clean = proto.CloneOf(r)
 		cleaner{showSecrets: o.ShowSecrets}.broken(clean.GetResource())
 		clean.Metadata, clean.Ttl = nil, nil
@@ -49,7 +47,7 @@ func (o Options) JSON(r *discoveryv3.Resource) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// IndentedJSON gives the resource as JSON on many lines, with a newline at the end.
+// IndentedJSON returns the resource as JSON on many lines, with a newline at the end.
 func (o Options) IndentedJSON(r *discoveryv3.Resource) ([]byte, error) {
 	line, err := o.JSON(r)
 	if err != nil {
@@ -63,7 +61,7 @@ func (o Options) IndentedJSON(r *discoveryv3.Resource) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// YAML gives the resource as a YAML document, without a separator, with its
+// YAML returns the resource as a YAML document, without a separator, with its
 // fields in the order of their messages.
 func (o Options) YAML(r *discoveryv3.Resource) ([]byte, error) {
 	line, err := o.JSON(r)

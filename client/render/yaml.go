@@ -1,8 +1,7 @@
 package render
 
-// JSON to YAML with the order of the fields kept, which the usual libraries
-// lose: a person looks for the name at the top, not between "lb_policy" and
-// "type".
+// JSON to YAML in the same order of fields. The usual libraries sort them, but people look for
+// the name at the top, not between "lb_policy" and "type".
 
 import (
 	"bytes"
@@ -32,7 +31,7 @@ func yamlOf(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// node reads one JSON value.
+// node converts one JSON value.
 func node(decoder *json.Decoder) (*yaml.Node, error) {
 	token, err := decoder.Token()
 	if err != nil {
@@ -45,7 +44,7 @@ func node(decoder *json.Decoder) (*yaml.Node, error) {
 			n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		}
 		for decoder.More() {
-			// Of an object, this reads keys and values in turn, as the node has them.
+			// For an object this reads keys and values in turn, in the order of YAML nodes.
 			child, err := node(decoder)
 			if err != nil {
 				return nil, err

@@ -26,7 +26,7 @@ func newCheckCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE]]",
-		Short: "Say what is wrong with a configuration, or what it does",
+		Short: "Print the errors of a configuration, or what it does",
 		Long: `Print every error of a configuration, and of the files and directories that it names.
 If there is none, print what each authority, each rule for old-style names and each view
 does. The command connects to nothing.
@@ -59,13 +59,13 @@ name, 2 for a wrong command line, 3 if a file cannot be read.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.register(flags)
-	flags.StringVar(&f.name, "name", "", "explain what becomes of this resource `NAME`; \"*\" is the wildcard")
-	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names have it in them")
+	flags.StringVar(&f.name, "name", "", "explain what serves this resource `NAME`; \"*\" is the wildcard")
+	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names contain it")
 	f.node.register(flags)
 	return cmd
 }
 
-// load reads the configuration. What is wrong with it goes to stderr.
+// load reads the configuration. It prints its errors to stderr.
 func (f *checkFlags) load(stderr io.Writer) (*configs.Config, error) {
 	cfg, err := f.settings.Load(f.settings.Option(optionConfig))
 	var wrong configs.Errors
@@ -111,7 +111,7 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	return nil
 }
 
-// describeListener says what a client may speak there.
+// describeListener returns the protocol, security and services of a listener.
 func describeListener(l configs.Listener) string {
 	security, services := "plaintext", "v3"
 	if l.TLS != nil {
@@ -123,7 +123,7 @@ func describeListener(l configs.Listener) string {
 	if l.V2 {
 		services = "v3 and v2"
 	}
-	return fmt.Sprintf("clients are served on %s over %s (%s, %s), and wait up to %s when they poll", l.Address, l.Protocol, services, security, l.LongPoll)
+	return fmt.Sprintf("serves clients on %s over %s (%s, %s); polls wait up to %s", l.Address, l.Protocol, services, security, l.LongPoll)
 }
 
 func (f *checkFlags) explain(stdout, stderr io.Writer) error {
@@ -148,7 +148,7 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 	}
 	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(node))
 	if f.name != cache.Wildcard && !viewed {
-		fmt.Fprintf(stdout, "asked for as %s %s\n", xdstype.Word(typeURL), f.name)
+		fmt.Fprintf(stdout, "requested upstream as %s %s\n", xdstype.Word(typeURL), f.name)
 	}
 	return nil
 }

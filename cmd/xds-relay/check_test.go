@@ -53,8 +53,8 @@ func TestCheckSaysWhatEachAuthorityAndRuleDoes(t *testing.T) {
 	inFolder(t, map[string]string{"relay.yaml": checkable, "resources/cart.yaml": cartYAML})
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
 	want := `authorities[2].directory: resources has 1 resources
-listeners[0]: clients are served on 127.0.0.1:0 over grpc (v3, plaintext), and wait up to 30s when they poll
-listeners[1]: clients are served on 127.0.0.1:18001 over rest (v3 and v2, plaintext), and wait up to 5s when they poll
+listeners[0]: serves clients on 127.0.0.1:0 over grpc (v3, plaintext); polls wait up to 30s
+listeners[1]: serves clients on 127.0.0.1:18001 over rest (v3 and v2, plaintext); polls wait up to 5s
 authorities[0]: xdstp://cloud.example.com/... is fed by server cp.example.com:443 (auto, TLS)
 authorities[1]: xdstp://*.tenants.example.com/... is fed by server tenants.example.com:443 (sotw, plaintext), separately for each authority
 authorities[2]: xdstp://onprem/... is fed by directory resources

@@ -149,10 +149,10 @@ func TestUsageErrorsSayWhatWouldBeRight(t *testing.T) {
 		{"get --type cluster --timeout 0s", "--timeout 0s: want more than 0"},
 		{"get --type cluster --cert-file x", "--cert-file and --key-file go together"},
 		{"get --type cluster --ca-file /nowhere.pem", "--ca-file: open /nowhere.pem: no such file or directory"},
-		{"get --type cluster --ca-file " + badNode, "no certificate in it (want PEM)"},
+		{"get --type cluster --ca-file " + badNode, "the file has no certificate (want PEM)"},
 		{"get --type cluster --node /nowhere.json", "--node: open /nowhere.json: no such file or directory"},
 		{"get --type cluster --node " + badNode, "not an envoy.config.core.v3.Node"},
-		{"watch --type listener xdstp://a/envoy.config.cluster.v3.Cluster/b", "is of type cluster and not of listener; ask for one type at a time"},
+		{"watch --type listener xdstp://a/envoy.config.cluster.v3.Cluster/b", "is of type cluster, not listener; request one type at a time"},
 	} {
 		_, stderr, status := runCommand(t, strings.Fields(test.args)...)
 		if status != 2 || !strings.Contains(stderr, test.want) {

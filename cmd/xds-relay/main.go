@@ -16,13 +16,13 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal is not waited with
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
-// run is main without the process: it gives the exit status.
+// run runs a command and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %v\n", command.CommandPath(), status.err)
 	}
 	if status.status == statusUsage {
-		fmt.Fprintf(stderr, "%s --help says how to use it\n", command.CommandPath())
+		fmt.Fprintf(stderr, "run %s --help for usage\n", command.CommandPath())
 	}
 	return status.status
 }
@@ -47,8 +47,8 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xds-relay",
 		Short: "A relay and caching proxy for xDS",
-		Long: `xds-relay stands between xDS control planes and their clients: it holds every
-resource once, and serves it to any number of Envoy and gRPC clients.`,
+		Long: `xds-relay stands between xDS control planes and their clients: it caches every resource
+once, and serves it to any number of Envoy and gRPC clients.`,
 		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -60,7 +60,7 @@ resource once, and serves it to any number of Envoy and gRPC clients.`,
 		}),
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:              true, // run prints them, once
-		SilenceUsage:               true, // after an error of the server nobody wants to read it
+		SilenceUsage:               true, // it would hide errors of a server
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
@@ -70,19 +70,19 @@ resource once, and serves it to any number of Envoy and gRPC clients.`,
 
 // Exit statuses, the same for all commands.
 const (
-	statusNotAll = 1 // the command ran, and its answer is no, or not all
+	statusNotAll = 1 // the command ran, and its answer is negative or incomplete
 	statusUsage  = 2 // the command line is wrong
 	statusFailed = 3 // the command could not do its work; also for errors without a status
 )
 
-// exitError is an error that decides the exit status. Without err, what is wrong
-// has been said already.
+// exitError is an error with an exit status. If err is nil, the command has printed the
+// errors already.
 type exitError struct {
 	status int
 	err    error
 }
 
-// Error is for people.
+// Error implements error.
 func (e *exitError) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit status %d", e.status)
@@ -90,7 +90,7 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap gives the error itself.
+// Unwrap returns err.
 func (e *exitError) Unwrap() error { return e.err }
 
 // usageError marks an error of the command line.

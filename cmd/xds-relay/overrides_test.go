@@ -20,9 +20,9 @@ func TestCheckReadsTheEnvironmentAndFlagsAsServeDoes(t *testing.T) {
 	t.Setenv("XDS_RELAY_LISTENERS_0_ADDRESS", "127.0.0.1:2")
 	t.Setenv("XDS_RELAY_LISTENERS_0_LONG_POLL", "2s")
 	for args, want := range map[string]string{
-		"":                                       "clients are served on 127.0.0.1:2 over grpc (v3, plaintext), and wait up to 2s",
-		"--set listeners[0].address=127.0.0.1:3": "clients are served on 127.0.0.1:3 over grpc (v3, plaintext), and wait up to 2s",
-		"--set listeners[0].long_poll=3s --set listeners[0].v2=true": "clients are served on 127.0.0.1:2 over grpc (v3 and v2, plaintext), and wait up to 3s",
+		"":                                       "serves clients on 127.0.0.1:2 over grpc (v3, plaintext); polls wait up to 2s",
+		"--set listeners[0].address=127.0.0.1:3": "serves clients on 127.0.0.1:3 over grpc (v3, plaintext); polls wait up to 2s",
+		"--set listeners[0].long_poll=3s --set listeners[0].v2=true": "serves clients on 127.0.0.1:2 over grpc (v3 and v2, plaintext); polls wait up to 3s",
 	} {
 		stdout, stderr, status := runCommand(t, append([]string{"check"}, strings.Fields(args)...)...)
 		origin := "listeners[0].address: set by XDS_RELAY_LISTENERS_0_ADDRESS\n"

@@ -1,6 +1,6 @@
 package main
 
-// How `get` and `watch` write resources.
+// How `get` and `watch` print resources.
 
 import (
 	"encoding/json"
@@ -23,7 +23,7 @@ type printFlags struct {
 
 func (f *printFlags) register(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.output, "output", "o", "yaml", "print as `FORM`: yaml, json, or name for the names only")
-	flags.BoolVar(&f.showSecrets, "show-secrets", false, "print private keys and other secrets, which are [redacted] otherwise")
+	flags.BoolVar(&f.showSecrets, "show-secrets", false, "print private keys and other secrets instead of [redacted]")
 }
 
 func (f *printFlags) check() error {
@@ -34,8 +34,8 @@ func (f *printFlags) check() error {
 	return fmt.Errorf("--output: unknown form %q (want yaml, json or name)", f.output)
 }
 
-// printer writes resources as printFlags say. Once a write fails, err is set and
-// nothing more is written.
+// printer writes resources in the form that printFlags select. After a failed write, err is
+// set and the printer writes nothing more.
 type printer struct {
 	out     io.Writer
 	form    string
@@ -77,16 +77,15 @@ func (p *printer) resource(r *discoveryv3.Resource) {
 	}
 }
 
-// changes are the events that are printed as a change of a resource.
+// changes are the events that are changes of a resource.
 var changes = map[client.Kind]struct{ sign, word string }{
 	client.Added:   {"+", "added"},
 	client.Changed: {"~", "changed"},
 	client.Removed: {"-", "removed"},
 }
 
-// change writes that a resource has changed, and what it is now. In YAML that is
-// a document with a comment above, and in JSON a line, so that either can be
-// read by a machine.
+// change writes a change and the resource after it. In YAML that is a document below a
+// comment, and in JSON a line, so that programs can read both.
 func (p *printer) change(e client.Event, typeURL string, at time.Time) {
 	change := changes[e.Kind]
 	stamp := at.Format("2006-01-02T15:04:05.000Z07:00")

@@ -1,6 +1,6 @@
 package main
 
-// The flags with which `get` and `watch` say what to ask, and of whom.
+// The flags of `get` and `watch` for the server and the query.
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// defaultServer is where the relay listens if nothing else is said.
+// defaultServer is the address of the demo, and of most examples.
 const defaultServer = "127.0.0.1:18000"
 
 type queryFlags struct {
@@ -33,14 +33,14 @@ type queryFlags struct {
 func (f *queryFlags) register(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVarP(&f.server, "server", "s", defaultServer, "the xDS server, `HOST:PORT`")
-	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of the resources; xdstp names have it in them")
+	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of the resources; xdstp names contain it")
 	flags.StringVar(&f.protocol, "protocol", client.Delta.String(), "the `FORM` of xDS, delta or sotw")
 	f.print.register(flags)
 	f.node.register(flags)
 	f.tls.register(flags)
 }
 
-// parse gives what the flags and names ask for. Its errors are of usage.
+// parse returns the server and the query. Its errors are usage errors.
 func (f *queryFlags) parse(names []string) (client.Server, client.Query, error) {
 	server, query, err := f.build(names)
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *queryFlags) build(names []string) (server client.Server, query client.Q
 	return server, query, f.print.check()
 }
 
-// typeOf gives the type URL of --type, or if there is none, of the names.
+// typeOf returns the type URL of --type or, without it, that of the names.
 func typeOf(word string, names []string) (string, error) {
 	typeURL := ""
 	if word != "" {
@@ -89,11 +89,11 @@ func typeOf(word string, names []string) (string, error) {
 			return "", err
 		case own == "" || own == typeURL:
 		case own == typeURL+"Collection":
-			// A list collection, or an entry of one, is asked for as its members are.
+			// A list collection, or an entry of one, may be requested with the type of its members.
 		case typeURL == "":
 			typeURL = own
 		default:
-			return "", fmt.Errorf("%q is of type %s and not of %s; ask for one type at a time",
+			return "", fmt.Errorf("%q is of type %s, not %s; request one type at a time",
 				name, xdstype.Word(own), xdstype.Word(typeURL))
 		}
 	}
@@ -103,22 +103,22 @@ func typeOf(word string, names []string) (string, error) {
 	return typeURL, nil
 }
 
-// nodeFlags say as whom to ask.
+// nodeFlags are the flags for the Node.
 type nodeFlags struct {
 	id, cluster string
 	file        string
 }
 
-// Features of xDS that the client has, as clients announce them.
+// features are the client features that the client announces.
 var features = []string{
-	"xds.config.resource-in-sotw",          // as gRPC spells it
-	"xds.config.supports-resource-in-sotw", // as the documents do
+	"xds.config.resource-in-sotw",          // the spelling of gRPC
+	"xds.config.supports-resource-in-sotw", // the spelling of the xDS documents
 }
 
 func (f *nodeFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.id, "node-id", "", "ask as the node of this `ID` (default \""+client.NodeID+"\")")
-	flags.StringVar(&f.cluster, "node-cluster", "", "ask as a node of this `CLUSTER`")
-	flags.StringVar(&f.file, "node", "", "ask as the node in this `FILE`, an envoy.config.core.v3.Node in JSON or YAML")
+	flags.StringVar(&f.id, "node-id", "", "the `ID` of the Node (default \""+client.NodeID+"\")")
+	flags.StringVar(&f.cluster, "node-cluster", "", "the `CLUSTER` of the Node")
+	flags.StringVar(&f.file, "node", "", "read the Node from this `FILE`, an envoy.config.core.v3.Node in JSON or YAML")
 }
 
 func (f *nodeFlags) node() (*corev3.Node, error) {

@@ -30,8 +30,8 @@ Try, in another terminal:
   xds-relay watch --server %[1]s --type endpoint cart
   curl http://%[2]s/clients
 
-With a configuration it serves your own: xds-relay serve --config relay.yaml
-Ctrl-C ends it.
+To serve your own resources: xds-relay serve --config relay.yaml
+Ctrl-C ends the relay.
 
 `
 
@@ -67,14 +67,14 @@ second one ends it at once.`,
 		},
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().StringVar(&f.listen, "listen", "", "serve clients on this `HOST:PORT` instead of the first listener's in the configuration")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve the operator on this `HOST:PORT` instead of the configuration's")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "the `HOST:PORT` for clients, instead of that of the first listener in the configuration")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "the `HOST:PORT` of the admin listener, instead of that in the configuration")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
 	return cmd
 }
 
-// overrides returns what goes before the configuration file.
+// overrides returns the settings that override the configuration file.
 func (f *serveFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, error) {
 	o, err := f.settingsFlags.overrides(flags)
 	if err != nil {
@@ -92,7 +92,7 @@ func (f *serveFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, error)
 }
 
 func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
-	// Clients and control planes choose much of what is logged.
+	// Clients and control planes choose many of the texts in log lines.
 	o := slog.HandlerOptions{ReplaceAttr: loglines.ClipAttr}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(settings.Option(optionLogLevel))); err != nil {
@@ -108,7 +108,7 @@ func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("%s: %q is neither text nor json", settings.Origin(optionLogFormat), settings.Option(optionLogFormat))
 }
 
-// serve runs the relay until ctx ends, and not much longer.
+// serve runs the relay until ctx ends, and then until the shutdown timeout at most.
 func serve(ctx context.Context, settings *configs.Overrides, log *slog.Logger, out io.Writer) error {
 	s := process.NewShutdown(log)
 	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, s, log, out) })
@@ -134,7 +134,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shu
 	return r.Run(ctx)
 }
 
-// load reads the configuration, or the demo's together with its files.
+// load returns the configuration, or the demo's configuration and its files.
 func load(settings *configs.Overrides) (*configs.Config, fs.FS, error) {
 	var cfg *configs.Config
 	var files fs.FS

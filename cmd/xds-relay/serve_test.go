@@ -194,16 +194,16 @@ old_style_names:
 `
 	inFolder(t, map[string]string{"relay.yaml": config, "resources/cart.yaml": cartYAML})
 	server, stop := startServe(t, "relay.yaml")
-	const asWhom = "Ask as one of its clients: --node FILE"
+	const withNode = "Use the Node of one of its clients: --node FILE"
 	for _, test := range []struct{ rule, args, stderr, help string }{
 		{"no rule matches, delta", "--type cluster cart",
-			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, asWhom},
+			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, withNode},
 		{"no rule matches, SotW", "--type cluster cart --protocol sotw",
-			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, asWhom},
-		{"no rule matches, all of them", "--type cluster", `no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, asWhom},
+			`FAILED_PRECONDITION: old-style names: no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, withNode},
+		{"no rule matches, all of them", "--type cluster", `no rule of old_style_names matches node "xds-relay-cli" of cluster ""`, withNode},
 		{"the partition cannot be determined", "--type cluster cart --node-cluster edge",
-			`FAILED_PRECONDITION: the partition of node "xds-relay-cli" cannot be determined: old_style_names[0].partition cannot be evaluated for this Node`, asWhom},
-		{"a name of another type", "--type listener xdstp://onprem/envoy.config.cluster.v3.Cluster/x", "is of type cluster and not of listener", ""},
+			`FAILED_PRECONDITION: the partition of node "xds-relay-cli" cannot be determined: old_style_names[0].partition cannot be evaluated for this Node`, withNode},
+		{"a name of another type", "--type listener xdstp://onprem/envoy.config.cluster.v3.Cluster/x", "is of type cluster, not listener", ""},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			args := append([]string{"get", "--server", server}, strings.Fields(test.args)...)

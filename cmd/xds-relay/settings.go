@@ -1,7 +1,6 @@
 package main
 
-// This file is where settings come from: the command line, the environment and a file, in
-// this order.
+// Settings come from the command line, the environment and a file, in this order.
 
 import (
 	"github.com/spf13/pflag"
@@ -9,8 +8,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Flags that are variables of the environment too, XDS_RELAY_CONFIG and so on. `check` knows
-// all of them, as it runs in the environment of `serve`.
+// Flags that are environment variables, too, such as XDS_RELAY_CONFIG. `check` knows those of
+// `serve`, because both may run in the same environment.
 const (
 	optionConfig    = "config"
 	optionLogLevel  = "log_level"
@@ -19,10 +18,10 @@ const (
 
 const settingsHelp = `Every key of the configuration can be set by --set KEY=VALUE, and by an environment
 variable: XDS_RELAY_CACHE_LINGER sets cache.linger, XDS_RELAY_LISTENERS_0_ADDRESS sets
-listeners[0].address. Flags go before the environment, the environment before the file.
+listeners[0].address. Flags override the environment, and the environment overrides the file.
 XDS_RELAY_CONFIG`
 
-// settingsFlags are the flags that say where the configuration is, and what it has besides.
+// settingsFlags are the flags for the configuration file and for single keys.
 type settingsFlags struct {
 	config string
 	set    []string
@@ -30,11 +29,11 @@ type settingsFlags struct {
 
 func (f *settingsFlags) register(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.config, "config", "c", "", "the configuration `FILE` (YAML)")
-	flags.StringArrayVar(&f.set, "set", nil, "a `KEY=VALUE` that goes before the configuration's, such as cache.linger=1m; can be repeated")
+	flags.StringArrayVar(&f.set, "set", nil, "override a key of the configuration with `KEY=VALUE`, such as cache.linger=1m; can be repeated")
 }
 
-// overrides returns what goes before the configuration file, which is its option
-// optionConfig. Errors are of the command line.
+// overrides returns the settings that override the configuration file. Its option
+// optionConfig is the path of that file. Errors are usage errors.
 func (f *settingsFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, error) {
 	o := configs.FromEnvironment(optionConfig, optionLogLevel, optionLogFormat)
 	o.BindFlag(optionConfig, flags.Lookup("config"))

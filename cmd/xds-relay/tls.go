@@ -1,6 +1,6 @@
 package main
 
-// The flags with which `get` and `watch` speak TLS.
+// The TLS flags of `get` and `watch`.
 
 import (
 	"crypto/tls"
@@ -21,14 +21,14 @@ type tlsFlags struct {
 }
 
 func (f *tlsFlags) register(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.on, "tls", false, "speak TLS; the flags below imply it")
+	flags.BoolVar(&f.on, "tls", false, "use TLS; the flags below imply it")
 	flags.StringVar(&f.ca, "ca-file", "", "trust the certificates in this PEM `FILE`, not the system's")
 	flags.StringVar(&f.cert, "cert-file", "", "the client's own certificate, a PEM `FILE`")
 	flags.StringVar(&f.key, "key-file", "", "the key for --cert-file, a PEM `FILE`")
 	flags.StringVar(&f.serverName, "server-name", "", "the `NAME` in the server's certificate, if not the host of --server")
 }
 
-// credentials gives nil for plaintext.
+// credentials returns nil for plaintext.
 func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if !f.on && f.ca == "" && f.cert == "" && f.key == "" && f.serverName == "" {
 		return nil, nil
@@ -41,7 +41,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %s: no certificate in it (want PEM)", f.ca)
+			return nil, fmt.Errorf("--ca-file %s: the file has no certificate (want PEM)", f.ca)
 		}
 	}
 	if (f.cert == "") != (f.key == "") {

@@ -1,6 +1,6 @@
 package main
 
-// `xds-relay watch`: what changes at a server under these names?
+// `xds-relay watch` prints changes of resources.
 
 import (
 	"context"
@@ -17,38 +17,38 @@ func newWatchCommand() *cobra.Command {
 	var query queryFlags
 	cmd := &cobra.Command{
 		Use:   "watch [--server HOST:PORT] --type TYPE [NAME...]",
-		Short: "Ask an xDS server for resources, and print every change",
-		Long: `Asks an xDS server for resources by name as get does, and goes on: prints each
-resource when it is added, changed or removed, with the time, until Ctrl-C. When
-the stream is lost it reconnects, and prints what has changed meanwhile.
+		Short: "Subscribe to resources of an xDS server, and print every change",
+		Long: `Subscribe to resources of an xDS server, and print each resource when it is added, changed
+or removed, with the time, until Ctrl-C. When the stream is lost, watch reconnects and
+prints what changed meanwhile.
 
 Types: ` + xdstype.Words() + `,
-or a type URL. xdstp names have the type in them, and --type can be left out.
+or a type URL. With xdstp names, which contain their type, --type is optional.
 
-Changes go to standard output: as YAML documents below a comment that says what
-happened, as one JSON object per line, or with --output name as lines of text.
+Changes go to standard output: as YAML documents below a comment with the change, as one
+JSON object per line, or with --output name as lines of text.
 Everything else goes to standard error.
 
 Exit status:
-  0  ended by Ctrl-C
+  0  Ctrl-C
   2  the command line is wrong
   3  the server can never answer, or the output could not be written`,
 		Example: `  xds-relay watch --type endpoint backend
   xds-relay watch --type cluster -o name
   xds-relay watch --type cluster -o json | jq -r '.time + " " + .change + " " + .name'`,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			server, asked, err := query.parse(names)
+			server, requested, err := query.parse(names)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			out := query.print.printer(cmd.OutOrStdout())
-			err = client.Watch(ctx, server, asked, func(e client.Event) {
+			err = client.Watch(ctx, server, requested, func(e client.Event) {
 				if _, ok := changes[e.Kind]; ok {
-					out.change(e, asked.TypeURL, time.Now())
+					out.change(e, requested.TypeURL, time.Now())
 				} else {
-					fmt.Fprintln(cmd.ErrOrStderr(), describe(e, server, asked))
+					fmt.Fprintln(cmd.ErrOrStderr(), describe(e, server, requested))
 				}
 				if out.err != nil {
 					cancel()
@@ -67,9 +67,9 @@ Exit status:
 	return cmd
 }
 
-// describe says in a line what happened other than a change.
-func describe(e client.Event, server client.Server, asked client.Query) string {
-	word := xdstype.Word(asked.TypeURL)
+// describe returns the line for an event other than a change.
+func describe(e client.Event, server client.Server, requested client.Query) string {
+	word := xdstype.Word(requested.TypeURL)
 	switch e.Kind {
 	case client.Connected:
 		return "connected to " + server.Address
@@ -81,11 +81,11 @@ func describe(e client.Event, server client.Server, asked client.Query) string {
 		return fmt.Sprintf("%s %q: %v", word, e.Name, e.Err)
 	case client.Rejected:
 		if e.Name == "" {
-			return fmt.Sprintf("not accepted: %v", e.Err)
+			return fmt.Sprintf("rejected: %v", e.Err)
 		}
-		return fmt.Sprintf("not accepted: %s %q: %v", word, e.Name, e.Err)
-	case client.Unasked:
-		return fmt.Sprintf("the server also sends what was not asked for, such as %s %q; it is left out", word, e.Name)
+		return fmt.Sprintf("rejected: %s %q: %v", word, e.Name, e.Err)
+	case client.Unrequested:
+		return fmt.Sprintf("the server also sends resources that were not requested, such as %s %q; they are not shown", word, e.Name)
 	}
 	return fmt.Sprintf("%s %q: unknown event %d", word, e.Name, e.Kind)
 }
