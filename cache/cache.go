@@ -162,13 +162,6 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 	return s
 }
 
-// SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
-type SetWatcher interface {
-	Watcher
-	positions() []uint64
-	begin(seq uint64)
-}
-
 // Stats are what a cache holds at one moment.
 type Stats struct {
 	Entries, Sets int
@@ -283,12 +276,12 @@ func (c *Cache) isEmpty(tp *topic) bool {
 	if tp.entry != nil {
 		return tp.entry.isEmpty()
 	}
-	hollow := true // if it was given up meanwhile
+	empty := true // if it has ended meanwhile
 	c.read(tp.key, func(t *table) {
 		s := t.sets[tp.key.Name]
-		hollow = s == nil || s.isEmpty()
+		empty = s == nil || s.isEmpty()
 	})
-	return hollow
+	return empty
 }
 
 // giveUp drops a topic that has been idle since then, unless somebody has watched it since.

@@ -6,16 +6,6 @@ import "strings"
 // not mark the last. Until the source knows that the answer is complete, a missing member is not
 // a removed one.
 
-// firstAnswer is the state of such an answer while it is incomplete.
-type firstAnswer struct {
-	// missing are the keys of earlier members that have not come yet. They are removed when
-	// the answer is complete.
-	missing map[string]struct{}
-	// removed are the keys that the origin has removed. Clients may have them, also if the set
-	// did not.
-	removed map[string]bool
-}
-
 // maxRemoved bounds firstAnswer.removed. Clients receive further removals when the answer is
 // complete.
 const maxRemoved = 10_000

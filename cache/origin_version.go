@@ -84,13 +84,3 @@ func (v *OriginVersion) order() uint64 {
 // Left counts the entries that have changed from this version to another. As long as it is the
 // same, all that had the version still have it.
 func (v *OriginVersion) Left() uint32 { return v.left.Load() }
-
-// confirm publishes the version that the source has set. Apply calls it.
-func (c *Cache) confirm(v *OriginVersion) {
-	if v == nil {
-		return
-	}
-	if known := v.known.Load(); known == nil || known.version != v.latest {
-		v.known.Store(&knownVersion{version: v.latest, order: c.versions.Add(1)})
-	}
-}

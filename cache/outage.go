@@ -13,13 +13,3 @@ func (o *Outage) End() {
 		o.over.Store(true)
 	}
 }
-
-// Unreachable reports whether an outage caused the error and is not over. It may be called on
-// nil.
-func (e *Error) Unreachable() bool {
-	return e != nil && e.Outage != nil && !e.Outage.over.Load()
-}
-
-// Unreachable reports whether the topic has no answer because no control plane of its scope can be
-// reached.
-func (s *State) Unreachable() bool { return s.Status == Failed && s.Err.Unreachable() }

@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"time"
+
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
@@ -44,6 +46,68 @@ type Set struct {
 	// planned: the update that is being stored has a plan for the set. Guarded by
 	// gate.storing.
 	planned bool
+}
+
+// Tombstones bound what each glob collection remembers of removed members. The zero value
+// remembers none.
+type Tombstones struct {
+	// TTL is how long a removal is remembered.
+	TTL time.Duration
+	// Limit is how many are remembered; the oldest are forgotten first.
+	Limit int
+}
+
+// removal is the removal of a member. It is invalid if the member has come back: see valid.
+type removal struct {
+	key        string
+	added, seq uint64 // as in member
+	at         time.Time
+}
+
+// minSweep is how many removals a set collects before it first looks which are still needed.
+const minSweep = 128
+
+// extended is the newest result of FullWithRemoved, and the position of the watchers that it is
+// valid for.
+type extended struct {
+	state      uint64 // Set.seq
+	seq, ahead uint64 // of the watcher
+	between    []uint64
+	form       Form
+	full       FullState
+}
+
+// FullState is the whole state of a set, for SotW.
+type FullState struct {
+	// Version is a hash over the members, whatever their versions.
+	Version string
+	// Origin is the origin's version of all of the state, nil if there is no single one.
+	// Exact: as far as is known, no other state has had it.
+	Origin *OriginVersion
+	Exact  bool
+	// Resources is a DiscoveryResponse with nothing but the set's resources.
+	Resources *Body
+	// Len is the number of resources.
+	Len int
+	// Hash is the same for the same names and contents, whatever the version.
+	Hash uint64
+}
+
+// firstAnswer is the state of such an answer while it is incomplete.
+type firstAnswer struct {
+	// missing are the keys of earlier members that have not come yet. They are removed when
+	// the answer is complete.
+	missing map[string]struct{}
+	// removed are the keys that the origin has removed. Clients may have them, also if the set
+	// did not.
+	removed map[string]bool
+}
+
+// previous is a member's resource before it became a redirect. Clients keep it until the
+// redirect's target is known. TP1: "Server redirects".
+type previous struct {
+	resource *Resource
+	seq      uint64 // of its last change
 }
 
 func newSet(of *scopeTopics, k Key, t Tombstones) *Set {

@@ -9,32 +9,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache/resource"
 )
 
-// FullState is the whole state of a set, for SotW.
-type FullState struct {
-	// Version is a hash over the members, whatever their versions.
-	Version string
-	// Origin is the origin's version of all of the state, nil if there is no single one.
-	// Exact: as far as is known, no other state has had it.
-	Origin *OriginVersion
-	Exact  bool
-	// Resources is a DiscoveryResponse with nothing but the set's resources.
-	Resources *Body
-	// Len is the number of resources.
-	Len int
-	// Hash is the same for the same names and contents, whatever the version.
-	Hash uint64
-}
-
-// extended is the newest result of FullWithRemoved, and the position of the watchers that it is
-// valid for.
-type extended struct {
-	state      uint64 // Set.seq
-	seq, ahead uint64 // of the watcher
-	between    []uint64
-	form       Form
-	full       FullState
-}
-
 // Full returns the set's whole state in a form, and moves w past it. Each state is encoded once
 // per form and shared. Full calls changed for each member that is new or changed for the
 // watcher, and for each that has an error. It calls look once, with a function that returns the

@@ -6,13 +6,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// previous is a member's resource before it became a redirect. Clients keep it until the
-// redirect's target is known. TP1: "Server redirects".
-type previous struct {
-	resource *Resource
-	seq      uint64 // of its last change
-}
-
 // setPrevious stores a member's resource if r, which replaces it, is a redirect. r is nil if
 // the member is removed.
 func (s *Set) setPrevious(key string, m members.Member, r *Resource) {

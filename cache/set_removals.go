@@ -11,25 +11,6 @@ import (
 // What a set remembers of removed members: all of them, as long as a watcher has to learn of the
 // removal; and then their names, within bounds, for clients that were away when it happened.
 
-// Tombstones bound what each glob collection remembers of removed members. The zero value
-// remembers none.
-type Tombstones struct {
-	// TTL is how long a removal is remembered.
-	TTL time.Duration
-	// Limit is how many are remembered; the oldest are forgotten first.
-	Limit int
-}
-
-// removal is the removal of a member. It is invalid if the member has come back: see valid.
-type removal struct {
-	key        string
-	added, seq uint64 // as in member
-	at         time.Time
-}
-
-// minSweep is how many removals a set collects before it first looks which are still needed.
-const minSweep = 128
-
 // addRemoval notes that a member is removed.
 func (s *Set) addRemoval(key string, m members.Member) {
 	// The key may be a part of the resource, which may come back as another.

@@ -7,6 +7,10 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
+// atOnce is how many changes are looked up, or stored in a set, before the lock is released for
+// others.
+const atOnce = 1024
+
 // plan is what a full update removes.
 type plan struct {
 	gone []string // the keys of members that are not in it

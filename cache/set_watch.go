@@ -35,6 +35,13 @@ type SetWatch struct {
 	began uint64
 }
 
+// SetWatcher is a Watcher of a set: one that embeds a [SetWatch].
+type SetWatcher interface {
+	Watcher
+	positions() []uint64
+	begin(seq uint64)
+}
+
 func (w *SetWatch) positions() []uint64 { return append(w.between, w.seq, w.seenUpTo) }
 
 func (w *SetWatch) begin(seq uint64) { w.began = seq }

@@ -1,9 +1,6 @@
 package cache
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // Change is the new state of one name.
 type Change struct {
@@ -60,50 +57,6 @@ type Update struct {
 	ExpiresAt map[string]time.Time
 }
 
-// wakerLists are reused, as with many clients they are long.
-var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
-
-// Apply stores an update, and then wakes the watchers of what changed, which see it as a whole.
-// It costs work for the changes and for their watchers only.
-func (c *Cache) Apply(u Update) {
-	of := c.topics(u.Scope)
-	if of == nil {
-		return
-	}
-	of.gate.storing.Lock()
-	entries, sets := of.find(&u)
-	plans := make([]plan, len(sets))
-	for i, s := range sets {
-		if s != nil {
-			plans[i] = s.plan(&u.Sets[i])
-		}
-	}
-	list := wakerLists.Get().(*[]Waker)
-	wakers := (*list)[:0]
-	of.gate.close()
-	c.confirm(u.Origin)
-	for i, e := range entries {
-		if e != nil {
-			c.confirm(u.Changes[i].Origin)
-			wakers = e.set(u.Changes[i].state(), wakers)
-		}
-	}
-	for i, s := range sets {
-		if s != nil {
-			c.confirm(u.Sets[i].Origin)
-			wakers = s.apply(&u.Sets[i], &plans[i], wakers)
-		}
-	}
-	of.gate.open()
-	of.gate.storing.Unlock()
-	for i, w := range wakers {
-		w.Wake()
-		wakers[i] = nil
-	}
-	*list = wakers
-	wakerLists.Put(list)
-}
-
 func (c Change) state() State {
 	switch {
 	case c.Resource != nil:
@@ -113,35 +66,4 @@ func (c Change) state() State {
 	default:
 		return State{Status: Absent, Err: c.Err, Origin: c.Origin}
 	}
-}
-
-// atOnce is how many changes are looked up, or stored in a set, before the lock is released for
-// others.
-const atOnce = 1024
-
-// find returns the topics of an update, nil for those that the cache does not have.
-func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
-	entries, sets := make([]*Entry, len(u.Changes)), make([]*Set, len(u.Sets))
-	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {
-		of.mu.RLock()
-		t := of.tables[u.TypeURL]
-		if t == nil {
-			of.mu.RUnlock()
-			return entries, sets
-		}
-		if i == 0 {
-			for i := range u.Sets {
-				sets[i] = t.sets[u.Sets[i].Name]
-			}
-		}
-		if len(t.entries) == 0 {
-			of.mu.RUnlock()
-			return nil, sets
-		}
-		for k := i; k < min(i+atOnce, len(u.Changes)); k++ {
-			entries[k] = t.entries[u.Changes[k].Name]
-		}
-		of.mu.RUnlock()
-	}
-	return entries, sets
 }

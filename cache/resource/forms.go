@@ -10,6 +10,26 @@ import (
 // The forms of a resource on the wire. All clients of one form share the same bytes; in other
 // forms a small part is private, and the rest is shared.
 
+// Form says how one client receives a resource. Every client understands the zero value.
+type Form uint8
+
+// The forms can be combined.
+const (
+	// WithTTL has the time to live, if the resource has one: the client announced
+	// xds.config.supports-resource-ttl.
+	WithTTL Form = 1 << iota
+	// Wrapped puts the resource, for a SotW client, in a Resource message if that has
+	// something to add: the client announced
+	// xds.config.supports-resource-in-sotw.
+	Wrapped
+	// ByLocator names it by resource_name, with its constraints: the client
+	// asked by a ResourceLocator (TP2).
+	ByLocator
+	// Heartbeat leaves out the resource itself, if it has a time to live.
+	// xDS: "TTL".
+	Heartbeat
+)
+
 // SharedForm reports whether a client that knows the resource by name receives the same bytes
 // in the form f as all clients do in the returned form. That is 0, or a form of resources with
 // a TTL.
@@ -115,7 +135,7 @@ func (r *Resource) SharedSotW(name string, f Form) []byte {
 	return r.sotw()
 }
 
-// wraps says whether a SotW client is told the resource in a Resource.
+// wraps reports whether a SotW client receives the resource in a Resource message.
 func (r *Resource) wraps(name string, f Form) bool {
 	switch {
 	case f&ByLocator != 0:
@@ -203,4 +223,10 @@ func appendParts(msg mem.BufferSlice, head []byte, parts [][]byte) mem.BufferSli
 		}
 	}
 	return msg
+}
+
+// appendHeader begins a field of that length with the number 2, which is that of
+// resources in both responses, of resource in a Resource, and of value in an Any.
+func appendHeader(b []byte, length int) []byte {
+	return wire.AppendHeader(b, wire.ResourceAny, length)
 }

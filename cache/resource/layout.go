@@ -12,6 +12,18 @@ import (
 // The bytes are a header, name, version, extra fields, another header, type URL, and the
 // value, in the order in which New writes them.
 
+// Resource is one version of one resource, in the form in which it goes on the
+// wire. It is immutable: the cache and all clients share it. There may be hundreds of
+// thousands, so its name and version are parts of its bytes (layout.go), and resources share
+// what many have in common.
+type Resource struct {
+	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail is a
+	// DiscoveryResponse with nothing but it.
+	delta string
+	*traits
+	hash uint64
+}
+
 // traits are the properties of a resource besides its bytes. Most resources of a type have the
 // same.
 type traits struct {

@@ -13,38 +13,6 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Resource is one version of one resource, in the form in which it goes on the
-// wire. It is immutable: the cache and all clients share it. There may be hundreds of
-// thousands, so its name and version are parts of its bytes (layout.go), and resources share
-// what many have in common.
-type Resource struct {
-	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail is a
-	// DiscoveryResponse with nothing but it.
-	delta string
-	*traits
-	hash uint64
-}
-
-// Form says how one client receives a resource. Every client understands the zero value.
-type Form uint8
-
-// The forms can be combined.
-const (
-	// WithTTL has the time to live, if the resource has one: the client announced
-	// xds.config.supports-resource-ttl.
-	WithTTL Form = 1 << iota
-	// Wrapped puts the resource, for a SotW client, in a Resource message if that has
-	// something to add: the client announced
-	// xds.config.supports-resource-in-sotw.
-	Wrapped
-	// ByLocator names it by resource_name, with its constraints: the client
-	// asked by a ResourceLocator (TP2).
-	ByLocator
-	// Heartbeat leaves out the resource itself, if it has a time to live.
-	// xDS: "TTL".
-	Heartbeat
-)
-
 // Spec is what a Resource is made of.
 type Spec struct {
 	// Name is empty for a resource that has none: the whole of what a wildcard gives.
@@ -226,12 +194,6 @@ func (r *Resource) Size(name string, f Form) int {
 		n += wrapper + len(r.constraints)
 	}
 	return n
-}
-
-// appendHeader begins a field of that length with the number 2, which is that of
-// resources in both responses, of resource in a Resource, and of value in an Any.
-func appendHeader(b []byte, length int) []byte {
-	return wire.AppendHeader(b, wire.ResourceAny, length)
 }
 
 // FormatHash returns a hash as 16 hexadecimal digits, the form of versions that are hashes.
