@@ -154,10 +154,13 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 	}
 	for _, form := range []Protocol{Delta, SotW} {
 		run(t, Options{Protocol: form, Seed: seed}, func(b *bench) {
+			// The stream sees all of it at once: it takes the lock before it reads its inbox.
+			b.stream.mu.Lock()
 			b.mu.Lock()
 			set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+			entries := b.watchLocked("cds", "same", "gone", "new")
 			b.mu.Unlock()
-			entries := b.watch("cds", "same", "gone", "new")
+			b.stream.mu.Unlock()
 			all, beside := b.next(), b.next()
 			ofAll, ofNames := all.request(t), beside.request(t)
 			if len(describe(ofAll).names) > 0 {

@@ -213,6 +213,10 @@ func (*setWatcher) Changed() cache.Waker { return nil }
 func (b *bench) watch(typ string, names ...string) map[string]*cache.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.watchLocked(typ, names...)
+}
+
+func (b *bench) watchLocked(typ string, names ...string) map[string]*cache.Entry {
 	entries := map[string]*cache.Entry{}
 	for _, name := range names {
 		entries[name] = entryOf(b.cache.Watch(key(typ, name), &watcher{}))
