@@ -14,7 +14,7 @@ import (
 const (
 	cloudEndpoints  = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
 	onpremEndpoints = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
-	// withAlternative is what a client asks for that knows of directives, folded what
+	// withAlternative is what a client requests that knows of directives, folded what
 	// Envoy makes of it.
 	withAlternative = cloudEndpoints + "#alt=" + onpremEndpoints
 	folded          = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo%23alt=xdstp%3A//onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
@@ -49,7 +49,7 @@ func (c *client) awaitPort(t testing.TB, name string, port uint32) {
 }
 
 // TestAlternativeOfAnAuthorityThatIsDown holds that clients get the alternative under
-// the name that they asked for, however they spell it, while the primary's authority
+// the name that they requested, however they spell it, while the primary's authority
 // cannot be reached; and the primary when it answers.
 func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -103,7 +103,7 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 // TestRPCsFlowThroughAnAlternative holds that gRPC's client, which knows nothing of
 // alternatives, sends RPCs by a cluster whose endpoints have one, while the
 // authority of the primary is killed and comes back, twice. gRPC-Go passes on what is
-// folded into the id; directives it leaves out, so that it asks for the primary alone,
+// folded into the id; directives it leaves out, so that it requests the primary alone,
 // and keeps that. What redirects to a URL with an alternative is a name as any other.
 func TestRPCsFlowThroughAnAlternative(t *testing.T) {
 	const redirected = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/either"

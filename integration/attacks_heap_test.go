@@ -127,7 +127,7 @@ func (at *target) metric(t *testing.T, name string) int {
 	return int(value)
 }
 
-// metricsClient asks for texts that are not compressed, as a compressor is a part of the heap.
+// metricsClient requests texts that are not compressed, as a compressor is a part of the heap.
 func metricsClient(t *testing.T) *http.Client {
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -135,7 +135,7 @@ func TestNoClientHarmsAnother(t *testing.T) {
 // attack runs an attack once, and returns the 99th percentiles of the canary's times.
 func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone time.Duration) {
 	t.Helper()
-	// Not a deadline, of which gRPC would tell the relay, so that it would end the streams.
+	// Not a deadline: gRPC would send it to the relay, which would end the streams.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	time.AfterFunc(attackedFor(), cancel)

@@ -25,7 +25,7 @@ const (
 	equalView     = "xdstp://views/envoy.config.cluster.v3.Cluster/equal/*"
 )
 
-// quietPlane is a control plane that reads whatever it is asked for, and has nothing but a
+// quietPlane is a control plane that reads all requests, and has nothing but a
 // list collection of very many equal entries.
 type quietPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer

@@ -1,6 +1,6 @@
 package integration
 
-// A client whose behaviour is random and legal, and who checks all that it is told.
+// A client whose behaviour is random and legal, that checks all that it receives.
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func (p *chaosPast) String() string {
 	return strings.Join(p.last, "\n")
 }
 
-// chaosHeld is what a client holds and asks for.
+// chaosHeld has the resources and requests of a client.
 type chaosHeld struct {
 	wanted   map[topic]bool
 	held     map[topic]int    // revisions
@@ -68,12 +68,12 @@ type chaosHeld struct {
 	// asked are what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	asked map[string][]map[topic]bool
-	// begun is what was ever asked for on this stream, and by how what is held may have come.
+	// begun is what was ever requested on this stream, and by how what is held may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
 }
 
-// wantedBy is how a resource is asked for. What gives it by name and what gives it in a set
+// wantedBy is how a resource is requested. What gives it by name and what gives it in a set
 // are two streams of the control plane, of which either may be behind.
 type wantedBy struct{ name, set bool }
 
@@ -82,7 +82,7 @@ func waysTo(t topic, wanted map[topic]bool) wantedBy {
 	return wantedBy{name: wanted[t], set: wanted[topic{t.typeURL, directory + wildcard}]}
 }
 
-// gaveUp says that something is not asked for any more in a way in which it may have come.
+// gaveUp says that something is not requested any more in a way in which it may have come.
 func (h *chaosHeld) gaveUp(t topic) bool {
 	was, is := h.by[t], waysTo(t, h.wanted)
 	return was.name && !is.name || was.set && !is.set
@@ -318,7 +318,7 @@ func summary(r *response) string {
 	return fmt.Sprintf("%s nonce %s version %s: %v, without %v, errors %v", r.typeURL, r.nonce, r.version, all, r.removed, r.errors)
 }
 
-// losses are what the client is told does not exist.
+// losses are the removals that the client received.
 func (h *chaosHeld) losses(r *response) (lost []topic) {
 	for _, name := range r.removed {
 		lost = append(lost, topic{r.typeURL, name})
@@ -356,7 +356,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	}
 	for _, t := range h.losses(r) {
 		if r.full && !h.always(t) {
-			continue // it may answer a request that did not ask for that
+			continue // it may answer a request without that name
 		}
 		if h.gaveUp(t) {
 			continue // the stream that counts now may be behind

@@ -1,7 +1,7 @@
 package integration
 
 // Chaos: control planes that have accidents, a hostile one, clients that come and go
-// and ask for what they like, hostile ones, and relays that are killed.
+// and request anything, hostile ones, and relays that are killed.
 
 import (
 	"context"

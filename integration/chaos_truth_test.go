@@ -116,9 +116,8 @@ func (w *chaosTruth) sawResource(client *chaosClient, t topic, before, revision 
 	}
 }
 
-// sawAbsence checks that a client was told that a resource does not exist, which it
-// held at that revision, or not at all: the control plane must have been without it
-// since then.
+// sawAbsence checks a removal that a client received. The client held the resource at that
+// revision, or not at all. The control plane must have removed it since then.
 func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,17 +21,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// view is what a client has been told.
+// view is what a client has received.
 type view struct {
 	held map[topic]held
-	// gone are the names that it was told do not exist, by removed_resources or
-	// NOT_FOUND, or by missing in a full state after having been there.
+	// gone are the removed names: by removed_resources, by NOT_FOUND, or because a full
+	// state lacks a name that an earlier one had.
 	gone   map[topic]bool
 	errors map[topic]string
 	// versions are those of the newest responses, by type.
 	versions map[string]string
-	// log is all that it was told, in order: names, with a - before those that
-	// were told as gone.
+	// log has all names in the order in which the client received them, with a - before
+	// removed ones.
 	log       []topic
 	responses int
 	ended     error // why the stream ended; nil while it is open
@@ -90,7 +90,7 @@ func (v *view) names(typeURL string) []string {
 	return names
 }
 
-// told lists what the client was told of a type since the first n things.
+// told lists what the client received of a type since the first n things.
 func (v *view) told(typeURL string, since int) (names []string) {
 	for _, t := range v.log[since:] {
 		if t.typeURL == typeURL {
@@ -127,7 +127,7 @@ type client struct {
 
 // speaker is a form of the protocol.
 type speaker interface {
-	// subscribe changes what is asked for of a type.
+	// subscribe changes the requested names of a type.
 	subscribe(typeURL string, add, remove []string) error
 	// receive takes one response. It may be called while others are.
 	receive() (response, error)
@@ -135,7 +135,7 @@ type speaker interface {
 	ack(*response) error
 }
 
-// response is what a client is told by one message in either form.
+// response is the content of a message, in either form.
 type response struct {
 	typeURL   string
 	nonce     string
@@ -200,13 +200,13 @@ func openClient(t testing.TB, conn *grpc.ClientConn, f form, node *corev3.Node) 
 // node is a client's Node.
 func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
 
-// subscribe asks for more names of a type.
+// subscribe requests more names of a type.
 func (c *client) subscribe(typeURL string, names ...string) {
 	c.t.Helper()
 	c.change(typeURL, names, nil)
 }
 
-// unsubscribe asks for names no more.
+// unsubscribe unsubscribes from names.
 func (c *client) unsubscribe(typeURL string, names ...string) {
 	c.t.Helper()
 	c.change(typeURL, nil, names)
@@ -270,7 +270,7 @@ func (v *view) take(r response, err error) {
 	}
 }
 
-// mark returns how much the client has been told so far.
+// mark returns how much the client has received so far.
 func (c *client) mark() (n int) {
 	c.read(func(v *view) { n = len(v.log) })
 	return n

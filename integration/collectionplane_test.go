@@ -26,23 +26,23 @@ type collectionPlane struct {
 	changed  chan struct{} // closed at the next change
 }
 
-// asking is what is asked for of a type on a stream.
+// asking are the requested names of a type on a stream.
 type asking struct {
 	names map[string]bool
 	sent  map[string]string // versions, by name
 	nonce string            // SotW: of the last response
 	fresh []string          // names to be answered whatever was sent
-	// unnamed: SotW: everything, as no name was ever asked for. xDS: the old rule.
+	// unnamed: SotW: a wildcard, because no name was ever requested. xDS: the old rule.
 	unnamed bool
 }
 
-// covers says whether a name is asked for: by itself, with all, or by its directory.
+// covers says whether a name is requested: by itself, with all, or by its directory.
 func (a *asking) covers(name string) bool {
 	directory := name[:strings.LastIndexByte(name, '/')+1]
 	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]
 }
 
-// matching returns the resources that are asked for, and the version of this state.
+// matching returns the resources that are requested, and the version of this state.
 func (p *collectionPlane) matching(typeURL string, a *asking) (found map[string]*discoveryv3.Resource, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

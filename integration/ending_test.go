@@ -43,7 +43,7 @@ func swallow(t testing.TB) (address string) {
 	return socket.Addr().String()
 }
 
-// What is going on when the relay is asked to end: a client does not read, one polls, the
+// What is going on when the relay has to end: a client does not read, one polls, the
 // operator's request is never complete, a control plane swallows what it is asked, and
 // another has just sent a long list.
 func TestTheRelayEndsWhateverIsGoingOn(t *testing.T) {

@@ -94,9 +94,9 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldBeforeAllServersHaveFailed holds that an error that names all
+// TestClientsSeeNoErrorBeforeAllServersHaveFailed holds that an error that names all
 // servers comes when the last one has failed, and that any of them ends it.
-func TestNobodyIsToldBeforeAllServersHaveFailed(t *testing.T) {
+func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
 	config := strings.Replace(failoverTo(delta, "{}", first, second), "- address: 127.0.0.1:0\n", "- address: 127.0.0.1:0\n    when_unreachable: wait\n", 1)
 	r := startRelay(t, config)
@@ -191,7 +191,7 @@ old_style_names:
 }
 
 // mustShow waits until a page of the admin listener has a text: what it counts may
-// come just after what a client is told.
+// arrive just after the response.
 func (r *relay) mustShow(t testing.TB, path, want string) {
 	t.Helper()
 	eventually(t, path+" shows "+want, func() error {

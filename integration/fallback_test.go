@@ -228,7 +228,7 @@ cache: {linger: 0s}
 	}
 }
 
-// TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it asks for
+// TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it requests
 // as soon as the control plane answers, and that one that has it stays when it goes.
 func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	cp := newKillable(t)

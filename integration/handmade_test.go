@@ -135,7 +135,7 @@ func (h *handmade) take(ctx context.Context, s *handmadeStream, node *corev3.Nod
 	}
 }
 
-// awaitAsked waits until the relay has asked for all these names, in however
+// awaitAsked waits until the relay has requested all these names, in however
 // many requests.
 func (s *handmadeStream) awaitAsked(t testing.TB, typeURL string, names ...string) {
 	t.Helper()

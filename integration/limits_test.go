@@ -9,10 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestClientOverALimitIsRefusedAndNobodyElseNotices holds that the limits of a
-// listener are those of its configuration, that the operator is told, and that
-// other clients of the listener go on.
-func TestClientOverALimitIsRefusedAndNobodyElseNotices(t *testing.T) {
+// TestOnlyTheClientOverALimitIsRefused holds that a listener has the limits of its
+// configuration, that the metrics count refusals, and that other clients are served.
+func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
 	cp.set(plainEndpoints("good", 1))

@@ -10,7 +10,7 @@ import (
 )
 
 // TestControlPlaneMayGoAndComeBack holds that nothing is lost when the control
-// plane goes away, and that when it is back clients are told of what has changed
+// plane goes away, and that when it is back clients get what has changed
 // and of nothing else.
 func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -43,7 +43,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				c.awaitHas(t, "all resources while the control plane is away", before...)
 				c.mustLive(t)
 			}
-			// What nobody has asked for before cannot be had, which is said, and is not
+			// A name that no client has requested before gives an error, which is not
 			// the same as that it does not exist. The stream is kept for what it is served.
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "at-late", "at-stays")

@@ -67,8 +67,8 @@ old_style_names:
 				})
 			}
 
-			// Whom no rule matches gets nothing and is told why, but not that what it
-			// asks for does not exist: nobody has said that.
+			// A client that no rule matches gets an error, but not NOT_FOUND, because the
+			// resource may exist.
 			other := newClient(t, r, delta, node("green-1", "green"))
 			other.subscribe(endpointType, "backend")
 			other.await(t, "the client without a partition is told why it gets nothing", func(v *view) bool {

@@ -169,7 +169,7 @@ func TestRESTClientsPoll(t *testing.T) {
 }
 
 // TestRESTClientsAreAnsweredWhenTheRelayEnds holds that a request that waits is
-// no broken connection when the relay is asked to end.
+// no broken connection when the relay has to end.
 func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)

@@ -9,7 +9,7 @@ const (
 	auto  form = "auto" // of an upstream: whichever it speaks
 )
 
-// topic is what can be asked for: a name of a type, or its wildcard.
+// topic is a name of a type, or its wildcard.
 type topic struct{ typeURL, name string }
 
 // wildcard is the name of all there is.

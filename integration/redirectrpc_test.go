@@ -124,7 +124,7 @@ func shopUnder(t testing.TB, name, authority string, b *backend) []said {
 
 // TestRPCsFlowToTwoAuthoritiesBehindOneRelay holds gRFC A47: channels of targets of two
 // authorities, for which gRPC asks the same relay, and routes that lead from one to the
-// other. The death of one authority concerns nobody who asks for the other.
+// other. The death of one authority concerns nobody who requests the other.
 func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

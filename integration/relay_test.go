@@ -43,7 +43,7 @@ func (o *output) String() (s string) {
 }
 
 // startRelay runs the relay with a configuration that has an admin listener, and
-// waits until it serves. When the test ends the relay is asked to end too, which
+// waits until it serves. When the test ends the relay has to end too, which
 // it has to do in order.
 func startRelay(t testing.TB, config string) *relay {
 	t.Helper()

@@ -48,7 +48,7 @@ func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 			late.subscribe(endpointType, "late")
 			late.awaitHas(t, "what it asks for, while another has taken what it can get", plainEndpoints("late", 1))
 
-			// What the control plane was asked for is most of what it reads, and no more.
+			// The names that the relay requests are most of the bytes that the control plane reads.
 			asked := look(cp.recorder, func(s *seen) int { return len(s.wanted(endpointType)) })
 			if got, most := asked*tt.bytes, 4<<20; got < most/2 || got > most {
 				t.Errorf("the control plane was asked for %d names, which is %d bytes", asked, got)

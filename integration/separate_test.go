@@ -155,9 +155,9 @@ func TestControlPlaneWithoutAggregatedService(t *testing.T) {
 	}
 }
 
-// TestTypeThatCannotBeAskedForIsAnError holds that who asks for a type that has no
-// service of its own is told so, and is served all else.
-func TestTypeThatCannotBeAskedForIsAnError(t *testing.T) {
+// TestTypeWithoutAServiceIsAnError holds that a client that requests a type without a
+// service of its own gets an error, and gets all other types.
+func TestTypeWithoutAServiceIsAnError(t *testing.T) {
 	t.Parallel()
 	const unheard = "type.googleapis.com/example.Unheard"
 	cp := startSeparate(t)

@@ -11,10 +11,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestClientThatDoesNotReadDelaysNobodyAndCostsNoMemory holds that clients are
+// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory holds that clients are
 // sent state, and not a queue of what has happened: one that does not read is
 // owed the newest state, however much passes by.
-func TestClientThatDoesNotReadDelaysNobodyAndCostsNoMemory(t *testing.T) {
+func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	t.Parallel()
 	const (
 		names   = 16

@@ -17,10 +17,10 @@ const (
 	otherOrder    = nameBegins + "team:shop/cart?zone=eu&env=live"
 )
 
-// TestSpellingsOfOneNameShareASubscriptionAndAreAnsweredAsAsked holds that two
+// TestSpellingsShareASubscriptionAndClientsGetTheirOwn holds that two
 // spellings of one URN are one resource, and that each client is answered in its
 // own. (TP1: "Normalization")
-func TestSpellingsOfOneNameShareASubscriptionAndAreAnsweredAsAsked(t *testing.T) {
+func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
 			t.Parallel()

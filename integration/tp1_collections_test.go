@@ -15,7 +15,7 @@ const (
 )
 
 // TestTP1ListWithContextParameters holds the sequence of "List", and that a collection
-// is answered with the context parameters that it was asked for with, and its members
+// is answered with the context parameters that it was requested with, and its members
 // without.
 func TestTP1ListWithContextParameters(t *testing.T) {
 	const collection = `

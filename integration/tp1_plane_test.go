@@ -163,7 +163,7 @@ func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv
 	return news
 }
 
-// covers says whether what was asked for is the resource of that name, or a glob in
+// covers says whether what was requested is the resource of that name, or a glob in
 // which it is. TP1: "Glob": one level deep, with the same context parameters.
 func covers(asked, name string) bool {
 	asked, name = sortedParams(asked), sortedParams(name)

@@ -39,7 +39,7 @@ resources:
 `
 )
 
-// TestTP1RelayProxy holds that two clients with a glob each, and more that ask for the
+// TestTP1RelayProxy holds that two clients with a glob each, and more that request the
 // same, are two subscriptions on one stream; and that each gets its own listeners,
 // with the control plane's versions, and nothing of the other's.
 func TestTP1RelayProxy(t *testing.T) {
@@ -107,7 +107,7 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 
 // TestTP1RelayProxyBehindAnother holds that a relay behind another makes no difference
 // to either side: clients get what they get from one relay, redirects followed where
-// they are, and the control plane is asked for the same.
+// they are, and the relay requests the same.
 func TestTP1RelayProxyBehindAnother(t *testing.T) {
 	some := startTP1Plane(t, slices.Concat(resources(t, listenersOfA), resources(t, listenersOfB), resources(t, membersOfTP1), resources(t, besidesOfTP1))...)
 	other := startTP1Plane(t)
@@ -128,7 +128,7 @@ func TestTP1RelayProxyBehindAnother(t *testing.T) {
 
 // TestTP1RelayProxyOverWildcards is the example with a control plane that knows no
 // globs: go-control-plane, in either form. Its listeners are of the real type, of
-// which it is asked for everything, once. Client B may come in SotW, in which TP1
+// which the relay sends a wildcard request, once. Client B may come in SotW, in which TP1
 // calls its request a DiscoveryRequest.
 func TestTP1RelayProxyOverWildcards(t *testing.T) {
 	const begin = "xdstp://some-authority/envoy.config.listener.v3.Listener/"
@@ -172,8 +172,8 @@ authorities:
 	}
 }
 
-// TP1: "Alternatives". The name that some-cluster gives its endpoints, and what of it
-// the two control planes are asked for.
+// TP1: "Alternatives". The name that some-cluster gives its endpoints, and the names that
+// the relay requests from the two control planes.
 const (
 	cloudFoo  = "xdstp://some-cloud-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
 	onPremBar = "xdstp://some-onprem-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
@@ -214,8 +214,8 @@ func (cp *controlPlane) mustBeAsked(t testing.TB, names ...string) {
 }
 
 // TestTP1Alternatives holds the example's sequence: under normal conditions only the
-// primary is asked for; when its control plane cannot be reached any more, the
-// alternative is asked for in its own authority; and the client sees one name.
+// primary is requested; when its control plane cannot be reached any more, the
+// alternative is requested in its own authority; and the client sees one name.
 func TestTP1Alternatives(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

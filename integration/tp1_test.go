@@ -41,7 +41,7 @@ authorities:
 }
 
 // mustHaveBeenToldAll holds that there is nothing more to come for a client: what it
-// asks for now is answered next, by the other authority.
+// requests now is answered next, by the other authority.
 func (c *tp1Client) mustHaveBeenToldAll(t testing.TB) {
 	t.Helper()
 	c.subscribe(listenersType, nothingOfOthers)
@@ -108,7 +108,7 @@ func TestTP1SingletonOfAnotherControlPlane(t *testing.T) {
 	}
 }
 
-// TP1: "List collections". A client may ask for the collection under its own type, or
+// TP1: "List collections". A client may request the collection under its own type, or
 // for listeners.
 func TestTP1List(t *testing.T) {
 	const collection = `
@@ -199,7 +199,7 @@ resources:
 	some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection})
 }
 
-// globOfTP1 is what a client asks for in "Glob collections".
+// globOfTP1 is what a client requests in "Glob collections".
 const globOfTP1 = someListeners + "my-listeners/*?xds.node_type=ingress&xds.client_features.envoy.config.no_bind_to_port=true"
 
 // membersOfTP1 is what the control plane answers, in which bar is redirected to baz.

@@ -164,7 +164,7 @@ func eachView(t *testing.T, test func(t *testing.T, upstream form, v *edgeView))
 	}
 }
 
-// TestUnionLivesThroughTheDeathOfEither holds that a client that asks for all has the
+// TestUnionLivesThroughTheDeathOfEither holds that a client that requests all has the
 // union of a list collection and a glob, follows both, loses nothing when either
 // authority dies, follows the other meanwhile, and what is new when it is back.
 func TestUnionLivesThroughTheDeathOfEither(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Two clients that ask for different names, and one for all, see the versions that they
+// Two clients that request different names, and one that requests all, see the versions that they
 // would see without the relay.
 func TestVersionsAreThoseOfADirectConnection(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
