@@ -14,7 +14,7 @@ import (
 )
 
 // The base of a comparison is built from an archive of its commit. So the checkout may
-// have changes that are not committed, and git has no worktree to forget.
+// have uncommitted changes, and no worktree is left over.
 
 type base struct {
 	binary string
@@ -47,7 +47,7 @@ func buildBase(dir, commit string) (base, error) {
 	return base{binary, name}, os.RemoveAll(source)
 }
 
-// thisCheckout is what is compared with the base, for people.
+// thisCheckout is the name of the relay that is compared with the base.
 func thisCheckout() string {
 	name, err := git("", "log", "-1", "--format=%h (%s)")
 	if err != nil {
@@ -83,7 +83,7 @@ func extract(repository, hash, to string) error {
 		return err
 	}
 	err = untar(out, to)
-	if _, e := io.Copy(io.Discard, out); err == nil { // else git would wait for ever
+	if _, e := io.Copy(io.Discard, out); err == nil { // otherwise git blocks
 		err = e
 	}
 	if e := cmd.Wait(); e != nil {

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// n: resources with a time to live, each of which the origin renews every second by a
-// heartbeat. Clients that know TTLs are sent the heartbeats too.
+// n: resources with TTLs. The origin sends a heartbeat for each every second. Clients that
+// support TTLs receive the heartbeats, too.
 
 const beatTTL = 5 * time.Second
 
@@ -25,7 +25,7 @@ func (b *bench) beats(system string) (out []metric, err error) {
 		delta   bool
 	}{{"1 client", 1, true}, {"50 clients", 50, true}, {"50 SotW clients that know no TTLs", 50, false}} {
 		if system == systemFloor && !c.delta {
-			continue // it has nothing to do
+			continue // the system has no heartbeats
 		}
 		n := b.scale(10_000, 1000)
 		spec := &Spec{Delta: c.delta, Resources: n, Size: 200, PerClient: n, TTL: beatTTL}
@@ -51,7 +51,7 @@ func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of 
 	if _, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience}); err != nil {
 		return nil, err
 	}
-	// No settling: resources live no longer than a few seconds without heartbeats.
+	// No settling: without heartbeats, resources expire after a few seconds.
 	before, err := s.server.cpu()
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of 
 	if _, err := s.source.do(command{Do: "beat", For: of}); err != nil {
 		return nil, err
 	}
-	pause(time.Second / 2) // the last ones are on their way
+	pause(time.Second / 2) // for responses in flight
 	after, err := s.server.cpu()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of 
 	return append(metrics, metric{name + ": messages to each in a second", "", float64(have.Messages-had.Messages) / float64(clients) / seconds}), err
 }
 
-// beat calls f every second, at first at once.
+// beat calls f at once and then every second.
 func beat(c *command, f func()) (answer, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -90,7 +90,7 @@ func beat(c *command, f func()) (answer, error) {
 	return answer{}, nil
 }
 
-// beat sends heartbeats of all that streams have.
+// beat sends heartbeats of all resources of each stream.
 func (o *origin) beat() {
 	o.mu.Lock()
 	to := map[*originStream][]int{}
@@ -107,7 +107,7 @@ func (o *origin) beat() {
 		for _, i := range indexes {
 			b = append(b, o.spec.heartbeat(i)...)
 		}
-		_ = o.sendTo(st, b, 1) // its stream has ended
+		_ = o.sendTo(st, b, 1) // the stream has ended
 	}
 }
 

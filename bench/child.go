@@ -14,62 +14,61 @@ import (
 	"time"
 )
 
-// The processes of a run: the one that measures talks to the others over their
-// standard input and output, a JSON value a line.
+// The processes of a run. The one that measures communicates with the others over their
+// standard input and output, with a JSON value per line.
 
-// command is what a process is told to do.
+// command is a command for a process.
 type command struct {
 	Do string `json:"do"`
-	// Index and Version are of the resource to be changed; a negative index means all.
+	// Index and Version are those of the resource to change; a negative index means all.
 	Index   int `json:"index,omitempty"`
 	Version int `json:"version,omitempty"`
 
-	// Of the swarm.
+	// For the swarm.
 	Address string `json:"address,omitempty"`
 	Clients int    `json:"clients,omitempty"`
 	// PerConn is how many streams share a connection.
 	PerConn int `json:"per_conn,omitempty"`
-	// AtOnce has all of them come at once, and not some after the other.
+	// AtOnce: all clients connect at once.
 	AtOnce bool `json:"at_once,omitempty"`
-	// Deaf is how many of the clients never read.
+	// Deaf is the number of clients that never read.
 	Deaf int `json:"deaf,omitempty"`
-	// Group tells clients apart that are to be told apart.
+	// Group identifies a group of clients.
 	Group string `json:"group,omitempty"`
 	// First is the number of the first client.
 	First int `json:"first,omitempty"`
-	// Count is after how many sightings an await ends; 0 for one by each client.
+	// Count is the number of sightings that await waits for; 0 for one per client.
 	Count int `json:"count,omitempty"`
-	// Each counts the resources of the version, and not the clients that have it.
+	// Each: await counts resources of the version, not clients that have it.
 	Each    bool          `json:"each,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Spec    *Spec         `json:"spec,omitempty"`
-	// Rate and For are of updates in a row.
+	// Rate and For are the updates per second of a storm, and its duration.
 	Rate int           `json:"rate,omitempty"`
 	For  time.Duration `json:"for,omitempty"`
 }
 
-// answer is what came of a command.
+// answer is the result of a command.
 type answer struct {
 	Error string `json:"error,omitempty"`
 	// Address is where a server serves, in its first answer.
 	Address string `json:"address,omitempty"`
-	// At is when an update began, Median and Last when half of the clients, and the
-	// last of them, had it: nanoseconds since 1970.
+	// At is the time when an update began, Median and Last the times when half of the
+	// clients and all clients had it, in nanoseconds since 1970.
 	At, Median, Last int64 `json:",omitempty"`
-	// Slow is a latency above which one in a hundred is, and Median that in the middle,
-	// in nanoseconds, when it is latencies that were asked for.
+	// For latencies, Slow is the 99th percentile and Median the median, in nanoseconds.
 	Slow int64 `json:"slow,omitempty"`
-	// Most is the longest latency, and Stamps how many resources came.
+	// Most is the longest latency, and Stamps the number of resources.
 	Most     int64 `json:"most,omitempty"`
 	Stamps   int64 `json:"stamps,omitempty"`
 	Messages int64 `json:"messages,omitempty"`
 	Bytes    int64 `json:"bytes,omitempty"`
-	// Removed is how many names clients were told as removed, in delta.
+	// Removed is the number of removed names in delta responses.
 	Removed int64    `json:"removed,omitempty"`
 	Counts  *counted `json:"counts,omitempty"`
 }
 
-// counted is what an origin has seen.
+// counted has the counters of an origin.
 type counted struct {
 	Streams       int   `json:"streams"`
 	Subscriptions int   `json:"subscriptions"`
@@ -78,8 +77,8 @@ type counted struct {
 	ResponseBytes int64 `json:"response_bytes"`
 }
 
-// serveCommands is the side of the process that is told: it answers each command,
-// and ends with its input.
+// serveCommands runs in the other processes: it answers each command, until the end of its
+// input.
 func serveCommands(first answer, do func(*command) (answer, error)) error {
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	if err := out.Encode(first); err != nil {
@@ -111,10 +110,10 @@ type child struct {
 	enc     *json.Encoder
 	dec     *json.Decoder
 	address string
-	// operator is where a relay has its metrics.
+	// operator is the address of a relay's admin listener.
 	operator string
-	files    []string // to be removed
-	// ended is closed when a process has ended that something waits for already.
+	files    []string // to remove at the end
+	// ended is closed when the process has ended, if something else waits for it.
 	ended <-chan struct{}
 }
 
@@ -150,7 +149,7 @@ func startRole(name, role string, spec *Spec) (*child, error) {
 	return c, nil
 }
 
-// do has the process carry out a command.
+// do sends a command to the process and returns its answer.
 func (c *child) do(cmd command) (answer, error) {
 	var a answer
 	if err := c.enc.Encode(cmd); err != nil {
@@ -180,7 +179,7 @@ func (c *child) stop() {
 	}
 }
 
-// cpu is what the process has used, by the operating system's account.
+// cpu returns the CPU time of the process.
 func (c *child) cpu() (time.Duration, error) {
 	d, err := cpuOf(c.cmd.Process.Pid)
 	if err != nil {
@@ -189,14 +188,13 @@ func (c *child) cpu() (time.Duration, error) {
 	return d, nil
 }
 
-// forgetPeak has the most memory count from now on.
+// forgetPeak resets the peak of the resident memory.
 func (c *child) forgetPeak() error {
 	const peak = "5"
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.cmd.Process.Pid), []byte(peak), 0)
 }
 
-// rss returns the resident memory of the process, and the most that it ever was, in
-// bytes.
+// rss returns the resident memory of the process and its peak, in bytes.
 func (c *child) rss() (now, peak int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	if err != nil {
@@ -221,7 +219,7 @@ func (c *child) rss() (now, peak int64, err error) {
 	return now, peak, nil
 }
 
-// metric reads one of a relay's metrics.
+// metric reads a metric of a relay.
 func (c *child) metric(name string) (float64, error) {
 	response, err := http.Get("http://" + c.operator + "/metrics")
 	if err != nil {

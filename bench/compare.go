@@ -13,7 +13,7 @@ import (
 
 // Two relays side by side: that of another commit, the base, and this checkout's. Both
 // run each scenario once in each round, in turns: the one that was second in one round is
-// first in the next. So whatever else the machine does, it does to both.
+// first in the next. So other load on the machine affects both.
 
 const (
 	systemBase    = "base"
@@ -25,7 +25,7 @@ func compare(o *options, todo []scenario) error {
 	if err != nil {
 		return err
 	}
-	// In turns, as a scenario of other systems says nothing of a relay.
+	// Skip scenarios that do not run the relay.
 	todo = slices.DeleteFunc(todo, func(sc scenario) bool { return !slices.Contains(sc.systems, systemRelay) })
 	binaries := []turn{
 		{systemBase, systemRelay, &bench{relay: base.binary, quick: o.quick}},
@@ -61,7 +61,7 @@ func compare(o *options, todo []scenario) error {
 	return err
 }
 
-// starts says whether a relay serves with the configuration that most scenarios use.
+// starts returns whether a relay serves with the configuration that most scenarios use.
 func starts(binary string) error {
 	c, err := startRelay(binary, &Spec{}, "127.0.0.1:1")
 	if err != nil {
@@ -88,7 +88,7 @@ func writeComparison(dir, head string, text []byte, results []result) error {
 	return os.WriteFile(filepath.Join(dir, "compare.md"), text, 0o600)
 }
 
-// comparison is the report.
+// comparison is the report of a comparison.
 func comparison(head string, results []result) []byte {
 	var md bytes.Buffer
 	fmt.Fprintf(&md, "%s\n\n%s\n", head, legend)
@@ -119,10 +119,10 @@ const legend = "Figures are medians over the rounds; each ratio is of this check
 	"**more** and **less**: beyond the noise, which is that every round has its ratio on the same side of 1, " +
 	"and the median is further from 1 than half of the spread. ~: within the noise."
 
-// enoughRounds is how many a verdict needs.
+// enoughRounds is the number of rounds that a verdict needs.
 const enoughRounds = 4
 
-// judge says whether ratios differ from 1 by more than they do from each other.
+// judge returns whether ratios differ more from 1 than from each other.
 func judge(ratios []float64) string {
 	if len(ratios) == 0 {
 		return "no ratio"
@@ -141,7 +141,7 @@ func judge(ratios []float64) string {
 	return "**less**"
 }
 
-// ratioText has a digit more than a figure: what is looked at is often a few hundredths.
+// ratioText has a digit more than a figure, because differences of a few hundredths matter.
 func ratioText(x float64) string {
 	if x >= 10 {
 		return figure(x)
@@ -149,7 +149,7 @@ func ratioText(x float64) string {
 	return fmt.Sprintf("%.3f", x)
 }
 
-// line is that of a system's metric, nil if there is none.
+// line returns the line of a system's metric, or nil.
 func (r *result) line(system, metric string) *line {
 	at := slices.IndexFunc(r.Lines, func(l line) bool { return l.System == system && l.Metric == metric })
 	if at < 0 {

@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// l: what clients ask for is not where the origin has it. The relay with the same content
-// and no shape is measured beside it.
+// l: the origin has the resources under other names, or in other places, than clients request.
+// For comparison, the relay also serves the same content directly.
 
 const systemPlain = "xds-relay, plain"
 
@@ -34,8 +34,8 @@ func detours() (all []scenario) {
 	return all
 }
 
-// detour has one client take in many resources and follow a storm of updates, and then
-// many clients come for few.
+// detour measures one client that receives many resources and then a storm of updates, and
+// many clients that subscribe to few.
 func (b *bench) detour(system string, spec *Spec) ([]metric, error) {
 	if system == systemPlain {
 		system, spec = systemRelay, spec.plain()
@@ -67,7 +67,7 @@ func (b *bench) detour(system string, spec *Spec) ([]metric, error) {
 	), nil
 }
 
-// takenIn is the part with one client.
+// takenIn measures the one client.
 func (b *bench) takenIn(system string, spec *Spec) ([]metric, error) {
 	s, err := b.beginEmpty(system, spec)
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *bench) takenIn(system string, spec *Spec) ([]metric, error) {
 		{"taking in: last resource", "ms", millis(last)},
 		{"taking in: memory per resource", "B", float64(s.rest-s.empty) / float64(spec.Resources)},
 	}
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
 		return nil, err
 	}
 	const rate = 1000
@@ -100,8 +100,8 @@ func (b *bench) takenIn(system string, spec *Spec) ([]metric, error) {
 	), err
 }
 
-// takeIn has clients come, and waits until they have all resources. It returns the CPU
-// time that the server needed, and when the last client had the last resource.
+// takeIn connects clients and waits until they have all resources. It returns the CPU time of
+// the server, and the time until the last client had the last resource.
 func (s *session) takeIn(group string, clients int) (cpu, last time.Duration, err error) {
 	if s.empty, _, err = s.server.rss(); err != nil {
 		return 0, 0, err

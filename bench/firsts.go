@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// t: the first clients of a large set, which come at once while nothing of it is held.
+// t: the first clients of a large set. They connect at once, before the relay has cached it.
 
 func firsts() (all []scenario) {
 	for _, sc := range []struct {
@@ -33,7 +33,7 @@ func (b *bench) firsts(system string, spec *Spec, clients int) ([]metric, error)
 		return nil, err
 	}
 	began := time.Now()
-	// Each resource counts, whatever responses they come in.
+	// Count resources, because their number per response varies.
 	if _, err := s.swarm.do(command{
 		Do: "connect", Group: "all", Address: s.server.address, Clients: clients,
 		Each: true, Count: clients * spec.Resources, Spec: spec,

@@ -15,21 +15,21 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The floor: a bare gRPC server. It takes what a client says first for a request for
-// what that client is to have, answers with ready-made bytes, throws away all that
-// comes after, and broadcasts ready-made bytes when it is told to.
+// The floor: a bare gRPC server. It answers the first request of a client with encoded bytes,
+// whatever the request is, and ignores all later requests. It broadcasts encoded bytes on
+// command.
 
 // clientHeader is the metadata with a client's number.
 const clientHeader = "bench-client"
 
-// quietOptions are the best known for many quiet clients, and the relay's defaults.
+// quietOptions are the best options for many idle clients, and the relay's defaults.
 // (gRPC shares write buffers by itself.)
 func quietOptions() []grpc.ServerOption {
 	const window, readBuffer = 1 << 20, 4 << 10
 	return []grpc.ServerOption{grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window), grpc.ReadBufferSize(readBuffer)}
 }
 
-// serverOptions are those of servers that send what is ready-made.
+// serverOptions are the options of servers that send encoded messages.
 func serverOptions() []grpc.ServerOption {
 	return append(quietOptions(), grpc.ForceServerCodecV2(newRawCodec()))
 }
@@ -37,8 +37,8 @@ func serverOptions() []grpc.ServerOption {
 type floor struct {
 	spec *Spec
 
-	mu      sync.Mutex           // guards what follows
-	whole   []*message           // the first answer to everybody, if all have the same
+	mu      sync.Mutex           // guards the fields below
+	whole   []*message           // the first answer, if all clients have the same
 	ready   [][]byte             // each resource
 	streams map[int]*floorStream // by client
 	last    int                  // the largest number of a client
@@ -48,7 +48,7 @@ type floor struct {
 	bytes atomic.Int64
 }
 
-// message is ready but for its nonce.
+// message is encoded except for its nonce.
 type message struct{ body mem.BufferSlice }
 
 type floorStream struct {
@@ -56,7 +56,7 @@ type floorStream struct {
 	mu sync.Mutex // of sending
 }
 
-// messages are several where a response may be cut, as the relay's are.
+// messages splits a response as the relay does.
 func (f *floor) messages(indexes []int, v int) (all []*message) {
 	const most = 4<<20 - 64<<10
 	var b []byte
@@ -64,7 +64,7 @@ func (f *floor) messages(indexes []int, v int) (all []*message) {
 		all = append(all, &message{body: mem.BufferSlice{mem.SliceBuffer(append(b, f.spec.tail(v, f.spec.Delta)...))}})
 		b = nil
 	}
-	if f.spec.Distinct { // nobody else has the same
+	if f.spec.Distinct { // no other client has the same
 		m := &message{body: make(mem.BufferSlice, 0, len(indexes)+1)}
 		for _, i := range indexes {
 			m.body = append(m.body, mem.SliceBuffer(f.ready[i]))
@@ -117,7 +117,7 @@ func (f *floor) handle(_ any, g grpc.ServerStream) error {
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.streams[client] == st { // and not one who came after it
+		if f.streams[client] == st { // it may be a later stream
 			delete(f.streams, client)
 		}
 	}()
@@ -133,7 +133,7 @@ func (f *floor) handle(_ any, g grpc.ServerStream) error {
 	}
 }
 
-// update changes a resource and broadcasts it to those who have it.
+// update changes a resource and broadcasts it to the clients that have it.
 func (f *floor) update(index, v int) (answer, error) {
 	f.mu.Lock()
 	at := time.Now()
@@ -149,7 +149,7 @@ func (f *floor) update(index, v int) (answer, error) {
 		f.encode(i, v)
 	}
 	if f.spec.Distinct {
-		// Every so many clients have the same names.
+		// Clients repeat the same lists of names.
 		for client := index / f.spec.PerClient; client <= f.last; client += f.spec.Resources / f.spec.PerClient {
 			if st := f.streams[client]; st != nil {
 				to = append(to, st)
@@ -171,7 +171,7 @@ func (f *floor) update(index, v int) (answer, error) {
 	return answer{At: at.UnixNano()}, nil
 }
 
-// everybody is all who have a stream.
+// everybody returns all streams.
 func (f *floor) everybody() []*floorStream {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +185,7 @@ func (f *floor) broadcast(to []*floorStream, messages []*message) {
 		wg.Go(func() {
 			for k := w; k < len(to); k += workers {
 				for _, m := range messages {
-					_ = f.send(to[k], m) // its stream has ended
+					_ = f.send(to[k], m) // the stream has ended
 				}
 			}
 		})
@@ -234,8 +234,8 @@ func serve(s *grpc.Server) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// storm is many updates in a row, at a rate: of one resource after the other, with
-// versions from c.Version on.
+// storm makes many updates at a rate: of one resource after the other, with versions from
+// c.Version on.
 func storm(c *command, update func(index, v int) (answer, error)) (answer, error) {
 	tick := time.NewTicker(time.Second / time.Duration(c.Rate))
 	defer tick.Stop()

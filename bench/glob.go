@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// g: a glob with many members. Clients come to it, and one member changes; and what the
-// relay holds for each member.
+// g: a glob with many members. Clients subscribe to it, and one member changes. Also, the live
+// bytes of the relay for each member.
 
 func (b *bench) glob(system string) ([]metric, error) {
 	members, clients := b.scale(100_000, 10_000), b.scale(1000, 200)
@@ -44,8 +44,8 @@ func globSpec(members int) *Spec {
 	return &Spec{Delta: true, Glob: true, Resources: members, Size: 100, PerClient: 1}
 }
 
-// perMember is what is live in the relay for each member, with one client: the difference
-// between many and few members.
+// perMember measures the live bytes of the relay for each member, with one client: the
+// difference between many and few members.
 func (b *bench) perMember(string) ([]metric, error) {
 	var members, live, bytes [2]float64
 	for i, n := range []int{b.scale(10_000, 2000), b.scale(100_000, 20_000)} {
@@ -63,12 +63,12 @@ func (b *bench) perMember(string) ([]metric, error) {
 	return []metric{
 		{"live memory per member", "B", of(live)},
 		{"its bytes", "B", of(bytes)},
-		{"besides its bytes", "B", of(live) - of(bytes)},
+		{"without its bytes", "B", of(live) - of(bytes)},
 	}, nil
 }
 
-// live is what a relay with one client holds when all has settled, in bytes, as a
-// collection of garbage finds it: there is one whenever it has grown by a fiftieth.
+// live returns the live bytes of an idle relay with one client, as the garbage collector
+// counts them. The collector runs whenever the heap has grown by a fiftieth.
 func (b *bench) live(spec *Spec) (float64, error) {
 	sys, err := start(systemRelay, spec, b.relay, "GOGC=2")
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *bench) live(spec *Spec) (float64, error) {
 	return live(sys.server)
 }
 
-// live asks for the metrics until there have been collections, which that leads to: the
-// last one before was perhaps while something was under way.
+// live reads the metrics until there were collections, to which reading leads. The last one
+// before may have run while the relay was busy.
 func live(relay *child) (float64, error) {
 	const collections, enough = "go_gc_duration_seconds_count", 3
 	before, err := relay.metric(collections)
@@ -97,7 +97,7 @@ func live(relay *child) (float64, error) {
 	return 0, errors.Join(err, errors.New("the relay collects no garbage"))
 }
 
-// metricIn is the value of a metric in Prometheus' form, and whether it is there.
+// metricIn returns the value of a metric in the Prometheus format, and whether it exists.
 func metricIn(page, name string) (value float64, ok bool) {
 	for line := range strings.Lines(page) {
 		if rest, found := strings.CutPrefix(line, name+" "); found {

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// q: many clients come at once. r: many of them share a connection, as those of a sidecar
-// proxy do, or of another relay.
+// q: many clients connect at once. r: many streams share a connection, as those of a sidecar
+// proxy or of another relay do.
 
 func herds() (all []scenario) {
 	for _, herd := range []struct {
@@ -37,7 +37,7 @@ func form(delta bool) string {
 	return "SotW"
 }
 
-// herd is clients that come at once.
+// herd measures clients that connect at once.
 func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric, error) {
 	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: perConn, AtOnce: true})
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric,
 	}, nil
 }
 
-// streams is what a process with very many streams has to do.
+// streams measures a process with very many streams.
 func (b *bench) streams(system string) ([]metric, error) {
 	clients := b.scale(100_000, 10_000)
 	s, err := b.beginWarm(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, command{Clients: clients, PerConn: 100, AtOnce: true})

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// The hop: a gRPC server that passes each stream on to another server, message by
-// message. It is what a hop costs that does nothing.
+// The hop: a gRPC server that forwards each stream to another server, message by message. It
+// shows the least cost of a hop.
 
 func runHop(spec *Spec) error {
 	conn, err := dial(spec.Upstream)
@@ -25,7 +25,7 @@ func runHop(spec *Spec) error {
 		}
 		go func() {
 			defer cancel()
-			_ = forward(g, up) // the client has gone
+			_ = forward(g, up) // the client has left
 		}()
 		return forward(up, g)
 	}))...))

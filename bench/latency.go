@@ -1,7 +1,7 @@
 package main
 
-// i: what a hop adds to the latency of an update. A hop that does nothing is the
-// measure, as the floor is elsewhere.
+// i: the latency that a hop adds to an update. Ratios are to a hop that only forwards, as they
+// are to the floor elsewhere.
 
 const latency = "latency"
 
@@ -38,8 +38,8 @@ func (b *bench) hop(name string) ([]metric, error) {
 	return []metric{{latency, "µs", micros(middle(last), 1)}}, nil
 }
 
-// addedLatency is the latency less that without a hop. Its ratio is to what the bare
-// hop adds.
+// addedLatency adds the latency less that without a hop, with the ratio to that of the bare
+// hop.
 func addedLatency(of *result, round int) {
 	direct, ok := of.latency(systemDirect, round)
 	for _, system := range []string{systemHop, systemRelay} {

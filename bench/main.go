@@ -19,9 +19,9 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each system is measured in each scenario (3, 1 if quick, 6 with -base)")
 	flag.StringVar(&o.out, "out", "bench/out", "folder for results.md, results.json and the plots, or for compare.md and compare.json")
 	flag.StringVar(&o.relay, "relay", "", "the relay's binary (built if not given)")
-	flag.StringVar(&o.base, "base", "", "a commit whose relay this checkout's is compared with, instead of all systems")
+	flag.StringVar(&o.base, "base", "", "compare the relay of this checkout with that of this commit, instead of all systems")
 	role := flag.String("role", "", "internal: the role of this process")
-	spec := flag.String("spec", "", "internal: what it serves, as JSON")
+	spec := flag.String("spec", "", "internal: its Spec, as JSON")
 	flag.Parse()
 	var err error
 	if *role != "" {
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// options are those of a run.
+// options are the options of a run.
 type options struct {
 	quick            bool
 	only             string
@@ -43,7 +43,7 @@ type options struct {
 	out, relay, base string
 }
 
-// play is one of the processes of a run.
+// play runs one of the processes of a run.
 func play(role, arg string) error {
 	var spec Spec
 	if err := json.Unmarshal([]byte(arg), &spec); err != nil {
@@ -60,7 +60,7 @@ func play(role, arg string) error {
 	return run(&spec)
 }
 
-// measure runs the scenarios, and prints what came of them.
+// measure runs the scenarios and prints the results.
 func measure(o *options) error {
 	todo, err := chosen(o.only)
 	if err != nil {
@@ -112,7 +112,7 @@ func measure(o *options) error {
 	return err
 }
 
-// chosen are the scenarios of -only, or all.
+// chosen returns the scenarios of -only, or all.
 func chosen(only string) ([]scenario, error) {
 	all := scenarios()
 	if only == "" {
@@ -154,15 +154,15 @@ func ownFolder() (cleanUp func(), err error) {
 	return func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// turn is one system's in a round of a scenario.
+// turn is the run of one system in a round of a scenario.
 type turn struct {
 	label  string // in the results
-	system string // for which the scenario runs
+	system string // argument of scenario.run
 	bench  *bench
 }
 
-// runAll runs scenarios. In each round every system has its turn, so that all of them
-// share what else the machine does. After each scenario, save gets the results so far.
+// runAll runs scenarios. In each round every system has a turn, so that other load on the
+// machine affects all of them. After each scenario, save gets the results so far.
 func runAll(todo []scenario, rounds func(*scenario) int, turns func(sc *scenario, round int) []turn, save func([]result) error) error {
 	began := time.Now()
 	var results []result
@@ -198,7 +198,7 @@ func runAll(todo []scenario, rounds func(*scenario) int, turns func(sc *scenario
 		}
 		of[0].Seconds = time.Since(start).Round(time.Second).Seconds()
 		results = append(results, of...)
-		if err := save(results); err != nil { // also if the rest fails
+		if err := save(results); err != nil { // so that they are not lost if a later scenario fails
 			return err
 		}
 	}

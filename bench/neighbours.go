@@ -2,17 +2,17 @@ package main
 
 import "time"
 
-// s: what the clients of one authority notice of another's, and of another client: the
-// latency of their updates, alone, beside another relay of which the same is asked, as the
-// machine has its share in it, and in the relay of which it is asked.
+// s: the latency of one authority's updates while another authority, or another client, causes
+// load: without the load, with the load on another relay of the same machine, and with the
+// load on the same relay.
 
 const (
-	systemAlone  = "alone"
-	systemBeside = "beside another relay"
+	systemAlone = "alone"
+	systemOther = "with another relay under load"
 )
 
 func neighbours() []scenario {
-	systems := []string{systemAlone, systemBeside, systemRelay}
+	systems := []string{systemAlone, systemOther, systemRelay}
 	return []scenario{
 		of("s1", "neighbours: one authority's updates while another takes in a set of 1,000,000 members", systems, func(b *bench, system string) ([]metric, error) {
 			has := &Spec{Delta: true, Glob: true, Resources: b.scale(1_000_000, 50_000), Size: 100, PerClient: 1}
@@ -28,7 +28,7 @@ func neighbours() []scenario {
 	}
 }
 
-// neighbours measures one authority while another, which has that, is asked for it.
+// neighbours measures one authority while a client requests a large Spec of another.
 func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 	has.Shape, asks.Shape = shapeNeighbour, shapeNeighbour
 	other, err := startRole("neighbour", "floor", has)
@@ -43,7 +43,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 	}
 	defer s.stop()
 	relay := s.server
-	if system == systemBeside {
+	if system == systemOther {
 		if relay, err = startRelay(b.relay, spec, s.source.address); err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 		return nil, err
 	}
 	defer client.stop()
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
 		return nil, err
 	}
 	began, asked := time.Now(), make(chan error, 1)
@@ -82,7 +82,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 		}
 	}
 	took := time.Since(began)
-	pause(time.Second / 2) // the last ones are on their way
+	pause(time.Second / 2) // for responses in flight
 	a, err := s.swarm.do(command{Do: "latency"})
 	return []metric{
 		{"latency, median", "µs", float64(a.Median) / 1e3},
@@ -92,7 +92,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 	}, err
 }
 
-// askFor has a client ask for all that a spec has, and waits until it has that.
+// askFor subscribes a client to all resources of a spec, and waits until it has them.
 func askFor(client, relay *child, spec *Spec) error {
 	if _, err := client.do(command{
 		Do: "connect", Group: "all", Address: relay.address, Clients: 1, Each: true, Count: spec.Resources, Spec: spec,

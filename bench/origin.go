@@ -10,15 +10,15 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// The origin: a control plane that is never what one waits for. It speaks delta and
-// SotW, aggregated, and counts what it is asked.
+// The origin: a control plane that is never the bottleneck. It speaks delta and SotW,
+// aggregated, and counts requests and subscriptions.
 
 type origin struct {
 	spec *Spec
 	has  *supply
 
 	mu      sync.Mutex
-	version []int // of resources
+	version []int // by resource
 	newest  int
 	streams map[*originStream]struct{}
 	opened  int
@@ -34,7 +34,7 @@ type originStream struct {
 
 	// Guarded by origin.mu.
 	names map[string]bool
-	all   string // the wildcard, or the glob, if the stream is for that
+	all   string // the wildcard or glob, if the stream has one
 }
 
 func (o *origin) handle(delta bool) func(any, grpc.ServerStream) error {
@@ -69,7 +69,7 @@ func (o *origin) handle(delta bool) func(any, grpc.ServerStream) error {
 	}
 }
 
-// answer returns what a request is to be answered with, nil for nothing.
+// answer returns the resources that answer a request, or nil.
 func (o *origin) answer(st *originStream, r *request, first bool) []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,7 +111,7 @@ func (o *origin) answer(st *originStream, r *request, first bool) []int {
 	return out
 }
 
-// respond sends resources, in several responses if they are many.
+// respond sends resources, in several responses if there are many.
 func (o *origin) respond(st *originStream, indexes []int) error {
 	const most = 3 << 20
 	for len(indexes) > 0 {
@@ -172,7 +172,7 @@ func (o *origin) update(index, v int) (answer, error) {
 	}
 	o.mu.Unlock()
 	for st, list := range to {
-		_ = o.respond(st, list) // its stream has ended
+		_ = o.respond(st, list) // the stream has ended
 	}
 	return answer{At: at.UnixNano()}, nil
 }

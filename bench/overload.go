@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// k: more updates than can be sent to everybody. The floor queues them, so what its
-// clients have grows old; the relay merges them.
+// k: more updates than the server can send to all clients. The floor queues them, so its
+// clients lag behind; the relay merges them.
 
 func (b *bench) overload(system string, spec *Spec, clients, rate int) ([]metric, error) {
 	spec.Size, spec.Stamped = 1<<10, true
@@ -12,14 +12,14 @@ func (b *bench) overload(system string, spec *Spec, clients, rate int) ([]metric
 	}
 	of, deaf := time.Duration(b.scale(20, 5))*time.Second, 1
 	if system == systemFloor {
-		deaf = 0 // it would wait for that client
+		deaf = 0 // the floor would wait for that client
 	}
 	s, err := b.begin(system, spec, clients+deaf, 1, deaf)
 	if err != nil {
 		return nil, err
 	}
 	defer s.stop()
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
 		return nil, err
 	}
 	before, err := s.settled()
@@ -32,7 +32,7 @@ func (b *bench) overload(system string, spec *Spec, clients, rate int) ([]metric
 	}
 	updates := int(of.Seconds() * float64(rate))
 	s.version += updates
-	// The last version comes to everybody, however many before it were merged.
+	// All clients receive the last version, however many before it were merged.
 	if _, err := s.swarm.do(command{Do: "watch", Group: "all", Version: s.version}); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (b *bench) overload(system string, spec *Spec, clients, rate int) ([]metric
 	}, nil
 }
 
-// perUpdate is how many stamped resources a client is sent for one that changes.
+// perUpdate returns the number of stamped resources that a client receives for one change.
 func (s *Spec) perUpdate() int {
 	if s.Full && !s.Delta {
 		return s.Resources

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Peers: the caches of go-control-plane behind its own server, with the same gRPC
-// options as everybody.
+// Peers: the caches of go-control-plane behind its own server, with the same gRPC options as
+// all other systems.
 
-// constantHash makes one snapshot that of all clients.
+// constantHash gives all clients the same snapshot.
 type constantHash struct{}
 
 // ID implements cache.NodeHash.

@@ -15,7 +15,7 @@ import (
 )
 
 // drawCosts plots the cost of an update against a size, as SVG: a line for each system,
-// with the sizes on a logarithmic scale. It is nil if the scenario was not run.
+// with the sizes on a logarithmic scale. It returns nil if the scenario did not run.
 func drawCosts(results []result, id, what string) ([]byte, error) {
 	at := slices.IndexFunc(results, func(r result) bool { return r.ID == id })
 	if at < 0 {
@@ -57,7 +57,7 @@ func drawCosts(results []result, id, what string) ([]byte, error) {
 	}
 	var svg bytes.Buffer
 	_, err = picture.WriteTo(&svg)
-	// Who has no Liberation is to see another font without serifs.
+	// Viewers without Liberation show another sans-serif font.
 	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
 }
 
@@ -66,7 +66,7 @@ var colours = []color.Color{
 	color.RGBA{0xd6, 0x27, 0x28, 0xff}, color.RGBA{0x2c, 0xa0, 0x2c, 0xff},
 }
 
-// newPlot makes an empty plot of costs against a size.
+// newPlot returns an empty plot of costs against a size.
 func newPlot(what string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.White
@@ -86,7 +86,7 @@ func newPlot(what string) *plot.Plot {
 	return p
 }
 
-// sizes marks an axis at the sizes that were measured.
+// sizes marks an axis at the measured sizes.
 func sizes(points plotter.XYs) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
 	for _, p := range points {
@@ -95,7 +95,7 @@ func sizes(points plotter.XYs) plot.ConstantTicks {
 	return ticks
 }
 
-// sizeIn is the number in a metric's name.
+// sizeIn returns the number in a metric's name.
 func sizeIn(name string) (float64, bool) {
 	for word := range strings.FieldsSeq(name) {
 		if n, err := strconv.ParseFloat(word, 64); err == nil {

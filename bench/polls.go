@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// o: clients that poll over REST-JSON, and whose polls wait for a change. The floor is a
-// bare HTTP server that holds requests, and answers all of them with the same JSON.
+// o: clients that long-poll over REST-JSON. The floor is a bare HTTP server that holds
+// requests, and answers all of them with the same JSON.
 
 func longPolls() []scenario {
 	poll := func(b *bench, system string, spec *Spec) ([]metric, error) {
@@ -51,8 +51,8 @@ func longPolls() []scenario {
 	return all
 }
 
-// protocol is what a relay's listener has beside its address. Relays that could not poll
-// yet do not know the key.
+// protocol is the listener's configuration apart from its address. It is empty for gRPC,
+// because the relays of old commits do not know the key.
 func (s *Spec) protocol() string {
 	if s.Polls {
 		return ", protocol: rest"
@@ -67,7 +67,7 @@ func (s *Spec) pollPath() string {
 	return "/v3/discovery:endpoints"
 }
 
-// poll begins clients that poll until ctx ends.
+// poll starts clients that poll until ctx ends.
 func (s *swarm) poll(ctx context.Context, g *group, c *command) {
 	g.transport = &http.Transport{MaxIdleConnsPerHost: c.Clients, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10}
 	client := &http.Client{Transport: g.transport}
@@ -136,11 +136,11 @@ func (p *poller) poll(ctx context.Context) error {
 	return nil
 }
 
-// pollFloor holds what all clients are answered.
+// pollFloor is the HTTP server. It holds the answer to all clients.
 type pollFloor struct {
 	spec *Spec
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	versions []int
 	version  string
 	body     []byte
@@ -188,7 +188,7 @@ func (f *pollFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.mu.Unlock()
 		if version != has {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(body) // the client has gone
+			_, _ = w.Write(body) // the client has left
 			return
 		}
 		select {

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// result is what came of one scenario.
+// result is the result of one table of a scenario.
 type result struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
-	// Seconds is how long it took, on that of several that were measured together
-	// which is the first.
+	// Seconds is the duration of the scenario. Of several tables of one scenario, only the
+	// first has it.
 	Seconds float64  `json:"seconds,omitempty"`
 	Lines   []line   `json:"lines"`
 	Failed  []string `json:"failed,omitempty"`
@@ -44,7 +44,7 @@ func (r *result) add(system string, round int, metrics []metric) {
 	}
 }
 
-// latency is that of a system in a round, and whether there is one.
+// latency returns the latency of a system in a round, and whether there is one.
 func (r *result) latency(system string, round int) (v float64, ok bool) {
 	for _, l := range r.Lines {
 		if l.System == system && l.Metric == latency {
@@ -54,7 +54,7 @@ func (r *result) latency(system string, round int) (v float64, ok bool) {
 	return v, ok
 }
 
-// middle is the median.
+// middle returns the median.
 func middle[T int64 | float64 | time.Duration](values []T) T {
 	var zero T
 	if len(values) == 0 {
@@ -73,7 +73,8 @@ func (l *line) all() []float64 {
 	return v
 }
 
-// basis is the line of the same metric to which ratios are given: the first system's.
+// basis returns the line to which ratios are given: that of the first system, of the same
+// metric.
 func (r *result) basis(of *line) *line {
 	for i := range r.Lines {
 		if l := &r.Lines[i]; l.Metric == of.Metric {
@@ -83,7 +84,7 @@ func (r *result) basis(of *line) *line {
 	return of
 }
 
-// ratios are to the basis in the same round.
+// ratios returns the ratios to the basis of the same round.
 func (l *line) ratios(basis *line) (v []float64) {
 	for round, x := range l.Values {
 		if y := basis.Values[round]; y != 0 {
@@ -103,7 +104,7 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// spread is the least and the most, if there are several.
+// spread returns the least and the most value, if there are several.
 func spread(v []float64) string {
 	if len(v) < 2 {
 		return ""
@@ -111,7 +112,7 @@ func spread(v []float64) string {
 	return fmt.Sprintf(" (%s–%s)", figure(slices.Min(v)), figure(slices.Max(v)))
 }
 
-// write writes what there is so far.
+// write writes the results so far.
 func write(dir string, quick bool, results []result) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -170,7 +171,7 @@ func write(dir string, quick bool, results []result) error {
 	return nil
 }
 
-// metrics are the names of the metrics, in order.
+// metrics returns the names of the metrics, in order.
 func (r *result) metrics() (names []string) {
 	for _, l := range r.Lines {
 		if !slices.Contains(names, l.Metric) {
@@ -180,7 +181,7 @@ func (r *result) metrics() (names []string) {
 	return names
 }
 
-// machine says where and of what the results are.
+// machine describes the machine and the versions.
 func machine(quick bool) string {
 	cpu := runtime.GOARCH
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {

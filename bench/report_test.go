@@ -58,7 +58,7 @@ func TestScenariosHaveTheirTables(t *testing.T) {
 			}
 			seen[table.id] = true
 			if !sc.among([]string{table.id}) || sc.among([]string{"no"}) {
-				t.Errorf("%s cannot be asked for by its id", table.id)
+				t.Errorf("%s cannot be chosen by its id", table.id)
 			}
 		}
 	}

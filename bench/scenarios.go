@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// The scenarios, and what is measured in each.
+// The scenarios and their metrics.
 
-// metric is one figure of one run.
+// metric is a figure of a run.
 type metric struct {
 	name, unit string
 	value      float64
@@ -18,26 +18,26 @@ type metric struct {
 // table is a part of the results.
 type table struct{ id, title string }
 
-// scenario is what is done to each system, once in each round.
+// scenario runs with each system, once in each round.
 type scenario struct {
-	// tables are what comes of it, with the metrics of each.
+	// tables are its results; run returns the metrics of each.
 	tables  []table
 	systems []string
 	run     func(b *bench, system string) ([][]metric, error)
-	// compare adds what is to be known of the systems of a round together.
+	// compare, if not nil, adds metrics that need several systems of a round.
 	compare func(of *result, round int)
-	// rounds are enough, if it is not 0: of what is counted, or takes minutes.
+	// rounds bounds the rounds if it is not 0: for counts, and for runs of minutes.
 	rounds int
 }
 
-// among says whether one of the tables is meant by the beginning of its id.
+// among returns whether the id of one of the tables begins with one of ids.
 func (sc *scenario) among(ids []string) bool {
 	return slices.ContainsFunc(sc.tables, func(t table) bool {
 		return slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(t.id, id) })
 	})
 }
 
-// of is a scenario with one table.
+// of returns a scenario with one table.
 func of(id, title string, systems []string, run func(*bench, string) ([]metric, error)) scenario {
 	return scenario{tables: []table{{id, title}}, systems: systems, run: func(b *bench, system string) ([][]metric, error) {
 		metrics, err := run(b, system)
@@ -45,15 +45,15 @@ func of(id, title string, systems []string, run func(*bench, string) ([]metric, 
 	}}
 }
 
-// bench is a run of the whole.
+// bench is a run of all chosen scenarios.
 type bench struct {
 	relay string // the binary
 	quick bool
-	// tiny has numbers from which nothing can be told but that a scenario runs.
+	// tiny: the numbers are too small to measure anything. For tests.
 	tiny bool
 }
 
-// scale makes numbers smaller in a quick run.
+// scale returns n, or a smaller number in a quick run.
 func (b *bench) scale(n, quick int) int {
 	switch {
 	case b.tiny:
@@ -74,8 +74,8 @@ var everybody = []string{systemFloor, systemRelay, systemLinear, systemSnapshot}
 
 var ours = []string{systemFloor, systemRelay}
 
-// scenarios returns all of them. Most of those that take long run once or twice only, so that
-// all take less than three quarters of an hour.
+// scenarios returns all scenarios. Most long ones run only once or twice, so that all take less
+// than three quarters of an hour.
 func scenarios() []scenario {
 	var all []scenario
 	for _, idle := range []struct {
@@ -155,7 +155,7 @@ func (b *bench) idle(system string, clients, perConn int) ([]metric, error) {
 	return []metric{{"memory per client", "KiB", s.perClient(s.rest)}}, nil
 }
 
-// shared is b and d: the clients of an update have to come first.
+// shared measures b and d: the clients connect (d) before the updates (b).
 func (b *bench) shared(system string, delta bool) ([][]metric, error) {
 	spec := &Spec{Delta: delta, Resources: 100, Size: 1 << 10, PerClient: 100}
 	clients := b.scale(5000, 500)
@@ -260,7 +260,7 @@ func (b *bench) growMembers(system string) (out []metric, err error) {
 	return out, nil
 }
 
-// steps are the sizes at which growth is looked at.
+// steps returns the sizes at which growth is measured.
 func (b *bench) steps(sizes ...int) []int {
 	switch {
 	case b.tiny:

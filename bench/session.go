@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A system with clients, and what is done with the two.
+// A system with clients.
 
 const patience = 2 * time.Minute
 
@@ -18,12 +18,12 @@ type session struct {
 	clients int
 	version int
 
-	empty, rest, peak int64         // resident bytes: without clients, with them at rest, at most
-	coldCPU           time.Duration // of connecting and the first state
+	empty, rest, peak int64         // resident bytes: without clients, with idle clients, peak
+	coldCPU           time.Duration // for connecting and the first state
 	coldLast          time.Duration // until the last client had it
 }
 
-// beginEmpty starts a system, and a swarm without clients.
+// beginEmpty starts a system and a swarm without clients.
 func (b *bench) beginEmpty(name string, spec *Spec) (*session, error) {
 	sys, err := start(name, spec, b.relay)
 	if err != nil {
@@ -36,8 +36,7 @@ func (b *bench) beginEmpty(name string, spec *Spec) (*session, error) {
 	return s, err
 }
 
-// begin starts a system and connects clients, which have their first state when it
-// returns.
+// begin starts a system and connects clients. It returns when they have their first state.
 func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*session, error) {
 	sys, err := start(name, spec, b.relay)
 	if err != nil {
@@ -50,8 +49,8 @@ func (b *bench) begin(name string, spec *Spec, clients, perConn, deaf int) (*ses
 	return s, err
 }
 
-// beginWarm is begin of a system that has served a client already: what its process
-// needs once does not count as the clients' memory.
+// beginWarm is begin for a system that has served a client before, so that one-time
+// allocations of the process do not count as memory of the clients.
 func (b *bench) beginWarm(name string, spec *Spec, connect command) (*session, error) {
 	s, err := b.beginEmpty(name, spec)
 	if err != nil {
@@ -64,7 +63,7 @@ func (b *bench) beginWarm(name string, spec *Spec, connect command) (*session, e
 	return s, nil
 }
 
-// join connects clients to a system that runs.
+// join connects clients to a running system.
 func (b *bench) join(sys *system, spec *Spec, clients, perConn, deaf int) (*session, error) {
 	s, err := newSession(sys, spec)
 	if err != nil {
@@ -85,7 +84,7 @@ func newSession(sys *system, spec *Spec) (*session, error) {
 	return &session{system: sys, swarm: swarm, spec: spec, version: 1}, nil
 }
 
-// warm has a client come as the first will, and go.
+// warm connects a client and disconnects it.
 func (s *session) warm() error {
 	const group = "warm"
 	if _, err := s.swarm.do(command{Do: "connect", Group: group, Address: s.server.address, Clients: 1, Spec: s.spec}); err != nil {
@@ -106,7 +105,7 @@ func (s *session) stop() {
 	s.system.stop()
 }
 
-// connect has clients come: c says how many, and how.
+// connect connects clients as c says.
 func (s *session) connect(c command) error {
 	var err error
 	s.clients = c.Clients
@@ -132,14 +131,14 @@ func (s *session) connect(c command) error {
 		return err
 	}
 	if s.spec.Glob {
-		s.coldLast = time.Since(began) // the first state is in several responses
+		s.coldLast = time.Since(began) // the first state has several responses
 	}
 	s.coldCPU = after - before
 	s.rest, s.peak, err = s.server.rss()
 	return err
 }
 
-// settled waits until the server does hardly anything any more, and returns its CPU time.
+// settled waits until the server is almost idle, and returns its CPU time.
 func (s *session) settled() (time.Duration, error) { return settled(s.server) }
 
 func settled(server *child) (time.Duration, error) {
@@ -157,8 +156,8 @@ func settled(server *child) (time.Duration, error) {
 	return last, err
 }
 
-// updates changes one resource n times, each after all clients had the last, and
-// returns the CPU time for it and how long the median and the last client waited.
+// updates changes one resource n times, each time after all clients had the last change. It
+// returns the CPU time, and the times until the median and the last client had each change.
 func (s *session) updates(n int) (cpu time.Duration, median, last []time.Duration, err error) {
 	before, err := s.settled()
 	if err != nil {
@@ -184,7 +183,7 @@ func (s *session) updates(n int) (cpu time.Duration, median, last []time.Duratio
 	return after - before, median, last, err
 }
 
-// stormed runs a storm, and returns the CPU time and how many messages came of it.
+// stormed runs a storm, and returns the CPU time and the number of messages.
 func (s *session) stormed(rate int, of time.Duration, count int) (cpu time.Duration, messages int, err error) {
 	before, err := s.settled()
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *session) stormed(rate int, of time.Duration, count int) (cpu time.Durat
 	return after - before, int(have.Messages - had.Messages), err
 }
 
-// perClient is what of the process's memory there is for each client, in KiB.
+// perClient returns the memory of the process per client, in KiB.
 func (s *session) perClient(rss int64) float64 {
 	return float64(rss-s.empty) / kib / float64(s.clients)
 }

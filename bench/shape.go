@@ -7,32 +7,31 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Shapes: the ways in the relay from what clients ask for to what an origin has. The
-// clients of each get the same content as those of its plain counterpart, with which the
-// shape is compared.
+// Shapes: the ways in which the relay maps requested names to resources of an origin. Clients
+// get the same content as with the plain counterpart, with which a shape is compared.
 
 type shape string
 
 const (
-	// What clients ask for, the origin has: by old-style names, or a glob.
+	// The origin has the requested resources: old-style names, or a glob.
 	shapeNone shape = ""
-	// The same by xdstp names.
+	// The same with xdstp names.
 	shapeURN shape = "urn"
-	// A glob that is a view of the globs of two authorities, each of which has half.
+	// A glob that is a view of the globs of two authorities, with half of the members each.
 	shapeView shape = "view"
-	// The same, with the members renamed.
+	// The same, with renamed members.
 	shapeRenamed shape = "renamed"
 	// Names that redirect to names of another authority.
 	shapeRedirect shape = "redirect"
-	// Names with an alternative, whose primary's control plane cannot be reached.
+	// Names with an alternative; the control plane of the primary is unreachable.
 	shapeAlt shape = "alt"
 	// Old-style names that are aliases.
 	shapeAlias shape = "alias"
-	// Names, or a glob, of another authority, which has a server of its own.
+	// Names, or a glob, of another authority with another server.
 	shapeNeighbour shape = "neighbour"
 )
 
-// plain is a spec with the same content and no shape.
+// plain returns a spec with the same content and no shape.
 func (s *Spec) plain() *Spec {
 	p := *s
 	switch s.Shape {
@@ -48,7 +47,7 @@ func (s *Spec) plain() *Spec {
 const (
 	mainAuthority  = "bench"
 	otherAuthority = "other"
-	viewAuthority  = "fleet" // in no configuration but the view's
+	viewAuthority  = "fleet" // only in the configuration of the view
 	goneAuthority  = "gone"  // cannot be reached
 )
 
@@ -62,7 +61,7 @@ func collection(authority string) string {
 	return "xdstp://" + authority + "/" + endpointPath + "/all/*"
 }
 
-// name is that by which clients get the i-th resource.
+// name returns the name of the i-th resource in responses to clients.
 func (s *Spec) name(i int) string {
 	switch {
 	case s.Shape == shapeNeighbour:
@@ -79,7 +78,7 @@ func (s *Spec) name(i int) string {
 	return fmt.Sprintf("resource-%06d", i)
 }
 
-// originName is that which the i-th resource has at the origin.
+// originName returns the name of the i-th resource at the origin.
 func (s *Spec) originName(i int) string {
 	switch s.Shape {
 	case shapeView, shapeRenamed:
@@ -92,7 +91,7 @@ func (s *Spec) originName(i int) string {
 	return s.name(i)
 }
 
-// half is the authority of a view's member.
+// half returns the authority of the i-th member of a view.
 func (s *Spec) half(i int) string {
 	if i%2 == 1 {
 		return otherAuthority
@@ -100,8 +99,8 @@ func (s *Spec) half(i int) string {
 	return mainAuthority
 }
 
-// asked is the name by which clients ask for the i-th resource.
-func (s *Spec) asked(i int) string {
+// requested returns the name by which clients request the i-th resource.
+func (s *Spec) requested(i int) string {
 	switch s.Shape {
 	case shapeAlt:
 		return s.name(i) + "#alt=" + s.originName(i)
@@ -111,7 +110,7 @@ func (s *Spec) asked(i int) string {
 	return s.name(i)
 }
 
-// alias is the i-th resource's other name, if it has one.
+// alias returns the alias of the i-th resource, or "".
 func (s *Spec) alias(i int) string {
 	if s.Shape == shapeAlias {
 		return fmt.Sprintf("alias-%06d", i)
@@ -119,12 +118,12 @@ func (s *Spec) alias(i int) string {
 	return ""
 }
 
-// neighbours is a name of the other authority, of the type that is served.
+// neighbours returns a name of the other authority, of the served type.
 func (s *Spec) neighbours(id string) string {
 	return "xdstp://" + otherAuthority + "/" + s.typeURL()[strings.LastIndexByte(s.typeURL(), '/')+1:] + "/all/" + id
 }
 
-// collection is the glob that clients ask for.
+// collection returns the glob that clients request.
 func (s *Spec) collection() string {
 	if s.Shape == shapeNeighbour {
 		return s.neighbours("*")
@@ -135,12 +134,12 @@ func (s *Spec) collection() string {
 	return collection(mainAuthority)
 }
 
-// supply is what the origin has, by the names by which it is asked.
+// supply has the resources of the origin, by their names upstream.
 type supply struct {
 	spec *Spec
-	// index has resources by their number, and after these the redirects to them.
+	// index has the numbers of resources, followed by those of redirects to them.
 	index map[string]int
-	globs map[string][]int // the wildcard among them
+	globs map[string][]int // including the wildcard
 }
 
 func newSupply(spec *Spec) *supply {
@@ -160,7 +159,7 @@ func newSupply(spec *Spec) *supply {
 	return s
 }
 
-// name is that by which the origin is asked for the i-th.
+// name returns the name of the i-th at the origin.
 func (s *supply) name(i int) string {
 	if i >= s.spec.Resources {
 		return s.spec.name(i - s.spec.Resources)
@@ -171,12 +170,12 @@ func (s *supply) name(i int) string {
 	return s.spec.originName(i)
 }
 
-// has says whether the i-th resource is in a glob.
+// has returns whether the i-th resource is in a glob.
 func (s *supply) has(glob string, i int) bool {
 	return glob == "*" || strings.HasPrefix(s.spec.originName(i), strings.TrimSuffix(glob, "*"))
 }
 
-// encode is the i-th as a field of a response.
+// encode returns the i-th as a field of a response.
 func (s *supply) encode(i, v int, delta bool) []byte {
 	if to := i - s.spec.Resources; to >= 0 {
 		// The message ResourceLocator, by its fields: authority, resource_type, id.
@@ -188,7 +187,7 @@ func (s *supply) encode(i, v int, delta bool) []byte {
 	return s.spec.encodeNamed(s.spec.originName(i), i, v, delta)
 }
 
-// authorities is the part of a relay's configuration that a spec needs, with its origin.
+// authorities returns the part of a relay's configuration for a spec and its origin.
 func (s *Spec) authorities(origin string) (string, error) {
 	one := func(name, address string) string {
 		return fmt.Sprintf("  - {name: %s, servers: [{address: %q}]}\n", name, address)

@@ -15,43 +15,43 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What a system is to serve, and how its clients ask: the same for all.
+// What a system serves, and what its clients request. It is the same for all systems.
 
 const (
 	clusterType  = xdstype.ClusterV3
 	endpointType = xdstype.EndpointsV3
 )
 
-// Spec is handed to every process of a run.
+// Spec is an argument of every process of a run.
 type Spec struct {
-	// Delta or SotW is what clients speak.
+	// Delta: clients speak delta, otherwise SotW.
 	Delta bool `json:"delta"`
-	// Full says that clients ask for the wildcard of clusters; otherwise they ask for
-	// endpoints by name, or for a glob of them.
+	// Full: clients request the wildcard of clusters. Otherwise they request endpoints by
+	// name, or by a glob.
 	Full bool `json:"full"`
 	Glob bool `json:"glob"`
-	// Resources is how many there are, each of about Size bytes.
+	// Resources is the number of resources, each of about Size bytes.
 	Resources int `json:"resources"`
 	Size      int `json:"size"`
-	// PerClient is for how many names a client asks; client i begins at i*PerClient,
-	// if Distinct, otherwise all ask for the same.
+	// PerClient is the number of names of a client. If Distinct, client i begins at
+	// i*PerClient; otherwise all clients have the same.
 	PerClient int  `json:"per_client"`
 	Distinct  bool `json:"distinct"`
-	// Stamped has resources say when they were sent.
+	// Stamped: resources contain the time when they were sent.
 	Stamped bool `json:"stamped,omitempty"`
-	// Shape is the way from what clients ask for to what the origin has.
+	// Shape is how requested names map to resources of the origin.
 	Shape shape `json:"shape,omitempty"`
 	// Neighbour is the address of the server of another authority.
 	Neighbour string `json:"neighbour,omitempty"`
-	// Named has clients that get full states ask for what is in them by name.
+	// Named: clients with Full request the names instead of the wildcard.
 	Named bool `json:"named,omitempty"`
 	// Second is the address of another server of the authority.
 	Second string `json:"second,omitempty"`
-	// Tiers is how many relays stand behind each other, if more than one.
+	// Tiers is the number of relays in a chain, if more than one.
 	Tiers int `json:"tiers,omitempty"`
-	// Polls has clients ask over REST-JSON, in long polls.
+	// Polls: clients use REST-JSON, with long polls.
 	Polls bool `json:"polls,omitempty"`
-	// TTL is that of resources, in whole seconds.
+	// TTL is the TTL of resources, in whole seconds.
 	TTL time.Duration `json:"ttl,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.
 	Upstream string `json:"upstream,omitempty"`
@@ -64,7 +64,7 @@ func (s *Spec) typeURL() string {
 	return endpointType
 }
 
-// names are what client i asks for; none for the wildcard.
+// names returns the names that client i requests; none for the wildcard.
 func (s *Spec) names(client int) []string {
 	switch {
 	case s.Full && !s.Named:
@@ -74,12 +74,12 @@ func (s *Spec) names(client int) []string {
 	}
 	names := make([]string, s.PerClient)
 	for k, i := range s.indexes(client) {
-		names[k] = s.asked(i)
+		names[k] = s.requested(i)
 	}
 	return names
 }
 
-// indexes are of the resources that client i has.
+// indexes returns the numbers of the resources of client i.
 func (s *Spec) indexes(client int) []int {
 	n, first := s.PerClient, 0
 	if s.Full && !s.Named || s.Glob {
@@ -94,11 +94,11 @@ func (s *Spec) indexes(client int) []int {
 	return all
 }
 
-// marker is in the content of a resource of that version, so that clients need not
-// decode to know it.
+// marker returns bytes in the content of a resource of that version, so that clients find the
+// version without decoding.
 func marker(version int) string { return fmt.Sprintf("@@%08d@@", version) }
 
-// stamp is in the content of a resource that says when it was sent.
+// stamp returns the bytes with the time of sending.
 func stamp(t time.Time) string { return fmt.Sprintf("%s%019d", stampMark, t.UnixNano()) }
 
 const stampMark = "@at@"
@@ -120,11 +120,11 @@ func stamps(message []byte, f func(time.Time)) {
 
 func version(v int) string { return fmt.Sprintf("v%d", v) }
 
-// resource is the i-th resource at a version.
+// resource returns the i-th resource at a version.
 func (s *Spec) resource(i, v int) proto.Message { return s.resourceNamed(s.name(i), v) }
 
 func (s *Spec) resourceNamed(name string, v int) proto.Message {
-	const around = 48 // of names and headers
+	const around = 48 // for names and headers
 	padding := marker(v)
 	if s.Stamped {
 		padding += stamp(time.Now())

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// f: updates without an end, and a client that never reads. What the others have of it
-// is held against a run without that one.
+// f: a storm of updates, and a client that never reads. The latency of the others is compared
+// with a run without that client.
 
 func (b *bench) storm(system string) ([]metric, error) {
 	const rate, size = 200, 4 << 10
@@ -15,7 +15,7 @@ func (b *bench) storm(system string) ([]metric, error) {
 	var got [2]weather
 	for deaf := range got {
 		if deaf == 1 && system == systemFloor {
-			break // it would wait for that client
+			break // the floor would wait for that client
 		}
 		s, err := b.begin(system, spec, clients+deaf, 1, deaf)
 		if err != nil {
@@ -23,7 +23,7 @@ func (b *bench) storm(system string) ([]metric, error) {
 		}
 		during := of
 		if system == systemFloor {
-			during = of / 2 // it is held against nothing
+			during = of / 2 // there is nothing to compare with
 		}
 		got[deaf], err = s.storm(rate, during, clients)
 		s.stop()
@@ -42,24 +42,24 @@ func (b *bench) storm(system string) ([]metric, error) {
 		return out, nil
 	}
 	return append(out,
-		metric{"beside a stalled client: messages per client and update, of those without", "", with.messages / without.messages},
-		metric{"beside a stalled client: latency, median", "µs", micros(with.median, 1)},
-		metric{"beside a stalled client: latency, median, of that without", "", float64(with.median) / float64(without.median)},
-		metric{"beside a stalled client: latency, 99 %, of that without", "", float64(with.slow) / float64(without.slow)},
-		metric{fmt.Sprintf("beside a stalled client: memory after %s", of), "MiB", with.late / kib / kib},
-		metric{fmt.Sprintf("beside a stalled client: memory after %s, of that after %s", of, of/4), "", with.late / with.early},
+		metric{"with a stalled client: messages per client and update, of those without", "", with.messages / without.messages},
+		metric{"with a stalled client: latency, median", "µs", micros(with.median, 1)},
+		metric{"with a stalled client: latency, median, of that without", "", float64(with.median) / float64(without.median)},
+		metric{"with a stalled client: latency, 99 %, of that without", "", float64(with.slow) / float64(without.slow)},
+		metric{fmt.Sprintf("with a stalled client: memory after %s", of), "MiB", with.late / kib / kib},
+		metric{fmt.Sprintf("with a stalled client: memory after %s, of that after %s", of, of/4), "", with.late / with.early},
 	), nil
 }
 
-// weather is what came of one, for each client that reads.
+// weather is the result of a storm, for each client that reads.
 type weather struct {
-	messages, cpu float64       // of each update, of each message
+	messages, cpu float64       // messages per update, CPU per message
 	median, slow  time.Duration // latency
-	early, late   float64       // resident bytes after a quarter of it, and at its end
+	early, late   float64       // resident bytes after a quarter of the storm, and at its end
 }
 
 func (s *session) storm(rate int, of time.Duration, clients int) (got weather, err error) {
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // forget what was before
+	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
 		return got, err
 	}
 	early := make(chan int64, 1)

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The swarm: clients that ask, acknowledge, and look for a version's marker in what
-// they get. They decode nothing.
+// The swarm: clients that subscribe, ACK, and search responses for the marker of a version.
+// They decode nothing.
 
 type swarm struct {
 	ctx context.Context
@@ -35,29 +35,29 @@ type swarm struct {
 	failed                   atomic.Pointer[string]
 }
 
-// group are clients of one server.
+// group is a group of clients of one server.
 type group struct {
 	cancel context.CancelFunc
 	conns  []*grpc.ClientConn
-	// transport is that of clients that poll.
+	// transport is the HTTP transport of clients that poll.
 	transport *http.Transport
-	size      int // those that read
-	// watch is what they are waiting for.
+	size      int // the clients that read
+	// watch is the marker that they wait for.
 	watch atomic.Pointer[watch]
 }
 
-// watch is a marker that is waited for.
+// watch waits for a marker.
 type watch struct {
 	marker []byte
 	count  int
-	each   bool // each resource counts, otherwise each client once
+	each   bool // count each resource, otherwise each client once
 
 	mu   sync.Mutex
-	seen []int64 // when, in nanoseconds since 1970
+	seen []int64 // times, in nanoseconds since 1970
 	done chan struct{}
 }
 
-// look notes what a message has of the version, and says whether it has any.
+// look records the markers in a message, and returns whether there are any.
 func (w *watch) look(message []byte) bool {
 	n := 0
 	if w.each {
@@ -139,7 +139,7 @@ const (
 	sotwMethod  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 )
 
-// open begins a client.
+// open starts a client.
 func (s *swarm) open(ctx context.Context, g *group, conn *grpc.ClientConn, spec *Spec, number int, deaf bool) error {
 	method := sotwMethod
 	if spec.Delta {
@@ -170,7 +170,7 @@ type swarmClient struct {
 	stream grpc.ClientStream
 	spec   *Spec
 	names  []string
-	saw    *watch // the last that this client has seen
+	saw    *watch // the last one that this client has seen
 }
 
 // request sends a request: the first, or an ACK.
@@ -210,7 +210,7 @@ func (c *swarmClient) request(nonce, version string, first bool) error {
 	return c.stream.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
-// read takes responses until it cannot, and returns why.
+// read receives responses until the stream ends, and returns the error.
 func (c *swarmClient) read() error {
 	var in raw
 	for {
@@ -238,13 +238,13 @@ func (c *swarmClient) read() error {
 	}
 }
 
-// latencies are of all resources that came, by their stamps.
+// latencies has the latencies of all received resources, from their stamps.
 type latencies struct {
 	mu  sync.Mutex
 	all *hdrhistogram.Histogram // in nanoseconds; nil before the first
 }
 
-// longestLatency is the longest that a histogram tells from longer ones, in nanoseconds.
+// longestLatency is the upper bound of a histogram, in nanoseconds.
 const longestLatency = int64(10 * time.Minute)
 
 func (l *latencies) note(message []byte) {
@@ -255,11 +255,11 @@ func (l *latencies) note(message []byte) {
 		if l.all == nil {
 			l.all = hdrhistogram.New(1, longestLatency, 3)
 		}
-		_ = l.all.RecordValue(min(max(now.Sub(sent).Nanoseconds(), 0), longestLatency)) // which is in its range
+		_ = l.all.RecordValue(min(max(now.Sub(sent).Nanoseconds(), 0), longestLatency)) // the value is in its range
 	})
 }
 
-// take returns what was noted since the last time.
+// take returns the latencies since the last call.
 func (l *latencies) take() (a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,10 +270,10 @@ func (l *latencies) take() (a answer) {
 	return a
 }
 
-// keptBuffer is how large a buffer a client that waits may keep, in bytes.
+// keptBuffer is the largest buffer that a waiting client keeps, in bytes.
 const keptBuffer = 16 << 10
 
-// answerTo reads what an ACK repeats, and counts what is removed.
+// answerTo reads the fields for the ACK, and counts removed names.
 func (s *swarm) answerTo(b []byte, delta bool) (nonce, version string, err error) {
 	err = fields(b, func(num protowire.Number, v []byte) {
 		switch num {
@@ -294,8 +294,7 @@ func newWatch(v, count int) *watch {
 	return &watch{marker: []byte(marker(v)), count: count, done: make(chan struct{})}
 }
 
-// await waits until a version has come to all clients, or to as many as are to have
-// it, and says when.
+// await waits until all clients have a version, or as many as c says, and returns the times.
 func (s *swarm) await(c *command) (answer, error) {
 	s.mu.Lock()
 	g := s.groups[c.Group]

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// m: the control plane is lost, and another one of the authority takes its place. It has
-// the same resources but for one, which clients wait for: when they have it, the relay has
-// changed over. What that costs is held against taking in the same resources at first.
+// m: the control plane fails, and the relay switches to another one of the authority. That has
+// the same resources except for one. When clients have that one, the switch is complete. Its
+// cost is compared with that of the first load.
 
 func switches() (all []scenario) {
 	for _, m := range []struct {
@@ -28,7 +28,7 @@ func switches() (all []scenario) {
 	return all
 }
 
-// failoverConfig is what the authority has beside its servers.
+// failoverConfig is the configuration of the authority apart from its servers.
 const failoverConfig = `    failover: {policy: unreachable, grace: 100ms}
 `
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is measured.
+// The systems.
 
 const (
 	systemFloor    = "floor"
@@ -21,11 +21,11 @@ const (
 	systemHop      = "bare gRPC hop"
 )
 
-// system is a server that clients connect to, running.
+// system is a running server for clients.
 type system struct {
 	name   string
-	server *child // of which the cost is measured
-	source *child // that is told of updates: the server, or the origin behind it
+	server *child // its cost is measured
+	source *child // where updates are made: the server, or the origin behind it
 	// between are relays between the server and the source.
 	between []*child
 }
@@ -40,8 +40,8 @@ func (s *system) stop() {
 	s.server.stop()
 }
 
-// start starts a system. relay is the relay's binary, env what it is to have in its
-// environment.
+// start starts a system. relay is the relay's binary, env its additional environment
+// variables.
 func start(name string, spec *Spec, relay string, env ...string) (*system, error) {
 	roles := map[string]string{systemFloor: "floor", systemLinear: "linear", systemSnapshot: "snapshot"}
 	if spec.Polls {
@@ -80,7 +80,7 @@ node: {id: "bench %s"}
 old_style_names: [{authority: bench}]
 %s`
 
-// startRelay starts the relay in front of an origin.
+// startRelay starts a relay between clients and an origin.
 func startRelay(binary string, spec *Spec, origin string, env ...string) (*child, error) {
 	authorities, err := spec.authorities(origin)
 	if err != nil {
@@ -116,7 +116,7 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	ended := make(chan struct{})
 	c.ended = ended
 	go func() {
-		_ = c.cmd.Wait() // its log says why
+		_ = c.cmd.Wait() // its log has the reason
 		close(ended)
 	}()
 	if err := c.serves(10 * time.Second); err != nil {
@@ -127,7 +127,7 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	return c, nil
 }
 
-// serves waits until a relay takes connections.
+// serves waits until a relay accepts connections.
 func (c *child) serves(patience time.Duration) error {
 	deadline := time.After(patience)
 	for {
@@ -150,7 +150,7 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// freeAddress is one on which nobody listened a moment ago.
+// freeAddress returns an address without a listener.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

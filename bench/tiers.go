@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// p: a relay behind a relay, against one: what the second hop costs.
+// p: a relay behind a relay, compared with one relay.
 
 const systemSingle = "one relay"
 
@@ -68,7 +68,8 @@ func (b *bench) tiers(system string) ([]metric, error) {
 	), err
 }
 
-// through has one client take in all there is, and returns the CPU time of all relays.
+// through connects one client, waits until it has all resources, and returns the CPU time of all
+// relays.
 func (b *bench) through(sys *system, spec *Spec) (cpu, last time.Duration, err error) {
 	s, err := newSession(sys, spec)
 	if err != nil {
@@ -86,7 +87,7 @@ func (b *bench) through(sys *system, spec *Spec) (cpu, last time.Duration, err e
 	return cpu + after - before, last, err
 }
 
-// behind is the CPU time of the relays behind the one that clients connect to.
+// behind returns the CPU time of all relays but the one that clients connect to.
 func (s *system) behind() (sum time.Duration, err error) {
 	for _, c := range s.between {
 		cpu, err := settled(c)
@@ -98,7 +99,7 @@ func (s *system) behind() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// secondHop is what the second relay adds to the latency.
+// secondHop adds the latency that the second relay adds.
 func secondHop(of *result, round int) {
 	one, ok := of.latency(systemSingle, round)
 	if two, there := of.latency(systemRelay, round); ok && there {

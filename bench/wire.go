@@ -11,16 +11,16 @@ import (
 	goproto "google.golang.org/protobuf/proto"
 )
 
-// Messages as bytes: what is ready-made goes out as it is, and of what comes in only
-// what must be read is.
+// Messages as bytes: encoded messages are sent as they are, and received ones are decoded only
+// as far as necessary.
 
-// ready is a message that is encoded already: shared buffers, and private ones.
+// ready is an encoded message: shared buffers, and private ones.
 type ready struct{ parts mem.BufferSlice }
 
-// raw is a message as it came.
+// raw is a received message.
 type raw struct{ data []byte }
 
-// rawCodec passes ready and raw, and leaves the rest to gRPC's own.
+// rawCodec passes ready and raw through, and uses gRPC's codec for other messages.
 type rawCodec struct{ encoding.CodecV2 }
 
 func newRawCodec() rawCodec { return rawCodec{encoding.GetCodecV2(proto.Name)} }
@@ -46,8 +46,8 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// The fields of the four messages that are used here. Those of both responses, and of
-// both requests, have the same numbers where they mean the same.
+// The fields of the four messages. Fields with the same meaning have the same numbers in both
+// responses, and in both requests.
 const (
 	respVersion   = 1
 	respResources = 2
@@ -76,16 +76,16 @@ func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
 }
 
-// encodeResource is the i-th resource as a field of a response.
+// encodeResource returns the i-th resource as a field of a response.
 func (s *Spec) encodeResource(i, v int, delta bool) []byte {
 	return s.encodeNamed(s.name(i), i, v, delta)
 }
 
-// encodeNamed is encodeResource under another name.
+// encodeNamed is encodeResource with another name.
 func (s *Spec) encodeNamed(name string, i, v int, delta bool) []byte {
 	value, err := goproto.Marshal(s.resourceNamed(name, v))
 	if err != nil {
-		panic(err) // of a message that is made here
+		panic(err) // the message is our own
 	}
 	content := anyOf(s.typeURL(), value)
 	if !delta {
@@ -98,7 +98,7 @@ func anyOf(typeURL string, value []byte) []byte {
 	return appendBytes(appendString(nil, 1, typeURL), 2, value)
 }
 
-// resourceField is a resource as a field of a delta response; without content, its
+// resourceField returns a resource as a field of a delta response or, without content, its
 // heartbeat.
 func resourceField(name, alias string, v int, ttl time.Duration, content []byte) []byte {
 	r := appendString(nil, 3, name)
@@ -116,7 +116,7 @@ func resourceField(name, alias string, v int, ttl time.Duration, content []byte)
 	return appendBytes(nil, respResources, r)
 }
 
-// tail is what of a response is not its resources and its nonce.
+// tail returns the fields of a response other than its resources and its nonce.
 func (s *Spec) tail(v int, delta bool) []byte {
 	b := appendString(nil, respType, s.typeURL())
 	if !delta {
@@ -150,7 +150,7 @@ func fields(b []byte, f func(num protowire.Number, v []byte)) error {
 	return nil
 }
 
-// request is what is read of a request.
+// request has the fields of a request that are read.
 type request struct {
 	version, nonce string
 	names, dropped []string
