@@ -130,14 +130,14 @@ const (
 	federate = "xdstp://fleet/envoy.config.route.v3.RouteConfiguration/route"
 )
 
-// told returns what a client was told in some time, in one text.
-func told(c *scriptedClient, within time.Duration) string {
+// received returns the responses to a client in some time, in one text.
+func received(c *scriptedClient, within time.Duration) string {
 	time.Sleep(within)
 	synctest.Wait()
 	return strings.Join(c.take(), "\n")
 }
 
-// Relays that ask each other in a loop are found at once, and their clients told,
+// Relays find a loop among them at once, and their clients get an error,
 // by old-style and by xdstp names, in both forms.
 func TestRelaysInALoopAreRefused(t *testing.T) {
 	for _, tt := range []struct {
@@ -165,16 +165,16 @@ func TestRelaysInALoopAreRefused(t *testing.T) {
 							clients = append(clients, c)
 						}
 						for _, c := range clients {
-							// Not after 15 seconds, which is when one without an answer is told so.
-							got := told(c, 5*time.Second)
+							// Not after 15 seconds, when a client without an answer gets an error.
+							got := received(c, 5*time.Second)
 							if !slices.ContainsFunc(tt.shown, func(shown string) bool {
 								return strings.Contains(got, "loop of relays: "+shown)
 							}) || !strings.Contains(got, name+": Unavailable") {
-								t.Errorf("%s is told %q, want a loop of %q", c.name, got, tt.shown)
+								t.Errorf("%s receives %q, want a loop of %q", c.name, got, tt.shown)
 							}
 							// It is found again and again, which is no news.
-							if got := told(c, time.Hour); got != "" {
-								t.Errorf("%s is told %q", c.name, got)
+							if got := received(c, time.Hour); got != "" {
+								t.Errorf("%s receives %q", c.name, got)
 							}
 						}
 					})
@@ -191,20 +191,20 @@ func TestALoopThatIsGoneIsForgotten(t *testing.T) {
 		defer n.close()
 		c := n.client("a", "delta", "client")
 		n.ask(c, oldStyle)
-		if got := told(c, time.Second); !strings.Contains(got, "loop") {
+		if got := received(c, time.Second); !strings.Contains(got, "loop") {
 			t.Fatalf("got %q", got)
 		}
 		n.rewire("b", "plane")
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		n.plane.respond(t, "rds", "", "", n.plane.all(), "route@1=one")
-		if got := told(c, 0); !strings.Contains(got, "[route@1=one]") {
+		if got := received(c, 0); !strings.Contains(got, "[route@1=one]") {
 			t.Errorf("got %q", got)
 		}
 	})
 }
 
-// A chain without a loop works, and the control plane is told who is in it: those
+// A chain without a loop works, and the control plane gets the ids of its relays: those
 // that have relays behind them.
 func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 	for _, name := range []string{oldStyle, federate} {
@@ -215,11 +215,11 @@ func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 				c := n.client("edge", "sotw", "client")
 				n.ask(c, name)
 				n.plane.respond(t, "rds", "", "", n.plane.newest(), name+"@1=one")
-				if got := told(c, 0); !strings.Contains(got, name+"=one") {
-					t.Errorf("the client is told %q", got)
+				if got := received(c, 0); !strings.Contains(got, name+"=one") {
+					t.Errorf("the client receives %q", got)
 				}
 				if got := n.plane.chains(); !slices.Equal(got, []string{"hub,root"}) {
-					t.Errorf("the control plane is told %q", got)
+					t.Errorf("the control plane receives %q", got)
 				}
 			})
 		})
@@ -264,9 +264,9 @@ func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 		streams("mid,hub")
 		time.Sleep(time.Minute)
 		streams("hub") // it has gone for long
-		// All this has told the client nothing.
-		if got := told(direct, 0); strings.Count(got, "\n") != 0 || !strings.Contains(got, "r@1=one") {
-			t.Errorf("the client is told %q", got)
+		// The client has received nothing of all this.
+		if got := received(direct, 0); strings.Count(got, "\n") != 0 || !strings.Contains(got, "r@1=one") {
+			t.Errorf("the client receives %q", got)
 		}
 		// Two that come at once are one stream, and those that follow soon another.
 		for i := range 6 {
@@ -310,8 +310,8 @@ authorities:
 			p.respond(t, "rds", "", "", p.all(), fmt.Sprintf(name, authority)+"@1=of-"+authority)
 		}
 		for _, c := range n.clients {
-			if got := told(c, time.Minute); strings.Count(got, "@1=of-") != 2 || strings.Contains(got, "loop") {
-				t.Errorf("%s is told %q", c.name, got)
+			if got := received(c, time.Minute); strings.Count(got, "@1=of-") != 2 || strings.Contains(got, "loop") {
+				t.Errorf("%s receives %q", c.name, got)
 			}
 		}
 	})
@@ -331,9 +331,9 @@ func TestChainsThatAreRefused(t *testing.T) {
 			defer n.close()
 			c := n.client("hub", "sotw", "client", chain.Header, tt.chain)
 			n.ask(c, "r")
-			got := told(c, 0)
+			got := received(c, 0)
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("%.40s: the client is told %q, want %s", tt.chain, got, tt.want)
+				t.Errorf("%.40s: the client receives %q, want %s", tt.chain, got, tt.want)
 			}
 		})
 	}

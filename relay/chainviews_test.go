@@ -70,7 +70,7 @@ func eachTwoRelays(t *testing.T, f func(t *testing.T, n *relayNet, planes map[st
 
 var versions = regexp.MustCompile(`@[0-9a-f~#]*`)
 
-// newsOf is what a client was told, without versions.
+// newsOf returns what a client received, without versions.
 func newsOf(c *scriptedClient) string {
 	synctest.Wait()
 	return versions.ReplaceAllString(strings.Join(c.take(), "\n"), "")
@@ -87,13 +87,13 @@ func TestAViewOfARelayHasMembersOfSeveralAuthorities(t *testing.T) {
 		planes["b"].respond(t, "cds", "1", "", planes["b"].newest(), ofB+"@1=two")
 		got := newsOf(c)
 		if !strings.Contains(got, ofA+"=one") || !strings.Contains(got, ofB+"=two") || strings.Contains(got, "errors") {
-			t.Errorf("the client is told %q", got)
+			t.Errorf("the client receives %q", got)
 		}
 		planes["b"].respond(t, "cds", "2", "", planes["b"].newest(), "removed "+ofB)
 		got = newsOf(c)
 		want := map[string]string{"delta": "removed=[" + ofB + "]", "sotw": "[" + ofA + "=one]"}[form]
 		if !strings.Contains(got, want) {
-			t.Errorf("the client is told %q, want %s", got, want)
+			t.Errorf("the client receives %q, want %s", got, want)
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
 			t.Helper()
 			planes[plane].respond(t, "rds", "", "", planes[plane].newest(), line)
 			if got := newsOf(c); want == "" && got != "" || !strings.Contains(got, want) {
-				t.Errorf("after %q the client is told %q, want %q", line, got, want)
+				t.Errorf("after %q the client receives %q, want %q", line, got, want)
 			}
 		}
 		gone := map[string]string{"delta": "removed=[" + from + "]", "sotw": "errors=[" + from + ": NotFound"}[form]
@@ -121,7 +121,7 @@ func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
 		late := n.client("outer", form, "late")
 		n.askFor(late, "rds", from)
 		if got := newsOf(late); !strings.Contains(got, from+"=two") {
-			t.Errorf("a client that comes later is told %q", got)
+			t.Errorf("a later client receives %q", got)
 		}
 		say("b", to+"@3=three", from+"=three")
 		say("b", "removed "+to, gone)
@@ -139,16 +139,16 @@ func TestARedirectInAViewIsFollowedThroughTwoRelays(t *testing.T) {
 		planes["a"].respond(t, "cds", "", "", planes["a"].newest(), member+"@1=one\n"+other+"@1=other")
 		planes["b"].respond(t, "cds", "", "", planes["b"].newest(), "removed xdstp://b/envoy.config.cluster.v3.Cluster/g/*")
 		if got := newsOf(c); !strings.Contains(got, member+"=one") || !strings.Contains(got, other+"=other") {
-			t.Errorf("the client is told %q", got)
+			t.Errorf("the client receives %q", got)
 		}
 		planes["a"].respond(t, "cds", "", "", planes["a"].newest(), member+"@2 to="+to+"\n"+other+"@2=changed")
 		got := newsOf(c)
 		if form == "sotw" && !strings.Contains(got, member+"=one") || strings.Contains(got, "removed") || !strings.Contains(got, other+"=changed") {
-			t.Errorf("before it is known where the redirect leads, the client is told %q", got)
+			t.Errorf("before it is known where the redirect leads, the client receives %q", got)
 		}
 		planes["b"].respond(t, "cds", "", "", planes["b"].newest(), to+"@1=two")
 		if got := newsOf(c); !strings.Contains(got, member+"=two") || strings.Contains(got, "removed") {
-			t.Errorf("the client is told %q", got)
+			t.Errorf("the client receives %q", got)
 		}
 	})
 }

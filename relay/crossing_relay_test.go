@@ -20,7 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// crossingConfig is what the relay is told. All clients are one partition, so
+// crossingConfig is the configuration of the relay. All clients are one partition, so
 // that there is one stream to the control plane, and one for the xdstp names of
 // each authority.
 const crossingConfig = `

@@ -31,7 +31,7 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 	f.Stop(k)
 	f.Close()
 	if want := []string{"start x", "refresh x", "stop x"}; !slices.Equal(derived.calls, want) {
-		t.Errorf("the source of derived topics was told %v, want %v", derived.calls, want)
+		t.Errorf("the source of derived topics got %v, want %v", derived.calls, want)
 	}
 	if len(*opened) != 0 {
 		t.Errorf("%d sources were opened for a derived topic", len(*opened))

@@ -35,8 +35,8 @@ old_style_names: [{authority: fleet}]
 				n.ask(c, "goes", "stays", "renewed")
 				first := planes["first:1"]
 				first.respond(t, "rds", "", "", first.newest(), "goes@1=one ttl=1m\nstays@1=one\nrenewed@1=one ttl=1m")
-				if got := told(c, 0); strings.Count(got, "=one") != 3 {
-					t.Fatalf("the client is told %q", got)
+				if got := received(c, 0); strings.Count(got, "=one") != 3 {
+					t.Fatalf("the client receives %q", got)
 				}
 				first.down()
 				more := []string{"missing"}
@@ -48,19 +48,19 @@ old_style_names: [{authority: fleet}]
 				synctest.Wait()
 				second := planes["second:1"]
 				second.respond(t, "rds", "", "", second.newest(), "missing@1=two\nrenewed@1=one ttl=1m")
-				if got := told(c, 0); !strings.Contains(got, "missing") || strings.Contains(got, "goes") {
-					t.Errorf("the client is told %q", got)
+				if got := received(c, 0); !strings.Contains(got, "missing") || strings.Contains(got, "goes") {
+					t.Errorf("the client receives %q", got)
 				}
-				if got := told(c, 49*time.Second); strings.Contains(got, "removed") || strings.Contains(got, "NotFound") {
-					t.Errorf("before its time the client is told %q", got)
+				if got := received(c, 49*time.Second); strings.Contains(got, "removed") || strings.Contains(got, "NotFound") {
+					t.Errorf("before its time the client receives %q", got)
 				}
-				got := told(c, 2*time.Second)
+				got := received(c, 2*time.Second)
 				want := "removed=[goes]"
 				if form == "sotw" {
 					want = "errors=[goes: NotFound"
 				}
 				if !strings.Contains(got, want) || strings.Contains(got, "stays") || strings.Contains(got, "renewed") {
-					t.Errorf("after its time the client is told %q, want %s", got, want)
+					t.Errorf("after its time the client receives %q, want %s", got, want)
 				}
 			})
 		})

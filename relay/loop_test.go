@@ -127,20 +127,20 @@ func TestALoopThroughRedirectsComesToRest(t *testing.T) {
 				for i, a := range tt.authorities {
 					n.redirect(a, inLoop(tt.authorities[(i+1)%len(tt.authorities)])+tt.alt)
 				}
-				if got := told(c, 14*time.Second); got != "" {
-					t.Errorf("the client is told %q before its time", got)
+				if got := received(c, 14*time.Second); got != "" {
+					t.Errorf("the client receives %q before its time", got)
 				}
 				const enough, few = 20, 2
-				if got := told(c, time.Minute); !strings.HasSuffix(got, tt.want) {
-					t.Errorf("the client is told %q, want %q", got, tt.want)
+				if got := received(c, time.Minute); !strings.HasSuffix(got, tt.want) {
+					t.Errorf("the client receives %q, want %q", got, tt.want)
 				}
 				before, goroutines := n.responses(), runtime.NumGoroutine()
 				if before > enough {
 					t.Errorf("%d responses before it came to rest", before)
 				}
 				for range 60 {
-					if got := told(c, time.Minute); got != "" {
-						t.Errorf("the client is told %q, which is no news", got)
+					if got := received(c, time.Minute); got != "" {
+						t.Errorf("the client receives %q, which is no news", got)
 					}
 				}
 				if got := n.responses(); got != before {
@@ -152,8 +152,8 @@ func TestALoopThroughRedirectsComesToRest(t *testing.T) {
 				}
 				last := tt.authorities[len(tt.authorities)-1]
 				n.planes[last].respond(t, "rds", "", "", n.planes[last].all(), inLoop(last)+"@1=one")
-				if got := told(c, time.Minute); !strings.Contains(got, inLoop("a")+"@") || !strings.Contains(got, "=one") {
-					t.Errorf("the client is told %q when the loop is undone", got)
+				if got := received(c, time.Minute); !strings.Contains(got, inLoop("a")+"@") || !strings.Contains(got, "=one") {
+					t.Errorf("the client receives %q when the loop is undone", got)
 				}
 			})
 		})

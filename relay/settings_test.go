@@ -76,7 +76,7 @@ func TestListenersTellTheirWindowsAndStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readTold(t, conn); got != tt.want {
-			t.Errorf("%s: clients are told %+v, want %+v", tt.listener, got, tt.want)
+			t.Errorf("%s: clients receive %+v, want %+v", tt.listener, got, tt.want)
 		}
 		_ = conn.Close()
 		stop()
@@ -120,7 +120,7 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readTold(t, accepted); got != tt.want {
-			t.Errorf("a server%s is told %+v, want %+v", tt.server, got, tt.want)
+			t.Errorf("a server%s receives %+v, want %+v", tt.server, got, tt.want)
 		}
 		if err := errors.Join(conn.Close(), accepted.Close(), l.Close()); err != nil {
 			t.Error(err)
