@@ -57,8 +57,8 @@ func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
 			}
 		}
 		b.refuse(errors.New("no route"))
+		e.mu.Lock() // the first event waits until there is something to look at
 		a := b.watch("cds", "a")["a"]
-		e.mu.Lock()
 		e.look = func() string { return a.State().Status.String() }
 		e.mu.Unlock()
 		expect("failed requested")

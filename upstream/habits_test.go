@@ -55,7 +55,7 @@ func TestWhoHasCutIsWaitedFor(t *testing.T) {
 
 // All streams to a control plane share its habits.
 func TestHabitsAreNotedUnderConcurrency(t *testing.T) {
-	h := new(habits)
+	h := &habits{guard: new(sync.Mutex)}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
