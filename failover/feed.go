@@ -6,16 +6,16 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Feed feeds the topics of a scope from one server.
-type Feed interface {
+// ServerSource is the [cache.Source] of a scope from one server.
+type ServerSource interface {
 	cache.Source
-	// Resend makes the feed apply everything that it holds, and its errors, to the
+	// Resend makes the source apply everything that it holds, and its errors, to the
 	// sink once more. It neither blocks nor calls the sink.
 	Resend()
 	// Drain waits, for a bounded time, until the server knows that the relay has
 	// unsubscribed from everything.
 	Drain()
-	// Close stops the feed without waiting for it. Done is closed when the feed
+	// Close stops the source without waiting for it. Done is closed when the feed
 	// calls the sink no more.
 	Close()
 	Done() <-chan struct{}

@@ -51,7 +51,7 @@ type Group struct {
 
 // Opener begins to feed a scope from a server. It must not block. The feed reports
 // events to the child, which is also its sink.
-type Opener func(server int, child *Child) Feed
+type Opener func(server int, child *Child) ServerSource
 
 // Child connects a server's feed to its [Group]: it takes the feed's events, and is
 // the feed's sink.
@@ -65,7 +65,7 @@ type Child struct {
 type child struct {
 	Child
 	server int
-	feed   Feed
+	feed   ServerSource
 	active bool
 	// outdated: the sink lacks something that the server sent, or that the feed
 	// resumed from. The feed has to resend everything if the server becomes active.
@@ -337,7 +337,7 @@ func (g *Group) closeChild(i int) {
 func (g *Group) Drain() {
 	g.step()
 	g.mu.Lock()
-	var feeds []Feed
+	var feeds []ServerSource
 	for _, c := range g.children {
 		if c != nil {
 			feeds = append(feeds, c.feed)
@@ -376,7 +376,7 @@ type Status struct {
 	Server int
 	// Active: updates of this server go to the cache.
 	Active bool
-	Feed   Feed
+	Feed   ServerSource
 }
 
 // Status returns the open servers, by priority. The caller must not hold locks of the

@@ -103,7 +103,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 			p.printf("%s is reachable\n", s)
 		}
 	})
-	open := func(i int, child *Child) Feed {
+	open := func(i int, child *Child) ServerSource {
 		f := &fakeFeed{player: p, name: p.names[i], child: child, done: make(chan struct{})}
 		p.printf("open %s\n", f.name)
 		p.feeds[f.name] = f

@@ -32,7 +32,7 @@ func TestAnOutageIsOfAllServers(t *testing.T) {
 		source := &lateSource{}
 		c := cache.New(source, cache.Options{Linger: time.Hour, IdleEntries: 10})
 		defer c.Close()
-		g := NewGroup(someScope, []string{"one", "two"}, func(i int, child *Child) Feed {
+		g := NewGroup(someScope, []string{"one", "two"}, func(i int, child *Child) ServerSource {
 			children[i] = child
 			return quietFeed{done: make(chan struct{})}
 		}, Options{Timeout: 10 * time.Second, Hysteresis: time.Second}, c, NewReachability(), slog.New(slog.DiscardHandler))

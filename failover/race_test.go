@@ -116,7 +116,7 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 			t.Errorf("an update of server %s was applied, and %d is active", said, active)
 		}
 	}}
-	open := func(i int, child *Child) Feed {
+	open := func(i int, child *Child) ServerSource {
 		f := &noisyFeed{child: child, name: fmt.Sprint(i), stop: make(chan struct{}), done: make(chan struct{}), wanted: map[string]bool{}}
 		go f.run()
 		return f

@@ -1,7 +1,7 @@
 package relay
 
-// Relays that stand behind each other, in process: those that do so in a loop
-// are told, and the others never notice.
+// Chains of relays, in process: relays in a loop return errors, and other clients do not
+// notice.
 
 import (
 	"context"

@@ -54,7 +54,7 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
 		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
-	open := func(i int, child *failover.Child) failover.Feed {
+	open := func(i int, child *failover.Child) failover.ServerSource {
 		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, TellEnds: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.cache)

@@ -41,10 +41,10 @@ type serverStatus struct {
 	active bool // the cache stores the server's updates
 }
 
-// streams are the streams of one scope to one server: an upstream.Stream for all types, or
+// streams are the streams of one scope to one server, the ServerSource: an upstream.Stream for all types, or
 // upstream.Streams with one for each type.
 type streams interface {
-	failover.Feed
+	failover.ServerSource
 	Statuses() []upstream.Status
 }
 
