@@ -17,7 +17,7 @@ const collection = "Collection"
 // parseDirectives returns the URL of a name with directives, also if the client has folded
 // them into the id.
 func parseDirectives(name string) (u urn.URL, ok bool, err error) {
-	if !urn.IsName(name) || !strings.Contains(name, "#") && !strings.Contains(name, "%23") {
+	if !urn.IsXdstp(name) || !strings.Contains(name, "#") && !strings.Contains(name, "%23") {
 		return u, false, nil
 	}
 	u, err = urn.Unfold(name)

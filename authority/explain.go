@@ -23,7 +23,7 @@ func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error
 	if r.explainView(&steps, node, typeURL, name) {
 		return steps.String(), nil
 	}
-	if urn.IsName(name) {
+	if urn.IsXdstp(name) {
 		err := r.explainXdstp(&steps, typeURL, name)
 		return steps.String(), err
 	}

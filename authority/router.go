@@ -85,7 +85,7 @@ func (r *Router) Leaf(name string) (Route, error) {
 	switch {
 	case err != nil:
 		return Route{}, err
-	case !urn.IsName(name):
+	case !urn.IsXdstp(name):
 		_, err := urn.ParseURN(name)
 		return Route{}, err
 	}

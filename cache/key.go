@@ -69,7 +69,7 @@ func (k Key) copies() bool {
 
 // isGlob reports whether a canonical xdstp name is a glob. TP1: "Glob".
 func isGlob(name string) bool {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		return false
 	}
 	name, _, _ = strings.Cut(name, "#")

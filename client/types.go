@@ -8,7 +8,7 @@ import (
 // TypeOfName returns the type URL that an xdstp name carries, or "" for an old-style
 // name. The error is for a bad xdstp name.
 func TypeOfName(name string) (string, error) {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		return "", nil
 	}
 	url, err := urn.ParseURL(name)

@@ -35,7 +35,7 @@ func newDerivedEntry(r *Resolver, k cache.Key) *derivedEntry {
 // directives, otherwise at the leaf topic of the same name.
 func targetOf(k cache.Key) target {
 	t := target{typeURL: k.TypeURL, params: k.Scope.Params, passRedirects: k.Scope.Derived == cache.Passed}
-	if urn.IsName(k.Name) && !k.Scope.OldStyle {
+	if urn.IsXdstp(k.Name) && !k.Scope.OldStyle {
 		if u, err := urn.ParseURL(k.Name); err == nil && u.String() != u.Key().Name {
 			t.url = u
 			return t

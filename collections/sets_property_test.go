@@ -424,7 +424,7 @@ func longOr(name string) string {
 
 // foreignTo says that what a list has inline is another authority's.
 func foreignTo(list, inner string) bool {
-	return urn.IsName(inner) && keyOf(inner).Scope.Authority != keyOf(list).Scope.Authority
+	return urn.IsXdstp(inner) && keyOf(inner).Scope.Authority != keyOf(list).Scope.Authority
 }
 
 func anyOfCluster(t testing.TB, name, content string) *anypb.Any {

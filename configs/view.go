@@ -198,7 +198,7 @@ func (k *checker) viewCollections(path string, v *View, typed bool, as []Authori
 		if k.isUnusable(at) {
 			continue
 		}
-		if !urn.IsName(text) {
+		if !urn.IsXdstp(text) {
 			k.fail(at, "%q is not an xdstp URL (want one of a list or a glob collection)", text)
 			continue
 		}

@@ -221,7 +221,7 @@ func (p *player) origin(typeURL string, what byte, name string) {
 		return
 	}
 	spelled := name
-	if urn.IsName(name) {
+	if urn.IsXdstp(name) {
 		k, err := urn.KeyOf(name)
 		if err != nil {
 			return
@@ -269,7 +269,7 @@ func (p *player) because(typeURL, name string) {
 
 // fuzzedKey is the same for all spellings of a name.
 func fuzzedKey(name string) string {
-	if urn.IsName(name) {
+	if urn.IsXdstp(name) {
 		if k, err := urn.KeyOf(name); err == nil {
 			return k.Authority + " " + k.Name
 		}

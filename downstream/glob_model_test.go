@@ -133,7 +133,7 @@ func (o *globOrigin) view(wants map[string]bool, delta bool, own string) map[str
 			if delta {
 				delete(view, as)
 			}
-			take(as, name, !urn.IsName(name))
+			take(as, name, !urn.IsXdstp(name))
 		}
 	}
 	return view
@@ -260,7 +260,7 @@ type globClient struct {
 func (c *globClient) GoString() string { return c.id }
 
 func withOwn(name, own string) string {
-	if urn.IsName(name) {
+	if urn.IsXdstp(name) {
 		return name + own
 	}
 	return name

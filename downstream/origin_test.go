@@ -64,7 +64,7 @@ func newClusterNames(node *corev3.Node, _ chain.Chain) Names {
 }
 
 func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		return cache.Key{Scope: oldStyleScope(n.cluster), TypeURL: typeURL, Name: name}, nil
 	}
 	bare, directives, derived := strings.Cut(name, "#")

@@ -26,7 +26,7 @@ type federatedNames struct{ node *corev3.Node }
 
 // Key implements Names.
 func (n federatedNames) Key(typeURL, name string) (cache.Key, error) {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		return cache.Key{Scope: cache.Scope{Authority: "cp", Partition: n.node.GetId(), OldStyle: true}, TypeURL: typeURL, Name: name}, nil
 	}
 	u, err := urn.Unfold(name)

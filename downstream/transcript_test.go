@@ -430,7 +430,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	t.Helper()
 	name := words[0]
 	setName := cache.Wildcard
-	if bare := strings.TrimLeft(name, "!-?"); !u.Scope.OldStyle && urn.IsName(bare) {
+	if bare := strings.TrimLeft(name, "!-?"); !u.Scope.OldStyle && urn.IsXdstp(bare) {
 		var is bool
 		if setName, is = globNamed(bare); is { // what is said is said of the glob
 			name = strings.TrimSuffix(name, bare) + cache.Wildcard
@@ -461,7 +461,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 		return &cache.Error{Code: code, Message: strings.Join(words[2:], " ")}
 	}
 	change := cache.Change{Name: name}
-	inEntry, inSet := true, u.Scope.OldStyle || urn.IsName(strings.TrimLeft(name, "!-"))
+	inEntry, inSet := true, u.Scope.OldStyle || urn.IsXdstp(strings.TrimLeft(name, "!-"))
 	switch {
 	case name == cache.Wildcard:
 		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
@@ -527,7 +527,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 			change.Resource = change.Resource.Aliased()
 		}
 	}
-	if urn.IsName(change.Name) {
+	if urn.IsXdstp(change.Name) {
 		k, err := urn.KeyOf(change.Name)
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,9 @@ type Options struct {
 	Switches *atomic.Uint64
 }
 
-// Machine decides which of an authority's servers to try, and which one is active.
+// Machine decides which of an authority's servers to try, and which one is active. A server
+// that has answered is replaced when its stream is lost, and never because it is slow: being
+// slow counts only until the first response.
 // It is a value without concurrency control. After each call of a method that takes the
 // time, the caller performs [Machine.Actions]; at [Machine.Next], if nothing happens
 // before, it calls [Machine.Tick].

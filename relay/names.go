@@ -68,7 +68,7 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		}
 		return k, nil
 	}
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		scope, err := n.scope(typeURL, name)
 		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
 	}

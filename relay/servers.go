@@ -113,40 +113,5 @@ func (f *serverGroup) statuses() (all []serverStatus) {
 	return all
 }
 
-// open returns the source of a scope. node is the Node that the source sends: see nodeFor. It
-// is nil for xdstp names, for which the source sends the relay's own Node.
-func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
-	// The router made the scope, so it knows the authority.
-	a, _ := s.router.Source(scope)
-	if d := s.directories[a]; d != nil {
-		return directorySource{d}
-	}
-	if node == nil {
-		node = s.node
-	}
-	f := s.openServers(scope, a, node)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams[scope] = f
-	return &openSource{serverSource: f, scope: scope, origins: s}
-}
-
-// openSource is a source from servers, in origins.streams while it is open.
-type openSource struct {
-	serverSource
-	scope   cache.Scope
-	origins *origins
-}
-
-// Close implements source.
-func (f *openSource) Close() {
-	f.serverSource.Close()
-	f.origins.mu.Lock()
-	defer f.origins.mu.Unlock()
-	if f.origins.streams[f.scope] == f.serverSource { // it may be the successor
-		f.origins.streams = cache.Without(f.origins.streams, &f.origins.room, f.scope)
-	}
-}
-
 // Resume implements cache.Resumer.
 func (f *openSource) Resume(k cache.Key) { cache.Resume(f.serverSource, k) }

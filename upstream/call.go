@@ -20,7 +20,8 @@ import (
 
 // One gRPC stream: the Stream's goroutine sends, another one receives.
 
-// call is one gRPC stream.
+// call is one gRPC stream. Stream.run makes one after another. serve starts receive, cancels
+// ctx once attend has returned, and waits for ended. Stream.Close cancels the parent of ctx.
 type call struct {
 	form   *form
 	ctx    context.Context

@@ -24,7 +24,7 @@ type speaker struct {
 
 // foreign returns the authority of which a name is, if the speaker does not speak for that.
 func (s speaker) foreign(name string) (authority string, foreign bool) {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		return "", false
 	}
 	authority, ok := urn.AuthorityOf(name)

@@ -191,13 +191,13 @@ func FuzzKeyOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		keyA, errA := KeyOf(a)
 		keyB, errB := KeyOf(b)
-		if !IsName(a) {
+		if !IsXdstp(a) {
 			if errA != nil || keyA != (Key{Name: a}) {
 				t.Fatalf("KeyOf(%q) = %+v, %v", a, keyA, errA)
 			}
 			return
 		}
-		if errA != nil || errB != nil || !IsName(b) {
+		if errA != nil || errB != nil || !IsXdstp(b) {
 			return // FuzzParseURL holds what is an error
 		}
 		partsA, err := read(a)

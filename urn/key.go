@@ -20,24 +20,24 @@ type Key struct {
 	Glob bool
 }
 
-// IsName reports whether a resource name begins like an xdstp name. It may still be
+// IsXdstp reports whether a resource name begins like an xdstp name. It may still be
 // malformed. All other names are old-style names and opaque.
 // TP1: "Discovery request and responses".
-func IsName(name string) bool { return strings.HasPrefix(name, scheme) }
+func IsXdstp(name string) bool { return strings.HasPrefix(name, scheme) }
 
 // KeyOf returns the key of a name on the wire: a URN or a glob collection. Directives are an
 // error, for they "do not appear in a xDS transport discovery request"
 // (ResourceLocator.Directive).
 //
 // An old-style name is never an error. It is its own key, without type and authority.
-// [IsName] distinguishes it.
+// [IsXdstp] distinguishes it.
 //
 // If the name is spelled canonically, the key shares its memory and KeyOf allocates nothing;
 // otherwise it allocates once. Rare names cost a few allocations more: those with escapes in
 // the authority or type, with more than eight parameters, or with a spelling that is much
 // shorter than the canonical one.
 func KeyOf(name string) (Key, error) {
-	if !IsName(name) {
+	if !IsXdstp(name) {
 		return Key{Name: name}, nil
 	}
 	_, key, err := canonical(name, globs)

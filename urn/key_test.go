@@ -82,16 +82,16 @@ func TestOldStyleNamesAreTheirOwnKeysAndNeverErrors(t *testing.T) {
 		"", "*", "foo", "foo/bar?x=1&x=1#%zz", "\xff\x00", "http://a/t/i", "XDSTP://a/t/i", "xdstp", " xdstp://a/t/i",
 		"outbound|80||a.b.svc.cluster.local", string(make([]byte, 2*MaxLength)),
 	} {
-		if IsName(name) {
-			t.Errorf("IsName(%.40q) = true", name)
+		if IsXdstp(name) {
+			t.Errorf("IsXdstp(%.40q) = true", name)
 		}
 		if got, err := KeyOf(name); err != nil || got != (Key{Name: name}) {
 			t.Errorf("KeyOf(%.40q) = %+v, %v", name, got, err)
 		}
 	}
 	for _, name := range []string{"xdstp:", "xdstp:foo", "xdstp://a/t/i"} {
-		if !IsName(name) {
-			t.Errorf("IsName(%q) = false", name)
+		if !IsXdstp(name) {
+			t.Errorf("IsXdstp(%q) = false", name)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import "strings"
 // in place of the *. For an entry of a list collection (name#entry=x) the segment is the
 // entry's name, for an old-style name the text after its last slash.
 func MemberOf(glob, name string) string {
-	xdstp := IsName(name)
+	xdstp := IsXdstp(name)
 	if id, entry, ok := strings.Cut(name, "#"); xdstp && ok {
 		name, xdstp = strings.TrimPrefix(entry, entryDirective+"="), false
 	} else if xdstp {

@@ -46,7 +46,7 @@ func split(name string) (p parts, err error) {
 		return p, &Error{Name: name, Offset: MaxLength,
 			Problem: "name is too long", Want: "at most 4096 bytes"}
 	}
-	if !IsName(name) {
+	if !IsXdstp(name) {
 		return p, &Error{Name: name, Problem: "not an xdstp name", Want: wantName}
 	}
 	if !strings.HasPrefix(name, prefix) {

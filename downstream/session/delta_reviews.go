@@ -63,7 +63,7 @@ func (s *nameSub) ownsName(set *setSub) bool {
 	case cache.Present:
 		return true
 	case cache.Absent:
-		return !set.glob() && urn.IsName(s.name())
+		return !set.glob() && urn.IsXdstp(s.name())
 	case cache.Requested, cache.Failed:
 	}
 	return false
@@ -177,7 +177,7 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			// The glob sends it; or it will, and until then the client keeps what it has.
 		case res != nil:
 			name := u.name
-			if urn.IsName(name) {
+			if urn.IsXdstp(name) {
 				name = by.set.nameOf(res)
 			}
 			same, other := r.hasOwn(a.of(name).key(), d.mark(res))

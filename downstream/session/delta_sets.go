@@ -8,7 +8,7 @@ import (
 )
 
 // What a delta client is sent of its sets: the wildcard and glob collections.
-// delta_overlap.go has what several subscriptions give.
+// overlap.go has the rule for a name that several of them cover, delta_reviews.go sends it.
 
 // sendSet adds to r what has changed in a set, and says whether it fitted.
 func (d *Delta) sendSet(r *Response, set *setSub) bool {

@@ -18,6 +18,9 @@ import (
 //   - the wildcard,
 //   - the other views.
 //
+// If the owner has no resource, the next in this order sends its own; the name is gone when none
+// has it (delta_reviews.go, sotw_sets.go).
+//
 // The wildcard belongs to the client's Node, and an xdstp name to its authority: an absent xdstp name
 // is not given by a wildcard that has a resource of that name.
 //
@@ -59,7 +62,7 @@ func (x *setIndex) removeGlob(set *setSub) {
 
 // globOf returns the glob that a name is in, nil if there is none.
 func (x *setIndex) globOf(a resourceRef) *setSub {
-	if len(x.byGlob) == 0 || !urn.IsName(a.name) {
+	if len(x.byGlob) == 0 || !urn.IsXdstp(a.name) {
 		return nil
 	}
 	return x.byGlob[a.of(globOf(memberKey(a.name))).key()]
@@ -115,7 +118,7 @@ func (x *setIndex) covering(a resourceRef) (sets []*setSub) {
 
 // standIn returns the set that gives a name for which there is nothing itself, nil if there is none.
 func (x *setIndex) standIn(a resourceRef) *setSub {
-	if set := x.globOf(a); set != nil || urn.IsName(a.name) {
+	if set := x.globOf(a); set != nil || urn.IsXdstp(a.name) {
 		return set
 	}
 	return x.wildOf(a)

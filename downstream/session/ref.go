@@ -69,7 +69,7 @@ func canonicalGlob(name string) string {
 // isGlob says whether an xdstp name is that of a glob collection.
 func isGlob(name string) bool {
 	path, _, _ := strings.Cut(withoutDirectives(name), "?")
-	return urn.IsName(name) && strings.HasSuffix(path, "/*")
+	return urn.IsXdstp(name) && strings.HasSuffix(path, "/*")
 }
 
 func withoutDirectives(name string) string {

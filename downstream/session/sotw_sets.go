@@ -124,7 +124,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 		for _, sub := range subs {
 			res := has(sub.memberKey())
 			// One that the client spells otherwise is another name to it.
-			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsName(sub.name()) || set.set.nameOf(res) == sub.name()))
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsXdstp(sub.name()) || set.set.nameOf(res) == sub.name()))
 		}
 	}
 	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
@@ -145,7 +145,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 		}
 		switch set := s.wildOf(sub.ref()); {
 		case set == nil:
-		case !urn.IsName(sub.name()):
+		case !urn.IsXdstp(sub.name()):
 			named[set] = append(named[set], sub)
 		case sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state()):
 			elsewhere[sub.memberKey()] = true
@@ -179,7 +179,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 		return nil, nil
 	}
 	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
-	if r == nil || urn.IsName(sub.name()) && set.set.nameOf(r) != sub.name() {
+	if r == nil || urn.IsXdstp(sub.name()) && set.set.nameOf(r) != sub.name() {
 		return nil, nil
 	}
 	return r, set

@@ -5,12 +5,9 @@ import (
 	"iter"
 	"slices"
 
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // subscribe begins a subscription to a name or to a glob, or begins it anew: the
@@ -277,18 +274,3 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 
 // Subscribed is the number of names and globs that the client has subscribed to.
 func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
-
-// reject takes a client's rejection of a response. It returns nil if it has
-// rejected that response before.
-func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
-	if r.rejected {
-		return nil
-	}
-	r.rejected = true
-	s.rejection = loglines.Clip(detail.GetMessage())
-	if xdstype.Of(s.typeURL) == xdstype.Secret {
-		// A client may quote what it rejects.
-		s.rejection = "(the client's words are not shown, as they may hold a secret)"
-	}
-	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: s.rejection}
-}

@@ -30,12 +30,12 @@ type subscriptions struct {
 	// sets.
 	pending     []*nameSub
 	pendingSets []*setSub
-	// moving have come upon redirects. leave, if not nil, is called for a set that
-	// moves, before it does.
+	// moving have come upon redirects. beforeMove, if not nil, is called for a
+	// set that moves, before it does.
 	moving     []follower
 	moves      int // how many have moved
 	beforeMove func(*setSub)
-	// took, if not nil, is called for a name that is taken out of a group, if the client was
+	// takenOut, if not nil, is called for a name that is taken out of a group, if the client was
 	// sent a resource: see membership.
 	takenOut func(*nameSub)
 	sotw     bool
@@ -103,152 +103,12 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	return r.Hash()
 }
 
-// markError is errTold of an error.
+// markError is rareSub.sentErr of an error.
 func markError(err *cache.Error) uint32 {
 	if err == nil {
 		return 0
 	}
 	return uint32(xxhash.Sum64String(err.Error())) | 1
-}
-
-// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
-// if the name can mean nothing. There are very many, so that what most of them do not
-// need is in a rareSub. Note is a hash of the content that the client was sent.
-type nameSub cache.Watch
-
-// sentState is what a client was sent last of a name.
-type sentState uint8
-
-const (
-	sentNothing sentState = iota
-	sentResource
-	sentAbsent
-	sentFailed
-)
-
-// What a nameSub has in Own.
-const (
-	ownSent  = iota // what it was sent last, and isLost
-	ownMarks        // of type mark
-	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	// ownHeartbeats is the end of the number of the heartbeat that the client was sent last. Who
-	// has missed 256 hears of the next one.
-	ownHeartbeats
-)
-
-// Beside what a client was sent, in ownSent.
-const (
-	// isLostBit says that the subscription is counted in subscriptions.lost.
-	isLostBit = 1 << 7
-	// isNotedBit says that its refusal for max_request_bytes has been noted.
-	isNotedBit = 1 << 6
-)
-
-// mark is something that there is to note of a subscription, or not.
-type mark byte
-
-const (
-	isQueued mark = 1 << iota // in subscriptions.pending
-	hasEnded
-	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
-	// needed where sent is sentResource.
-	mayHold
-	// isMissed: it was missing in a full state because nothing was known of it.
-	isMissed
-	// isCovered: a set's part of the full state has it.
-	isCovered
-	isRare
-	// isWanted: the request that is being taken names it.
-	isWanted
-	// isWithheld: it is in sotwSession.absent.
-	isWithheld
-)
-
-func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
-
-// entry is what is known of the name, nil if it can mean nothing.
-func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
-
-// of returns the subscriptions of which it is one.
-func (s *nameSub) of() *subscriptions { return s.Group.Owner.(*subscriptions) }
-
-func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
-
-func (s *nameSub) set(m mark, is bool) {
-	if is {
-		s.Own[ownMarks] |= byte(m)
-	} else {
-		s.Own[ownMarks] &^= byte(m)
-	}
-}
-
-// rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache, which has no error.
-type rareSub struct {
-	resourceRef
-	key string       // of the resourceRef
-	err *cache.Error // why the name can mean nothing
-	// sentErr is a hash of the error that the client was sent last, 0 for none.
-	sentErr uint32
-	// before is what the client holds from before the name became a redirect, nil if
-	// that does not matter any more.
-	beforeRedirect *valueBeforeRedirect
-	// withheld is not for this client: it came later.
-	withheld *cache.Resource
-	// constraints are of the variant that the client was sent.
-	constraints string
-	// Delta: own is the key of the resource of which the name is an alias, as it is in
-	// subscriptions.aliases; sentAs is under which other name the client was sent it.
-	own, sentAs string
-}
-
-// rare returns what is rare about the subscription, nil if nothing is.
-func (s *nameSub) rare() *rareSub {
-	if !s.is(isRare) {
-		return nil
-	}
-	return s.of().rares[s]
-}
-
-// makeRare is rare, and not nil.
-func (s *nameSub) makeRare() *rareSub {
-	if r := s.rare(); r != nil {
-		return r
-	}
-	return s.rarely(refByName(s.entry().Name()))
-}
-
-// rarely gives a new subscription what is rare, of which that is how the client asks.
-func (s *nameSub) rarely(a resourceRef) *rareSub {
-	subs, r := s.of(), &rareSub{resourceRef: a, key: a.key()}
-	put(&subs.rares, s, r)
-	s.set(isRare, true)
-	return r
-}
-
-// name is the client's spelling.
-func (s *nameSub) name() string {
-	if r := s.rare(); r != nil {
-		return r.name
-	}
-	return s.entry().Name() // one string for all clients
-}
-
-// key is what the subscription is kept under: the client's spelling, and more if it
-// asked by a locator.
-func (s *nameSub) key() string {
-	if r := s.rare(); r != nil {
-		return r.key
-	}
-	return s.entry().Name()
-}
-
-// ref is how the client asked for it.
-func (s *nameSub) ref() resourceRef {
-	if r := s.rare(); r != nil {
-		return r.resourceRef
-	}
-	return refByName(s.name())
 }
 
 // memberKey is the canonical form of a name that is an entry's: which may have another, as
@@ -316,7 +176,7 @@ type valueBeforeRedirect struct {
 	sub      *nameSub
 	stop     func() // nil without a time to live
 	expired  bool   // its time has passed
-	marked   bool   // see subscription
+	marked   bool   // see Subscription
 }
 
 // trouble is what most clients do not have: names of one type that mean nothing, and

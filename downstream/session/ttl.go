@@ -4,8 +4,8 @@ import "github.com/xds-relay/xds-relay/cache"
 
 // TTLs. xDS: "TTL", "SotW TTL". A client that knows TTLs is sent a resource's TTL with it, and a
 // heartbeat whenever the origin has renewed it. Other clients are sent neither, and are not woken by a
-// heartbeat. The cache ends what the origin does not renew. Nobody renews what a client holds from
-// before a redirect, so its TTL ends here.
+// heartbeat. The source ends what the control plane does not renew (upstream: names.expire and
+// sets.expire). Nobody renews what a client holds from before a redirect, so its TTL ends here.
 
 // heartbeatDue says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
 func (s *nameSub) heartbeatDue(st *cache.State) bool {
@@ -44,21 +44,4 @@ func (k *valueBeforeRedirect) Leave() { k.marked = false }
 func (k *valueBeforeRedirect) MoveToPending() {
 	k.expired = true
 	k.sub.MoveToPending()
-}
-
-// state is what the client is to be sent of the name.
-func (s *nameSub) state() cache.State {
-	st, r := s.stated(), s.rare()
-	if r == nil || r.beforeRedirect == nil {
-		return st
-	}
-	sent := s.sent()
-	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
-	case !answered && !r.beforeRedirect.expired:
-		return cache.State{Status: cache.Present, Resource: r.beforeRedirect.resource, Err: st.Err, Heartbeats: s.heartbeats()}
-	case !answered && sent != sentAbsent && sent != sentFailed:
-		return cache.State{Status: cache.Absent, Previous: r.beforeRedirect.resource}
-	}
-	r.setBefore(nil)
-	return st
 }

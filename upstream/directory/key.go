@@ -13,7 +13,7 @@ import (
 // [cache.Key.Name] is: a name in a file is a resource's own, so an xdstp one is
 // neither a glob nor has it directives.
 func keyOf(authority, typeURL, name string) (string, error) {
-	if !urn.IsName(name) {
+	if !urn.IsXdstp(name) {
 		if name == cache.Wildcard {
 			return "", fmt.Errorf("%q is no resource's name: it stands for all of a type", name)
 		}

@@ -25,7 +25,7 @@ func (r *reader) redirect(name string, m *discoveryv3.Resource) (item, error) {
 		return item{}, fmt.Errorf("the redirect %q has a ttl, which nothing would renew (remove it)", name)
 	}
 	typeURL := r.want
-	if urn.IsName(name) {
+	if urn.IsXdstp(name) {
 		key, err := urn.KeyOf(name)
 		if err != nil {
 			return item{}, err

@@ -87,7 +87,7 @@ func (s *state) set(typeURL, name string) cache.SetUpdate {
 // or the glob of its directory.
 // TP1: xdstp names are only had by their name or through a glob.
 func setOf(key string) string {
-	if !urn.IsName(key) {
+	if !urn.IsXdstp(key) {
 		return cache.Wildcard
 	}
 	glob, _ := urn.GlobOf(key)
