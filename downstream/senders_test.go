@@ -78,9 +78,10 @@ func TestUnderLoadClientsAreSentFewerResponses(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for i, s := range streams {
-			// In the time that it takes to send to all, there are so many updates.
+			// In the time that it takes to send to all, there are so many updates. An update at
+			// the moment of a client's turn may be in that response or in the next.
 			const merged = clients / 2
-			if n := s.messages.Load(); n < updates/merged || n > updates/merged+2 {
+			if n := s.messages.Load(); n < updates/merged-1 || n > updates/merged+2 {
 				t.Errorf("client %d was sent %d messages, want %d", i, n, updates/merged)
 			}
 		}
