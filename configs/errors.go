@@ -7,73 +7,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/xds-relay/xds-relay/fileerrors"
 )
 
-// Error is one mistake in a configuration.
-type Error struct {
-	// File is the name that was given to Load or Parse, or the environment variable or flag
-	// whose value is wrong.
-	File string
-	// Line and Column count from 1. They are 0 where there is none to point to.
-	Line, Column int
-	// Path is the key, such as authorities[2].servers[0].address, or empty for
-	// the document as a whole.
-	Path string
-	// Err says what is wrong there and what would be right.
-	Err error
-}
-
-// Error returns the place and the mistake, on one line.
-func (e Error) Error() string {
-	var b strings.Builder
-	if e.File != "" {
-		b.WriteString(e.File)
-		if e.Line > 0 {
-			fmt.Fprintf(&b, ":%d", e.Line)
-		}
-		if e.Column > 0 {
-			fmt.Fprintf(&b, ":%d", e.Column)
-		}
-		b.WriteString(": ")
-	}
-	if e.Path != "" {
-		b.WriteString(e.Path + ": ")
-	}
-	b.WriteString(e.Err.Error())
-	return b.String()
-}
-
-// Unwrap returns e.Err.
-func (e Error) Unwrap() error { return e.Err }
+// Error is one mistake in a configuration. Its File is the name that was given to Load or
+// Parse, or the environment variable or flag whose value is wrong.
+type Error = fileerrors.Error
 
 // Errors are all mistakes in a configuration, in the order of its lines.
-type Errors []Error
+type Errors = fileerrors.List
 
-// Error returns one line per mistake.
-func (es Errors) Error() string {
-	lines := make([]string, len(es))
-	for i, e := range es {
-		lines[i] = e.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap returns the mistakes one by one.
-func (es Errors) Unwrap() []error {
-	errs := make([]error, len(es))
-	for i, e := range es {
-		errs[i] = e
-	}
-	return errs
-}
-
-// orNil sorts es and returns it as an error that is nil if there is none.
-func (es Errors) orNil() error {
-	if len(es) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(es, func(a, b Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
-	return es
+// inOrder sorts errs by their places, and returns them as an error that is nil if there is
+// none.
+func inOrder(errs Errors) error {
+	slices.SortStableFunc(errs, func(a, b Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	return errs.OrNil()
 }
 
 // source is where the keys of a configuration were written.

@@ -35,5 +35,5 @@ func (c *Config) CheckFiles() error {
 			}
 		}
 	}
-	return errs.orNil()
+	return inOrder(errs)
 }

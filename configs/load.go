@@ -43,18 +43,18 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	// The shape takes what is wrong out of the tree, so that the rest can be
 	// decoded and checked as well.
 	if !s.walk(root, configType, "", "") {
-		return nil, s.errs.orNil()
+		return nil, inOrder(s.errs)
 	}
 	c := &Config{}
 	if err := root.Decode(c); err != nil {
-		return nil, append(s.errs, s.errorf("", "%w", err)).orNil()
+		return nil, inOrder(append(s.errs, s.errorf("", "%w", err)))
 	}
 	c.Node.Metadata = s.metadata
 	c.source = s.source
 	if err := c.setDefaults(s.unusable); err != nil {
 		return nil, err
 	}
-	if err := append(s.errs, c.check(s.unusable)...).orNil(); err != nil {
+	if err := inOrder(append(s.errs, c.check(s.unusable)...)); err != nil {
 		return nil, err
 	}
 	return c, nil

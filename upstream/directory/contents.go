@@ -54,7 +54,7 @@ func Load(dir, authority string) ([]*cache.Resource, error) {
 	for i, it := range items {
 		resources[i] = it.resource
 	}
-	return resources, errs.orNil()
+	return resources, errs.OrNil()
 }
 
 // read reads all files. Those that are as they were are not parsed again.

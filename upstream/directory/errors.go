@@ -6,56 +6,16 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
+
+	"github.com/xds-relay/xds-relay/fileerrors"
 )
 
-// Error is one thing that is wrong with a directory.
-type Error struct {
-	// File is the path of the file, or of the directory itself.
-	File string
-	// Line counts from 1. It is 0 where there are no lines: in wire format, and
-	// for a file or a directory as a whole.
-	Line int
-	// Err says what is wrong there.
-	Err error
-}
-
-// Error returns the place and the mistake.
-func (e Error) Error() string {
-	return fmt.Sprintf("%v: %v", place{e.File, e.Line}, e.Err)
-}
-
-// Unwrap returns e.Err.
-func (e Error) Unwrap() error { return e.Err }
+// Error is one thing that is wrong with a directory. It has no Line in wire format, and for
+// a file or a directory as a whole.
+type Error = fileerrors.Error
 
 // Errors is all that is wrong with a directory, file by file.
-type Errors []Error
-
-// Error returns one line per mistake.
-func (es Errors) Error() string {
-	lines := make([]string, len(es))
-	for i, e := range es {
-		lines[i] = e.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap returns the mistakes one by one.
-func (es Errors) Unwrap() []error {
-	errs := make([]error, len(es))
-	for i, e := range es {
-		errs[i] = e
-	}
-	return errs
-}
-
-// orNil returns es as an error that is nil if there is none.
-func (es Errors) orNil() error {
-	if len(es) == 0 {
-		return nil
-	}
-	return es
-}
+type Errors = fileerrors.List
 
 var (
 	// protobuf prints a normal or a non-breaking space, so that nobody compares.
