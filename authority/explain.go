@@ -7,27 +7,24 @@ import (
 	"slices"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Explain describes, one step per line, how a name is routed that a client with this Node
-// (nil for none) requests under typeURL (empty for none with an xdstp name). The error is
+// Explain describes, one step per line, how a name is routed that a client requests under typeURL (empty for none with an xdstp name). The error is
 // that of Xdstp or OldStyle, after the last step.
-func (r *Router) Explain(node *corev3.Node, typeURL, name string) (string, error) {
+func (r *Router) Explain(client configs.Client, typeURL, name string) (string, error) {
 	var steps strings.Builder
-	if r.explainView(&steps, node, typeURL, name) {
+	if r.explainView(&steps, client, typeURL, name) {
 		return steps.String(), nil
 	}
 	if urn.IsXdstp(name) {
 		err := r.explainXdstp(&steps, typeURL, name)
 		return steps.String(), err
 	}
-	err := r.explainOldStyle(&steps, node, typeURL, name)
+	err := r.explainOldStyle(&steps, client, typeURL, name)
 	return steps.String(), err
 }
 
@@ -77,10 +74,10 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	return nil
 }
 
-func (r *Router) explainOldStyle(steps *strings.Builder, node *corev3.Node, typeURL, name string) error {
+func (r *Router) explainOldStyle(steps *strings.Builder, client configs.Client, typeURL, name string) error {
 	fmt.Fprintf(steps, "%q is an old-style name: its meaning depends on the client, here node %q of cluster %q, and on the type, here %q\n",
-		name, node.GetId(), node.GetCluster(), typeURL)
-	scope, i, err := r.oldStyle(node, typeURL, func(i int, err error) {
+		name, client.Node.GetId(), client.Node.GetCluster(), typeURL)
+	scope, i, err := r.oldStyle(client, typeURL, func(i int, err error) {
 		when := oneLine(r.rules[i].When)
 		if err != nil {
 			fmt.Fprintf(steps, "old_style_names[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)
@@ -255,8 +252,8 @@ func describeURL(u urn.URL) string {
 }
 
 // explainView explains which views of a name match the client.
-func (r *Router) explainView(steps *strings.Builder, node *corev3.Node, typeURL, name string) (found bool) {
-	_, i, found := r.view(typeURL, name, r.ViewMatcher(node), func(i int, err error) {
+func (r *Router) explainView(steps *strings.Builder, client configs.Client, typeURL, name string) (found bool) {
+	_, i, found := r.view(typeURL, name, r.ViewMatcher(client), func(i int, err error) {
 		when := oneLine(r.views[i].When)
 		if err != nil {
 			fmt.Fprintf(steps, "views[%d] does not match: %s cannot be evaluated: %v\n", i, when, err)

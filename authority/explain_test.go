@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/configs"
 )
 
 func TestExplainTellsEveryStep(t *testing.T) {
@@ -158,7 +160,7 @@ old_style_names[2] matches: node.cluster == "tenant" && node.id != "" is true
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := router(t, tt.yaml).Explain(tt.node, tt.typeURL, tt.what)
+			got, err := router(t, tt.yaml).Explain(configs.Client{Node: tt.node}, tt.typeURL, tt.what)
 			if want := strings.TrimPrefix(tt.want, "\n"); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
@@ -200,7 +202,7 @@ old_style_names:
 	if strings.Contains(got, "old_style_names[4]: the relay sends") {
 		t.Errorf("got\n%s: a directory is sent no Node", got)
 	}
-	steps, err := r.Explain(node(t, "x", "d", nil), clusterType, "backend")
+	steps, err := r.Explain(configs.Client{Node: node(t, "x", "d", nil)}, clusterType, "backend")
 	if want := "the relay sends the control plane a Node with only id, cluster of the first client of this rule\n"; err != nil || !strings.HasSuffix(steps, want) {
 		t.Errorf("got %v\n%s, want at its end %s", err, steps, want)
 	}

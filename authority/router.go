@@ -13,8 +13,6 @@ import (
 	"errors"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/urn"
@@ -137,16 +135,15 @@ func (r *Router) Opaque(name string) (Route, bool) {
 	return Route{Scope: cache.Scope{Authority: authority}, Key: urn.Key{Name: name, Authority: authority}}, true
 }
 
-// OldStyle returns the scope of all old-style names, and of the wildcard, that a client with
-// this Node (nil for none) requests under typeURL. The first matching rule decides. A rule
-// whose when cannot be evaluated does not match. An evaluation takes microseconds, and its
-// result depends only on the Node and the type, so callers evaluate once per stream and type
-// and not per name.
+// OldStyle returns the scope of all old-style names, and of the wildcard, that a client requests
+// under typeURL. The first matching rule decides. A rule whose when cannot be evaluated does not
+// match. An evaluation takes microseconds, and its result depends only on the client and the type,
+// so callers evaluate once per stream and type and not per name.
 //
 // If no rule matches, the error is a *NoRuleError; if the rule's partition cannot be
 // evaluated, a *PartitionError.
-func (r *Router) OldStyle(node *corev3.Node, typeURL string) (cache.Scope, error) {
-	p, err := r.Partition(node, typeURL)
+func (r *Router) OldStyle(client configs.Client, typeURL string) (cache.Scope, error) {
+	p, err := r.Partition(client, typeURL)
 	return p.Scope, err
 }
 
@@ -159,8 +156,8 @@ type Partition struct {
 }
 
 // Partition is OldStyle, with the rule that decided.
-func (r *Router) Partition(node *corev3.Node, typeURL string) (Partition, error) {
-	scope, i, err := r.oldStyle(node, typeURL, func(int, error) {})
+func (r *Router) Partition(client configs.Client, typeURL string) (Partition, error) {
+	scope, i, err := r.oldStyle(client, typeURL, func(int, error) {})
 	if err != nil {
 		return Partition{}, err
 	}
@@ -169,20 +166,20 @@ func (r *Router) Partition(node *corev3.Node, typeURL string) (Partition, error)
 
 // oldStyle is OldStyle, and returns the index of the rule. It calls skipped for each rule
 // before it, with the error if the rule could not be evaluated.
-func (r *Router) oldStyle(node *corev3.Node, typeURL string, skipped func(int, error)) (cache.Scope, int, error) {
+func (r *Router) oldStyle(client configs.Client, typeURL string, skipped func(int, error)) (cache.Scope, int, error) {
 	for i := range r.rules {
 		rule := &r.rules[i]
-		if ok, err := rule.Matches(node, typeURL); !ok {
+		if ok, err := rule.Matches(client, typeURL); !ok {
 			skipped(i, err)
 			continue
 		}
-		partition, err := rule.PartitionOf(node, typeURL)
+		partition, err := rule.PartitionOf(client, typeURL)
 		if err != nil {
-			return cache.Scope{}, i, &PartitionError{Rule: i, Partition: rule.Partition, Node: node.GetId(), Err: err}
+			return cache.Scope{}, i, &PartitionError{Rule: i, Partition: rule.Partition, Node: client.Node.GetId(), Err: err}
 		}
 		return cache.Scope{Authority: rule.Authority, Partition: partition, OldStyle: true}, i, nil
 	}
-	return cache.Scope{}, -1, &NoRuleError{Node: node.GetId(), Cluster: node.GetCluster(), TypeURL: typeURL}
+	return cache.Scope{}, -1, &NoRuleError{Node: client.Node.GetId(), Cluster: client.Node.GetCluster(), TypeURL: typeURL}
 }
 
 // Source returns the configured authority of a scope: its servers or its directory. The

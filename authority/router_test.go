@@ -264,7 +264,7 @@ func TestOldStyleNamesGoByTheFirstRuleThatMatches(t *testing.T) {
 		{"the last", node(t, "a", "mesh", nil), clusterType, cache.Scope{Authority: "Onprem:1", Partition: "a", OldStyle: true}},
 		{"no node", nil, "", cache.Scope{Authority: "Onprem:1", Partition: "", OldStyle: true}},
 	} {
-		got, err := r.OldStyle(tt.node, tt.typeURL)
+		got, err := r.OldStyle(configs.Client{Node: tt.node}, tt.typeURL)
 		if err != nil || got != tt.want {
 			t.Errorf("%s: got %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
@@ -276,7 +276,7 @@ func TestOldStyleNamesGoByTheFirstRuleThatMatches(t *testing.T) {
 
 func TestOldStyleAndXdstpNamesNeverShareAScope(t *testing.T) {
 	r := router(t, rules)
-	oldStyle, err := r.OldStyle(nil, secretType)
+	oldStyle, err := r.OldStyle(configs.Client{}, secretType)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,13 +291,13 @@ func TestOldStyleAndXdstpNamesNeverShareAScope(t *testing.T) {
 
 func TestClientsWithoutScope(t *testing.T) {
 	r := router(t, rules)
-	_, err := r.OldStyle(node(t, "a", "mesh", nil), clusterType)
+	_, err := r.OldStyle(configs.Client{Node: node(t, "a", "mesh", nil)}, clusterType)
 	var noRule *NoRuleError
 	if want := `old-style names: no rule of old_style_names matches node "a" of cluster "mesh" for type "` + clusterType + `"`; !errors.As(err, &noRule) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 
-	_, err = r.OldStyle(node(t, "a", "tenant", nil), clusterType)
+	_, err = r.OldStyle(configs.Client{Node: node(t, "a", "tenant", nil)}, clusterType)
 	var partition *PartitionError
 	if want := `old_style_names[2].partition: node.metadata.tenant for node "a": no such key: tenant`; !errors.As(err, &partition) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

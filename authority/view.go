@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -20,9 +19,9 @@ func ViewScope(i int) string { return fmt.Sprintf("view/%d", i) }
 // expression could not be evaluated.
 type ViewMatcher func(i int) (bool, error)
 
-// ViewMatcher returns the matcher for a client with this Node (nil for none). It evaluates the
+// ViewMatcher returns the matcher for a client. It evaluates the
 // expression of a view at most once. It is not safe for concurrent use.
-func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
+func (r *Router) ViewMatcher(client configs.Client) ViewMatcher {
 	type answer struct {
 		ok  bool
 		err error
@@ -31,7 +30,7 @@ func (r *Router) ViewMatcher(node *corev3.Node) ViewMatcher {
 	return func(i int) (bool, error) {
 		a, known := answers[i]
 		if !known {
-			a.ok, a.err = r.views[i].Matches(node)
+			a.ok, a.err = r.views[i].Matches(client)
 			if answers == nil {
 				answers = map[int]answer{}
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
 )
 
 const views = federation + `
@@ -49,7 +50,7 @@ func TestTheFirstViewThatMatchesDecides(t *testing.T) {
 			if tt.team != "" {
 				n = node(t, "n", tt.cluster, map[string]any{"team": tt.team})
 			}
-			got, ok := r.View(tt.typeURL, tt.name, r.ViewMatcher(n))
+			got, ok := r.View(tt.typeURL, tt.name, r.ViewMatcher(configs.Client{Node: n}))
 			want := cache.Key{}
 			if tt.scope != "" {
 				want = cache.Key{Scope: cache.Scope{Derived: tt.scope}, TypeURL: tt.typeURL, Name: tt.canonical}
@@ -66,7 +67,7 @@ func TestTheFirstViewThatMatchesDecides(t *testing.T) {
 func TestAViewIsMatchedOncePerClient(t *testing.T) {
 	r := router(t, views)
 	n := node(t, "n", "mesh", nil)
-	matches := r.ViewMatcher(n)
+	matches := r.ViewMatcher(configs.Client{Node: n})
 	const list = "xdstp://fleet/envoy.config.cluster.v3.ClusterCollection/all"
 	if _, ok := r.View(clusterType+"Collection", list, matches); !ok {
 		t.Error("not matched")
@@ -103,7 +104,7 @@ views[1] does not match: node.cluster == "mesh" is false
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, _ := router(t, views).Explain(node(t, "n", tt.cluster, nil), clusterType, tt.what)
+			got, _ := router(t, views).Explain(configs.Client{Node: node(t, "n", tt.cluster, nil)}, clusterType, tt.what)
 			if want := strings.TrimPrefix(tt.want, "\n"); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}

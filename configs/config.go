@@ -40,7 +40,8 @@ type Config struct {
 	Authorities []Authority `yaml:"authorities" required:"true"`
 	// Which authority and partition old-style names belong to: names that do not begin with
 	// xdstp://. The first rule that matches the client decides.
-	// Expressions are CEL over `node`, the client's envoy.config.core.v3.Node, and `type_url`.
+	// Expressions are CEL over `node`, the client's envoy.config.core.v3.Node; `identity`, who the
+	// client has proven to be; and `type_url`.
 	OldStyleNames []Rule `yaml:"old_style_names" absent:"the relay serves xdstp names only"`
 	// Unions of collections, kept live, for clients that ask for a wildcard, a glob or a list
 	// collection (views.md). The first view that matches the client and what it asks for

@@ -196,13 +196,13 @@ relay.yaml:2:72: authorities[0].servers[0].probe.timeout: 99ms is too short (wan
 	{"a rule for a misspelled authority", listener + "authorities: [{name: cloud.example.com, directory: .}]\nold_style_names: [{authority: clod.example.com}]\n", `relay.yaml:3:20: old_style_names[0].authority: "clod.example.com" is not in authorities (did you mean "cloud.example.com"?)`},
 	{"a rule for a pattern", listener + "authorities: [{name: '*.example.com', directory: .}]\nold_style_names: [{authority: '*.example.com'}]\n", `relay.yaml:3:20: old_style_names[0].authority: "*.example.com" is a pattern (want the name of one authority that it covers)`},
 	{"a rule outside a pattern", listener + "authorities: [{name: '*.example.com', directory: .}, {name: cp, directory: .}]\nold_style_names: [{authority: .example.com}]\n", `relay.yaml:3:20: old_style_names[0].authority: ".example.com" is not in authorities (want one of ["cp"])`},
-	{"a condition that does not parse", head + "old_style_names: [{when: 'node.id ==', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 11: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER} (want CEL over node and type_url)`},
-	{"a condition over something else", head + "old_style_names: [{when: request.id == '' || nod.id == '', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 1: undeclared reference to 'request'; column 21: undeclared reference to 'nod' (did you mean 'node'?) (want CEL over node and type_url)`},
-	{"a condition over a field that Node has not", head + "old_style_names:\n- authority: cp\n  when: |\n    node.id == 'a' &&\n    node.clustr == 'b'\n", `relay.yaml:5:3: old_style_names[0].when: does not compile: line 2, column 5: undefined field 'clustr' (want CEL over node and type_url)`},
+	{"a condition that does not parse", head + "old_style_names: [{when: 'node.id ==', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 11: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER} (want CEL over node, identity and type_url)`},
+	{"a condition over something else", head + "old_style_names: [{when: request.id == '' || nod.id == '', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: does not compile: column 1: undeclared reference to 'request'; column 21: undeclared reference to 'nod' (did you mean 'node'?) (want CEL over node, identity and type_url)`},
+	{"a condition over a field that Node has not", head + "old_style_names:\n- authority: cp\n  when: |\n    node.id == 'a' &&\n    node.clustr == 'b'\n", `relay.yaml:5:3: old_style_names[0].when: does not compile: line 2, column 5: undefined field 'clustr' (want CEL over node, identity and type_url)`},
 	{"a condition that is text", head + "old_style_names: [{when: node.id, authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: gives string (want bool)`},
-	{"a condition with a bad pattern", head + "old_style_names: [{when: 'node.id.matches(\"(\")', authority: cp}]\n", "relay.yaml:3:20: old_style_names[0].when: does not compile: error parsing regexp: missing closing ): `(` (want CEL over node and type_url)"},
+	{"a condition with a bad pattern", head + "old_style_names: [{when: 'node.id.matches(\"(\")', authority: cp}]\n", "relay.yaml:3:20: old_style_names[0].when: does not compile: error parsing regexp: missing closing ): `(` (want CEL over node, identity and type_url)"},
 	{"a pattern from the client", head + "old_style_names: [{when: '\"a\".matches(node.id)', authority: cp}]\n", `relay.yaml:3:20: old_style_names[0].when: takes the pattern of matches() from the client (want a constant)`},
-	{"a partition that does not compile", head + "old_style_names: [{authority: cp, partition: node.zone}]\n", `relay.yaml:3:35: old_style_names[0].partition: does not compile: column 5: undefined field 'zone' (want CEL over node and type_url)`},
+	{"a partition that does not compile", head + "old_style_names: [{authority: cp, partition: node.zone}]\n", `relay.yaml:3:35: old_style_names[0].partition: does not compile: column 5: undefined field 'zone' (want CEL over node, identity and type_url)`},
 	{"a partition that is a number", head + "old_style_names: [{authority: cp, partition: size(node.id)}]\n", `relay.yaml:3:35: old_style_names[0].partition: gives int (want string)`},
 	{"rules after the last", head + "old_style_names:\n- {authority: cp}\n- {when: node.id == '', authority: cp}\n- {authority: cp}\n", `
 relay.yaml:5:3: old_style_names[1]: can never match, because old_style_names[0] always does (want that rule last)
@@ -351,11 +351,11 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			c.Node.Proto()
 			for i := range c.OldStyleNames {
-				_, _ = c.OldStyleNames[i].Matches(nil, "")
-				_, _ = c.OldStyleNames[i].PartitionOf(nil, "")
+				_, _ = c.OldStyleNames[i].Matches(Client{}, "")
+				_, _ = c.OldStyleNames[i].PartitionOf(Client{}, "")
 			}
 			for i := range c.Views {
-				_, _ = c.Views[i].Matches(nil)
+				_, _ = c.Views[i].Matches(Client{})
 			}
 		}
 		if err != nil && err.Error() == "" {

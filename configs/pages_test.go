@@ -56,10 +56,10 @@ func TestPagesOfControlPlanesShowTheirExamples(t *testing.T) {
 func partitionOf(t *testing.T, rules []Rule, node *corev3.Node) (partition string, whole bool) {
 	t.Helper()
 	for i := range rules {
-		if ok, err := rules[i].Matches(node, "type.googleapis.com/envoy.config.cluster.v3.Cluster"); err != nil || !ok {
+		if ok, err := rules[i].Matches(Client{Node: node}, "type.googleapis.com/envoy.config.cluster.v3.Cluster"); err != nil || !ok {
 			continue
 		}
-		partition, err := rules[i].PartitionOf(node, "")
+		partition, err := rules[i].PartitionOf(Client{Node: node}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 const (
@@ -28,13 +30,25 @@ const (
 	nodeVariable = "node"
 )
 
+// Client is what expressions know of a client.
+type Client struct {
+	Node     *corev3.Node       // what the client says of itself; nil is an empty one
+	Identity *identity.Identity // who it has proven to be; nil is one that has proven nothing
+}
+
 // program is a compiled expression, or nil for an empty one. Safe for
 // concurrent use.
 type program = cel.Program
 
+var anonymous = identity.Anonymous(nil)
+
 var celEnv = sync.OnceValues(func() (*cel.Env, error) {
+	identities, err := identity.CELOptions(&corev3.Node{})
+	if err != nil {
+		return nil, err
+	}
 	return cel.NewEnv(
-		cel.Types(&corev3.Node{}),
+		identities,
 		cel.Variable(nodeVariable, cel.ObjectType("envoy.config.core.v3.Node")),
 		cel.Variable("type_url", cel.StringType),
 	)
@@ -72,7 +86,7 @@ func compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	}
 	checked, issues := env.Compile(expression)
 	if issues.Err() != nil {
-		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over node and type_url)", summary(issues))
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over node, identity and type_url)", summary(issues))
 	}
 	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
 		return nil, nodeReads{}, fmt.Errorf("gives %s (want %s)", t, result)
@@ -87,7 +101,7 @@ func compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	}
 	p, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
 	if err != nil {
-		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over node and type_url)", err)
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over node, identity and type_url)", err)
 	}
 	return p, readsOf(checked.NativeRep().Expr()), nil
 }
@@ -114,24 +128,22 @@ func always(when string) bool {
 	return when == "" || when == "true"
 }
 
-// Matches reports whether r is for a client with this Node (which may be nil)
-// that asks for typeURL. An error means that the relay cannot evaluate the expression, as when
+// Matches reports whether r is for a client that asks for typeURL. An error means that the relay cannot evaluate the expression, as when
 // it uses metadata that the Node does not have.
-func (r *Rule) Matches(node *corev3.Node, typeURL string) (bool, error) {
+func (r *Rule) Matches(c Client, typeURL string) (bool, error) {
 	if r.when == nil {
 		return true, nil
 	}
-	return eval[bool](r.when, node, typeURL)
+	return eval[bool](r.when, c, typeURL)
 }
 
-// PartitionOf returns the partition of a client with this Node (which may be
-// nil) that asks for typeURL, at most 1 KiB of text. An error means that the relay cannot
+// PartitionOf returns the partition of a client that asks for typeURL, at most 1 KiB of text. An error means that the relay cannot
 // evaluate the expression.
-func (r *Rule) PartitionOf(node *corev3.Node, typeURL string) (string, error) {
+func (r *Rule) PartitionOf(c Client, typeURL string) (string, error) {
 	if r.partition == nil {
 		return "", nil
 	}
-	partition, err := eval[string](r.partition, node, typeURL)
+	partition, err := eval[string](r.partition, c, typeURL)
 	if err != nil {
 		return "", err
 	}
@@ -151,11 +163,14 @@ func (r *Rule) Upstream() NodeFields { return r.upstream }
 // can have the same partition: "a/b" + "/" + "c" is "a" + "/" + "b/c".
 func (r *Rule) Joins() bool { return r.joins }
 
-func eval[T any](p program, node *corev3.Node, typeURL string) (value T, err error) {
-	if node == nil {
-		node = &corev3.Node{}
+func eval[T any](p program, c Client, typeURL string) (value T, err error) {
+	if c.Node == nil {
+		c.Node = &corev3.Node{}
 	}
-	out, _, err := p.Eval(map[string]any{"node": node, "type_url": typeURL})
+	if c.Identity == nil {
+		c.Identity = anonymous
+	}
+	out, _, err := p.Eval(map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, "type_url": typeURL})
 	if err != nil {
 		return value, err
 	}

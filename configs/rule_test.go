@@ -52,7 +52,7 @@ func TestWhenLooksAtNodeAndType(t *testing.T) {
 		{when: `node.metadata.none == "x"`, err: "no such key: none"},
 		{when: `node.metadata.Namespace`, err: "gives string (want bool)"},
 	} {
-		got, err := rule(t, tt.when, "").Matches(node(t), "type.googleapis.com/envoy.config.cluster.v3.Cluster")
+		got, err := rule(t, tt.when, "").Matches(Client{Node: node(t)}, "type.googleapis.com/envoy.config.cluster.v3.Cluster")
 		if text := errorText(err); got != tt.want || text != tt.err {
 			t.Errorf("%s: got %t, %q, want %t, %q", tt.when, got, text, tt.want, tt.err)
 		}
@@ -71,7 +71,7 @@ func TestPartitionIsText(t *testing.T) {
 		{partition: `node.metadata.none`, err: "no such key: none"},
 		{partition: `node.metadata.count`, err: "gives double (want string)"},
 	} {
-		got, err := rule(t, "", tt.partition).PartitionOf(node(t), "")
+		got, err := rule(t, "", tt.partition).PartitionOf(Client{Node: node(t)}, "")
 		if text := errorText(err); got != tt.want || text != tt.err {
 			t.Errorf("%s: got %q, %q, want %q, %q", tt.partition, got, text, tt.want, tt.err)
 		}
@@ -80,10 +80,10 @@ func TestPartitionIsText(t *testing.T) {
 
 func TestANodeThatWasNotSentIsEmpty(t *testing.T) {
 	r := rule(t, `node.id == "" && node.locality.zone == ""`, `node.cluster`)
-	if got, err := r.Matches(nil, ""); !got || err != nil {
+	if got, err := r.Matches(Client{}, ""); !got || err != nil {
 		t.Errorf("got %t, %v", got, err)
 	}
-	if got, err := r.PartitionOf(nil, ""); got != "" || err != nil {
+	if got, err := r.PartitionOf(Client{}, ""); got != "" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -102,12 +102,12 @@ func TestAnEvaluationIsBounded(t *testing.T) {
 		`node.metadata.tags.all(a, node.metadata.tags.all(b, a == b))`,
 		`node.metadata.tags.all(a, !node.id.contains(a))`,
 	} {
-		_, err := rule(t, when, "").Matches(huge, "")
+		_, err := rule(t, when, "").Matches(Client{Node: huge}, "")
 		if got, want := errorText(err), "operation cancelled: actual cost limit exceeded"; got != want {
 			t.Errorf("%s: got %q, want %q", when, got, want)
 		}
 	}
-	_, err := rule(t, "", "node.id").PartitionOf(huge, "")
+	_, err := rule(t, "", "node.id").PartitionOf(Client{Node: huge}, "")
 	if got, want := errorText(err), "gives 1048576 bytes (want up to 1024)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -119,10 +119,10 @@ func TestRulesAreSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				if ok, err := r.Matches(n, ""); !ok || err != nil {
+				if ok, err := r.Matches(Client{Node: n}, ""); !ok || err != nil {
 					t.Errorf("got %t, %v", ok, err)
 				}
-				if got, err := r.PartitionOf(n, ""); got != "edge-a" || err != nil {
+				if got, err := r.PartitionOf(Client{Node: n}, ""); got != "edge-a" || err != nil {
 					t.Errorf("got %q, %v", got, err)
 				}
 			}
@@ -139,8 +139,8 @@ func BenchmarkRule(b *testing.B) {
 	n := &corev3.Node{Cluster: "edge-a", Locality: &corev3.Locality{Zone: "z1"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _ = r.Matches(n, "")
-		_, _ = r.PartitionOf(n, "")
+		_, _ = r.Matches(Client{Node: n}, "")
+		_, _ = r.PartitionOf(Client{Node: n}, "")
 	}
 }
 

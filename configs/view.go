@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -70,13 +68,12 @@ func (v *View) ResourceType() string {
 // Always reports whether v is for every client.
 func (v *View) Always() bool { return always(v.When) }
 
-// Matches reports whether v is for a client with this Node (which may be nil). An
-// error means that the relay cannot evaluate the expression.
-func (v *View) Matches(node *corev3.Node) (bool, error) {
+// Matches reports whether v is for a client. An error means that the relay cannot evaluate the expression.
+func (v *View) Matches(c Client) (bool, error) {
 	if v.when == nil {
 		return true, nil
 	}
-	return eval[bool](v.when, node, v.ResourceType())
+	return eval[bool](v.when, c, v.ResourceType())
 }
 
 // views checks the views, and brings their names into canonical spelling.

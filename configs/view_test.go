@@ -48,12 +48,12 @@ views:
 		matches bool
 		err     string
 	}{{true, ""}, {false, "no such key: team"}, {true, ""}} {
-		got, err := c.Views[i].Matches(node)
+		got, err := c.Views[i].Matches(Client{Node: node})
 		if text := errorText(err); got != want.matches || text != want.err {
 			t.Errorf("views[%d]: got %t, %q, want %t, %q", i, got, text, want.matches, want.err)
 		}
 	}
-	if got, err := c.Views[0].Matches(nil); got || err != nil {
+	if got, err := c.Views[0].Matches(Client{}); got || err != nil {
 		t.Errorf("without a Node: got %t, %v", got, err)
 	}
 }

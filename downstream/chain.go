@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Clients that are relays. One that asks through this relay would be asked for
@@ -26,10 +27,16 @@ func (st *stream) through() (chain.Chain, error) {
 	return c, nil
 }
 
-// withChain has a request over HTTP say in its context what one over gRPC does.
-func withChain(ctx context.Context, h http.Header) context.Context {
-	if values := h.Values(chain.Header); len(values) > 0 {
-		return metadata.NewIncomingContext(ctx, metadata.MD{chain.Header: values})
+// withHeaders has a request over HTTP say in its context what one over gRPC does.
+func withHeaders(ctx context.Context, h http.Header) context.Context {
+	md := metadata.MD{}
+	for _, key := range []string{chain.Header, identity.Header} {
+		if values := h.Values(key); len(values) > 0 {
+			md[key] = values
+		}
 	}
-	return ctx
+	if len(md) == 0 {
+		return ctx
+	}
+	return metadata.NewIncomingContext(ctx, md)
 }

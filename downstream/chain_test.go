@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,9 +26,9 @@ func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 	c := newTestCache(&recordingSource{}, 1000)
 	defer c.Close()
 	seen := make(chan chain.Chain, 1)
-	server := NewServer(c, func(node *corev3.Node, through chain.Chain) Names {
-		seen <- through
-		return newClusterNames(node, through)
+	server := NewServer(c, func(client Client) Names {
+		seen <- client.Through
+		return newClusterNames(client)
 	}, Options{RelayID: "own", Log: slog.New(slog.DiscardHandler)})
 	o := ListenerOptions{LongPoll: time.Millisecond}
 	conn := serveInMemory(t, func(g *grpc.Server) { server.Register(g, o) }, ServerOptions(o)...).dial()

@@ -41,10 +41,14 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
 	}
+	id, err := g.identityOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	st := s.open(noStream{ctx: ctx}, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.gate, st.limits, st.passes = g, g.limits, g.passes
+	st.identity, st.gate, st.limits, st.passes = id, g, g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Limits at work: what a listener, a stream or a request is refused, and what the operator sees of it.
@@ -21,8 +23,8 @@ const turnedAwayEvery = time.Minute
 func newGate(o ListenerOptions) *gate {
 	return &gate{
 		limits: o.Limits, responses: o.MaxResponseBytes, passes: o.PassRedirects,
-		unreachable: o.WhenUnreachable,
-		turnedAway:  rate.Sometimes{Interval: turnedAwayEvery},
+		unreachable: o.WhenUnreachable, identify: o.Identify,
+		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
 
@@ -173,4 +175,14 @@ func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
 		return log, true
 	}
 	return g.lines[e].Next(log)
+}
+
+// identityOf returns who the client is whose stream or request has that context. The error is
+// that with which its call ends.
+func (g *gate) identityOf(ctx context.Context) (*identity.Identity, error) {
+	proof := identity.ProofOf(ctx)
+	if g.identify == nil {
+		return proof.Anonymous(), nil
+	}
+	return g.identify(proof)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Settings.
@@ -83,6 +84,10 @@ type ListenerOptions struct {
 	PassRedirects bool
 	// WhenUnreachable is which streams end when nothing can be served on them.
 	WhenUnreachable WhenUnreachable
+	// Identify returns who a client is, from what it has shown. It is called once for each stream,
+	// and for each request that gets one answer, before the relay reads the request. Its error
+	// is a gRPC status, with which the call ends. If it is nil, clients prove nothing.
+	Identify func(identity.Proof) (*identity.Identity, error)
 	// Limits are what its clients may cost.
 	Limits Limits
 }

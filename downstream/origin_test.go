@@ -6,11 +6,9 @@ import (
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -59,8 +57,8 @@ type clusterNames struct {
 	closed  bool
 }
 
-func newClusterNames(node *corev3.Node, _ chain.Chain) Names {
-	return &clusterNames{cluster: node.GetCluster()}
+func newClusterNames(c Client) Names {
+	return &clusterNames{cluster: c.Node.GetCluster()}
 }
 
 func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {

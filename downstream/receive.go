@@ -220,7 +220,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.scopes.stream = node, st
-	st.names = st.server.names(node, through)
+	st.names = st.server.names(Client{Node: node, Through: through, Identity: st.identity})
 	able := session.AbilitiesOf(node)
 	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
 	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 )
 
 // refusingNames refuses each name for the reason that it names.
@@ -35,7 +34,7 @@ func newRefusingServer(t *testing.T) *Server {
 	ch := newTestCache(&recordingSource{}, 1000)
 	t.Cleanup(ch.Close)
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-	server.names = func(*corev3.Node, chain.Chain) Names { return refusingNames{} }
+	server.names = func(Client) Names { return refusingNames{} }
 	return server
 }
 

@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -87,7 +88,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
 		return
 	}
-	ctx := peer.NewContext(withChain(r.Context(), r.Header), &peer.Peer{Addr: remoteAddr(r.RemoteAddr)})
+	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), peerOf(r))
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
 		st := status.Convert(h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
@@ -173,6 +174,15 @@ func (h *restHandler) unknownPath(path string) string {
 func clientPatience(h http.Header) (time.Duration, bool) {
 	ms, err := strconv.ParseUint(h.Get(timeoutHeader), 10, 31)
 	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
+}
+
+// peerOf returns a request's client as gRPC would.
+func peerOf(r *http.Request) *peer.Peer {
+	p := &peer.Peer{Addr: remoteAddr(r.RemoteAddr)}
+	if r.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return p
 }
 
 // remoteAddr is a client's address, for those who expect a net.Addr.

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -44,7 +43,7 @@ func (n federatedNames) Key(typeURL, name string) (cache.Key, error) {
 func (federatedNames) Close() {}
 
 func newFederatedServer(ch *cache.Cache) *Server {
-	names := func(node *corev3.Node, _ chain.Chain) Names { return federatedNames{node} }
+	names := func(c Client) Names { return federatedNames{c.Node} }
 	return NewServer(ch, names, Options{Log: slog.New(slog.DiscardHandler)})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -28,7 +29,7 @@ import (
 // concurrently.
 type Server struct {
 	topics  *cache.Cache
-	names   func(*corev3.Node, chain.Chain) Names
+	names   func(Client) Names
 	options Options
 	stats   stats
 	known   knownNames
@@ -54,9 +55,17 @@ type stats struct {
 	limits                     [numLimits]atomic.Uint64
 }
 
+// Client is what a server knows of a client when it has received its first request.
+type Client struct {
+	Node *corev3.Node
+	// Through are the relays between the client and this relay.
+	Through  chain.Chain
+	Identity *identity.Identity
+}
+
 // NewServer makes a server of what is in topics. names is called once for each
-// stream, with the client's Node and the relays through which it asks.
-func NewServer(topics *cache.Cache, names func(*corev3.Node, chain.Chain) Names, o Options) *Server {
+// stream.
+func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
 	}
@@ -106,6 +115,8 @@ type gate struct {
 	passes bool
 	// unreachable: which streams end on which nothing can be served.
 	unreachable WhenUnreachable
+	// identify says who a client is; nil where nobody has to prove anything.
+	identify func(identity.Proof) (*identity.Identity, error)
 
 	open       atomic.Int64   // streams
 	turnedAway rate.Sometimes // of those that were turned away
@@ -121,9 +132,11 @@ type stream struct {
 	// implied is the type URL of the service, empty on an aggregated stream.
 	implied string
 	peer    string
-	since   time.Time
-	limits  Limits
-	gate    *gate // nil of no listener
+	// identity is who the client has proven to be.
+	identity *identity.Identity
+	since    time.Time
+	limits   Limits
+	gate     *gate // nil of no listener
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
 	// passes: redirects go to the client as they are.

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
@@ -24,7 +25,7 @@ import (
 type clientNames struct {
 	router *authority.Router
 	nodes  *partitionNodes
-	node   *corev3.Node
+	client configs.Client
 	log    *slog.Logger
 	// views matches the views that are for the client.
 	views authority.ViewMatcher
@@ -142,7 +143,7 @@ func (n *clientNames) scope(typeURL, name string) (cache.Scope, error) {
 		}
 	}
 	s := oldStyleScope{typeURL: typeURL}
-	p, err := n.router.Partition(n.node, typeURL)
+	p, err := n.router.Partition(n.client, typeURL)
 	if s.scope, s.err = p.Scope, err; s.err != nil {
 		// Whether the names exist is not known, so clients must not get NOT_FOUND.
 		s.err = oldStyleRefused(err)
@@ -163,17 +164,17 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 		return false
 	}
 	if n.hashes == nil {
-		h := hashesOf(n.node)
+		h := hashesOf(n.client.Node)
 		n.hashes = &h
 	}
 	differ, first := n.nodes.join(p.Scope, partitionClient{
-		rule: p.Rule, hashes: *n.hashes, ownTool: n.node.GetId() == client.NodeID || slices.Contains(n.node.GetClientFeatures(), client.ErrorsAlone),
-		node: func() *corev3.Node { return nodeFor(p.Upstream, n.node) },
+		rule: p.Rule, hashes: *n.hashes, ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
+		node: func() *corev3.Node { return nodeFor(p.Upstream, n.client.Node) },
 	})
 	if differ != 0 {
 		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",
 			"rule", fmt.Sprintf("old_style_names[%d]", p.Rule), "authority", p.Scope.Authority, "partition", p.Scope.Partition,
-			"differ_in", strings.Join(differ.fields(), ","), "client", n.node.GetId(), "first", first)
+			"differ_in", strings.Join(differ.fields(), ","), "client", n.client.Node.GetId(), "first", first)
 	}
 	return true
 }
@@ -198,7 +199,7 @@ func (n *clientNames) logRefusal(typeURL, name string, refused, why error) {
 	}
 	n.logged |= 1 << as.Refusal
 	if log, ok := n.lines.Next(n.log); ok {
-		log.Warn("client's names cannot be served", "client", n.node.GetId(), "type_url", typeURL,
+		log.Warn("client's names cannot be served", "client", n.client.Node.GetId(), "type_url", typeURL,
 			"name", name, "refused", as.Refusal.String(), "reason", why.Error())
 	}
 }

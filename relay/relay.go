@@ -12,13 +12,11 @@ import (
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/health"
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
@@ -90,10 +88,11 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	var refusals loglines.Shared
-	namesFor := func(node *corev3.Node, through chain.Chain) downstream.Names {
+	namesFor := func(c downstream.Client) downstream.Names {
+		asks := configs.Client{Node: c.Node, Identity: c.Identity}
 		return &clientNames{
-			router: router, nodes: r.scopes.nodes, node: node, log: log,
-			views: router.ViewMatcher(node), through: through, chains: r.origins.chains,
+			router: router, nodes: r.scopes.nodes, client: asks, log: log,
+			views: router.ViewMatcher(asks), through: c.Through, chains: r.origins.chains,
 			lines: &refusals,
 		}
 	}

@@ -139,14 +139,14 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	router := authority.New(cfg)
-	steps, err := router.Explain(node, typeURL, f.name)
+	router, asks := authority.New(cfg), configs.Client{Node: node}
+	steps, err := router.Explain(asks, typeURL, f.name)
 	fmt.Fprint(stdout, steps)
 	if err != nil {
 		fmt.Fprintf(stderr, "not served: %v\n", err)
 		return &exitError{status: statusNotAll}
 	}
-	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(node))
+	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(asks))
 	if f.name != cache.Wildcard && !viewed {
 		fmt.Fprintf(stdout, "requested upstream as %s %s\n", xdstype.Word(typeURL), f.name)
 	}

@@ -86,7 +86,7 @@ old_style_names:
 relay.yaml:6:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
 relay.yaml:7:5: authorities[1].name: "a" is already authorities[0] (want each name once)
 relay.yaml:10:5: old_style_names[0].authority: "b" is not in authorities (want one of ["a"])
-relay.yaml:11:5: old_style_names[0].partition: does not compile: column 5: undefined field 'nmae' (want CEL over node and type_url)
+relay.yaml:11:5: old_style_names[0].partition: does not compile: column 5: undefined field 'nmae' (want CEL over node, identity and type_url)
 `
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
 	if stdout != "" || stderr != want || status != statusNotAll {
