@@ -1,10 +1,12 @@
 // Package admin is the operator's listener: health, metrics, and pages about clients and
-// control planes. It serves HTTP, is read-only and has no authentication, so it belongs on
-// loopback or on a network that only operators reach.
+// control planes. It serves HTTP and is read-only. Who may connect is decided by the socket,
+// which is on loopback, a unix socket, or has TLS with client certificates; the guard refuses
+// what browsers ask for on behalf of other sites.
 package admin
 
 import (
 	"bufio"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -104,13 +106,16 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 }
 
 // HTTP returns an HTTP server for the listener, with timeouts against clients
-// that never end their requests.
-func (s *Server) HTTP(log *slog.Logger) *http.Server {
+// that never end their requests. certificate returns the certificate that the listener shows
+// now; for plaintext it is nil.
+func (s *Server) HTTP(log *slog.Logger, certificate func() *x509.Certificate) *http.Server {
 	const patience = 10 * time.Second
+	log = slog.New(loglines.Bounded(log.With("listener", "admin").Handler()))
 	return &http.Server{
-		Handler: s.mux, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
+		Handler:           &guard{next: s.mux, certificate: certificate, log: log},
+		ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10,
 		ConnState:      noteState,
-		ErrorLog:       slog.NewLogLogger(loglines.Bounded(log.With("listener", "admin").Handler()), slog.LevelWarn),
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }

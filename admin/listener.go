@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"slices"
@@ -76,6 +77,9 @@ func (c *limitedConn) Close() error {
 
 // noteState notes whether a connection has a request.
 func noteState(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
 	c, ok := conn.(*limitedConn)
 	if !ok {
 		return

@@ -25,7 +25,7 @@ func serveLimited(t *testing.T, most int, s *Server) (address string) {
 		t.Errorf("%d connections are allowed, want %d", limited.most, MaxConns)
 	}
 	limited.most = most
-	server := s.HTTP(slog.New(slog.DiscardHandler))
+	server := s.HTTP(slog.New(slog.DiscardHandler), nil)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(limited) }()
 	t.Cleanup(func() { _ = server.Close(); <-done })
@@ -56,7 +56,7 @@ func connect(t *testing.T, address string) net.Conn {
 // ask makes a request on a connection, and returns what comes of it.
 func ask(t *testing.T, conn net.Conn, path string) string {
 	t.Helper()
-	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		return ""
 	}
 	b := make([]byte, 1024)
@@ -119,7 +119,7 @@ func isTimeout(err error) bool {
 // What net/http has to say comes in the relay's log, in its form.
 func TestErrorsOfTheOperatorsListenerAreLogged(t *testing.T) {
 	var out bytes.Buffer
-	newServer(t).HTTP(slog.New(slog.NewTextHandler(&out, nil))).ErrorLog.Print("http: Accept error: too many open files")
+	newServer(t).HTTP(slog.New(slog.NewTextHandler(&out, nil)), nil).ErrorLog.Print("http: Accept error: too many open files")
 	if got := out.String(); !strings.Contains(got, `level=WARN msg="http: Accept error: too many open files" listener=admin`) {
 		t.Errorf("got %q", got)
 	}

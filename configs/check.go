@@ -59,7 +59,7 @@ func (k *checker) listeners(c *Config) {
 	taken := map[string]string{} // paths by address
 	for i, l := range c.Listeners {
 		path := fmt.Sprintf("listeners[%d]", i)
-		k.listenAddress(path+".address", l.Address, taken)
+		k.listenAddress(path+".address", l.Address, "host:port", taken)
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
 		k.protocolKeys(path, reflect.TypeFor[Listener](), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
@@ -73,7 +73,7 @@ func (k *checker) listeners(c *Config) {
 		}
 	}
 	if k.has("admin") {
-		k.listenAddress("admin.address", c.Admin.Address, taken)
+		k.admin(&c.Admin, taken)
 	}
 }
 
@@ -105,19 +105,28 @@ func (k *checker) present(path, value, want string) bool {
 	return value != ""
 }
 
-func (k *checker) listenAddress(path, address string, taken map[string]string) {
-	if !k.present(path, address, "want host:port") {
-		return
+// listenAddress checks the address of a listener, and reports whether it is right. want says
+// what it may be.
+func (k *checker) listenAddress(path, address, want string, taken map[string]string) bool {
+	if !k.present(path, address, "want "+want) {
+		return false
 	}
-	if err := checkAddress(address, true); err != nil {
+	var err error
+	if _, unix := UnixPath(address); unix && strings.Contains(want, "unix:") {
+		err = checkUnixPath(address)
+	} else {
+		err = checkAddress(address, true)
+	}
+	if err != nil {
 		k.fail(path, "%w", err)
-		return
+		return false
 	}
 	if first, ok := taken[address]; ok && !strings.HasSuffix(address, ":0") {
 		k.fail(path, "%q is already %s (want another port)", address, first)
-		return
+		return false
 	}
 	taken[address] = path
+	return true
 }
 
 // checkAddress returns an error if address is not host:port. For a listener, the host may be

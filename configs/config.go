@@ -53,12 +53,6 @@ type Config struct {
 	source source
 }
 
-// Admin is the operator's listener.
-type Admin struct {
-	// Where the operator's listener is, as host:port.
-	Address string `yaml:"address" required:"true"`
-}
-
 // Node is the relay's own Node, which it sends to control planes.
 type Node struct {
 	// The relay's own id, of at most 256 bytes. Relays find loops of relays by it, so each needs

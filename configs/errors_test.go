@@ -36,7 +36,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1:1: Listeners: unknown key (did you mean "listeners"?)`},
 	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3:9: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
 	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3:9: cache.size: unknown key (want one of linger, idle_entries, idle_scopes, tombstones)`},
-	{"an unknown key where there is one", head + "admin: {address: ':1', 'a b': 1}\n", `relay.yaml:3:24: admin."a b": unknown key (want address)`},
+	{"an unknown key where there is one", head + "admin: {address: '[::1]:1', 'a b': 1}\n", `relay.yaml:3:29: admin."a b": unknown key (want one of address, mode, tls)`},
 	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5:3: cache.linger: is given twice (first in line 4)`},
 	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3:9: cache: a key is a list (want text)`},
 	{"metadata twice", head + "node: {metadata: {a: 1, A: 2, a: 3}}\n", `relay.yaml:3:31: node.metadata.a: is given twice (first in line 3)`},
@@ -46,7 +46,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a bad number in metadata", head + "node: {metadata: {a: [!!int x]}}\n", `relay.yaml:3:23: node.metadata.a[0]: "x" is not a number (want one such as 1 or 2.5)`},
 
 	// Types
-	{"no value", head + "admin:\n", `relay.yaml:3:7: admin: has no value (want a map with address, or no such key)`},
+	{"no value", head + "admin:\n", `relay.yaml:3:7: admin: has no value (want a map with address, mode, tls, or no such key)`},
 	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3:12: node.id: is "" (want text, or no such key)`},
 	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3:8: node.id: has 257 bytes (want at most 256)`},
 	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3:12: node.id: 1 is a number (want text: "1")`},
@@ -109,8 +109,9 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
 	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "[::1:1" is not an address (want host:port)`},
 	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1:31: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
-	{"admin without address", head + "admin: {}\n", `relay.yaml:3:1: admin.address: missing (want host:port)`},
+	{"admin without address", head + "admin: {}\n", `relay.yaml:3:1: admin.address: missing (want host:port or unix:/path)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3:9: admin.address: ":18000" is already listeners[0].address (want another port)`},
+	{"admin for everybody", head + "admin: {address: '0.0.0.0:19000'}\n", `relay.yaml:3:9: admin.address: "0.0.0.0:19000": other hosts can reach it, and there is no admin.tls, so anyone there could read what the relay serves to whom (want a loopback address such as 127.0.0.1:19000, unix:/path, or admin.tls with cert_file, key_file and client_ca_file)`},
 	{"a listener of no protocol", "listeners: [{address: ':1', protocol: http}]\n" + authority, `relay.yaml:1:39: listeners[0].protocol: "http" is not a protocol of listeners (want grpc or rest)`},
 	{"streams that do what nobody knows", "listeners: [{address: ':1', when_unreachable: never}]\n" + authority, `relay.yaml:1:47: listeners[0].when_unreachable: "never" is not a value of when_unreachable (want auto, end or wait)`},
 	{"redirects that are ignored", "listeners: [{address: ':1', redirects: ignore}]\n" + authority, `relay.yaml:1:40: listeners[0].redirects: "ignore" is not a value of redirects (want follow or pass)`},

@@ -26,6 +26,10 @@ func (c *Config) CheckFiles() error {
 			addTLS(fmt.Sprintf("listeners[%d].tls", i), err)
 		}
 	}
+	if c.Admin.TLS != nil {
+		_, err := c.Admin.TLS.Load()
+		addTLS("admin.tls", err)
+	}
 	for i, a := range c.Authorities {
 		path := fmt.Sprintf("authorities[%d]", i)
 		for j, s := range a.Servers {

@@ -78,6 +78,7 @@ type schemaNode struct {
 
 const (
 	sizePattern = `^[0-9]+ *(KiB|MiB|GiB)?$`
+	modePattern = `^(0o)?[0-7]+$`
 	timePattern = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
 )
 
@@ -93,7 +94,7 @@ func jsonSchema(t *testing.T, keys []key, _ []byte) []byte {
 			if err := yaml.Unmarshal([]byte(k.value), n.Default); err != nil {
 				t.Fatal(err)
 			}
-			if kind := k.field.Type; kind == durationType || kind == bytesType {
+			if kind := k.field.Type; kind == durationType || kind == bytesType || kind == modeType {
 				n.Default = k.value
 			}
 		}
@@ -130,6 +131,8 @@ func nodeOf(t reflect.Type, tag reflect.StructTag) *schemaNode {
 		return &schemaNode{Type: "string", Pattern: timePattern}
 	case t == bytesType:
 		return &schemaNode{Type: []string{"string", "integer"}, Pattern: sizePattern, Minimum: 1, Maximum: 1<<31 - 1}
+	case t == modeType:
+		return &schemaNode{Type: []string{"string", "integer"}, Pattern: modePattern}
 	case t.Kind() == reflect.Pointer:
 		return nodeOf(t.Elem(), tag)
 	case isMap(t):

@@ -163,6 +163,8 @@ func (k key) kind() string {
 		return "time"
 	case t == bytesType:
 		return "size"
+	case t == modeType:
+		return "file mode"
 	case t == metadataType || k.isMap() && t.Kind() != reflect.Slice:
 		return "map"
 	case k.isMap():

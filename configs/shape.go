@@ -51,6 +51,7 @@ var (
 	configType   = reflect.TypeFor[Config]()
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
+	modeType     = reflect.TypeFor[FileMode]()
 	metadataType = reflect.TypeFor[*structpb.Struct]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
@@ -201,7 +202,7 @@ func (s *shape) walkDuration(n *yaml.Node, path string, allowZero bool) bool {
 
 func (s *shape) walkText(n *yaml.Node, t reflect.Type, path string) bool {
 	tag := n.ShortTag()
-	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && t == bytesType) {
+	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType)) {
 		return s.wrongType(n, t, path)
 	}
 	value := reflect.New(t).Interface().(encoding.TextUnmarshaler)
@@ -305,6 +306,8 @@ func want(t reflect.Type) string {
 		return "a duration such as 30s"
 	case t == bytesType:
 		return "a size such as 4MiB"
+	case t == modeType:
+		return `a file mode such as "0600"`
 	case t.Kind() == reflect.Pointer:
 		return want(t.Elem())
 	case t.Kind() == reflect.Struct:

@@ -46,6 +46,22 @@ func (b Bytes) String() string {
 	return "0"
 }
 
+// FileMode is the permissions of a file. In YAML it is a text of octal digits, such as "0600".
+type FileMode uint32
+
+// UnmarshalText sets m from its notation.
+func (m *FileMode) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(strings.TrimPrefix(string(text), "0o"), 8, 32)
+	if err != nil || n > 0o777 {
+		return fmt.Errorf("%q is not a file mode (want octal digits, such as \"0600\")", text)
+	}
+	*m = FileMode(n)
+	return nil
+}
+
+// String returns m in its notation.
+func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
+
 // ListenerProtocol is what clients speak on a listener.
 type ListenerProtocol string
 

@@ -118,7 +118,7 @@ old_style_names: [{authority: plane}]
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	s.relay.admin.HTTP(slog.New(slog.DiscardHandler)).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
 	return readMetrics(w.Body.String())
 }
 

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -43,10 +42,9 @@ type Relay struct {
 	admin    *admin.Server
 	metrics  *admin.Metrics
 
-	listeners    []*listener
-	addresses    []string // of the client listeners
-	adminSocket  net.Listener
-	adminAddress string
+	listeners []*listener
+	addresses []string  // of the client listeners
+	operator  *operator // nil if there is none
 }
 
 // Options are what a relay needs besides its configuration.
@@ -123,15 +121,7 @@ func (r *Relay) Listen(ctx context.Context) error {
 		r.listeners = append(r.listeners, r.newListener(&l, socket, tlsConfig))
 		r.addresses = append(r.addresses, socket.Addr().String())
 	}
-	if r.cfg.Admin.Address == "" {
-		return nil
-	}
-	socket, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Address)
-	if err != nil {
-		return fmt.Errorf("admin.address: %w", err)
-	}
-	r.adminSocket, r.adminAddress = admin.Limit(socket), socket.Addr().String()
-	return nil
+	return r.listenOperator(ctx)
 }
 
 // Addresses returns the addresses of the client listeners, in the order of the
@@ -139,7 +129,12 @@ func (r *Relay) Listen(ctx context.Context) error {
 func (r *Relay) Addresses() []string { return r.addresses }
 
 // AdminAddress returns the address of the admin listener, or "" if there is none.
-func (r *Relay) AdminAddress() string { return r.adminAddress }
+func (r *Relay) AdminAddress() string {
+	if r.operator == nil {
+		return ""
+	}
+	return r.operator.address
+}
 
 // Run serves until ctx ends or a listener fails. It returns the failure.
 func (r *Relay) Run(ctx context.Context) error {
@@ -157,13 +152,11 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 		})
 	}
-	var adminHTTP *http.Server
-	if r.adminSocket != nil {
-		r.log.Info("serving the operator", "address", r.adminAddress)
-		adminHTTP = r.admin.HTTP(r.log)
+	if r.operator != nil {
+		r.log.Info("serving the operator", "address", r.operator.address)
 		wg.Go(func() {
-			if err := adminHTTP.Serve(r.adminSocket); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("admin listener: %w", err)
+			if err := r.operator.serve(); err != nil {
+				failed <- err
 			}
 		})
 	}
@@ -190,8 +183,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, l := range r.listeners {
 		l.stop()
 	}
-	if adminHTTP != nil {
-		err = errors.Join(err, adminHTTP.Close())
+	if r.operator != nil {
+		err = errors.Join(err, r.operator.stop())
 	}
 	wg.Wait()
 	return err
@@ -202,8 +195,8 @@ func (r *Relay) Close() {
 	for _, l := range r.listeners {
 		l.stop() // a second time, unless Run was not called
 	}
-	if r.adminSocket != nil {
-		_ = r.adminSocket.Close()
+	if r.operator != nil {
+		_ = r.operator.stop()
 	}
 	r.cache.Close()
 	r.shutdown.Stage("evaluating redirects and collections")

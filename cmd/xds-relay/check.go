@@ -107,6 +107,9 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	for i, l := range cfg.Listeners {
 		fmt.Fprintf(stdout, "listeners[%d]: %s\n", i, describeListener(l))
 	}
+	if cfg.Admin.Address != "" {
+		fmt.Fprintf(stdout, "admin: %s\n", describeAdmin(cfg.Admin))
+	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())
 	return nil
 }
@@ -124,6 +127,18 @@ func describeListener(l configs.Listener) string {
 		services = "v3 and v2"
 	}
 	return fmt.Sprintf("serves clients on %s over %s (%s, %s); polls wait up to %s", l.Address, l.Protocol, services, security, l.LongPoll)
+}
+
+// describeAdmin says who reaches the admin listener.
+func describeAdmin(a configs.Admin) string {
+	reach := "plaintext, for this host only"
+	if _, unix := configs.UnixPath(a.Address); unix {
+		reach = "plaintext, socket mode " + a.Mode.String()
+	}
+	if a.TLS != nil {
+		reach = "TLS with client certificates"
+	}
+	return fmt.Sprintf("serves the operator on %s (%s)", a.Address, reach)
 }
 
 func (f *checkFlags) explain(stdout, stderr io.Writer) error {

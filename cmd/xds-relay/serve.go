@@ -28,7 +28,7 @@ Try, in another terminal:
   xds-relay get --server %[1]s --type cluster cart catalogue
   xds-relay get --server %[1]s xdstp://demo.example.com/envoy.config.cluster.v3.Cluster/payments
   xds-relay watch --server %[1]s --type endpoint cart
-  curl http://%[2]s/clients
+  curl %[2]s/clients
 
 To serve your own resources: xds-relay serve --config relay.yaml
 Ctrl-C ends the relay.
@@ -68,7 +68,7 @@ second one ends it at once.`,
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.listen, "listen", "", "the `HOST:PORT` for clients, instead of that of the first listener in the configuration")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "the `HOST:PORT` of the admin listener, instead of that in the configuration")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "the `ADDRESS` of the admin listener (a loopback host and a port, or unix:/path), instead of that in the configuration")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -129,7 +129,11 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shu
 		return err
 	}
 	if builtIn != nil {
-		fmt.Fprintf(out, demoHint, r.Addresses()[0], r.AdminAddress())
+		operator := "http://" + r.AdminAddress()
+		if path, unix := configs.UnixPath(r.AdminAddress()); unix {
+			operator = "--unix-socket " + path + " http://localhost"
+		}
+		fmt.Fprintf(out, demoHint, r.Addresses()[0], operator)
 	}
 	return r.Run(ctx)
 }

@@ -1,0 +1,104 @@
+package configs
+
+// This file is the keys of `admin`, and who can reach that listener.
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Admin is the operator's listener.
+type Admin struct {
+	// Where the operator's listener is: host:port with a loopback host, or unix:/path for a unix
+	// socket. Another host needs `tls`, because the pages say what the relay serves to whom.
+	Address string `yaml:"address" required:"true"`
+	// The permissions of the unix socket: who may connect.
+	Mode FileMode `yaml:"mode" default:"0600"`
+	// TLS for the operator's listener, with client certificates. Files are PEM.
+	TLS *AdminTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
+}
+
+// AdminTLS is TLS towards operators. They always need a certificate. Files are PEM, and
+// relative to the folder in which the relay is started.
+type AdminTLS struct {
+	// The listener's certificate.
+	CertFile string `yaml:"cert_file" required:"true"`
+	// The key of `cert_file`.
+	KeyFile string `yaml:"key_file" required:"true"`
+	// The roots of the operators' certificates. Operators have to show a certificate that one of
+	// them has signed.
+	ClientCAFile string `yaml:"client_ca_file" required:"true"`
+}
+
+// Load reads the files of t. The error is an Errors with the keys as paths.
+func (t *AdminTLS) Load() (*tls.Config, error) {
+	return (&ListenerTLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile}).Load()
+}
+
+const defaultMode FileMode = 0o600
+
+// UnixPath returns the path of an address that is unix:PATH.
+func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
+
+// maxUnixPath is how long a path Linux takes for a unix socket, in bytes.
+const maxUnixPath = 107
+
+func checkUnixPath(address string) error {
+	path, _ := UnixPath(address)
+	switch {
+	case path == "":
+		return fmt.Errorf("%q has no path (want unix:/path)", address)
+	case strings.HasPrefix(path, "@"):
+		return fmt.Errorf("%q is an abstract socket, to which everybody on the host may connect (want unix:/path)", address)
+	case strings.ContainsRune(path, 0):
+		return fmt.Errorf("%q is not a path (want unix:/path)", address)
+	case len(path) > maxUnixPath:
+		return fmt.Errorf("%q has a path of %d bytes (want at most %d)", address, len(path), maxUnixPath)
+	}
+	return nil
+}
+
+// IsLoopback reports whether only this host can reach the address, which is host:port: its
+// host is in 127.0.0.0/8, ::1 or localhost. An empty host is all interfaces.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+var errExposed = errors.New("other hosts can reach it, and there is no admin.tls, so anyone there could read what the relay serves to whom (want a loopback address such as 127.0.0.1:19000, unix:/path, or admin.tls with cert_file, key_file and client_ca_file)")
+
+// Exposed returns an error if other hosts can reach the address, which is that of the admin
+// listener, without a certificate.
+func (a *Admin) Exposed(address string) error {
+	if _, unix := UnixPath(address); unix || a.TLS != nil || IsLoopback(address) {
+		return nil
+	}
+	return fmt.Errorf("%q: %w", address, errExposed)
+}
+
+func (k *checker) admin(a *Admin, taken map[string]string) {
+	if k.listenAddress("admin.address", a.Address, "host:port or unix:/path", taken) && !k.isUnusable("admin.tls") {
+		if err := a.Exposed(a.Address); err != nil {
+			k.fail("admin.address", "%w", err)
+		}
+	}
+	if _, unix := UnixPath(a.Address); !unix && a.Mode != defaultMode && !k.isUnusable("admin.address") {
+		k.fail("admin.mode", "is for unix sockets (want no such key, or address: unix:/path)")
+	}
+	if t := a.TLS; t != nil {
+		k.present("admin.tls.cert_file", t.CertFile, "want the file of the listener's certificate")
+		k.present("admin.tls.key_file", t.KeyFile, "want the file of the certificate's key")
+		k.present("admin.tls.client_ca_file", t.ClientCAFile, "want the file of the roots of the operators' certificates: without one, anyone could read what the relay serves to whom")
+	}
+}

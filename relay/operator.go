@@ -1,0 +1,74 @@
+package relay
+
+// The operator's listener.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/xds-relay/xds-relay/admin"
+)
+
+// operator is the admin listener: a socket and its server.
+type operator struct {
+	socket  net.Listener
+	address string
+	http    *http.Server
+}
+
+// listenOperator opens the admin listener, if the configuration has one.
+func (r *Relay) listenOperator(ctx context.Context) error {
+	o := &r.cfg.Admin
+	if o.Address == "" {
+		return nil
+	}
+	var tlsConfig *tls.Config
+	var certificate func() *x509.Certificate
+	if o.TLS != nil {
+		var err error
+		if tlsConfig, err = o.TLS.Load(); err != nil {
+			return fmt.Errorf("admin.tls: %w", err)
+		}
+		certificate = func() *x509.Certificate { return tlsConfig.Certificates[0].Leaf }
+	}
+	socket, err := openSocket(ctx, o.Address, o.Mode)
+	if err != nil {
+		return fmt.Errorf("admin.address: %w", err)
+	}
+	address := socket.Addr().String()
+	if socket.Addr().Network() == "unix" {
+		address = o.Address
+	}
+	// What localhost means is for the host's resolver to say.
+	if err := o.Exposed(address); err != nil {
+		_ = socket.Close()
+		return fmt.Errorf("admin.address: %s leads to %w", o.Address, err)
+	}
+	socket = admin.Limit(socket)
+	if tlsConfig != nil {
+		tlsConfig.NextProtos = []string{"http/1.1"}
+		socket = tls.NewListener(socket, tlsConfig)
+	}
+	r.operator = &operator{socket: socket, address: address, http: r.admin.HTTP(r.log, certificate)}
+	return nil
+}
+
+// serve serves until the listener is stopped, or fails.
+func (o *operator) serve() error {
+	if err := o.http.Serve(o.socket); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin listener: %w", err)
+	}
+	return nil
+}
+
+// stop closes the server and its socket. It may be called at any time, also twice.
+func (o *operator) stop() error {
+	err := o.http.Close()
+	_ = o.socket.Close() // Close of the server does it only while it serves
+	return err
+}
