@@ -19,7 +19,7 @@ type globSource struct {
 	to     *input
 	leaf   cache.Key
 	set    *cache.Set
-	queued bool // guarded by Resolver.inbox
+	queued inInbox
 	pendingQuery
 
 	redirects map[string]*redirectMember // by key
@@ -40,11 +40,11 @@ func newGlobSource(s *setContext, to *input, leaf cache.Key) *globSource {
 }
 
 // Changed implements cache.Watcher.
-func (g *globSource) Changed() cache.Waker { return g.enqueue(g) }
+func (g *globSource) Changed() cache.Waker { return g.enqueue(g, &g.queued) }
 
-func (g *globSource) inInbox() *bool { return &g.queued }
-
-func (g *globSource) onChange() {
+// process schedules the reading of what has changed.
+func (g *globSource) process(*Resolver) {
+	g.queued.Store(false)
 	if g.set != nil {
 		g.schedule(g)
 	}

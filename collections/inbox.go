@@ -1,51 +1,42 @@
 package collections
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"sync/atomic"
 
-// The inbox: what the cache, watchers and reachability report to the Resolver's goroutine.
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What the cache, watchers and reachability report to the Resolver's goroutine.
+
+// event is something that the goroutine has to process.
+type event interface{ process(r *Resolver) }
 
 // Start implements cache.Source.
-func (r *Resolver) Start(k cache.Key) { r.note(note{key: k}) }
+func (r *Resolver) Start(k cache.Key) { r.inbox.Put(note{key: k}) }
 
 // Refresh implements cache.Source.
-func (r *Resolver) Refresh(k cache.Key) { r.note(note{key: k, refresh: true}) }
+func (r *Resolver) Refresh(k cache.Key) { r.inbox.Put(note{key: k, refresh: true}) }
 
 // Stop implements cache.Source.
-func (r *Resolver) Stop(k cache.Key) { r.note(note{key: k, stop: true}) }
+func (r *Resolver) Stop(k cache.Key) { r.inbox.Put(note{key: k, stop: true}) }
 
 // ReachabilityChanged repeats the choices between alternatives. It does not block, and
 // may be called with any lock held.
 func (r *Resolver) ReachabilityChanged() {
-	r.inbox.Lock()
-	r.inbox.reach = true
-	r.inbox.Unlock()
-	r.Wake()
+	r.reach.Store(true)
+	r.inbox.Wake()
 }
 
-func (r *Resolver) note(n note) {
-	r.inbox.Lock()
-	r.inbox.notes = append(r.inbox.notes, n)
-	r.inbox.Unlock()
-	r.Wake()
-}
+// inInbox says whether a leaf topic that has changed is in the inbox.
+type inInbox struct{ atomic.Bool }
 
-// Wake implements cache.Waker.
-func (r *Resolver) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+// enqueue adds a topic to the inbox, unless it is in there: it is the Changed of all
+// watchers.
+func (r *Resolver) enqueue(topic event, queued *inInbox) cache.Waker {
+	if !queued.Swap(true) {
+		r.inbox.Add(topic)
 	}
-}
-
-// enqueue adds a changed topic to the inbox: it is the Changed of all watchers.
-func (r *Resolver) enqueue(d changedTopic) cache.Waker {
-	r.inbox.Lock()
-	defer r.inbox.Unlock()
-	if queued := d.inInbox(); !*queued {
-		*queued = true
-		r.inbox.dirty = append(r.inbox.dirty, d)
-	}
-	return r
+	return r.inbox
 }
 
 // updateStored is the Resolver as the cache.Waker of parked work.
@@ -53,9 +44,6 @@ type updateStored Resolver
 
 // Wake implements cache.Waker.
 func (f *updateStored) Wake() {
-	r := (*Resolver)(f)
-	r.inbox.Lock()
-	r.inbox.freed = true
-	r.inbox.Unlock()
-	r.Wake()
+	f.freed.Store(true)
+	f.inbox.Wake()
 }

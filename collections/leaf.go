@@ -84,11 +84,11 @@ func (l *leaf) inlineRedirect(e *listEntry) *cache.Resource {
 }
 
 // Changed implements cache.Watcher.
-func (l *leaf) Changed() cache.Waker { return l.resolver.enqueue(l) }
+func (l *leaf) Changed() cache.Waker { return l.resolver.enqueue(l, &l.queued) }
 
-func (l *leaf) inInbox() *bool { return &l.queued }
-
-func (l *leaf) onChange() {
+// process schedules the lookups that use the leaf.
+func (l *leaf) process(*Resolver) {
+	l.queued.Store(false)
 	for f := range l.users {
 		l.resolver.markDirty(f)
 	}

@@ -2,13 +2,13 @@ package collections
 
 import (
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -67,20 +67,15 @@ type Resolver struct {
 	depth     int
 	speaksFor func(authority, other string) bool
 	log       *slog.Logger
-	wake      chan struct{}
 	stop      chan struct{}
 	done      chan struct{}
 	stats     struct{ loops atomic.Uint64 }
 
-	// inbox has what the goroutine has not processed yet. Its lock comes last in the
-	// order of locks.
-	inbox struct {
-		sync.Mutex
-		notes []note
-		dirty []changedTopic // leaf topics that have changed
-		reach bool           // reachability has changed
-		freed bool           // an update is stored for which parked work waits
-	}
+	// inbox has the calls and the changed leaf topics that the goroutine has not processed
+	// yet. Two flags are part of it: who sets one wakes the goroutine.
+	inbox *inbox.Inbox[event]
+	reach atomic.Bool // reachability has changed
+	freed atomic.Bool // an update is stored for which parked work waits
 
 	// The fields below belong to the goroutine.
 	derived      map[cache.Key]derived
@@ -113,7 +108,7 @@ type leaf struct {
 	entry    *cache.Entry
 	withheld *cache.Resource // see Topics.Watch
 	users    map[*lookup]struct{}
-	queued   bool // guarded by Resolver.inbox
+	queued   inInbox
 
 	// parsed has the entries of parsedFrom, for all users.
 	parsed     *list
@@ -407,14 +402,6 @@ const maxEntriesOfSet = 200_000
 type note struct {
 	key           cache.Key
 	refresh, stop bool
-}
-
-// changedTopic is a leaf topic that has changed.
-type changedTopic interface {
-	// onChange schedules everything that depends on the topic. The goroutine calls it.
-	onChange()
-	// inInbox points to whether the topic is in the inbox; guarded by inbox.
-	inInbox() *bool
 }
 
 // pendingQuery is a collection without an answer so far, or an alternative of which not all

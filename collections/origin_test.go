@@ -159,11 +159,7 @@ func newStepped(t *testing.T, opts Options) *origins {
 func (o *origins) rounds() (next time.Duration, timed bool) {
 	for {
 		next, timed = o.resolver.runOnce(time.Now())
-		in := &o.resolver.inbox
-		in.Lock()
-		idle := len(in.notes)+len(in.dirty) == 0 && !in.reach
-		in.Unlock()
-		if idle && (!timed || next > 0) {
+		if o.resolver.inbox.Empty() && !o.resolver.reach.Load() && (!timed || next > 0) {
 			return next, timed
 		}
 	}

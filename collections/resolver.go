@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
 )
 
 // Options are a Resolver's settings.
@@ -35,7 +36,7 @@ func newResolver(topics Topics, names Names, o Options) *Resolver {
 	}
 	return &Resolver{
 		topics: topics, names: names, depth: o.Depth, speaksFor: o.SpeaksFor, log: o.Log,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		inbox: inbox.New[event](), stop: make(chan struct{}), done: make(chan struct{}),
 		derived:      map[cache.Key]derived{},
 		leaves:       map[cache.Key]*leaf{},
 		dirtyLookups: map[*lookup]struct{}{},
@@ -63,7 +64,7 @@ func (r *Resolver) run() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-r.wake:
+		case <-r.inbox.Awake():
 		case <-timer.C:
 		case <-r.stop:
 			r.closeAll()
@@ -84,23 +85,13 @@ func (r *Resolver) closeAll() {
 // runOnce processes the inbox and a bounded amount of work. It returns the time until
 // it has to run again without being woken; timed is false if there is none.
 func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
-	r.inbox.Lock()
-	notes, dirty, reach, freed := r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed
-	r.inbox.notes, r.inbox.dirty, r.inbox.reach, r.inbox.freed = nil, nil, false, false
-	for _, d := range dirty {
-		*d.inInbox() = false
-	}
-	r.inbox.Unlock()
-
-	if freed {
+	if r.freed.Swap(false) {
 		r.unpark()
 	}
-	for _, n := range notes {
-		r.processNote(n)
+	for _, e := range r.inbox.Take() {
+		e.process(r)
 	}
-	for _, d := range dirty {
-		d.onChange()
-	}
+	reach := r.reach.Swap(false)
 	if reach {
 		for f := range r.choosing {
 			r.markDirty(f)
@@ -135,8 +126,8 @@ type updateKey struct {
 	typeURL string
 }
 
-// processNote starts, refreshes or stops a derived topic.
-func (r *Resolver) processNote(n note) {
+// process starts, refreshes or stops a derived topic.
+func (n note) process(r *Resolver) {
 	old := r.derived[n.key]
 	switch {
 	case n.stop && old != nil:

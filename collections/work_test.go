@@ -77,7 +77,7 @@ func (w *workWorld) settle() {
 			w.answer(k)
 		}
 		w.unread = nil
-		if len(w.resolver.inbox.notes)+len(w.resolver.inbox.dirty) == 0 && (!timed || next > 0) {
+		if w.resolver.inbox.Empty() && (!timed || next > 0) {
 			return
 		}
 	}

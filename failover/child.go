@@ -61,7 +61,7 @@ func (h *Child) Seed(from Holder) func(cache.Key, func(string, *cache.Resource))
 // reschedule wakes the goroutine if the machine waits for a time. The caller holds mu.
 func (g *Group) reschedule(now time.Time) {
 	if !g.machine.Next(now).IsZero() {
-		g.wake()
+		g.inbox.Wake()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
 )
 
 // Group feeds the topics of one scope from the servers of its authority: it is their
@@ -25,14 +26,8 @@ type Group struct {
 	log          *slog.Logger
 	stop         chan struct{}
 	done         chan struct{} // closed when the goroutine has ended
-	wakeups      chan struct{} // there are notes
 
-	// inbox has the calls of Start, Refresh and Stop that are not processed yet. Its
-	// lock comes last in the order of locks.
-	inbox struct {
-		sync.Mutex
-		notes []note
-	}
+	inbox *inbox.Inbox[note] // the calls that are not processed yet
 
 	// mu is held while the sink stores an update, so that no update of a replaced
 	// server follows one of its successor. Feeds call the group with their own locks
@@ -88,7 +83,7 @@ func NewGroup(scope cache.Scope, names []string, open Opener, o Options, sink Si
 		log:     log.With("authority", scope.Authority, "partition", scope.Partition),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
-		wakeups: make(chan struct{}, 1),
+		inbox:   inbox.New[note](),
 		machine: NewMachine(names, o), children: make([]*child, len(names)),
 		wanted: wantedTopics{},
 	}
@@ -97,23 +92,16 @@ func NewGroup(scope cache.Scope, names []string, open Opener, o Options, sink Si
 }
 
 // Start implements cache.Source. It neither blocks nor calls the cache.
-func (g *Group) Start(k cache.Key) { g.note(note{key: k}) }
+func (g *Group) Start(k cache.Key) { g.inbox.Put(note{key: k}) }
 
 // Refresh implements cache.Source. It neither blocks nor calls the cache.
-func (g *Group) Refresh(k cache.Key) { g.note(note{key: k, refresh: true}) }
+func (g *Group) Refresh(k cache.Key) { g.inbox.Put(note{key: k, refresh: true}) }
 
 // Resume implements cache.Resumer. It neither blocks nor calls the cache.
-func (g *Group) Resume(k cache.Key) { g.note(note{key: k, resume: true}) }
+func (g *Group) Resume(k cache.Key) { g.inbox.Put(note{key: k, resume: true}) }
 
 // Stop implements cache.Source. It neither blocks nor calls the cache.
-func (g *Group) Stop(k cache.Key) { g.note(note{key: k, stop: true}) }
-
-func (g *Group) note(n note) {
-	g.inbox.Lock()
-	g.inbox.notes = append(g.inbox.notes, n)
-	g.inbox.Unlock()
-	g.wake()
-}
+func (g *Group) Stop(k cache.Key) { g.inbox.Put(note{key: k, stop: true}) }
 
 // run is the goroutine: it processes notes, and what is due at a time.
 func (g *Group) run() {
@@ -122,7 +110,7 @@ func (g *Group) run() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-g.wakeups:
+		case <-g.inbox.Awake():
 		case <-timer.C:
 		case <-g.stop:
 			return
@@ -156,25 +144,14 @@ func (g *Group) step() time.Duration {
 func (g *Group) trackTTLs(u *cache.Update, by *child) {
 	g.ttls.record(u, by, g.wanted.contains, time.Now())
 	if at := g.ttls.earlier(time.Time{}); !at.IsZero() && (g.wakeAt.IsZero() || at.Before(g.wakeAt)) {
-		g.wake()
-	}
-}
-
-// wake makes the goroutine run a step.
-func (g *Group) wake() {
-	select {
-	case g.wakeups <- struct{}{}:
-	default:
+		g.inbox.Wake()
 	}
 }
 
 // processNotes passes the calls of the cache on to the open servers. The caller holds
 // mu.
 func (g *Group) processNotes(now time.Time) {
-	g.inbox.Lock()
-	notes := g.inbox.notes
-	g.inbox.notes = nil
-	g.inbox.Unlock()
+	notes := g.inbox.Take()
 	if g.closed || len(notes) == 0 {
 		return
 	}
