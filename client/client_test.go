@@ -15,6 +15,7 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/testplane"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -43,9 +44,9 @@ func namesOf(resources []*discoveryv3.Resource) string {
 func TestGetGivesResourcesInTheOrderAsked(t *testing.T) {
 	for _, protocol := range bothProtocols {
 		t.Run(protocol.String(), func(t *testing.T) {
-			plane := newControlPlane(t)
-			plane.set(t, "1", clusters("a", "b", "c"))
-			address, _ := listen(t, "127.0.0.1:0", plane.server)
+			plane := testplane.NewSnapshot(t)
+			plane.Set(t, "1", clusters("a", "b", "c"))
+			address := testplane.Listen(t, plane)
 			for _, test := range []struct {
 				asked []string
 				want  string
@@ -71,11 +72,11 @@ func TestGetGivesResourcesInTheOrderAsked(t *testing.T) {
 }
 
 func TestGetTellsMissingFromUnanswered(t *testing.T) {
-	plane := newControlPlane(t)
+	plane := testplane.NewSnapshot(t)
 	resources := clusters("a")
 	resources[resourcev3.EndpointType] = []types.Resource{&endpointv3.ClusterLoadAssignment{ClusterName: "a"}}
-	plane.set(t, "1", resources)
-	address, _ := listen(t, "127.0.0.1:0", plane.server)
+	plane.Set(t, "1", resources)
+	address := testplane.Listen(t, plane)
 
 	// A full state says that what it leaves out does not exist.
 	answer, err := Get(t.Context(), Server{Address: address}, testQuery(SotW, xdstype.ClusterV3, "a", "z"), long)
@@ -107,7 +108,7 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 			Resources: []*discoveryv3.Resource{{Name: name, Resource: content}},
 		}
 	}
-	address, _ := listen(t, "127.0.0.1:0", &puppet{responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
+	address := testplane.Listen(t, &puppet{responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
 	answer, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestUnknownTypeIsTakenAndUndecodableIsNACKed(t *testing.T) {
 				Resources: []*discoveryv3.Resource{{Name: "a", Resource: &anypb.Any{TypeUrl: test.typeURL, Value: garbage}}},
 			}},
 		}
-		address, _ := listen(t, "127.0.0.1:0", server)
+		address := testplane.Listen(t, server)
 		ctx, cancel := context.WithCancel(t.Context())
 		err := Watch(ctx, Server{Address: address}, testQuery(Delta, test.typeURL, "a"), func(e Event) {
 			switch {
@@ -157,7 +158,7 @@ func TestUnknownTypeIsTakenAndUndecodableIsNACKed(t *testing.T) {
 }
 
 func TestUnimplementedSaysWhatToTry(t *testing.T) {
-	address, _ := listen(t, "127.0.0.1:0", &puppet{}) // serves delta only
+	address := testplane.Listen(t, &puppet{}) // serves delta only
 	query := testQuery(SotW, xdstype.ClusterV3)
 	_, err := Get(t.Context(), Server{Address: address}, query, long)
 	var unimplemented *UnimplementedError
@@ -173,7 +174,7 @@ func TestUnimplementedSaysWhatToTry(t *testing.T) {
 }
 
 func TestGetOfAServerThatIsNotThere(t *testing.T) {
-	address, server := listen(t, "127.0.0.1:0", &puppet{})
+	address, server := testplane.ListenOn(t, "127.0.0.1:0", &puppet{})
 	server.Stop()
 	_, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err == nil || !strings.Contains(err.Error(), "cannot talk to "+address) || !strings.Contains(err.Error(), "refused") {
@@ -231,14 +232,14 @@ func (w watching) expect(want ...string) {
 func TestWatchTellsEveryChangeOnce(t *testing.T) {
 	for _, protocol := range bothProtocols {
 		t.Run(protocol.String(), func(t *testing.T) {
-			plane := newControlPlane(t)
-			plane.set(t, "1", clusters("a=1", "b=1"))
-			address, _ := listen(t, "127.0.0.1:0", plane.server)
+			plane := testplane.NewSnapshot(t)
+			plane.Set(t, "1", clusters("a=1", "b=1"))
+			address := testplane.Listen(t, plane)
 			w := startWatching(t, address, testQuery(protocol, xdstype.ClusterV3))
 			w.expect("added a", "added b")
-			plane.set(t, "2", clusters("a=1", "b=2"))
+			plane.Set(t, "2", clusters("a=1", "b=2"))
 			w.expect("changed b")
-			plane.set(t, "3", clusters("b=2", "c=1"))
+			plane.Set(t, "3", clusters("b=2", "c=1"))
 			w.expect("added c", "removed a")
 		})
 	}
@@ -247,9 +248,9 @@ func TestWatchTellsEveryChangeOnce(t *testing.T) {
 func TestWatchGoesOnWhenTheServerReturns(t *testing.T) {
 	for _, protocol := range bothProtocols {
 		t.Run(protocol.String(), func(t *testing.T) {
-			plane := newControlPlane(t)
-			plane.set(t, "1", clusters("a=1", "b=1", "c=1"))
-			address, server := listen(t, "127.0.0.1:0", plane.server)
+			plane := testplane.NewSnapshot(t)
+			plane.Set(t, "1", clusters("a=1", "b=1", "c=1"))
+			address, server := testplane.ListenOn(t, "127.0.0.1:0", plane)
 			w := startWatching(t, address, testQuery(protocol, xdstype.ClusterV3))
 			w.expect("added a", "added b", "added c")
 
@@ -257,9 +258,9 @@ func TestWatchGoesOnWhenTheServerReturns(t *testing.T) {
 			if e := <-w.events; e.Kind != Disconnected || e.Err == nil {
 				t.Fatalf("after the server's end: %+v", e)
 			}
-			restarted := newControlPlane(t)
-			restarted.set(t, "2", clusters("a=1", "b=2"))
-			listen(t, address, restarted.server)
+			restarted := testplane.NewSnapshot(t)
+			restarted.Set(t, "2", clusters("a=1", "b=2"))
+			testplane.ListenOn(t, address, restarted)
 			w.expect("changed b", "removed c")
 		})
 	}

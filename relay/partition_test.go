@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/xds-relay/xds-relay/testplane"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -39,7 +40,7 @@ func TestWhoComesFirstDoesNotDecideForThePartition(t *testing.T) {
 	var log syncBuffer
 	r, address := runRelay(t, `
 listeners: [{address: "127.0.0.1:0"}]
-authorities: [{name: cp, servers: [{address: "`+listen(t, plane)+`", protocol: delta}]}]
+authorities: [{name: cp, servers: [{address: "`+testplane.Listen(t, plane)+`", protocol: delta}]}]
 old_style_names: [{authority: cp, partition: node.cluster, node_fields: [metadata.APP]}]
 `, slog.New(slog.NewTextHandler(&log, nil)))
 	conn := connectTo(t, address)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -104,27 +103,6 @@ func (p *recordingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedD
 		}
 	}
 	return nil
-}
-
-// listen serves ads on any port until the test ends.
-func listen(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(options...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, ads)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
-	t.Cleanup(func() {
-		server.Stop()
-		<-done
-	})
-	return listener.Addr().String()
 }
 
 // runRelay runs a relay until the test ends, and returns its client listener's address.

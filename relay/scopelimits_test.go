@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/testplane"
 )
 
 func underPattern(authority string) string {
@@ -30,7 +31,7 @@ func TestAClientThatMakesUpAuthoritiesHasFewStreamsUpstream(t *testing.T) {
 listeners: [{address: "127.0.0.1:0"}]
 authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
 cache: {idle_scopes: %d}
-`, listen(t, plane), idle), slog.New(slog.DiscardHandler))
+`, testplane.Listen(t, plane), idle), slog.New(slog.DiscardHandler))
 
 	canary := openDelta(t, connectTo(t, address))
 	canary.ask(t, &corev3.Node{Id: "canary"}, underPattern("canary"))
@@ -95,7 +96,7 @@ listeners: [{address: "127.0.0.1:0", limits: {scopes_per_connection: %d}}]
 authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
 old_style_names: [{authority: cp, partition: node.id}]
 cache: {idle_scopes: 5}
-`, scopes, listen(t, plane)), slog.New(slog.DiscardHandler))
+`, scopes, testplane.Listen(t, plane)), slog.New(slog.DiscardHandler))
 	conn := connectTo(t, address)
 	var clients []*deltaClient
 	for i := range scopes {
@@ -147,7 +148,7 @@ func TestScopesAreLimitedOverREST(t *testing.T) {
 	_, address := runRelay(t, fmt.Sprintf(`
 listeners: [{address: "127.0.0.1:0", protocol: rest, limits: {scopes: 1}, long_poll: 10s}]
 authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}]
-`, listen(t, plane)), slog.New(slog.DiscardHandler))
+`, testplane.Listen(t, plane)), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	body := postJSON(ctx, t, address, fmt.Sprintf(`{"resource_names": [%q, %q]}`, underPattern("a"), underPattern("b")))
@@ -184,7 +185,7 @@ listeners: [{address: "127.0.0.1:0"}]
 authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
 old_style_names: [{authority: cp, partition: node.id}]
 cache: {linger: 1h}
-`, listen(t, plane, grpc.MaxConcurrentStreams(1))), slog.New(slog.DiscardHandler))
+`, testplane.Listen(t, plane, grpc.MaxConcurrentStreams(1))), slog.New(slog.DiscardHandler))
 	open := func(n int, who string) (clients []*deltaClient) {
 		conn := connectTo(t, address)
 		for i := range n {

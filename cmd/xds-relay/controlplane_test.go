@@ -4,57 +4,27 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"net"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"github.com/xds-relay/xds-relay/testplane"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// listen serves ads on any port until the test ends.
-func listen(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(options...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, ads)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
-	t.Cleanup(func() {
-		server.Stop()
-		<-done
-	})
-	return listener.Addr().String()
-}
-
-// controlPlane is go-control-plane's, with one snapshot for the node "test".
-type controlPlane struct {
-	cache  cachev3.SnapshotCache
-	server serverv3.Server
-}
+// controlPlane is go-control-plane's, with one snapshot.
+type controlPlane struct{ testplane.Snapshot }
 
 func newControlPlane(t *testing.T) controlPlane {
 	t.Helper()
-	cache := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
-	plane := controlPlane{cache: cache, server: serverv3.NewServer(t.Context(), cache, nil)}
+	plane := controlPlane{testplane.NewSnapshot(t)}
 	plane.set(t, "1", "blue", "green")
 	return plane
 }
@@ -72,13 +42,7 @@ func (c controlPlane) set(t *testing.T, version string, clusters ...string) {
 	for _, name := range clusters {
 		resources[resourcev3.ClusterType] = append(resources[resourcev3.ClusterType], &clusterv3.Cluster{Name: name})
 	}
-	snapshot, err := cachev3.NewSnapshot(version, resources)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cache.SetSnapshot(context.Background(), "test", snapshot); err != nil {
-		t.Fatal(err)
-	}
+	c.Set(t, version, resources)
 }
 
 // runCommand is the command line: what it writes, and its exit status.

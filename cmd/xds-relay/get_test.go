@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/testplane"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -36,8 +37,8 @@ func (deltaOnly) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 }
 
 func TestGetPrintsWhatIsThereAndSaysWhatIsNot(t *testing.T) {
-	address := listen(t, newControlPlane(t).server)
-	unheard := listen(t, deltaOnly{})
+	address := testplane.Listen(t, newControlPlane(t))
+	unheard := testplane.Listen(t, deltaOnly{})
 	nodeFile := filepath.Join(t.TempDir(), "node.yaml")
 	if err := os.WriteFile(nodeFile, []byte("id: test\ncluster: edge\nlocality: {zone: a}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -170,7 +171,7 @@ func TestGetOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	creds := credentials.NewServerTLSFromCert(&web.TLS.Certificates[0])
-	address := listen(t, newControlPlane(t).server, grpc.Creds(creds))
+	address := testplane.Listen(t, newControlPlane(t), grpc.Creds(creds))
 
 	ask := []string{"get", "--server", address, "--node-id", "test", "--type", "cluster", "-o", "name", "blue"}
 	for _, test := range []struct {

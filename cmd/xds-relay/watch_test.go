@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/xds-relay/xds-relay/testplane"
 )
 
 // watched is a watch in progress whose output can be read line by line.
@@ -51,7 +53,7 @@ func TestWatchPrintsChangesAsTheyCome(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			plane := newControlPlane(t)
 			plane.set(t, "1", "blue")
-			w := startWatch(t, "--server", listen(t, plane.server), "--node-id", "test", "--type", "cluster", "--protocol", protocol)
+			w := startWatch(t, "--server", testplane.Listen(t, plane), "--node-id", "test", "--type", "cluster", "--protocol", protocol)
 			expect := func(want ...string) {
 				t.Helper()
 				for _, line := range want {
@@ -84,7 +86,7 @@ func TestWatchPrintsChangesAsTheyCome(t *testing.T) {
 func TestWatchAsJSONIsAnObjectInEachLine(t *testing.T) {
 	plane := newControlPlane(t)
 	plane.set(t, "1", "blue")
-	w := startWatch(t, "--server", listen(t, plane.server), "--node-id", "test", "--type", "cluster", "-o", "json")
+	w := startWatch(t, "--server", testplane.Listen(t, plane), "--node-id", "test", "--type", "cluster", "-o", "json")
 	var change struct {
 		Time, Change, Name string
 		Resource           *struct{ Name, Version string }
@@ -113,7 +115,7 @@ func TestWatchAsJSONIsAnObjectInEachLine(t *testing.T) {
 func TestWatchAsNamesIsALineForEachChange(t *testing.T) {
 	plane := newControlPlane(t)
 	plane.set(t, "1", "blue")
-	w := startWatch(t, "--server", listen(t, plane.server), "--node-id", "test", "--type", "cluster", "-o", "name", "--protocol", "sotw", "blue", "red")
+	w := startWatch(t, "--server", testplane.Listen(t, plane), "--node-id", "test", "--type", "cluster", "-o", "name", "--protocol", "sotw", "blue", "red")
 	if got := stamp.ReplaceAllString(w.line(), "TIME"); got != `TIME + added cluster "blue" version "1"` {
 		t.Errorf("got %q", got)
 	}
@@ -132,7 +134,7 @@ func TestWatchAsNamesIsALineForEachChange(t *testing.T) {
 
 func TestWatchEndsWhenItsOutputDoes(t *testing.T) {
 	plane := newControlPlane(t)
-	address := listen(t, plane.server)
+	address := testplane.Listen(t, plane)
 	reader, writer := io.Pipe()
 	reader.Close()
 	var stderr bytes.Buffer

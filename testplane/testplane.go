@@ -1,0 +1,72 @@
+// Package testplane serves control planes to tests, over loopback.
+package testplane
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+)
+
+// Listen serves ads on any port of 127.0.0.1, and returns the address. The server stops when
+// the test ends.
+func Listen(t testing.TB, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) string {
+	t.Helper()
+	address, _ := ListenOn(t, "127.0.0.1:0", ads, options...)
+	return address
+}
+
+// ListenOn is Listen for an address of the caller's choice. It returns the server too, which
+// the test may stop.
+func ListenOn(t testing.TB, address string, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) (string, *grpc.Server) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(options...)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, ads)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+	return listener.Addr().String(), server
+}
+
+// NodeID is the node that a Snapshot is for.
+const NodeID = "test"
+
+// Snapshot is go-control-plane's server with one snapshot, for the node NodeID.
+type Snapshot struct {
+	serverv3.Server
+	cache cachev3.SnapshotCache
+}
+
+// NewSnapshot returns a Snapshot that has nothing yet.
+func NewSnapshot(t testing.TB) Snapshot {
+	cache := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
+	return Snapshot{Server: serverv3.NewServer(t.Context(), cache, nil), cache: cache}
+}
+
+// Set replaces everything.
+func (s Snapshot) Set(t testing.TB, version string, resources map[resourcev3.Type][]types.Resource) {
+	t.Helper()
+	snapshot, err := cachev3.NewSnapshot(version, resources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cache.SetSnapshot(context.Background(), NodeID, snapshot); err != nil {
+		t.Fatal(err)
+	}
+}
