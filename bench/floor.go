@@ -208,7 +208,11 @@ func (f *floor) encode(i, v int) { f.ready[i] = f.spec.encodeResource(i, v, f.sp
 
 func runFloor(spec *Spec) error {
 	f := newFloor(spec)
-	address, err := serve(grpc.NewServer(append(serverOptions(), grpc.UnknownServiceHandler(f.handle))...))
+	creds, err := spec.serverCredentials()
+	if err != nil {
+		return err
+	}
+	address, err := serve(grpc.NewServer(append(serverOptions(), grpc.Creds(creds), grpc.UnknownServiceHandler(f.handle))...))
 	if err != nil {
 		return err
 	}

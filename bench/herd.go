@@ -73,18 +73,9 @@ func (b *bench) streams(system string) ([]metric, error) {
 		metric{"one changes: CPU per message", "µs", micros(cpu, n*clients)},
 		metric{"one changes: last client", "ms", millis(middle(last))},
 	)
-	if _, err := s.swarm.do(command{Do: "leave", Group: "all"}); err != nil {
+	if err := s.comeBack(command{Clients: clients, PerConn: 100, AtOnce: true}); err != nil {
 		return nil, err
 	}
-	if _, err := s.settled(); err != nil {
-		return nil, err
-	}
-	// Of memory what was there before counts as empty no more.
-	empty := s.empty
-	if err := s.connect(command{Clients: clients, PerConn: 100, AtOnce: true}); err != nil {
-		return nil, err
-	}
-	s.empty = empty
 	return append(came,
 		metric{"come back: CPU per client", "µs", micros(s.coldCPU, clients)},
 		metric{"come back: last client", "ms", millis(s.coldLast)},

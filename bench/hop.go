@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 )
 
@@ -11,7 +12,7 @@ import (
 // shows the least cost of a hop.
 
 func runHop(spec *Spec) error {
-	conn, err := dial(spec.Upstream)
+	conn, err := dial(spec.Upstream, insecure.NewCredentials())
 	if err != nil {
 		return err
 	}

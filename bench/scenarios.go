@@ -109,7 +109,7 @@ func scenarios() []scenario {
 	glob.rounds = 2
 	perMember := of("g2", "what the relay holds of a glob of 100,000 members, for each", []string{systemRelay}, (*bench).perMember)
 	perMember.rounds = 1
-	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers(), herds(), neighbours(), firsts())
+	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers(), herds(), neighbours(), firsts(), mutualTLS())
 	all = append(all,
 		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),

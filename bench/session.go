@@ -138,6 +138,20 @@ func (s *session) connect(c command) error {
 	return err
 }
 
+// comeBack disconnects all clients, and connects them again as c says.
+func (s *session) comeBack(c command) error {
+	if _, err := s.swarm.do(command{Do: "leave", Group: "all"}); err != nil {
+		return err
+	}
+	if _, err := s.settled(); err != nil {
+		return err
+	}
+	empty := s.empty // memory is compared with that before the first time
+	err := s.connect(c)
+	s.empty = empty
+	return err
+}
+
 // settled waits until the server is almost idle, and returns its CPU time.
 func (s *session) settled() (time.Duration, error) { return settled(s.server) }
 

@@ -53,6 +53,10 @@ type Spec struct {
 	Polls bool `json:"polls,omitempty"`
 	// TTL is the TTL of resources, in whole seconds.
 	TTL time.Duration `json:"ttl,omitempty"`
+	// Certificates, if not empty, is the folder of certificates for mutual TLS with clients.
+	Certificates string `json:"certificates,omitempty"`
+	// Resume: clients resume TLS sessions.
+	Resume bool `json:"resume,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.
 	Upstream string `json:"upstream,omitempty"`
 }

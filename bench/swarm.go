@@ -14,7 +14,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -28,6 +28,7 @@ type swarm struct {
 
 	mu     sync.Mutex
 	groups map[string]*group
+	creds  credentials.TransportCredentials // of all clients, nil before the first
 
 	messages, bytes, removed atomic.Int64
 	latencies                latencies
@@ -97,6 +98,10 @@ func (s *swarm) connect(c *command) error {
 		s.poll(ctx, g, c)
 		return nil
 	}
+	creds, err := s.credentials(c.Spec)
+	if err != nil {
+		return err
+	}
 	perConn := max(1, c.PerConn)
 	var conn *grpc.ClientConn
 	var wg sync.WaitGroup
@@ -106,8 +111,7 @@ func (s *swarm) connect(c *command) error {
 	}
 	for i := range c.Clients {
 		if i%perConn == 0 {
-			var err error
-			if conn, err = dial(c.Address); err != nil {
+			if conn, err = dial(c.Address, creds); err != nil {
 				return err
 			}
 			g.conns = append(g.conns, conn)
@@ -125,13 +129,25 @@ func (s *swarm) connect(c *command) error {
 	return s.err()
 }
 
-func dial(address string) (*grpc.ClientConn, error) {
+func dial(address string, creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
 	const window, buffer, most = 1 << 20, 4 << 10, 256 << 20
 	return grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newRawCodec()), grpc.MaxCallRecvMsgSize(most)))
+}
+
+// credentials returns the credentials of all clients, which share their TLS sessions.
+func (s *swarm) credentials(spec *Spec) (credentials.TransportCredentials, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.creds != nil {
+		return s.creds, nil
+	}
+	var err error
+	s.creds, err = spec.clientCredentials()
+	return s.creds, err
 }
 
 const (

@@ -99,7 +99,7 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 		return nil, err
 	}
 	config := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol(), operator, address, authorities), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol()+spec.relayTLS(), operator, address, authorities), 0o600); err != nil {
 		return nil, err
 	}
 	c := &child{name: systemRelay, address: address, operator: operator, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
