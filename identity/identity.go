@@ -55,10 +55,12 @@ func Anonymous(address net.Addr) *Identity {
 }
 
 func isLocal(address net.Addr) bool {
-	if address == nil {
+	switch at := address.(type) {
+	case nil:
 		return false
-	}
-	if address.Network() == "unix" {
+	case *net.TCPAddr:
+		return at.IP.IsLoopback()
+	case *net.UnixAddr:
 		return true
 	}
 	at, err := netip.ParseAddrPort(address.String())
