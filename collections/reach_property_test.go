@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -20,19 +19,7 @@ import (
 // them, while authorities come and go: when all is quiet, clients of them know what a
 // plain recursion gives over what is known of each name (plain_test.go).
 func TestSetsThroughTheDeathOfAuthorities(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var failed any // which is rapid's, and for its own goroutine
-		synctest.Test(t, func(t *testing.T) {
-			defer func() { failed = recover() }()
-			newReachWorld(t, rt).run(rt)
-		})
-		if wrong, ok := failed.(worldError); ok {
-			rt.Fatal(string(wrong))
-		}
-		if failed != nil {
-			panic(failed)
-		}
-	})
+	checkInBubble(t, func(t *testing.T, rt *rapid.T) { newReachWorld(t, rt).run(rt) })
 }
 
 const reachDepth = 5

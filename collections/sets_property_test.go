@@ -20,11 +20,17 @@ import (
 // lists in lists, loops and redirects among them, what a client of a view has come to
 // know is what a plain recursion over all that authorities say gives.
 func TestSetsAreWhatTheyAreMadeOf(t *testing.T) {
+	checkInBubble(t, func(t *testing.T, rt *rapid.T) { newSetWorld(t, rt).run(rt) })
+}
+
+// checkInBubble checks a property, each time in a bubble of its own.
+func checkInBubble(t *testing.T, property func(*testing.T, *rapid.T)) {
+	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		var failed any // which is rapid's, and for its own goroutine
 		synctest.Test(t, func(t *testing.T) {
 			defer func() { failed = recover() }()
-			newSetWorld(t, rt).run(rt)
+			property(t, rt)
 		})
 		if wrong, ok := failed.(worldError); ok {
 			rt.Fatal(string(wrong))

@@ -14,6 +14,20 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
+// endpointsOf returns an update by which the endpoints of these names have a version and, if
+// it is not 0, a TTL.
+func endpointsOf(version string, ttl time.Duration, names ...string) cache.Update {
+	u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
+	for _, name := range names {
+		r := newTestResource(endpointType, name, version, version+" of "+name)
+		if ttl > 0 {
+			r = r.WithTTL(ttl)
+		}
+		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: r})
+	}
+	return u
+}
+
 // Clients that ask for the same names are sent the same buffer, from the second on: also
 // after a change, and never what was before it, nor what others asked for.
 func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
@@ -51,13 +65,7 @@ func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 			first := newTestClient(server, form, &corev3.Node{Id: "test"})
 			defer first.close()
 			subscribe(t, first, endpointType, names...)
-			put := func(version string, names ...string) {
-				u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
-				for _, name := range names {
-					u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(endpointType, name, version, version+" of "+name)})
-				}
-				c.Apply(u)
-			}
+			put := func(version string, names ...string) { c.Apply(endpointsOf(version, 0, names...)) }
 			same := func(a, b mem.BufferSlice) bool {
 				return len(a) == len(b) && &a[0].ReadOnlyData()[0] == &b[0].ReadOnlyData()[0]
 			}

@@ -309,25 +309,33 @@ func (c *stressClient) openDelta(ctx context.Context) {
 			InitialResourceVersions: r.initial, ResponseNonce: r.nonce, ErrorDetail: r.err,
 		})
 	}
-	got, failed := c.got, c.failed
-	go func() {
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			r := &received{nonce: m.GetNonce(), removed: m.GetRemovedResources()}
-			for _, res := range m.GetResources() {
-				r.resources = append(r.resources, openResource(c.t, c.typeURL, res))
-			}
-			select {
-			case got <- r:
-			case <-ctx.Done():
-				return
-			}
+	go c.receive(ctx, c.got, c.failed, func() (*received, error) {
+		m, err := s.Recv()
+		if err != nil {
+			return nil, err
 		}
-	}()
+		r := &received{nonce: m.GetNonce(), removed: m.GetRemovedResources()}
+		for _, res := range m.GetResources() {
+			r.resources = append(r.resources, openResource(c.t, c.typeURL, res))
+		}
+		return r, nil
+	})
+}
+
+// receive hands over the responses of a stream, until it ends.
+func (*stressClient) receive(ctx context.Context, got chan<- *received, failed chan<- error, next func() (*received, error)) {
+	for {
+		r, err := next()
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case got <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (c *stressClient) openSotW(ctx context.Context) {
@@ -341,36 +349,27 @@ func (c *stressClient) openSotW(ctx context.Context) {
 			Node: r.node, TypeUrl: c.typeURL, ResourceNames: c.names, VersionInfo: c.version, ResponseNonce: c.nonce, ErrorDetail: r.err,
 		})
 	}
-	got, failed := c.got, c.failed
-	go func() {
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			r := &received{nonce: m.GetNonce(), version: m.GetVersionInfo()}
-			for _, res := range m.GetResources() {
-				if strings.HasSuffix(res.GetTypeUrl(), ".Resource") {
-					var inside discoveryv3.Resource
-					if err := res.UnmarshalTo(&inside); err != nil {
-						failed <- err
-						return
-					}
-					r.resources = append(r.resources, openResource(c.t, c.typeURL, &inside))
-					continue
-				}
-				x := openAny(c.t, c.typeURL, res)
-				x.name = x.inside
-				r.resources = append(r.resources, x)
-			}
-			select {
-			case got <- r:
-			case <-ctx.Done():
-				return
-			}
+	go c.receive(ctx, c.got, c.failed, func() (*received, error) {
+		m, err := s.Recv()
+		if err != nil {
+			return nil, err
 		}
-	}()
+		r := &received{nonce: m.GetNonce(), version: m.GetVersionInfo()}
+		for _, res := range m.GetResources() {
+			if strings.HasSuffix(res.GetTypeUrl(), ".Resource") {
+				var inside discoveryv3.Resource
+				if err := res.UnmarshalTo(&inside); err != nil {
+					return nil, err
+				}
+				r.resources = append(r.resources, openResource(c.t, c.typeURL, &inside))
+				continue
+			}
+			x := openAny(c.t, c.typeURL, res)
+			x.name = x.inside
+			r.resources = append(r.resources, x)
+		}
+		return r, nil
+	})
 }
 
 // take takes a response and answers it.

@@ -8,7 +8,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/mem"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
@@ -22,13 +21,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 			c := newTestCache(silentSource{}, 1<<20)
 			defer c.Close()
 			server, _ := newTestServer(c, DefaultMaxResponseBytes)
-			put := func(version string, names ...string) {
-				u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
-				for _, name := range names {
-					u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(endpointType, name, version, version+" of "+name).WithTTL(time.Minute)})
-				}
-				c.Apply(u)
-			}
+			put := func(version string, names ...string) { c.Apply(endpointsOf(version, time.Minute, names...)) }
 			come := func(features ...string) *testClient {
 				client := newTestClient(server, form, &corev3.Node{Id: "test", ClientFeatures: features})
 				t.Cleanup(client.close)
@@ -79,14 +72,8 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 					t.Fatal("a client that knows no TTLs is sent heartbeats")
 				}
 			}
-			u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
-			for i, name := range names {
-				version := "v1"
-				if i == 7 {
-					version = "v2"
-				}
-				u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(endpointType, name, version, version+" of "+name).WithTTL(time.Minute)})
-			}
+			u := endpointsOf("v1", time.Minute, names...)
+			u.Changes[7] = endpointsOf("v2", time.Minute, names[7]).Changes[0]
 			c.Apply(u)
 			if form == deltaForm.name { // in SotW, what is new goes alone
 				read(len(names) - 1)

@@ -4,10 +4,8 @@ package relay
 // keeps what it is asked.
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -30,11 +27,10 @@ import (
 
 type scriptedPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	*memoryServer
 	form string
 
 	mu      sync.Mutex
-	server  *grpc.Server // nil while it is down
-	lis     *bufconn.Listener
 	streams []*planeStream // those that are open, the newest last
 	events  []planeEvent
 	// wildcards are the types with a wildcard request. namesStream says of each stream
@@ -65,38 +61,10 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, namesStream: map[int]bool{}, params: map[int]string{}}
+	p := &scriptedPlane{memoryServer: &memoryServer{}, form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, namesStream: map[int]bool{}, params: map[int]string{}}
+	p.ads = p
 	p.up()
 	return p
-}
-
-func (p *scriptedPlane) up() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lis, p.server = bufconn.Listen(1<<20), grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
-	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(p.server, p.lis)
-}
-
-func (p *scriptedPlane) down() {
-	p.mu.Lock()
-	server := p.server
-	p.server = nil
-	p.mu.Unlock()
-	if server != nil {
-		server.Stop()
-	}
-}
-
-// dial is how the relay comes to it.
-func (p *scriptedPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
-	p.mu.Lock()
-	lis, up := p.lis, p.server != nil
-	p.mu.Unlock()
-	if !up {
-		return nil, errors.New("nobody listens")
-	}
-	return lis.DialContext(ctx)
 }
 
 // DeltaAggregatedResources serves a delta stream.

@@ -11,8 +11,6 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/authority"
@@ -120,12 +118,8 @@ authorities: [{name: a, directory: `+dir+`}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &servedRelay{
-		relay: r, lis: bufconn.Listen(connBuffer),
-		grpc: grpc.NewServer(downstream.ServerOptions(downstream.ListenerOptions{})...),
-	}
-	r.server.Register(s.grpc, downstream.ListenerOptions{})
-	go func() { _ = s.grpc.Serve(s.lis) }()
+	s := &servedRelay{relay: r}
+	s.open(downstream.ListenerOptions{})
 	defer s.close()
 	conn, _ := s.dial(t)
 	defer func() { _ = conn.Close() }()

@@ -4,9 +4,7 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -15,51 +13,23 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // plainPlane is a control plane that serves what it has, by names and globs, in delta.
 type plainPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	*memoryServer
 
 	mu      sync.Mutex
 	says    map[string]*anypb.Any // by name; nil is that it cannot give it
 	changed chan struct{}         // closed at the next change
-	lis     *bufconn.Listener
-	server  *grpc.Server // nil while it is down
 }
 
 func newPlainPlane() *plainPlane {
-	return &plainPlane{says: map[string]*anypb.Any{}, changed: make(chan struct{})}
-}
-
-func (p *plainPlane) up() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lis, p.server = bufconn.Listen(1<<20), grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
-	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(p.server, p.lis)
-}
-
-func (p *plainPlane) down() {
-	p.mu.Lock()
-	server := p.server
-	p.server = nil
-	p.mu.Unlock()
-	if server != nil {
-		server.Stop()
-	}
-}
-
-func (p *plainPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
-	p.mu.Lock()
-	lis, up := p.lis, p.server != nil
-	p.mu.Unlock()
-	if !up {
-		return nil, errors.New("nobody listens")
-	}
-	return lis.DialContext(ctx)
+	p := &plainPlane{memoryServer: &memoryServer{}, says: map[string]*anypb.Any{}, changed: make(chan struct{})}
+	p.ads = p
+	return p
 }
 
 // say changes what there is of a name; nil is nothing, or, if it fails, that it cannot be
