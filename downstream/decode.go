@@ -10,6 +10,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // The names in requests. Thousands of clients ask for the same ones, often all at
@@ -89,9 +91,10 @@ var nameBuffers = sync.Pool{New: func() any { return new([]string) }}
 // most of what a list in nameLists may have room for.
 const mostNames = 1 << 12
 
-// decode is proto.Unmarshal of an encoded request. It keeps nothing of the bytes.
+// decodeRequest is proto.Unmarshal of an encoded request, without the details of its error_detail, which
+// nobody reads. It keeps nothing of the bytes.
 // recycle has to be called when the request is not needed any more.
-func (f *requestFields) decode(request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
+func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
 	texts := known.texts()
 	list := nameBuffers.Get().(*[]string)
 	recycle = func() {
@@ -102,20 +105,20 @@ func (f *requestFields) decode(request []byte, into proto.Message, known *knownN
 	subscribe, unsubscribe := (*list)[:0], []string(nil)
 	var rest []byte
 	for len(request) > 0 {
-		num, value, n := nextBytes(request)
+		num, value, n := wire.NextBytes(request)
 		switch {
-		case n > 0 && (num == f.subscribe || num == f.unsubscribe):
+		case n > 0 && (num == f.Subscribe || num == f.Unsubscribe):
 			if !utf8.Valid(value) {
 				return recycle, errNotUTF8
 			}
-			if num == f.subscribe {
+			if num == f.Subscribe {
 				subscribe = append(subscribe, texts.text(value))
 			} else {
 				unsubscribe = append(unsubscribe, texts.text(value))
 			}
-		case n > 0 && num == f.errorDetail:
+		case n > 0 && num == f.ErrorDetail:
 			rest = protowire.AppendTag(rest, num, protowire.BytesType)
-			rest = protowire.AppendBytes(rest, withoutDetails(value))
+			rest = protowire.AppendBytes(rest, wire.Without(value, wire.StatusDetails))
 		default:
 			if n == 0 { // of another kind, or not to be read
 				_, _, n = protowire.ConsumeField(request)

@@ -9,6 +9,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 )
@@ -23,16 +24,16 @@ func TestDecode(t *testing.T) {
 		node := &corev3.Node{Id: name.Draw(t, "id"), Cluster: "c"}
 		versions := rapid.MapOfN(rapid.StringN(0, 4, 8), rapid.StringN(0, 4, 8), 0, 3).Draw(t, "versions")
 		var req, got, want proto.Message
-		var fields *requestFields
+		var fields *wire.RequestFields
 		if rapid.Bool().Draw(t, "delta") {
-			fields, got, want = &deltaFields, new(discoveryv3.DeltaDiscoveryRequest), new(discoveryv3.DeltaDiscoveryRequest)
+			fields, got, want = &wire.DeltaRequest, new(discoveryv3.DeltaDiscoveryRequest), new(discoveryv3.DeltaDiscoveryRequest)
 			req = &discoveryv3.DeltaDiscoveryRequest{
 				Node: node, TypeUrl: "t", ResponseNonce: name.Draw(t, "nonce"), InitialResourceVersions: versions,
 				ResourceNamesSubscribe: names.Draw(t, "subscribe"), ResourceNamesUnsubscribe: names.Draw(t, "unsubscribe"),
 				ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "l", DynamicParameters: versions}},
 			}
 		} else {
-			fields, got, want = &sotwFields, new(discoveryv3.DiscoveryRequest), new(discoveryv3.DiscoveryRequest)
+			fields, got, want = &wire.SotWRequest, new(discoveryv3.DiscoveryRequest), new(discoveryv3.DiscoveryRequest)
 			req = &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: "t", VersionInfo: "v", ResourceNames: names.Draw(t, "names")}
 		}
 		data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(req)
@@ -50,7 +51,7 @@ func TestDecode(t *testing.T) {
 		}
 		before := string(data)
 		wantErr := proto.Unmarshal(data, want)
-		recycle, gotErr := fields.decode(data, got, &known)
+		recycle, gotErr := decodeRequest(fields, data, got, &known)
 		for i := range data { // nothing may be kept of them
 			data[i] = 'x'
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Requests that are answered once: the Fetch methods, and REST. Each is a stream
@@ -52,7 +53,7 @@ func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()
-	if _, err := accept(st, fetchForm, req, peeked{}); err != nil {
+	if _, err := accept(st, fetchForm, req, wire.Peeked{}); err != nil {
 		return nil, err
 	}
 	poll, _ := st.sessions[0].(*session.Poll)
@@ -130,11 +131,11 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*discoveryv3.DiscoveryRequest, error) {
 	defer in.data.Free()
 	data := in.data.ReadOnlyData()
-	if e := sotwFields.cost(data).over(g.limits); e != nil {
+	if e := g.limits.overCost(wire.SotWRequest.Cost(data, nodeLimits)); e != nil {
 		return nil, s.refuseRequest(g, addressOf(ctx), e)
 	}
 	req := new(discoveryv3.DiscoveryRequest)
-	recycle, err := sotwFields.decode(data, req, &s.known)
+	recycle, err := decodeRequest(&wire.SotWRequest, data, req, &s.known)
 	req.ResourceNames = slices.Clone(req.GetResourceNames()) // it is kept for as long as the request waits
 	recycle()
 	if err != nil {

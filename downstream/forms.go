@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // The two forms of the protocol, as a stream uses them.
@@ -93,7 +94,7 @@ type form[R request, S typeSession] struct {
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
-	fields   *requestFields
+	fields   *wire.RequestFields
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
@@ -104,7 +105,7 @@ var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
 	names:      deltaNames,
 	subscribed: (*session.Delta).SubscribedWith,
 	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
-	fields:     &deltaFields,
+	fields:     &wire.DeltaRequest,
 }
 
 var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
@@ -115,7 +116,7 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	names:      sotwNames,
 	subscribed: (*session.SotW).SubscribedWith,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
-	fields:     &sotwFields,
+	fields:     &wire.SotWRequest,
 }
 
 // deltaNames are all names in a request.

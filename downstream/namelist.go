@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -28,35 +29,6 @@ const mostLists = 1 << 10
 
 // leastShared is of how many names a list is shared.
 const leastShared = 2
-
-// namesIn finds the names in an encoded request: its fields from one offset to another. There
-// are none if they are few, or not in one place.
-func (f *requestFields) namesIn(request []byte) (from, to int) {
-	n := 0
-	for rest := request; len(rest) > 0; {
-		num, _, size := nextBytes(rest)
-		at := len(request) - len(rest)
-		switch {
-		case size == 0:
-			if _, _, size = protowire.ConsumeField(rest); size < 0 {
-				return 0, 0
-			}
-		case num != f.subscribe:
-		case n > 0 && at != to:
-			return 0, 0
-		default:
-			if n == 0 {
-				from = at
-			}
-			n, to = n+1, at+size
-		}
-		rest = rest[size:]
-	}
-	if n < leastShared {
-		return 0, 0
-	}
-	return from, to
-}
 
 // find returns the list with these fields, nil if no other client has sent it.
 func (l *nameLists) find(fields []byte, num protowire.Number, known *knownNames) *nameList {
@@ -97,7 +69,7 @@ func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameLi
 	l := &nameList{fields: slices.Clone(fields)}
 	texts := known.texts()
 	for rest := l.fields; len(rest) > 0; {
-		got, name, n := nextBytes(rest)
+		got, name, n := wire.NextBytes(rest)
 		if n == 0 || got != num || !utf8.Valid(name) {
 			return nil
 		}

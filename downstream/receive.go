@@ -18,25 +18,26 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Requests: the goroutine of a stream that receives reads them, holds them against the limits, and hands
 // each to the session of its type.
 
-// decode is requestFields.decode. list is the list of names in the request, nil if no other
+// decode is decodeRequest. list is the list of names in the request, nil if no other
 // client has sent it.
-func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (recycle func(), list *nameList, err error) {
-	from, to := f.namesIn(request)
-	if to > 0 {
-		list = s.lists.find(request[from:to], f.subscribe, &s.known)
+func (s *Server) decode(f *wire.RequestFields, request []byte, into proto.Message) (recycle func(), list *nameList, err error) {
+	from, to, names := f.Names(request)
+	if names >= leastShared {
+		list = s.lists.find(request[from:to], f.Subscribe, &s.known)
 	}
 	if list == nil {
-		recycle, err = f.decode(request, into, &s.known)
+		recycle, err = decodeRequest(f, request, into, &s.known)
 		return recycle, nil, err
 	}
 	rest := append(slices.Clip(request[:from]), request[to:]...)
-	recycle, err = f.decode(rest, into, &s.known)
+	recycle, err = decodeRequest(f, rest, into, &s.known)
 	switch req := into.(type) {
 	case *discoveryv3.DiscoveryRequest:
 		req.ResourceNames = list.names
@@ -48,18 +49,18 @@ func (s *Server) decode(f *requestFields, request []byte, into proto.Message) (r
 
 // repeated takes a request that says nothing new, and says whether it is one, and
 // whether there may be something to answer now.
-func (st *stream) repeated(g peeked) (taken, answer bool) {
-	if g.more {
+func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
+	if g.More {
 		return false, false
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if g.node != 0 && g.node != st.sameNode {
+	if g.Node != 0 && g.Node != st.sameNode {
 		return false, false
 	}
 	var sess typeSession
 	for _, s := range st.sessions {
-		if of := s.TypeURL(); of == string(g.typeURL) || len(g.typeURL) == 0 && of == st.implied {
+		if of := s.TypeURL(); of == string(g.TypeURL) || len(g.TypeURL) == 0 && of == st.implied {
 			sess = s
 		}
 	}
@@ -68,7 +69,7 @@ func (st *stream) repeated(g peeked) (taken, answer bool) {
 	}
 	behind := sess.AwaitsACK()
 	had, _ := sess.InFlight()
-	if !sess.FastACK(g.nonce, g.asks) {
+	if !sess.FastACK(g.Nonce, g.State) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
@@ -102,7 +103,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 			return st.refuse(in.excess)
 		}
 		data := in.data.ReadOnlyData()
-		g := f.fields.peek(data)
+		g := f.fields.Peek(data)
 		taken, answer := st.repeated(g)
 		var err error
 		if !taken {
@@ -122,7 +123,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 // take takes an encoded request, and says whether there may be something to answer.
 // It keeps nothing of its bytes.
 func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
-	g := f.fields.peek(data)
+	g := f.fields.Peek(data)
 	if taken, answer := st.repeated(g); taken {
 		return answer, nil
 	}
@@ -130,13 +131,13 @@ func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answ
 }
 
 // takeNew is take of a request that is no repetition, without the stack that this needs.
-func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g peeked) (answer bool, err error) {
+func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) (answer bool, err error) {
 	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
 	return answer, err
 }
 
-func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g peeked) (answer bool, err error) {
-	if e := f.fields.cost(data).over(st.limits); e != nil {
+func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) (answer bool, err error) {
+	if e := st.limits.overCost(f.fields.Cost(data, nodeLimits)); e != nil {
 		return false, st.refuse(e)
 	}
 	req := f.newRequest()
@@ -150,13 +151,13 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 
 // accept hands a request to its session, and says whether there may be
 // something to answer.
-func accept[R request, S typeSession](st *stream, f form[R, S], req R, g peeked) (answer bool, err error) {
+func accept[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked) (answer bool, err error) {
 	return acceptList(st, f, req, g, nil)
 }
 
 // acceptList is accept of a request with a list of names in it that others have sent, if it
 // is not nil.
-func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g peeked, list *nameList) (answer bool, err error) {
+func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked, list *nameList) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
 		return false, st.refuse(e)
@@ -205,9 +206,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g pee
 	if e := cmp.Or(st.scopes.excess, st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
 	}
-	sess.RecordRequest(g.nonce, g.asks)
-	if g.node != 0 {
-		st.sameNode = g.node
+	sess.RecordRequest(g.Nonce, g.State)
+	if g.Node != 0 {
+		st.sameNode = g.Node
 	}
 	st.ending()
 	return st.answered(sess, had) || st.due(sess, behind), nil

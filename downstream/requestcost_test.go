@@ -10,6 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/wire"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -60,12 +61,12 @@ func TestRequestsAreLookedAtBeforeTheyAreDecoded(t *testing.T) {
 		{"as many locators", &discoveryv3.DiscoveryRequest{ResourceLocators: locators(1001)}, ""},
 		{"more locators", &discoveryv3.DiscoveryRequest{ResourceLocators: locators(1002)}, "1002 locators in a request, but limits.subscriptions is 1001"},
 	} {
-		e := sotwFields.cost(encoded(tt.req)).over(limits)
+		e := limits.overCost(wire.SotWRequest.Cost(encoded(tt.req), nodeLimits))
 		if (e == nil) != (tt.want == "") || e != nil && !strings.Contains(e.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, e, tt.want)
 		}
 		delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: tt.req.GetTypeUrl(), Node: tt.req.GetNode(), ResourceLocatorsSubscribe: tt.req.GetResourceLocators()}
-		if d := deltaFields.cost(encoded(delta)).over(limits); fmt.Sprint(d) != fmt.Sprint(e) {
+		if d := limits.overCost(wire.DeltaRequest.Cost(encoded(delta), nodeLimits)); fmt.Sprint(d) != fmt.Sprint(e) {
 			t.Errorf("%s: got %v in delta, want %v", tt.name, d, e)
 		}
 	}
@@ -74,7 +75,7 @@ func TestRequestsAreLookedAtBeforeTheyAreDecoded(t *testing.T) {
 // Two Nodes in a request are merged when it is decoded, and so count together.
 func TestNodesOfOneRequestCountTogether(t *testing.T) {
 	half := encoded(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{ClientFeatures: []string{strings.Repeat("x", 200<<10)}}})
-	if e := sotwFields.cost(append(half, half...)).over(Limits{}); e == nil || e.limit != limitNodeBytes {
+	if e := (Limits{}).overCost(wire.SotWRequest.Cost(append(half, half...), nodeLimits)); e == nil || e.limit != limitNodeBytes {
 		t.Errorf("got %v", e)
 	}
 }
@@ -113,10 +114,10 @@ func TestJSONIsLookedAtBeforeItIsDecoded(t *testing.T) {
 	}
 }
 
-func peekedJSON(body []byte) requestCost {
+func peekedJSON(body []byte) wire.RequestCost {
 	var j jsonPeeker
 	j.write(body)
-	return j.requestCost
+	return j.RequestCost
 }
 
 // What is in JSON is counted as it is in protobuf, or as more.
@@ -138,10 +139,10 @@ func TestNoNodeIsLargerThanItLooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		messages := allocated(node.ProtoReflect())
-		if n := sotwFields.cost(encoded(req)).values; n < messages {
+		if n := wire.SotWRequest.Cost(encoded(req), nodeLimits).NodeValues; n < messages {
 			t.Errorf("%d values are counted, there are %d messages", n, messages)
 		}
-		if n := peekedJSON(body).values; n < len(node.GetMetadata().GetFields()) {
+		if n := peekedJSON(body).NodeValues; n < len(node.GetMetadata().GetFields()) {
 			t.Errorf("%d values are counted in %s", n, body)
 		}
 	})
@@ -157,7 +158,7 @@ func TestCostOfDecodingARequestIsBounded(t *testing.T) {
 	req := new(discoveryv3.DiscoveryRequest)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	recycle, err := sotwFields.decode(data, req, new(knownNames))
+	recycle, err := decodeRequest(&wire.SotWRequest, data, req, new(knownNames))
 	runtime.ReadMemStats(&after)
 	recycle()
 	if err != nil || req.GetErrorDetail().GetMessage() != "bad" || len(req.GetErrorDetail().GetDetails()) != 0 {
@@ -172,7 +173,7 @@ func TestCostOfDecodingARequestIsBounded(t *testing.T) {
 func TestValuesOfANodeAreCountedWithoutAllocations(t *testing.T) {
 	for _, n := range []int{1000, 2000} {
 		data := encoded(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: manyValues(n)}})
-		if allocs := testing.AllocsPerRun(10, func() { sotwFields.cost(data) }); allocs > 0 {
+		if allocs := testing.AllocsPerRun(10, func() { wire.SotWRequest.Cost(data, nodeLimits) }); allocs > 0 {
 			t.Errorf("%d values: %v allocations", n, allocs)
 		}
 	}
@@ -185,13 +186,13 @@ func FuzzPeek(f *testing.F) {
 	f.Add([]byte(`{"node":{"id":"\"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		peekedJSON(data)
-		deltaFields.cost(data)
-		p := sotwFields.cost(data)
+		wire.DeltaRequest.Cost(data, nodeLimits)
+		p := wire.SotWRequest.Cost(data, nodeLimits)
 		req := new(discoveryv3.DiscoveryRequest)
 		if proto.Unmarshal(data, req) != nil {
 			return
 		}
-		if p.typeURL < len(req.GetTypeUrl()) || p.node < proto.Size(req.GetNode()) || p.locators < len(req.GetResourceLocators()) {
+		if p.TypeURL < len(req.GetTypeUrl()) || p.Node < proto.Size(req.GetNode()) || p.Locators < len(req.GetResourceLocators()) {
 			t.Errorf("%+v is counted of %v", p, req)
 		}
 	})

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"io"
 	"runtime"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The same for a request as JSON, while it is being read: of one that is over a limit the
-// rest is not read. What is no JSON may count as anything: who decodes it finds out why.
+// What a request in JSON would cost, while it is being read: the rest of one that is over a
+// limit is not read. What is no JSON may count as anything: who decodes it finds out why.
 
 // jsonPeeker counts what is in the bytes of a request that are written to it. The zero value
 // is ready.
 type jsonPeeker struct {
-	requestCost
+	wire.RequestCost
 	objects int // in the locators: each is one, or two with its parameters
+	details int // values in an error's details
 
 	depth             int
 	inString, escaped bool
@@ -25,7 +28,7 @@ type jsonPeeker struct {
 func (j *jsonPeeker) write(b []byte) {
 	for _, c := range b {
 		if j.about == "node" {
-			j.node++
+			j.Node++
 		}
 		if j.inString {
 			j.text(c)
@@ -57,7 +60,14 @@ func (j *jsonPeeker) write(b []byte) {
 		default:
 		}
 	}
-	j.locators = j.objects / 2
+	j.Locators = j.objects / 2
+}
+
+func (j *jsonPeeker) over(l Limits) *excess {
+	if e := l.overCost(j.RequestCost); e != nil {
+		return e
+	}
+	return over(limitNodeValues, j.details, maxNodeValues, "an error_detail of %d values")
 }
 
 // text takes a byte of a string.
@@ -79,12 +89,12 @@ func (j *jsonPeeker) text(c byte) {
 // What is nested too deeply counts as if it were too much.
 func (j *jsonPeeker) value(c byte) {
 	n := 1
-	if j.depth > maxNesting+1 { // the request's own object is one
+	if j.depth > wire.MaxNesting+1 { // the request's own object is one
 		n = maxNodeValues + 1
 	}
 	switch j.about {
 	case "node":
-		j.values += n
+		j.NodeValues += n
 	case "errorDetail", "error_detail":
 		j.details += n
 	case "resourceLocators", "resource_locators":

@@ -155,7 +155,7 @@ type stream struct {
 
 	mu       sync.Mutex // guards all below, and the sessions
 	node     *corev3.Node
-	sameNode uint64 // of a request whose Node was that, as in peeked
+	sameNode uint64 // of a request whose Node was that, as in wire.Peeked
 	names    Names  // from the first request on
 	who      session.Client
 	topics   cache.Reader

@@ -1,6 +1,6 @@
 // Package wire reads and writes encoded messages of
 // envoy/service/discovery/v3/discovery.proto, and the messages in them, without
-// decoding them: the field numbers, a walk over the fields of a message, and functions
+// decoding them: the field numbers, walks over the fields of messages, and functions
 // that append fields. It knows nothing of resources or sessions.
 package wire
 

@@ -22,6 +22,15 @@ func TestFieldNumbersAreThoseOfTheAPI(t *testing.T) {
 		message proto.Message
 		fields  map[protoreflect.Name]protoreflect.FieldNumber
 	}{
+		{&discoveryv3.DiscoveryRequest{}, map[protoreflect.Name]protoreflect.FieldNumber{
+			"version_info": SotWRequest.Version, "node": SotWRequest.Node, "resource_names": SotWRequest.Subscribe, "type_url": SotWRequest.TypeURL,
+			"response_nonce": SotWRequest.Nonce, "error_detail": SotWRequest.ErrorDetail, "resource_locators": SotWRequest.Locators,
+		}},
+		{&discoveryv3.DeltaDiscoveryRequest{}, map[protoreflect.Name]protoreflect.FieldNumber{
+			"node": DeltaRequest.Node, "type_url": DeltaRequest.TypeURL, "response_nonce": DeltaRequest.Nonce, "error_detail": DeltaRequest.ErrorDetail,
+			"resource_names_subscribe": DeltaRequest.Subscribe, "resource_names_unsubscribe": DeltaRequest.Unsubscribe,
+			"resource_locators_subscribe": DeltaRequest.Locators, "resource_locators_unsubscribe": DeltaRequest.LocatorsUnsubscribe,
+		}},
 		{&discoveryv3.DiscoveryResponse{}, map[protoreflect.Name]protoreflect.FieldNumber{
 			"version_info": ResponseVersion, "resources": ResponseResources, "type_url": ResponseTypeURL, "nonce": ResponseNonce, "resource_errors": SotWErrors,
 		}},

@@ -1,4 +1,4 @@
-package downstream
+package wire
 
 import (
 	"testing"
@@ -11,10 +11,10 @@ import (
 
 // Two requests look the same exactly if nothing but nonce and version tells them
 // apart.
-func TestGlanceTellsRequestsApart(t *testing.T) {
+func TestPeekTellsRequestsApart(t *testing.T) {
 	base := func() *discoveryv3.DiscoveryRequest {
 		return &discoveryv3.DiscoveryRequest{
-			TypeUrl: endpointType, VersionInfo: "1", ResponseNonce: "1",
+			TypeUrl: "type", VersionInfo: "1", ResponseNonce: "1",
 			Node: &corev3.Node{Id: "a"}, ResourceNames: []string{"a", "b"},
 		}
 	}
@@ -40,21 +40,21 @@ func TestGlanceTellsRequestsApart(t *testing.T) {
 	} {
 		is := base()
 		tt.change(is)
-		a, b := sotwFields.peek(encoded(base())), sotwFields.peek(encoded(is))
-		same := a.asks == b.asks && a.node == b.node && !b.more
+		a, b := SotWRequest.Peek(encoded(base())), SotWRequest.Peek(encoded(is))
+		same := a.State == b.State && a.Node == b.Node && !b.More
 		if same != tt.same {
 			t.Errorf("%s: got %t, want %t", tt.name, same, tt.same)
 		}
-		if string(b.nonce) != is.GetResponseNonce() || string(b.typeURL) != is.GetTypeUrl() {
-			t.Errorf("%s: got nonce %q and type %q", tt.name, b.nonce, b.typeURL)
+		if string(b.Nonce) != is.GetResponseNonce() || string(b.TypeURL) != is.GetTypeUrl() {
+			t.Errorf("%s: got nonce %q and type %q", tt.name, b.Nonce, b.TypeURL)
 		}
 	}
 }
 
 // Of a delta request only an ACK says nothing new.
-func TestGlanceSeesAnACKInDelta(t *testing.T) {
-	ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: "7"}
-	if g := deltaFields.peek(encoded(ack)); g.more || string(g.nonce) != "7" {
+func TestPeekSeesAnACKInDelta(t *testing.T) {
+	ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type", ResponseNonce: "7"}
+	if g := DeltaRequest.Peek(encoded(ack)); g.More || string(g.Nonce) != "7" {
 		t.Errorf("got %+v", g)
 	}
 	for name, change := range map[string]func(*discoveryv3.DeltaDiscoveryRequest){
@@ -65,11 +65,19 @@ func TestGlanceSeesAnACKInDelta(t *testing.T) {
 	} {
 		is := proto.CloneOf(ack)
 		change(is)
-		if g := deltaFields.peek(encoded(is)); !g.more {
+		if g := DeltaRequest.Peek(encoded(is)); !g.More {
 			t.Errorf("%s: taken for an ACK", name)
 		}
 	}
-	if g := deltaFields.peek([]byte{0xff}); !g.more {
+	if g := DeltaRequest.Peek([]byte{0xff}); !g.More {
 		t.Error("what cannot be read is taken for an ACK")
 	}
+}
+
+func encoded(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

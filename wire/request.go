@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// RequestFields are the numbers of a request's fields, 0 for one that it does not have.
+type RequestFields struct {
+	TypeURL, Nonce, Node, Version, ErrorDetail protowire.Number
+	// Subscribe and Unsubscribe have the names: in SotW, Subscribe has all of them.
+	Subscribe, Unsubscribe        protowire.Number
+	Locators, LocatorsUnsubscribe protowire.Number
+	// state are those that say what the client subscribes to as a whole. In delta a request
+	// has only changes of that.
+	state []protowire.Number
+}
+
+// The fields of DiscoveryRequest and DeltaDiscoveryRequest.
+var (
+	SotWRequest  = RequestFields{Version: 1, Node: 2, TypeURL: 4, Nonce: 5, Subscribe: 3, Locators: 7, ErrorDetail: 6, state: []protowire.Number{3, 7}}
+	DeltaRequest = RequestFields{Node: 1, TypeURL: 2, Nonce: 6, Subscribe: 3, Unsubscribe: 4, Locators: 8, LocatorsUnsubscribe: 9, ErrorDetail: 7}
+)
+
+// Peeked is what [RequestFields.Peek] finds in a request.
+type Peeked struct {
+	TypeURL, Nonce []byte // parts of the request
+	// State is a hash over the names and locators of a SotW request, Node one over the Node;
+	// 0 if there are none.
+	State, Node uint64
+	// More: the request has other fields, or cannot be read.
+	More bool
+}
+
+// Peek walks over a request until it comes to a field that Peeked has no place for. Most
+// requests have none: they acknowledge the newest response and repeat what was requested
+// before, in SotW all names, from many clients the Node. Such a request need not be decoded.
+func (f *RequestFields) Peek(request []byte) (p Peeked) {
+	var state xxhash.Digest
+	state.Reset()
+	run := 0 // bytes before the rest that belong to the state, and are not hashed yet
+	for rest := request; ; {
+		num, value, n := NextBytes(rest)
+		if n > 0 && slices.Contains(f.state, num) {
+			run += n
+			rest = rest[n:]
+			continue
+		}
+		if run > 0 {
+			at := len(request) - len(rest)
+			_, _ = state.Write(request[at-run : at])
+			run, p.State = 0, state.Sum64()|1
+		}
+		switch {
+		case len(rest) == 0:
+			return p
+		case n == 0:
+			p.More = true
+			return p
+		case num == f.TypeURL:
+			p.TypeURL = value
+		case num == f.Nonce:
+			p.Nonce = value
+		case num == f.Node && p.Node == 0: // protobuf merges two of them
+			p.Node = xxhash.Sum64(value) | 1
+		case num == f.Version:
+		default:
+			p.More = true
+			return p
+		}
+		rest = rest[n:]
+	}
+}
+
+// Names finds the names that a request subscribes to, and how many there are: they are its
+// fields from one offset to another. There are none if they are not all in one place, or if
+// the request cannot be read.
+func (f *RequestFields) Names(request []byte) (from, to, names int) {
+	for rest := request; len(rest) > 0; {
+		num, _, size := NextBytes(rest)
+		at := len(request) - len(rest)
+		switch {
+		case size == 0:
+			if _, _, size = protowire.ConsumeField(rest); size < 0 {
+				return 0, 0, 0
+			}
+		case num != f.Subscribe:
+		case names > 0 && at != to:
+			return 0, 0, 0
+		default:
+			if names == 0 {
+				from = at
+			}
+			names, to = names+1, at+size
+		}
+		rest = rest[size:]
+	}
+	return from, to, names
+}
+
+// NextBytes reads the first field of a message if it is a string, bytes or a message. n is
+// the length of the field, tag included. It is 0 if the first field is of another type or
+// cannot be read, and at the end.
+func NextBytes(message []byte) (num protowire.Number, value []byte, n int) {
+	num, typ, n := protowire.ConsumeTag(message)
+	if n < 0 || typ != protowire.BytesType {
+		return 0, nil, 0
+	}
+	value, m := protowire.ConsumeBytes(message[n:])
+	if m < 0 {
+		return 0, nil, 0
+	}
+	return num, value, n + m
+}
