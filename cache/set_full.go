@@ -140,7 +140,7 @@ func (s *Set) encodeIf(f Form, spell func(string) string, include func(members.M
 		if include(m) {
 			resources = append(resources, m.Resource)
 			full.Hash += digest(m.Resource)
-			if f&WithTTL != 0 && m.Resource.TTL() > 0 {
+			if m.Resource.SentWithTTL(f) {
 				ttlSum += digest(m.Resource)
 			}
 		}

@@ -220,16 +220,24 @@ func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 	if m.Resource.TTL() != r.TTL() {
 		s.bodies, s.extended = nil, extended{}
 	}
-	if m.Resource.RenewsTTL(r) {
+	if s.noteTTL(n, m.Resource, r); n.heartbeat == s.seq {
 		s.members.SetResource(m, m.Resource.WithRenewedTTL(r))
-		n.heartbeat = s.seq
 		return
 	}
 	s.count(m, -1)
 	s.members.SetResource(m, r)
-	n.ttlChange = s.seq
 	m.Resource = r
 	s.count(m, 1)
+}
+
+// noteTTL notes that a member's TTL was renewed, or that it came or went.
+func (s *Set) noteTTL(n *note, was, is *Resource) {
+	switch {
+	case was.RenewsTTL(is):
+		n.heartbeat = s.seq
+	case was.TTL() > 0 || is.TTL() > 0:
+		n.ttlChange = s.seq
+	}
 }
 
 // putAgain stores an unchanged member that comes for the watchers from which it was withheld.
@@ -237,12 +245,7 @@ func (s *Set) putAgain(m members.Member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.Key(m), s.seq)
 	n.arrival = s.seq
-	switch was := m.Resource; {
-	case was.TTL() > 0 && r.TTL() > 0:
-		n.heartbeat = s.seq
-	case was.TTL() > 0 || r.TTL() > 0:
-		n.ttlChange = s.seq
-	}
+	s.noteTTL(n, m.Resource, r)
 	s.count(m, -1)
 	s.members.SetResource(m, r)
 	m.Resource = r

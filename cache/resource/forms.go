@@ -35,7 +35,7 @@ const (
 // a TTL.
 func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bool) {
 	switch {
-	case f&WithTTL != 0 && r.ttl > 0:
+	case r.SentWithTTL(f):
 		return f & (WithTTL | Heartbeat), f&ByLocator == 0 && name == r.Name()
 	case delta:
 		return 0, name == r.Name() && f&(ByLocator|Heartbeat) == 0
@@ -141,7 +141,7 @@ func (r *Resource) wraps(name string, f Form) bool {
 	case f&ByLocator != 0:
 		// discovery.proto: who asks by locators must be able to take it.
 		return true
-	case f&WithTTL != 0 && r.ttl > 0:
+	case r.SentWithTTL(f):
 		return true
 	}
 	return f&Wrapped != 0 && (r.Inner() != name || r.extraLen > 0)
@@ -179,14 +179,18 @@ func (r *Resource) appendHead(head []byte, name string, f Form) []byte {
 		head = wire.AppendResourceName(head, wire.ResourceNameMessage, name, r.constraints)
 	}
 	head = wire.AppendString(head, wire.ResourceVersion, r.Version())
-	if f&WithTTL != 0 && r.ttl > 0 {
+	if r.SentWithTTL(f) {
 		head = wire.AppendDuration(head, wire.ResourceTTL, r.ttl)
 	}
 	return head
 }
 
+// SentWithTTL reports whether clients of this form are sent the TTL with the resource, and
+// heartbeats: it has a TTL, and they announced that they know of TTLs.
+func (r *Resource) SentWithTTL(f Form) bool { return f&WithTTL != 0 && r.ttl > 0 }
+
 // isHeartbeat reports whether a client receives a heartbeat of the resource in this form.
-func (r *Resource) isHeartbeat(f Form) bool { return f&WithTTL != 0 && f&Heartbeat != 0 && r.ttl > 0 }
+func (r *Resource) isHeartbeat(f Form) bool { return r.SentWithTTL(f) && f&Heartbeat != 0 }
 
 // renamedAny returns the parts of an encoded `resource` field whose message says
 // name in field 1. A message's fields may come in any order, and of a field that

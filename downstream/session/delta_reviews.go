@@ -50,7 +50,7 @@ func (d *Delta) borrow(sub *nameSub, res *cache.Resource) {
 // renewTTL has the client sent a resource with a TTL although it has that content: in the
 // client runs the TTL that the resource had on the other stream.
 func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
-	if d.Form&cache.WithTTL != 0 && res.TTL() > 0 {
+	if res.SentWithTTL(d.Form) {
 		sub.Note = ofNoContent
 	}
 }

@@ -97,7 +97,7 @@ func NewPendingList() any { return new([]*nameSub) }
 // mark stands for what a client is sent of a resource: what has the same mark is not sent again.
 func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	const withTTL = 0x9e3779b97f4a7c15
-	if s.Form&cache.WithTTL != 0 && r.TTL() > 0 {
+	if r.SentWithTTL(s.Form) {
 		return r.Hash() ^ withTTL
 	}
 	return r.Hash()

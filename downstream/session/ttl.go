@@ -3,13 +3,13 @@ package session
 import "github.com/xds-relay/xds-relay/cache"
 
 // TTLs. xDS: "TTL", "SotW TTL". A client that knows TTLs is sent a resource's TTL with it, and a
-// heartbeat whenever the origin has renewed it. Other clients are sent neither, and are not woken by a
-// heartbeat. The source ends what the control plane does not renew (upstream: names.expire and
+// heartbeat whenever the origin has renewed it (Resource.SentWithTTL). Other clients are sent neither,
+// and are not woken by a heartbeat. The source ends what the control plane does not renew (upstream: names.expire and
 // sets.expire). Nobody renews what a client holds from before a redirect, so its TTL ends here.
 
 // heartbeatDue says that a heartbeat is due of a resource that the client holds. xDS: "TTL".
 func (s *nameSub) heartbeatDue(st *cache.State) bool {
-	return s.of().Form&cache.WithTTL != 0 && st.Resource.TTL() > 0 && s.Own[ownHeartbeats] != byte(st.Heartbeats)
+	return st.Resource.SentWithTTL(s.of().Form) && s.Own[ownHeartbeats] != byte(st.Heartbeats)
 }
 
 // keepBeforeRedirect has the client keep what it was sent. It was sent that earlier, so that a TTL
