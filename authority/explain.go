@@ -58,7 +58,7 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	case route.Key.Glob:
 		fmt.Fprintf(steps, "it is a glob collection: all resources in that directory with exactly these parameters\n")
 	}
-	if asked := typeURL[strings.LastIndexByte(typeURL, '/')+1:]; typeURL != "" && !route.Under(asked) {
+	if requested := xdstype.Message(typeURL); typeURL != "" && !route.Under(requested) {
 		if _, ok := r.Opaque(name); ok {
 			fmt.Fprintf(steps, "its type is %s; the relay requests it from its authority under %s nevertheless\n", route.Key.Type, typeURL)
 		} else {

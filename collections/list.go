@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	corev3 "github.com/cncf/xds/go/xds/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
@@ -225,7 +223,10 @@ func (e *listEntry) parseInline(b []byte) error {
 		e.value = nil
 		return err
 	}
-	return checkValue(e.typeURL, e.value)
+	if err := wire.Check(e.typeURL, e.value); err != nil {
+		return fmt.Errorf("its resource is not a valid %s: %s", xdstype.Message(e.typeURL), wire.ErrorText(err))
+	}
+	return nil
 }
 
 // parseLocator parses a ResourceLocator.
@@ -239,23 +240,6 @@ func parseLocator(b []byte) (urn.URL, error) {
 		return u, fmt.Errorf("its locator: %w", err)
 	}
 	return u, nil
-}
-
-// checkValue returns an error if a value is no message of its type, or of an unknown type no
-// message at all.
-func checkValue(typeURL string, value []byte) error {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
-	if err == nil {
-		err = proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}.Unmarshal(value, t.New().Interface())
-	} else {
-		_, err = wire.InnerName(value)
-	}
-	if err == nil {
-		return nil
-	}
-	// Without the prefix of the protobuf package, whose space is not always one.
-	why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-	return fmt.Errorf("its resource is not a valid %s: %s", xdstype.Message(typeURL), why)
 }
 
 // eachBytes calls f for each field of a message that is a string, bytes or a message, until

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // clientNames maps the names that one client requests to topics. It implements
@@ -91,7 +92,7 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 	if err != nil {
 		return cache.Key{}, refused(refusalOf(err), codes.NotFound, err)
 	}
-	requested := typeURL[strings.LastIndexByte(typeURL, '/')+1:]
+	requested := xdstype.Message(typeURL)
 	if !to.Under(requested) {
 		return cache.Key{}, refused(downstream.RefusedType, codes.NotFound,
 			fmt.Errorf("xdstp name %q is of type %s, but was requested as %s", name, to.Key.Type, requested))

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -234,22 +233,10 @@ func check(typeURL string, r *resource, nameless bool) error {
 	case r.typeURL != typeURL:
 		return fmt.Errorf("is of type %q in a response of type %q", r.typeURL, typeURL)
 	}
-	return checkValue(typeURL, r.value)
-}
-
-// checkValue says whether a value is a message: of its type, if that is known
-// here, and otherwise at least by its outer form.
-func checkValue(typeURL string, value []byte) error {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
-	if err == nil {
-		err = proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}.Unmarshal(value, t.New().Interface())
-	} else {
-		_, err = wire.InnerName(value)
+	if err := wire.Check(typeURL, r.value); err != nil {
+		return fmt.Errorf("is no %s: %s", xdstype.Message(typeURL), wire.ErrorText(err))
 	}
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("is no %s: %s", typeURL[strings.LastIndexByte(typeURL, '/')+1:], plain(err))
+	return nil
 }
 
 // maxMessage bounds the text of a NACK, in bytes.

@@ -3,12 +3,13 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TP1: "Server redirects": a ResourceLocator in the place of a resource says where
@@ -19,13 +20,13 @@ import (
 func parseRedirect(typeURL string, value []byte) (url string, err error) {
 	m := &xdscorev3.ResourceLocator{}
 	if err := proto.Unmarshal(value, m); err != nil {
-		return "", fmt.Errorf("is no xds.core.v3.ResourceLocator: %s", plain(err))
+		return "", fmt.Errorf("is no xds.core.v3.ResourceLocator: %s", wire.ErrorText(err))
 	}
 	u, err := urn.URLFromProto(m)
 	if err != nil {
 		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
 	}
-	if err := u.CheckTarget(typeURL[strings.LastIndexByte(typeURL, '/')+1:]); err != nil {
+	if err := u.CheckTarget(xdstype.Message(typeURL)); err != nil {
 		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
 	}
 	return u.String(), nil
@@ -34,9 +35,3 @@ func parseRedirect(typeURL string, value []byte) (url string, err error) {
 // errUnnamedRedirect says that a redirect cannot be kept under anything: there is
 // no name in it.
 var errUnnamedRedirect = errors.New("is a redirect and has no name (want it in a Resource)")
-
-// plain returns an error without the prefix of the protobuf package, whose space is
-// not always one.
-func plain(err error) string {
-	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Poll is a SotW session of one request. Its responses are the full state
@@ -208,7 +209,7 @@ func (f *Poll) Nothing(unchanged bool) string {
 		return ""
 	}
 	const most = 10
-	kind, why := f.typeURL[strings.LastIndexByte(f.typeURL, '/')+1:], notKnownYet.Message
+	kind, why := xdstype.Message(f.typeURL), notKnownYet.Message
 	if f.wild != nil {
 		if _, err := f.wild.status(); err != nil {
 			why = err.Message
