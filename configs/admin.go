@@ -3,7 +3,6 @@ package configs
 // This file is the keys of `admin`, and who can reach that listener.
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +17,8 @@ type Admin struct {
 	Address string `yaml:"address" required:"true"`
 	// The permissions of the unix socket: who may connect.
 	Mode FileMode `yaml:"mode" default:"0600"`
-	// TLS for the operator's listener, with client certificates. Files are PEM.
+	// TLS for the operator's listener, with client certificates. Files are PEM, and the relay
+	// reads them again when they change.
 	TLS *AdminTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
 }
 
@@ -32,11 +32,6 @@ type AdminTLS struct {
 	// The roots of the operators' certificates. Operators have to show a certificate that one of
 	// them has signed.
 	ClientCAFile string `yaml:"client_ca_file" required:"true"`
-}
-
-// Load reads the files of t. The error is an Errors with the keys as paths.
-func (t *AdminTLS) Load() (*tls.Config, error) {
-	return (&ListenerTLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile}).Load()
 }
 
 const defaultMode FileMode = 0o600

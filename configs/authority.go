@@ -110,8 +110,12 @@ type Server struct {
 	// How long the relay waits before it connects again. The wait doubles from `base` to `max`,
 	// varies at random, and starts over once the server has answered.
 	Backoff Backoff `yaml:"backoff"`
-	// TLS towards the server. {} trusts the system's roots. Files are PEM.
+	// TLS towards the server. {} trusts the system's roots. Files are PEM, and the relay reads
+	// them again when they change.
 	TLS *ServerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
+	// A file with a bearer token, which the relay sends to the server as `authorization: Bearer
+	// TOKEN`. Only over TLS. When the file changes, new streams and requests have the new token.
+	TokenFile string `yaml:"token_file" absent:"none"`
 }
 
 // Probe is a call on a connection on which nothing arrives after a request.

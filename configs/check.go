@@ -67,9 +67,8 @@ func (k *checker) listeners(c *Config) {
 			k.buffer(path+".buffers.read", l.Buffers.Read)
 			k.buffer(path+".buffers.write", l.Buffers.Write)
 		}
-		if t := l.TLS; t != nil {
-			k.present(path+".tls.cert_file", t.CertFile, "want the file of the server's certificate")
-			k.present(path+".tls.key_file", t.KeyFile, "want the file of the certificate's key")
+		if l.TLS != nil {
+			k.listenerTLS(path+".tls", l.TLS)
 		}
 	}
 	if k.has("admin") {
@@ -269,12 +268,11 @@ func (k *checker) server(path string, s Server) {
 	if s.Backoff.Base > s.Backoff.Max {
 		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
 	}
-	if t := s.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-		if t.CertFile == "" {
-			k.fail(path+".tls.cert_file", "missing (want the certificate of key_file, or neither)")
-		} else {
-			k.fail(path+".tls.key_file", "missing (want the key of cert_file, or neither)")
-		}
+	if s.TLS != nil {
+		k.serverTLS(path+".tls", s.TLS)
+	}
+	if s.TokenFile != "" && s.TLS == nil && !k.isUnusable(path+".tls") {
+		k.fail(path+".token_file", "the relay would send the token without TLS, for everybody on the way to read (want tls, which may be {})")
 	}
 }
 

@@ -123,7 +123,7 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
 	}, {
 		Address: "[::1]:0", Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Limits: Limits{1, 2 << 10, 3, 4, 5, 100, 0, 0, 0, 100_000, 200}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
-		TLS: &ListenerTLS{"a.pem", "b.pem", "c.pem"},
+		TLS: &ListenerTLS{CertFile: "a.pem", KeyFile: "b.pem", ClientCAFile: "c.pem", ClientCertificates: ClientCertificatesRequire, MinVersion: TLS12},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {
 		t.Errorf("listeners: got %+v, want %+v", c.Listeners, want)
@@ -137,13 +137,13 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Address: "cp:443", Protocol: ProtocolSotW, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 30,
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
-			TLS: &ServerTLS{},
+			TLS: &ServerTLS{MinVersion: TLS12},
 		}}, Failover: failover},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Windows: Windows{1 << 20, 4 << 20}, Backoff: Backoff{time.Second, 30 * time.Second},
-			TLS: &ServerTLS{"a", "b", "c", "d"},
+			TLS: &ServerTLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d", MinVersion: TLS12},
 		}, {
 			Address: "cp:444", Protocol: ProtocolREST, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,

@@ -49,6 +49,10 @@ func (d defaulter) fill(v reflect.Value, path, protocol string, values map[strin
 			if err = yaml.Unmarshal([]byte(text), &values); err == nil {
 				err = d.fill(value, at, protocol, values)
 			}
+		case field.Type.Kind() == reflect.Pointer && isMap(field.Type.Elem()) && field.Type != metadataType:
+			if !value.IsNil() {
+				err = d.fill(value.Elem(), at, protocol, nil)
+			}
 		case field.Type.Kind() == reflect.Slice && isMap(field.Type.Elem()):
 			for i := 0; i < value.Len() && err == nil; i++ {
 				err = d.fill(value.Index(i), fmt.Sprintf("%s[%d]", at, i), "", nil)

@@ -187,7 +187,7 @@ relay.yaml:2:106: authorities[0].servers[0].keepalive: is for gRPC (want no such
 relay.yaml:2:60: authorities[0].servers[0].probe.after: 1ms is too short (want 100ms or more)
 relay.yaml:2:72: authorities[0].servers[0].probe.timeout: 99ms is too short (want 100ms or more)`},
 	{"a backoff that shrinks", listener + "authorities: [{name: a, servers: [{address: 'a:1', backoff: {base: 1m}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].backoff: base 1m0s is more than max 30s (want base up to max)`},
-	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2:57: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, or no such key)`},
+	{"TLS without a value", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: }]}]\n", `relay.yaml:2:57: authorities[0].servers[0].tls: has no value (want a map with ca_file, cert_file, key_file, server_name, server_id, spiffe, min_version, or no such key)`},
 	{"a certificate without key", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {cert_file: a}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].tls.key_file: missing (want the key of cert_file, or neither)`},
 	{"a key without certificate", listener + "authorities: [{name: a, servers: [{address: 'a:1', tls: {key_file: a}}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].tls.cert_file: missing (want the certificate of key_file, or neither)`},
 

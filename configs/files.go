@@ -3,8 +3,10 @@ package configs
 // This file checks the files that a configuration names.
 
 import (
-	"errors"
 	"fmt"
+	"os"
+
+	"github.com/xds-relay/xds-relay/certs/credfile"
 )
 
 // CheckFiles reads the files that c names. Load and Parse do not, so that one can check a
@@ -12,32 +14,63 @@ import (
 // cannot use. CheckFiles does not look at directories of resources: a directory may appear
 // later, and its source reports it until then.
 func (c *Config) CheckFiles() error {
-	var errs Errors
-	addTLS := func(path string, err error) {
-		var found Errors
-		errors.As(err, &found)
-		for _, e := range found {
-			errs = append(errs, c.source.errorf(join(path, e.Path), "%w", e.Err))
-		}
-	}
+	f := &fileChecker{source: c.source}
 	for i, l := range c.Listeners {
 		if l.TLS != nil {
-			_, err := l.TLS.Load()
-			addTLS(fmt.Sprintf("listeners[%d].tls", i), err)
+			f.tls(fmt.Sprintf("listeners[%d].tls", i), l.TLS.CertFile, l.TLS.KeyFile, "client_ca_file", l.TLS.ClientCAFile)
 		}
 	}
-	if c.Admin.TLS != nil {
-		_, err := c.Admin.TLS.Load()
-		addTLS("admin.tls", err)
+	if t := c.Admin.TLS; t != nil {
+		f.tls("admin.tls", t.CertFile, t.KeyFile, "client_ca_file", t.ClientCAFile)
 	}
 	for i, a := range c.Authorities {
-		path := fmt.Sprintf("authorities[%d]", i)
 		for j, s := range a.Servers {
+			path := fmt.Sprintf("authorities[%d].servers[%d]", i, j)
 			if s.TLS != nil {
-				_, err := s.TLS.Load()
-				addTLS(fmt.Sprintf("%s.servers[%d].tls", path, j), err)
+				f.tls(path+".tls", s.TLS.CertFile, s.TLS.KeyFile, "ca_file", s.TLS.CAFile)
+			}
+			if data, ok := f.read(path+".token_file", s.TokenFile); ok {
+				_, err := credfile.Token(s.TokenFile, data)
+				f.add(path+".token_file", err)
 			}
 		}
 	}
-	return inOrder(errs)
+	return inOrder(f.errs)
+}
+
+// fileChecker collects the errors of files.
+type fileChecker struct {
+	source
+	errs Errors
+}
+
+func (f *fileChecker) add(path string, err error) {
+	if err != nil {
+		f.errs = append(f.errs, f.errorf(path, "%w", err))
+	}
+}
+
+// read reads the file of the key at path. It returns false if there is no such key, or if the
+// file cannot be read.
+func (f *fileChecker) read(path, file string) (data []byte, ok bool) {
+	if file == "" {
+		return nil, false
+	}
+	data, err := os.ReadFile(file)
+	f.add(path, err)
+	return data, err == nil
+}
+
+// tls reads the files of the TLS at path. caKey is the key of caFile.
+func (f *fileChecker) tls(path, certFile, keyFile, caKey, caFile string) {
+	cert, hasCert := f.read(path+".cert_file", certFile)
+	key, hasKey := f.read(path+".key_file", keyFile)
+	if hasCert && hasKey {
+		_, err := credfile.Pair(certFile, keyFile, cert, key)
+		f.add(path+".cert_file", err)
+	}
+	if ca, ok := f.read(path+"."+caKey, caFile); ok {
+		_, err := credfile.Roots(caFile, ca)
+		f.add(path+"."+caKey, err)
+	}
 }

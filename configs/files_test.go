@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -47,6 +46,11 @@ func TestUnusableFilesAreErrorsWithTheirPlace(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeCertificate(t)
 	writeFile(t, "empty.pem", nil)
+	whole, err := os.ReadFile("cert.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, "half.pem", append(whole, whole[:len(whole)/2]...))
 	c := mustParse(t, `
 listeners:
   - address: :18000
@@ -64,6 +68,13 @@ authorities:
           ca_file: none.pem
           cert_file: none.pem
           key_file: key.pem
+        token_file: none
+      - address: a:2
+        tls: {ca_file: half.pem}
+        token_file: cert.pem
+      - address: a:3
+        tls: {}
+        token_file: empty.pem
   - name: b
     directory: none
   - name: c
@@ -71,12 +82,16 @@ authorities:
   - name: d
     directory: .
 `)
-	err := c.CheckFiles()
+	err = c.CheckFiles()
 	want := `relay.yaml:6:7: listeners[0].tls.key_file: open none.pem: no such file or directory
 relay.yaml:7:7: listeners[0].tls.client_ca_file: empty.pem has no certificates (want PEM)
 relay.yaml:9:11: listeners[1].tls.cert_file: cert.pem and cert.pem are not a certificate and its key: tls: found a certificate rather than a key in the PEM for the private key
 relay.yaml:15:11: authorities[0].servers[0].tls.ca_file: open none.pem: no such file or directory
-relay.yaml:16:11: authorities[0].servers[0].tls.cert_file: open none.pem: no such file or directory`
+relay.yaml:16:11: authorities[0].servers[0].tls.cert_file: open none.pem: no such file or directory
+relay.yaml:18:9: authorities[0].servers[0].token_file: open none: no such file or directory
+relay.yaml:20:15: authorities[0].servers[1].tls.ca_file: half.pem ends in the middle of a certificate (want PEM)
+relay.yaml:21:9: authorities[0].servers[1].token_file: cert.pem is not a bearer token (want letters, digits and -._~+/= only)
+relay.yaml:24:9: authorities[0].servers[2].token_file: empty.pem is empty (want a bearer token)`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
@@ -88,6 +103,7 @@ relay.yaml:16:11: authorities[0].servers[0].tls.cert_file: open none.pem: no suc
 func TestFilesThatCanBeUsed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeCertificate(t)
+	writeFile(t, "token", []byte("eyJh.eyJz-_.sig=\n"))
 	c := mustParse(t, `
 listeners:
   - address: :18000
@@ -99,6 +115,7 @@ authorities:
     servers:
       - address: a:1
         tls: {ca_file: cert.pem, cert_file: cert.pem, key_file: key.pem, server_name: cp}
+        token_file: token
   - name: b
     servers:
       - address: b:1
@@ -108,22 +125,5 @@ authorities:
 `)
 	if err := c.CheckFiles(); err != nil {
 		t.Error(err)
-	}
-
-	mutual, err := c.Listeners[0].TLS.Load()
-	if err != nil || len(mutual.Certificates) != 1 || mutual.ClientCAs == nil || mutual.ClientAuth != tls.RequireAndVerifyClientCert {
-		t.Errorf("mutual TLS to clients: got %+v, %v", mutual, err)
-	}
-	plain, err := c.Listeners[1].TLS.Load()
-	if err != nil || len(plain.Certificates) != 1 || plain.ClientAuth != tls.NoClientCert {
-		t.Errorf("TLS to clients: got %+v, %v", plain, err)
-	}
-	pinned, err := c.Authorities[0].Servers[0].TLS.Load()
-	if err != nil || len(pinned.Certificates) != 1 || pinned.RootCAs == nil || pinned.ServerName != "cp" {
-		t.Errorf("mutual TLS to a server: got %+v, %v", pinned, err)
-	}
-	system, err := c.Authorities[1].Servers[0].TLS.Load()
-	if err != nil || system.Certificates != nil || system.RootCAs != nil || system.ServerName != "" {
-		t.Errorf("TLS to a server: got %+v, %v", system, err)
 	}
 }

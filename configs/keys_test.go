@@ -192,6 +192,10 @@ func choicesOf(t reflect.Type) (words []string, ok bool) {
 		return texts(v.choices()), true
 	case FailoverPolicy:
 		return texts(v.choices()), true
+	case ClientCertificates:
+		return texts(v.choices()), true
+	case TLSVersion:
+		return texts(v.choices()), true
 	}
 	return nil, false
 }

@@ -55,7 +55,7 @@ type Listener struct {
 	Windows Windows `yaml:"windows" default:"{stream: 1MiB, connection: 1MiB}" with:"grpc"`
 	// The buffers in which gRPC reads and writes. From 1KiB to 4MiB each.
 	Buffers Buffers `yaml:"buffers" with:"grpc"`
-	// TLS towards clients. Files are PEM.
+	// TLS towards clients. Files are PEM, and the relay reads them again when they change.
 	TLS *ListenerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
 }
 

@@ -169,7 +169,7 @@ func (k key) comment(indent int, shown *yaml.Node) string {
 	var lines []string
 	paragraphs := strings.Split(strings.TrimSpace(k.doc), "\n\n")
 	notes := strings.Join(k.notes(), " ")
-	if k.hasValue && shown.Kind == yaml.ScalarNode && shown.Value != k.value {
+	if k.hasValue && shown.Kind == yaml.ScalarNode && shown.Value != strings.Trim(k.value, `"`) {
 		notes = strings.TrimSpace("Default: " + k.value + ". " + notes)
 	}
 	if notes != "" {

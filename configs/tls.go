@@ -1,28 +1,42 @@
 package configs
 
-// This file is TLS, towards clients and towards servers.
+// This file is TLS, towards clients and towards servers. Files are PEM, and relative to the
+// folder in which the relay is started. The relay reads them again when they change.
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// ListenerTLS is TLS towards clients. Files are PEM, and relative to the
-// folder in which the relay is started.
+// ListenerTLS is TLS towards clients. It has either files or SPIFFE.
 type ListenerTLS struct {
-	// The server's certificate.
-	CertFile string `yaml:"cert_file" required:"true"`
+	// The listener's certificate.
+	CertFile string `yaml:"cert_file" absent:"none, with spiffe"`
 	// The key of `cert_file`.
-	KeyFile string `yaml:"key_file" required:"true"`
-	// The roots of client certificates. If given, clients have to show a certificate that one
-	// of them has signed.
-	ClientCAFile string `yaml:"client_ca_file" absent:"clients need no certificate"`
+	KeyFile string `yaml:"key_file" absent:"none, with spiffe"`
+	// The roots of client certificates. A certificate that none of them has signed fails the
+	// handshake.
+	ClientCAFile string `yaml:"client_ca_file" absent:"clients are not asked for a certificate"`
+	// Whether clients need a certificate, if there is `client_ca_file` or `spiffe`.
+	//
+	//	require    clients without one fail the handshake
+	//	optional   clients without one are accepted
+	ClientCertificates ClientCertificates `yaml:"client_certificates" default:"require"`
+	// The certificate, and the roots of client certificates, from a SPIFFE agent, in place of
+	// the three files. Clients need an SVID of a trust domain whose bundle the agent has.
+	SPIFFE SPIFFE `yaml:"spiffe"`
+	// The lowest version of TLS.
+	MinVersion TLSVersion `yaml:"min_version" default:"\"1.2\""`
 }
 
 // ServerTLS is TLS towards a server. An empty one trusts the system's roots.
-// Files are PEM, and relative to the folder in which the relay is started.
 type ServerTLS struct {
 	// The roots to trust.
 	CAFile string `yaml:"ca_file" absent:"the system's roots"`
@@ -30,77 +44,121 @@ type ServerTLS struct {
 	CertFile string `yaml:"cert_file" absent:"none"`
 	// The key of `cert_file`.
 	KeyFile string `yaml:"key_file" absent:"none"`
-	// The name in the server's certificate.
+	// The name that the relay asks for, and that the server's certificate must have.
 	ServerName string `yaml:"server_name" absent:"the host of the address"`
+	// A SPIFFE ID or a DNS name that the server's certificate must have. With a SPIFFE ID it need
+	// not have `server_name` or the host; a DNS name it must have besides.
+	ServerID string `yaml:"server_id" absent:"none"`
+	// The relay's certificate, and the roots to trust, from a SPIFFE agent, in place of the three
+	// files.
+	SPIFFE SPIFFE `yaml:"spiffe"`
+	// The lowest version of TLS.
+	MinVersion TLSVersion `yaml:"min_version" default:"\"1.2\""`
 }
 
-// Load reads the files of t. The error is an Errors with the keys as paths.
-func (t *ListenerTLS) Load() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	var errs Errors
-	config.Certificates, errs = loadCertificate(t.CertFile, t.KeyFile)
-	if t.ClientCAFile != "" {
-		roots, err := loadRoots(t.ClientCAFile)
-		if err != nil {
-			errs = append(errs, Error{Path: "client_ca_file", Err: err})
-		}
-		config.ClientCAs, config.ClientAuth = roots, tls.RequireAndVerifyClientCert
-	}
-	if len(errs) > 0 {
-		return nil, errs
-	}
-	return config, nil
+// SPIFFE is a SPIFFE agent, such as SPIRE's. It need not be there when the relay starts:
+// handshakes fail until it is.
+type SPIFFE struct {
+	// The address of the agent's Workload API: unix:/path, or tcp://IP:port.
+	WorkloadAPI string `yaml:"workload_api" absent:"files"`
 }
 
-// Load reads the files of t. The error is an Errors with the keys as paths.
-func (t *ServerTLS) Load() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	var errs Errors
-	if t.CAFile != "" {
-		roots, err := loadRoots(t.CAFile)
-		if err != nil {
-			errs = append(errs, Error{Path: "ca_file", Err: err})
-		}
-		config.RootCAs = roots
+// Number returns the version as crypto/tls has it.
+func (v TLSVersion) Number() uint16 {
+	if v == TLS13 {
+		return tls.VersionTLS13
 	}
-	if t.CertFile != "" {
-		certificates, certErrs := loadCertificate(t.CertFile, t.KeyFile)
-		config.Certificates, errs = certificates, append(errs, certErrs...)
-	}
-	if len(errs) > 0 {
-		return nil, errs
-	}
-	return config, nil
+	return tls.VersionTLS12
 }
 
-func loadRoots(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+// Host returns the name that the certificate of s must have, unless TLS has the server's SPIFFE
+// ID.
+func (s *Server) Host() string {
+	if s.TLS != nil && s.TLS.ServerName != "" {
+		return s.TLS.ServerName
+	}
+	host, _, err := net.SplitHostPort(s.Address)
 	if err != nil {
-		return nil, err
+		return s.Address // no checked configuration has that
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificates (want PEM)", file)
-	}
-	return roots, nil
+	return host
 }
 
-func loadCertificate(certFile, keyFile string) ([]tls.Certificate, Errors) {
-	cert, certErr := os.ReadFile(certFile)
-	key, keyErr := os.ReadFile(keyFile)
-	var errs Errors
-	if certErr != nil {
-		errs = append(errs, Error{Path: "cert_file", Err: certErr})
+func (k *checker) listenerTLS(path string, t *ListenerTLS) {
+	if k.spiffe(path, t.SPIFFE, "cert_file", "key_file", "client_ca_file") {
+		return
 	}
-	if keyErr != nil {
-		errs = append(errs, Error{Path: "key_file", Err: keyErr})
+	k.present(path+".cert_file", t.CertFile, "want the file of the server's certificate")
+	k.present(path+".key_file", t.KeyFile, "want the file of the certificate's key")
+	if k.has(path+".client_certificates") && t.ClientCAFile == "" {
+		k.fail(path+".client_ca_file", "missing, and there is client_certificates (want the file of the roots of client certificates)")
 	}
-	if len(errs) > 0 {
-		return nil, errs
+}
+
+func (k *checker) serverTLS(path string, t *ServerTLS) {
+	if !k.spiffe(path, t.SPIFFE, "ca_file", "cert_file", "key_file") && (t.CertFile == "") != (t.KeyFile == "") {
+		if t.CertFile == "" {
+			k.fail(path+".cert_file", "missing (want the certificate of key_file, or neither)")
+		} else {
+			k.fail(path+".key_file", "missing (want the key of cert_file, or neither)")
+		}
 	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, Errors{{Path: "cert_file", Err: fmt.Errorf("%s and %s are not a certificate and its key: %w", certFile, keyFile, err)}}
+	if t.ServerID != "" {
+		if err := checkServerID(t.ServerID); err != nil {
+			k.fail(path+".server_id", "%w", err)
+		}
 	}
-	return []tls.Certificate{pair}, nil
+}
+
+// spiffe checks whether the TLS at path has an agent. Then it has none of the files that the
+// agent replaces.
+func (k *checker) spiffe(path string, s SPIFFE, replaced ...string) bool {
+	at := path + ".spiffe"
+	if !k.has(at) || k.isUnusable(at) {
+		return k.isUnusable(at)
+	}
+	if k.present(at+".workload_api", s.WorkloadAPI, "want the address of the agent, such as unix:/run/spire/agent.sock") {
+		if err := checkWorkloadAPI(s.WorkloadAPI); err != nil {
+			k.fail(at+".workload_api", "%w", err)
+		}
+	}
+	for _, key := range replaced {
+		if k.has(path + "." + key) {
+			k.fail(path+"."+key, "is given, and so is spiffe, which replaces it (want one of them)")
+		}
+	}
+	return true
+}
+
+func checkWorkloadAPI(address string) error {
+	u, err := url.Parse(address)
+	if err == nil && u.Opaque == "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {
+		_, notIP := netip.ParseAddrPort(u.Host)
+		switch {
+		case u.Scheme == "unix" && u.Host == "" && u.Path != "":
+			return nil
+		case u.Scheme == "tcp" && notIP == nil && u.Path == "":
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not the address of a Workload API (want unix:/path or tcp://IP:port)", address)
+}
+
+// dnsName matches what a certificate can have as a DNS name, without a *.
+var dnsName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
+
+func checkServerID(id string) error {
+	if strings.Contains(id, "://") {
+		switch parsed, err := spiffeid.FromString(id); {
+		case err != nil:
+			return fmt.Errorf("%q is not a SPIFFE ID: %w (want spiffe://TRUST-DOMAIN/PATH)", id, err)
+		case parsed.Path() == "":
+			return fmt.Errorf("%q is a trust domain and no server (want spiffe://TRUST-DOMAIN/PATH)", id)
+		}
+		return nil
+	}
+	if _, err := netip.ParseAddr(id); err == nil || !dnsName.MatchString(id) {
+		return fmt.Errorf("%q is neither a SPIFFE ID nor a DNS name (want such as spiffe://example.org/istiod or istiod.example.org)", id)
+	}
+	return nil
 }

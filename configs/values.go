@@ -117,6 +117,40 @@ func (w *WhenUnreachable) UnmarshalText(text []byte) error {
 	return choose(w, text, "is not a value of when_unreachable")
 }
 
+// ClientCertificates says whether clients need a certificate.
+type ClientCertificates string
+
+// What clients need.
+const (
+	ClientCertificatesRequire  ClientCertificates = "require"
+	ClientCertificatesOptional ClientCertificates = "optional"
+)
+
+func (ClientCertificates) choices() []ClientCertificates {
+	return []ClientCertificates{ClientCertificatesRequire, ClientCertificatesOptional}
+}
+
+// UnmarshalText sets c from its notation.
+func (c *ClientCertificates) UnmarshalText(text []byte) error {
+	return choose(c, text, "is not a value of client_certificates")
+}
+
+// TLSVersion is a version of TLS.
+type TLSVersion string
+
+// The versions of TLS.
+const (
+	TLS12 TLSVersion = "1.2"
+	TLS13 TLSVersion = "1.3"
+)
+
+func (TLSVersion) choices() []TLSVersion { return []TLSVersion{TLS12, TLS13} }
+
+// UnmarshalText sets v from its notation.
+func (v *TLSVersion) UnmarshalText(text []byte) error {
+	return choose(v, text, "is not a version of TLS")
+}
+
 // Protocol is the form of xDS that the relay speaks with a server.
 type Protocol string
 

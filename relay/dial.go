@@ -1,12 +1,13 @@
 package relay
 
 import (
-	"crypto/tls"
+	"context"
 	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/upstream"
 )
@@ -41,13 +42,18 @@ func placeOf(s configs.Server) place {
 }
 
 // dial returns the connection to a server. It connects when it is first used. makeRoom is upstream.DialOptions.MakeRoom.
-func dial(s configs.Server, makeRoom func() bool) (connection, error) {
-	var config *tls.Config
-	if s.TLS != nil {
-		var err error
-		if config, err = s.TLS.Load(); err != nil {
+func dial(s configs.Server, store *certs.Store, makeRoom func() bool) (connection, error) {
+	config, err := serverTLS(store, &s)
+	if err != nil {
+		return nil, err
+	}
+	var token func() string // nil: none
+	if s.TokenFile != "" {
+		file, err := store.Token(s.TokenFile)
+		if err != nil {
 			return nil, err
 		}
+		token = file.Get
 	}
 	userAgent := "xds-relay/" + version()
 	if s.Protocol == configs.ProtocolREST {
@@ -59,6 +65,7 @@ func dial(s configs.Server, makeRoom func() bool) (connection, error) {
 			ProbeTimeout:     s.Probe.Timeout,
 			MaxResponseBytes: int(s.MaxResponseBytes),
 			UserAgent:        userAgent,
+			Token:            token,
 		}), nil
 	}
 	o := upstream.DialOptions{
@@ -72,6 +79,9 @@ func dial(s configs.Server, makeRoom func() bool) (connection, error) {
 		UserAgent:        userAgent,
 		MakeRoom:         makeRoom,
 	}
+	if token != nil {
+		o.Extra = append(o.Extra, grpc.WithPerRPCCredentials(bearer(token)))
+	}
 	if config != nil {
 		o.TLS = credentials.NewTLS(config)
 	}
@@ -81,3 +91,14 @@ func dial(s configs.Server, makeRoom func() bool) (connection, error) {
 	}
 	return conn, nil
 }
+
+// bearer is a token that the relay sends with each call.
+type bearer func() string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (token bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + token()}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (bearer) RequireTransportSecurity() bool { return true }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 
 	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/certs"
 )
 
 // operator is the admin listener: a socket and its server.
@@ -30,11 +31,15 @@ func (r *Relay) listenOperator(ctx context.Context) error {
 	var tlsConfig *tls.Config
 	var certificate func() *x509.Certificate
 	if o.TLS != nil {
-		var err error
-		if tlsConfig, err = o.TLS.Load(); err != nil {
+		listener, err := r.credentials.Listener(certs.ListenerOptions{
+			Role:     certs.RoleAdmin,
+			CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, ClientCAFile: o.TLS.ClientCAFile,
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		})
+		if err != nil {
 			return fmt.Errorf("admin.tls: %w", err)
 		}
-		certificate = func() *x509.Certificate { return tlsConfig.Certificates[0].Leaf }
+		tlsConfig, certificate = listener.Config(), listener.Certificate
 	}
 	socket, err := openSocket(ctx, o.Address, o.Mode)
 	if err != nil {
@@ -51,7 +56,6 @@ func (r *Relay) listenOperator(ctx context.Context) error {
 	}
 	socket = admin.Limit(socket)
 	if tlsConfig != nil {
-		tlsConfig.NextProtos = []string{"http/1.1"}
 		socket = tls.NewListener(socket, tlsConfig)
 	}
 	r.operator = &operator{socket: socket, address: address, http: r.admin.HTTP(r.log, certificate)}

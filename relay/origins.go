@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
@@ -58,7 +59,7 @@ type sink interface {
 
 // newOrigins connects to nothing yet. If builtIn is not nil, it replaces the configured
 // directories.
-func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, sink sink, log *slog.Logger) (*origins, error) {
+func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, credentials *certs.Store, sink sink, log *slog.Logger) (*origins, error) {
 	s := &origins{
 		router: router, node: relayNode(cfg), log: log,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
@@ -86,7 +87,7 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, si
 				conn := at[to]
 				if conn == nil {
 					var err error
-					if conn, err = dial(*server, func() bool { return s.makeRoom(to) }); err != nil {
+					if conn, err = dial(*server, credentials, func() bool { return s.makeRoom(to) }); err != nil {
 						s.Close()
 						return nil, err
 					}

@@ -17,13 +17,14 @@ type peer struct {
 	address string
 	secure  bool
 	tls     configs.ServerTLS
+	token   string // the file
 }
 
 func peerOf(s *configs.Server) peer {
 	if s.TLS == nil {
 		return peer{address: s.Address}
 	}
-	return peer{address: s.Address, secure: true, tls: *s.TLS}
+	return peer{address: s.Address, secure: true, tls: *s.TLS, token: s.TokenFile}
 }
 
 // speaks returns whether a server is one of the servers of an authority.

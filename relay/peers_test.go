@@ -18,6 +18,7 @@ authorities:
   - {name: same, servers: [{address: "one:1", protocol: sotw, keepalive: {time: 1m}}]}
   - {name: elsewhere, servers: [{address: "two:1"}]}
   - {name: secure, servers: [{address: "one:1", tls: {}}]}
+  - {name: token, servers: [{address: "one:1", tls: {}, token_file: token}]}
   - {name: named, servers: [{address: "one:1", tls: {server_name: other}}]}
   - {name: both, servers: [{address: "one:1"}, {address: "two:1"}]}
   - {name: "*.example.com", servers: [{address: "one:1"}]}
@@ -42,6 +43,7 @@ authorities:
 		{"a", "secure", false, false},
 		{"secure", "a", false, false},
 		{"secure", "named", false, false},
+		{"secure", "token", false, false},
 		{"a", "both", true, true},
 		{"both", "a", true, false}, // what it gives may be of its second server
 		{"both", "elsewhere", false, false},

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
@@ -30,17 +30,18 @@ const removalHold = 100 * time.Millisecond
 // Relay is a running relay: its cache, the sources of the cache, and the listeners that
 // serve clients from it. Call [New], then Listen, Run and Close, in this order and each once.
 type Relay struct {
-	cfg      *configs.Config
-	log      *slog.Logger
-	cache    *cache.Cache
-	origins  *origins
-	scopes   *scopes
-	derived  *collections.Resolver
-	server   *downstream.Server
-	health   *health.Server
-	shutdown *process.Shutdown
-	admin    *admin.Server
-	metrics  *admin.Metrics
+	cfg         *configs.Config
+	credentials *certs.Store
+	log         *slog.Logger
+	cache       *cache.Cache
+	origins     *origins
+	scopes      *scopes
+	derived     *collections.Resolver
+	server      *downstream.Server
+	health      *health.Server
+	shutdown    *process.Shutdown
+	admin       *admin.Server
+	metrics     *admin.Metrics
 
 	listeners []*listener
 	addresses []string  // of the client listeners
@@ -69,7 +70,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Shutdown == nil {
 		o.Shutdown = process.NewShutdown(log)
 	}
-	r := &Relay{cfg: cfg, log: log, health: health.NewServer(), shutdown: o.Shutdown}
+	r := &Relay{cfg: cfg, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
 	router := authority.New(cfg)
 	r.scopes = newScopes()
 	r.cache = cache.New(r.scopes, cache.Options{
@@ -77,7 +78,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	})
 	var err error
-	if r.origins, err = newOrigins(cfg, router, o.Files, r.cache, log); err != nil {
+	if r.origins, err = newOrigins(cfg, router, o.Files, r.credentials, r.cache, log); err != nil {
+		r.credentials.Close()
 		return nil, err
 	}
 	r.scopes.open = r.origins.open
@@ -111,12 +113,10 @@ func (r *Relay) Listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("listeners[%d].address: %w", i, err)
 		}
-		var tlsConfig *tls.Config
-		if l.TLS != nil {
-			if tlsConfig, err = l.TLS.Load(); err != nil {
-				_ = socket.Close()
-				return fmt.Errorf("listeners[%d].tls: %w", i, err)
-			}
+		tlsConfig, err := r.listenerTLS(&l)
+		if err != nil {
+			_ = socket.Close()
+			return fmt.Errorf("listeners[%d].tls: %w", i, err)
 		}
 		r.listeners = append(r.listeners, r.newListener(&l, socket, tlsConfig))
 		r.addresses = append(r.addresses, socket.Addr().String())
@@ -205,6 +205,7 @@ func (r *Relay) Close() {
 	r.scopes.Close()
 	r.shutdown.Stage("closing connections to control planes, and reading directories")
 	r.origins.Close()
+	r.credentials.Close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 )
 
@@ -103,7 +104,7 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := dial(cfg.Authorities[0].Servers[0], nil)
+		conn, err := dial(cfg.Authorities[0].Servers[0], certs.NewStore(slog.New(slog.DiscardHandler)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,6 +47,8 @@ type RESTOptions struct {
 	MaxResponseBytes int
 	// UserAgent is the user agent.
 	UserAgent string
+	// Token, if not nil, returns the bearer token of each request. It is only for TLS.
+	Token func() string
 	// Dial connects, if not with TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -150,6 +152,9 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	}
 	if c.o.UserAgent != "" {
 		req.Header.Set("User-Agent", c.o.UserAgent)
+	}
+	if c.o.Token != nil {
+		req.Header.Set("Authorization", "Bearer "+c.o.Token())
 	}
 	began := time.Now()
 	resp, err := c.exchange(req, r.GetVersionInfo())

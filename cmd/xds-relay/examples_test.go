@@ -24,6 +24,9 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	writeCertificate(t)
+	if err := os.WriteFile("token", []byte("eyJhbGciOi.eyJpc3Mi.c2ln\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := regexp.MustCompile(`/etc/\S+\.pem`)
 	for i, example := range examples {
 		example = file.ReplaceAllStringFunc(example, func(name string) string {
@@ -32,6 +35,7 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 			}
 			return "cert.pem"
 		})
+		example = regexp.MustCompile(`/var/run/secrets/\S+`).ReplaceAllString(example, "token")
 		example = regexp.MustCompile(`/etc/xds/\w+`).ReplaceAllString(example, "resources")
 		if err := os.MkdirAll("resources", 0o700); err != nil {
 			t.Fatal(err)

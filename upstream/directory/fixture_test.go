@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/watch"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -186,7 +187,7 @@ func (f *fixture) read() {
 		close(f.begin)
 	} else {
 		f.changes <- struct{}{}
-		<-time.After(2 * quiet) // of the bubble's clock
+		<-time.After(2 * watch.Quiet) // of the bubble's clock
 	}
 	synctest.Wait()
 }

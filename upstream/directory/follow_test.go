@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/watch"
 )
 
 // When the directory is read.
@@ -39,10 +40,10 @@ func TestDirectoryIsReadOnceItIsQuiet(t *testing.T) {
 		begin := time.Now()
 		for range 5 {
 			f.changes <- struct{}{}
-			<-time.After(quiet / 2)
+			<-time.After(watch.Quiet / 2)
 		}
 		<-time.After(time.Second)
-		f.reads(t, begin, 2*quiet+quiet) // the last change was at 4*quiet/2
+		f.reads(t, begin, 2*watch.Quiet+watch.Quiet) // the last change was at 4*watch.Quiet/2
 	})
 }
 
@@ -53,11 +54,11 @@ func TestDirectoryThatIsNeverQuietIsReadNevertheless(t *testing.T) {
 		f.memory.reads = nil
 		f.memory.mu.Unlock()
 		begin := time.Now()
-		for time.Since(begin) < patience+quiet/2 {
+		for time.Since(begin) < watch.Patience+watch.Quiet/2 {
 			f.changes <- struct{}{}
-			<-time.After(quiet / 3)
+			<-time.After(watch.Quiet / 3)
 		}
-		f.reads(t, begin, patience)
+		f.reads(t, begin, watch.Patience)
 	})
 }
 
@@ -67,9 +68,9 @@ func TestDirectoryIsReadFromTimeToTimeWithoutNotice(t *testing.T) {
 		f.Start(key(scopes[1], clusterType, "foo"))
 		f.expect(t, "at first", "onprem/a Cluster: foo=1")
 		f.memory.set(map[string]string{"a.yaml": cluster("foo", "2")})
-		<-time.After(rescan - 2*quiet)
+		<-time.After(watch.Rescan - 2*watch.Quiet)
 		f.expect(t, "before it is time", "")
-		<-time.After(2 * quiet)
+		<-time.After(2 * watch.Quiet)
 		f.expect(t, "after", "onprem/a Cluster: foo=2")
 	})
 }

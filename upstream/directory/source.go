@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/watch"
 )
 
 // Sink takes what the files say: the cache.
@@ -63,10 +64,24 @@ type Status struct {
 // others are errors.
 func New(dir, authority string, sink Sink, log *slog.Logger) *Source {
 	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority}, sink, log)
-	w := newWatcher(dir, s.log)
-	s.done.Go(func() { w.run(ctx) })
-	s.reading.Go(func() { s.follow(ctx, w.arm, w.changes) })
+	w := watch.New(s.log, dir)
+	s.done.Go(func() { w.Run(ctx) })
+	s.reading.Go(func() { s.follow(ctx, w.Arm, w.Changes()) })
 	return s
+}
+
+// follow reads the directory whenever it may have changed. arm is called before
+// each reading, so that no change falls in between.
+func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}) {
+	c := &contents{}
+	for {
+		arm()
+		c = s.folder.read(c)
+		s.take(c)
+		if !watch.UntilChanged(ctx, changes) {
+			return
+		}
+	}
 }
 
 // NewFS makes a Source of files that do not change, such as those embedded in

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/watch"
 )
 
 // deadline is for what needs a notice: it is shorter than the time after which
 // files are read without one.
-const deadline = rescan / 2
+const deadline = watch.Rescan / 2
 
 // channel is a sink to wait at.
 type channel chan cache.Update
@@ -172,7 +173,7 @@ func TestDirectoryMayBeASymlinkThatIsSwapped(t *testing.T) {
 func (d *onDisk) awaitError(t *testing.T, want string) {
 	t.Helper()
 	giveUp := time.After(deadline)
-	tick := time.NewTicker(quiet / 10)
+	tick := time.NewTicker(watch.Quiet / 10)
 	defer tick.Stop()
 	for d.Status().Errors.Error() != want {
 		select {

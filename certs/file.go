@@ -1,0 +1,158 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Kind says how the files of a [File] are read.
+type Kind[T any] struct {
+	// Role is what the files are for, in metrics and logs.
+	Role string
+	// Parse returns the value of the files at paths, which contain contents. Its errors say
+	// which file is wrong, and nothing that is secret.
+	Parse func(paths []string, contents [][]byte) (T, error)
+	// Expiry returns when the value expires. It is nil for values that do not.
+	Expiry func(T) time.Time
+}
+
+// File is a value that is read from one or several files, and again when they change.
+type File[T any] struct {
+	kind  Kind[T]
+	paths []string
+	log   *slog.Logger
+	wakes chan struct{} // holds one
+	value atomic.Pointer[T]
+
+	contents [][]byte // of value; only who reads uses them
+
+	mu       sync.Mutex
+	problem  string // what is wrong with the files now
+	failures uint64
+}
+
+// Follow reads files of a kind, and from now on again when they change. The error says why
+// they cannot be used; they are not followed then.
+func Follow[T any](s *Store, kind Kind[T], paths ...string) (*File[T], error) {
+	s.watch(paths) // first, so that no change is missed
+	return newFile(s, kind, paths)
+}
+
+func newFile[T any](s *Store, kind Kind[T], paths []string) (*File[T], error) {
+	f := &File[T]{
+		kind: kind, paths: paths, wakes: make(chan struct{}, 1),
+		log: s.log.With("role", kind.Role, "path", strings.Join(paths, ",")),
+	}
+	contents, value, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	f.contents = contents
+	f.value.Store(&value)
+	f.warnIfExpired(value)
+	s.add(f)
+	return f, nil
+}
+
+// Get returns the last value that could be used. Any number of goroutines may call it.
+func (f *File[T]) Get() T { return *f.value.Load() }
+
+// statuses implements followed.
+func (f *File[T]) statuses() []Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := Status{Role: f.kind.Role, Path: f.paths[0], Problem: f.problem, Failures: f.failures}
+	if f.kind.Expiry != nil {
+		st.Expires = f.kind.Expiry(f.Get())
+	}
+	return []Status{st}
+}
+
+// wake implements followed.
+func (f *File[T]) wake() {
+	select {
+	case f.wakes <- struct{}{}:
+	default:
+	}
+}
+
+// run implements followed.
+func (f *File[T]) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wakes:
+			f.read()
+		}
+	}
+}
+
+// read reads the files. If they cannot be used, the value stays what it is.
+func (f *File[T]) read() {
+	contents, value, err := f.load()
+	before := f.note(err)
+	switch {
+	case err != nil:
+		if err.Error() != before {
+			f.log.Error("changed files cannot be used, the last good ones stay in use", "error", err)
+		}
+		return
+	case equal(contents, f.contents):
+		if before != "" {
+			f.log.Info("files can be used again")
+		}
+		return
+	}
+	f.contents = contents
+	f.value.Store(&value)
+	f.log.Info("read changed files")
+	f.warnIfExpired(value)
+}
+
+// note notes how a reading went, and returns what was wrong before it.
+func (f *File[T]) note(err error) (before string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, f.problem = f.problem, ""
+	if err != nil {
+		f.problem = err.Error()
+		f.failures++
+	}
+	return before
+}
+
+func (f *File[T]) load() (contents [][]byte, value T, err error) {
+	contents = make([][]byte, len(f.paths))
+	for i, path := range f.paths {
+		if contents[i], err = os.ReadFile(path); err != nil {
+			return nil, value, err
+		}
+	}
+	value, err = f.kind.Parse(f.paths, contents)
+	return contents, value, err
+}
+
+func (f *File[T]) warnIfExpired(value T) {
+	if f.kind.Expiry == nil {
+		return
+	}
+	if at := f.kind.Expiry(value); time.Now().After(at) {
+		f.log.Warn("certificate has expired", "expired", at)
+	}
+}
+
+func equal(a, b [][]byte) bool {
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,118 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+)
+
+// ListenerOptions say how a listener shakes hands.
+type ListenerOptions struct {
+	// Role is that of the certificate in metrics: RoleListener by default.
+	Role string
+	// CertFile and KeyFile are the listener's certificate and its key.
+	CertFile, KeyFile string
+	// ClientCAFile has the roots of clients' certificates. It may be empty.
+	ClientCAFile string
+	// WorkloadAPI is the address of a SPIFFE agent, in place of the three files.
+	WorkloadAPI string
+	// ClientsOptional lets clients without a certificate in. A certificate that a client has
+	// must be good in any case. Without ClientCAFile and WorkloadAPI clients are not asked for
+	// one.
+	ClientsOptional bool
+	// MinVersion is the lowest version of TLS.
+	MinVersion uint16
+	// NextProtos are the protocols of the listener. TLS: "ALPN".
+	NextProtos []string
+}
+
+// Listener is the TLS of a listener. It has an agent, or a pair and perhaps a CA.
+type Listener struct {
+	options ListenerOptions
+	agent   *agent
+	pair    *pairFile
+	ca      *caFile // nil: clients are not asked for a certificate
+}
+
+// Listener returns the TLS of a listener.
+func (s *Store) Listener(o ListenerOptions) (*Listener, error) {
+	if o.Role == "" {
+		o.Role = RoleListener
+	}
+	l := &Listener{options: o}
+	if o.WorkloadAPI != "" {
+		l.agent = s.agent(o.Role, o.WorkloadAPI)
+		return l, nil
+	}
+	var err error
+	if l.pair, err = s.pair(o.Role, o.CertFile, o.KeyFile); err != nil {
+		return nil, err
+	}
+	if o.ClientCAFile != "" {
+		if l.ca, err = s.ca(o.ClientCAFile); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Certificate returns the certificate that clients see now. It is nil if the SPIFFE agent has
+// not sent one yet.
+func (l *Listener) Certificate() *x509.Certificate {
+	if l.agent == nil {
+		return l.pair.Get().Leaf
+	}
+	if id, err := l.agent.identity(); err == nil {
+		return id.certificate.Leaf
+	}
+	return nil
+}
+
+// Config returns the TLS configuration of the listener. Each handshake takes the newest
+// certificate and CA. A handshake that succeeds has verified the client's certificate, if the
+// client sent one: tls.ConnectionState.PeerCertificates is who the client is.
+//
+// A client may resume a session: with a ticket, and without its certificate. The ticket has the
+// chain with which the certificate was verified. crypto/tls accepts it if no certificate of
+// the chain has expired, and its root is in the ClientCAs of the configuration that
+// GetConfigForClient returned. So a session does not outlive its CA: without it, the client
+// gets a full handshake, in which its certificate fails. The keys of tickets belong to the
+// configuration that Config returns, and crypto/tls changes them every day. New files do not
+// change them, because nothing of a session depends on the listener's own certificate.
+func (l *Listener) Config() *tls.Config {
+	return &tls.Config{MinVersion: l.options.MinVersion, NextProtos: l.options.NextProtos, GetConfigForClient: l.config}
+}
+
+// config returns the configuration for one handshake.
+func (l *Listener) config(*tls.ClientHelloInfo) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: l.options.MinVersion, NextProtos: l.options.NextProtos}
+	if l.agent != nil {
+		id, err := l.agent.identity()
+		if err != nil {
+			return nil, err
+		}
+		c.Certificates = []tls.Certificate{*id.certificate}
+		l.verifyClients(c, id.roots)
+		// The roots are those of all trust domains. A client must be of the domain whose root
+		// it has.
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil // optional
+			}
+			_, err := id.verify(state.PeerCertificates)
+			return err
+		}
+		return c, nil
+	}
+	c.Certificates = []tls.Certificate{*l.pair.Get()}
+	if l.ca != nil {
+		l.verifyClients(c, l.ca.Get().Pool)
+	}
+	return c, nil
+}
+
+func (l *Listener) verifyClients(c *tls.Config, roots *x509.CertPool) {
+	c.ClientCAs, c.ClientAuth = roots, tls.RequireAndVerifyClientCert
+	if l.options.ClientsOptional {
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+}

@@ -1,0 +1,149 @@
+package certs
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/watch"
+)
+
+// Store has the credentials of a relay, each once. Its methods may be called concurrently.
+//
+// One goroutine waits for changes of files and wakes one for each File, so that a file system
+// that hangs delays its own files only.
+type Store struct {
+	log     *slog.Logger
+	cancel  context.CancelFunc
+	ctx     context.Context // ends with the Store
+	running sync.WaitGroup
+
+	making sync.Mutex     // held while an item is made
+	index  map[string]any // items by role and place
+
+	mu      sync.Mutex
+	watcher *watch.Watcher // nil before the first file
+	items   []followed     // in the order of their first use
+}
+
+// followed is a File or an agent.
+type followed interface {
+	run(ctx context.Context)
+	wake()
+	statuses() []Status
+}
+
+// Status is how a credential is doing.
+type Status struct {
+	// Role is what it is for: one of the constants, or that of a Kind.
+	Role string
+	// Path is the file, of a pair that of the certificate, or the address of the SPIFFE agent.
+	Path string
+	// Expires is when it expires. It is zero for what does not, and for what is not there yet.
+	Expires time.Time
+	// Problem is why the file cannot be used now, or the agent not be reached. It is empty if
+	// all is well.
+	Problem string
+	// Failures counts the attempts to read it that failed.
+	Failures uint64
+}
+
+// Roles of credentials.
+const (
+	RoleListener = "listener" // a certificate that clients see
+	RoleAdmin    = "admin"    // a certificate that operators see
+	RoleServer   = "server"   // a certificate that control planes see
+	RoleCA       = "ca"       // whose certificates are trusted
+	RoleToken    = "token"    // a bearer token for control planes
+)
+
+// NewStore returns an empty Store.
+func NewStore(log *slog.Logger) *Store {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Store{log: log, ctx: ctx, cancel: cancel, index: map[string]any{}}
+}
+
+// Statuses returns how each credential is doing.
+func (s *Store) Statuses() []Status {
+	s.mu.Lock()
+	items := s.items
+	s.mu.Unlock()
+	var all []Status
+	for _, item := range items {
+		all = append(all, item.statuses()...)
+	}
+	return all
+}
+
+// closing is how long Close waits for files that are being read.
+const closing = time.Second
+
+// Close ends the reading. What was read stays usable.
+func (s *Store) Close() {
+	s.cancel()
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.running.Wait() }()
+	patience := time.NewTimer(closing)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+		s.log.Warn("files of credentials are still being read")
+	}
+}
+
+// shared returns the item of a role and place. The first call makes it.
+func shared[T any](s *Store, role, place string, make func() (T, error)) (T, error) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	key := role + "\x00" + place
+	if item, ok := s.index[key].(T); ok {
+		return item, nil
+	}
+	item, err := make()
+	if err == nil {
+		s.index[key] = item
+	}
+	return item, err
+}
+
+// watch begins to watch the folders of files.
+func (s *Store) watch(paths []string) {
+	s.mu.Lock()
+	first := s.watcher == nil
+	if first {
+		s.watcher = watch.New(s.log)
+	}
+	w := s.watcher
+	s.mu.Unlock()
+	if first {
+		s.running.Go(func() { w.Run(s.ctx) })
+		s.running.Go(func() { s.wakeOnChanges(w.Arm, w.Changes()) })
+	}
+	for _, path := range paths {
+		w.Add(filepath.Dir(path))
+	}
+}
+
+// wakeOnChanges wakes all items whenever files may have changed.
+func (s *Store) wakeOnChanges(arm func(), changes <-chan struct{}) {
+	for watch.UntilChanged(s.ctx, changes) {
+		arm() // before the files are read, so that no change falls in between
+		s.mu.Lock()
+		items := s.items
+		s.mu.Unlock()
+		for _, item := range items {
+			item.wake()
+		}
+	}
+}
+
+// add adds an item and runs it.
+func (s *Store) add(item followed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.items = append(s.items[:len(s.items):len(s.items)], item)
+	s.running.Go(func() { item.run(s.ctx) })
+}
