@@ -123,7 +123,7 @@ func routerForProperty(t *rapid.T, kind string, entries []string) *Router {
 	return New(cfg)
 }
 
-// A fleet that asks for an alternative with parameters of each Node's has one entry.
+// A fleet that requests an alternative with parameters of each Node's has one entry.
 func TestPoliciesApplyToAllNamesOfAURL(t *testing.T) {
 	r := router(t, policies)
 	const want = "xdstp://drops/t/x?y=1#alt=xdstp://keeps/t/z?shard=2"

@@ -211,7 +211,7 @@ func TestOpaqueNamesGoByTheirAuthorityAndAreNobodyElses(t *testing.T) {
 	}
 }
 
-// A name with directives has one key, in whatever spelling a client asks for it.
+// A name with directives has one key, in whatever spelling a client requests it.
 func TestNamesWithDirectivesAreDerived(t *testing.T) {
 	r := router(t, federation)
 	for _, tt := range []struct{ name, authority, key, typ string }{

@@ -63,7 +63,7 @@ func TestTheFirstViewThatMatchesDecides(t *testing.T) {
 }
 
 // What a view's expression costs is paid once for each client, however many names it
-// asks for.
+// requests.
 func TestAViewIsMatchedOncePerClient(t *testing.T) {
 	r := router(t, views)
 	n := node(t, "n", "mesh", nil)

@@ -21,16 +21,16 @@ func neighbours() []scenario {
 		of("s2", "neighbours: one authority's updates while a client asks another for a full state of 100 MB of its own", systems, func(b *bench, system string) ([]metric, error) {
 			n := b.scale(10_000, 500)
 			has := &Spec{Delta: true, Full: true, Named: true, Resources: n, Size: 10 * kib, PerClient: n}
-			asks := *has
-			asks.Delta = false
-			return b.neighbours(system, has, &asks)
+			large := *has
+			large.Delta = false
+			return b.neighbours(system, has, &large)
 		}),
 	}
 }
 
 // neighbours measures one authority while a client requests a large Spec of another.
-func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
-	has.Shape, asks.Shape = shapeNeighbour, shapeNeighbour
+func (b *bench) neighbours(system string, has, large *Spec) ([]metric, error) {
+	has.Shape, large.Shape = shapeNeighbour, shapeNeighbour
 	other, err := startRole("neighbour", "floor", has)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 		}
 		defer relay.stop()
 	}
-	client, err := startRole("swarm", "swarm", asks)
+	client, err := startRole("swarm", "swarm", large)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +57,14 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
 		return nil, err
 	}
-	began, asked := time.Now(), make(chan error, 1)
+	began, answered := time.Now(), make(chan error, 1)
 	go func() {
 		if system == systemAlone {
 			pause(time.Duration(b.scale(4, 1)) * time.Second)
-			asked <- nil
+			answered <- nil
 			return
 		}
-		asked <- askFor(client, relay, asks)
+		answered <- askFor(client, relay, large)
 	}()
 	for served := false; !served; {
 		const rate, slice = 100, 250 * time.Millisecond
@@ -73,7 +73,7 @@ func (b *bench) neighbours(system string, has, asks *Spec) ([]metric, error) {
 		}
 		s.version += int(rate * slice.Seconds())
 		select {
-		case err := <-asked:
+		case err := <-answered:
 			if err != nil {
 				return nil, err
 			}

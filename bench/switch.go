@@ -96,6 +96,6 @@ func (b *bench) switched(spec *Spec) ([]metric, error) {
 		{"second server: from the loss of the first to what it says", "ms", millis(time.Unix(0, a.Last).Sub(lost))},
 		{"second server: most memory, of that before", "", float64(peak) / float64(rest)},
 		{"second server: sent to the client", "KiB", float64(have.Bytes-had.Bytes) / kib},
-		{"second server: told as removed", "", float64(have.Removed - had.Removed)},
+		{"second server: sent as removed", "", float64(have.Removed - had.Removed)},
 	}, err
 }

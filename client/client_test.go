@@ -59,7 +59,7 @@ func TestGetGivesResourcesInTheOrderAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := namesOf(answer.Resources); got != test.want {
-					t.Errorf("asked for %q: got %q, want %q", test.asked, got, test.want)
+					t.Errorf("requested %q: got %q, want %q", test.asked, got, test.want)
 				}
 				for _, r := range answer.Resources {
 					if r.GetVersion() == "" {

@@ -58,8 +58,8 @@ func newQuiet(b *testing.B) *quiet {
 	return q
 }
 
-// told is a client that says when it is told something.
-type told struct {
+// notified is a watcher that says when it is notified.
+type notified struct {
 	cache.Watch
 	waker
 }
@@ -75,14 +75,14 @@ func (w waker) Wake() {
 }
 
 // Changed implements cache.Watcher.
-func (w *told) Changed() cache.Waker { return w.waker }
+func (w *notified) Changed() cache.Waker { return w.waker }
 
 // watch watches derived topics, all with the last one's waker.
 func (q *quiet) watch(n int, name func(int) string) (waker, []*cache.Entry) {
 	wake := make(waker, 1)
 	entries := make([]*cache.Entry, n)
 	for i := range n {
-		w := &told{}
+		w := &notified{}
 		if i == n-1 {
 			w.waker = wake
 		} else {
@@ -98,7 +98,7 @@ func (q *quiet) say(name string, r *cache.Resource) {
 	q.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Changes: []cache.Change{{Name: name, Resource: r}}})
 }
 
-// One entry of a list changes, all of whose entries are asked for by name.
+// One entry of a list changes, all of whose entries are requested by name.
 func BenchmarkEntriesOfOneList(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkRedirects(b *testing.B) {
 			}
 			for i := range n {
 				for entries[i].State().Status != cache.Present {
-					q.say(from(i), redirect(i)) // which is heard once it is asked for
+					q.say(from(i), redirect(i)) // which counts once it is requested
 					q.say(to(i), content(i, "0"))
 					runtime.Gosched()
 				}

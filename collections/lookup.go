@@ -94,8 +94,8 @@ func (e *evaluation) lookUpName(name urn.Key, typeURL string, path []string) res
 	if name.Glob {
 		return failure(codes.InvalidArgument, "%s is a glob collection, want the name of one resource", name.Name)
 	}
-	if asked := xdstype.Message(typeURL); asked != name.Type {
-		return failure(codes.InvalidArgument, "%s has type %s, want %s", name.Name, name.Type, asked)
+	if requested := xdstype.Message(typeURL); requested != name.Type {
+		return failure(codes.InvalidArgument, "%s has type %s, want %s", name.Name, name.Type, requested)
 	}
 	key, err := e.resolver.names.Key(typeURL, name.Name)
 	if err != nil {
@@ -171,9 +171,9 @@ func (e *evaluation) tooDeep(path []string) result {
 // lookUpEntry evaluates a URL with an entry directive.
 func (e *evaluation) lookUpEntry(u urn.URL, entry, typeURL string, path []string) result {
 	name := entryName(u.Key().Name, entry)
-	asked := xdstype.Message(typeURL)
-	if u.Key().Type != asked+"Collection" {
-		return failure(codes.InvalidArgument, "%s is an entry of a %s, want one of a %sCollection", name, u.Key().Type, asked)
+	requested := xdstype.Message(typeURL)
+	if u.Key().Type != requested+"Collection" {
+		return failure(codes.InvalidArgument, "%s is an entry of a %s, want one of a %sCollection", name, u.Key().Type, requested)
 	}
 	if at := slices.Index(path, name); at >= 0 {
 		return e.loopError(path[at:])
@@ -195,8 +195,8 @@ func (e *evaluation) lookUpEntry(u urn.URL, entry, typeURL string, path []string
 		return is
 	case found.locator != urn.URL{}:
 		return e.followRedirect(name, &is, found.locator, typeURL, path)
-	case xdstype.Message(found.typeURL) != asked:
-		return failure(codes.InvalidArgument, "%s has type %s, want %s", name, xdstype.Message(found.typeURL), asked)
+	case xdstype.Message(found.typeURL) != requested:
+		return failure(codes.InvalidArgument, "%s has type %s, want %s", name, xdstype.Message(found.typeURL), requested)
 	}
 	is.Resource = is.leaf.inline(found)
 	is.origin = entryName(is.origin, entry)

@@ -19,7 +19,7 @@ import (
 
 // Whatever redirects, alternatives and lists there are, over authorities that come
 // and go: when all is quiet, each derived topic says what a plain recursion over
-// TP1's rules comes to, and no leaf topic is asked for that the recursion does not
+// TP1's rules comes to, and no leaf topic is requested that the recursion does not
 // come by.
 func TestDerivedEntriesAreWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -77,7 +77,7 @@ func drawStep(t *rapid.T) string {
 		}
 		return s
 	}
-	// A version stands for the same content everywhere: nobody is told of another
+	// A version stands for the same content everywhere: nobody is sent another
 	// version of what is unchanged.
 	word := func() string {
 		return rapid.SampledFrom([]string{`1 "x"`, `2 "y"`, `3 "z"`}).Draw(t, "content")
@@ -152,14 +152,14 @@ func playModel(t *testing.T, steps []string) (wrong []string) {
 				wrong = append(wrong, fmt.Sprintf("after step %d, %s: %s: %v", i, step, name, err))
 			}
 		}
-		for k := range p.asked {
+		for k := range p.requested {
 			if _, met := m.met[k.Name]; !met {
-				wrong = append(wrong, fmt.Sprintf("after step %d, %s: %s is asked for, for nothing", i, step, short(k.Name)))
+				wrong = append(wrong, fmt.Sprintf("after step %d, %s: %s is requested, for nothing", i, step, short(k.Name)))
 			}
 		}
 		for name, must := range m.met {
-			if must && !p.asked[keyOf(name)] {
-				wrong = append(wrong, fmt.Sprintf("after step %d, %s: %s is not asked for", i, step, short(name)))
+			if must && !p.requested[keyOf(name)] {
+				wrong = append(wrong, fmt.Sprintf("after step %d, %s: %s is not requested", i, step, short(name)))
 			}
 		}
 		if len(wrong) > 0 {
@@ -170,7 +170,7 @@ func playModel(t *testing.T, steps []string) (wrong []string) {
 	return nil
 }
 
-// canWant says whether a client can come to ask for a derived topic of that name.
+// canWant says whether a client can come to request a derived topic of that name.
 func canWant(name string) bool {
 	u, err := urn.ParseURL(long(name))
 	if err != nil {
@@ -257,7 +257,7 @@ func (m *model) url(u urn.URL, typ string, path []string) (all []outcome) {
 	}
 	firsts := m.one(u, typ, path)
 	if len(firsts) > 1 {
-		// Which of them it is decides whether the alternative is asked for.
+		// Which of them it is decides whether the alternative is requested.
 		m.optional++
 		defer func() { m.optional-- }()
 	}
@@ -404,8 +404,8 @@ func (m *model) redirect(from outcome, to urn.URL, name, typ string, path []stri
 // leafState is what a leaf topic holds.
 func (m *model) leafState(k cache.Key) cache.State {
 	m.met[k.Name] = m.met[k.Name] || m.optional == 0
-	if !m.asked[k] {
-		return cache.State{} // it would have to be asked for
+	if !m.requested[k] {
+		return cache.State{} // it would have to be requested
 	}
 	w := &wanted{}
 	e, _ := m.cache.Watch(k, w)

@@ -20,7 +20,7 @@ import (
 )
 
 // Authorities without streams: what they say of each leaf topic is written to the
-// cache as soon as it is asked for. To be used in a bubble of testing/synctest.
+// cache as soon as it is requested. To be used in a bubble of testing/synctest.
 
 // Names in tests are short: a/x is the cluster x of the authority a, a:x a list
 // collection of clusters there. Of two directives, alt comes last, to the end.
@@ -115,15 +115,15 @@ type origins struct {
 	cache    *cache.Cache
 	resolver *Resolver
 
-	mu       sync.Mutex
-	says     map[string]cache.Change // by name; none is no answer
-	asked    map[cache.Key]bool
-	news     []string             // what has been asked for (+) and given up (-) since
-	unread   []cache.Key          // to be told what there is
-	downs    map[string]time.Time // authorities that cannot be reached
-	policies map[string]Policy
-	renewed  map[string]int // how often each was asked for anew
-	stepped  bool           // see newStepped
+	mu        sync.Mutex
+	says      map[string]cache.Change // by name; none is no answer
+	requested map[cache.Key]bool
+	news      []string             // what has been requested (+) and given up (-) since
+	unread    []cache.Key          // to be sent what there is of them
+	downs     map[string]time.Time // authorities that cannot be reached
+	policies  map[string]Policy
+	renewed   map[string]int // how often each was requested anew
+	stepped   bool           // see newStepped
 }
 
 // known are the authorities that are configured.
@@ -131,7 +131,7 @@ var known = []string{"a", "b", "c", "d"}
 
 func newOrigins(t *testing.T, opts Options) *origins {
 	o := &origins{
-		T: t, says: map[string]cache.Change{}, asked: map[cache.Key]bool{},
+		T: t, says: map[string]cache.Change{}, requested: map[cache.Key]bool{},
 		downs: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
 	}
 	o.cache = cache.New(o, cache.Options{IdleEntries: 1000, Linger: time.Nanosecond})
@@ -179,7 +179,7 @@ func (o *origins) wait(d time.Duration) {
 	time.Sleep(d)
 }
 
-// leave ends all subscriptions: then nothing is asked for, and nothing remembered.
+// leave ends all subscriptions: then nothing is requested, and nothing remembered.
 func (o *origins) leave(all map[string]*wanted) {
 	for _, w := range all {
 		o.cache.Unwatch(w)
@@ -190,8 +190,8 @@ func (o *origins) leave(all map[string]*wanted) {
 		o.Errorf("of what nobody wants any more, the resolver remembers %d nodes, %d leaves, %d and %d follows, %d choices, %d times and %d loops",
 			len(r.derived), len(r.leaves), len(r.dirtyLookups), len(r.changed), len(r.choosing), r.timers.Len(), len(r.loops))
 	}
-	if len(o.asked) > 0 {
-		o.Errorf("nobody wants anything, and asked for are %v", o.asked)
+	if len(o.requested) > 0 {
+		o.Errorf("nobody wants anything, and requested are %v", o.requested)
 	}
 }
 
@@ -212,10 +212,10 @@ func (o *origins) Start(k cache.Key) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.asked[k] {
-		o.Errorf("%v is asked for twice", k)
+	if o.requested[k] {
+		o.Errorf("%v is requested twice", k)
 	}
-	o.asked[k] = true
+	o.requested[k] = true
 	o.news = append(o.news, "+ "+short(k.Name))
 	o.unread = append(o.unread, k)
 }
@@ -240,7 +240,7 @@ func (o *origins) Stop(k cache.Key) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.asked, k)
+	delete(o.requested, k)
 	o.news = append(o.news, "- "+short(k.Name))
 }
 
@@ -291,7 +291,7 @@ func (o *origins) reach(authority string, down bool) {
 	} else {
 		delete(o.downs, authority)
 	}
-	for k := range o.asked {
+	for k := range o.requested {
 		if k.Scope.Authority == authority {
 			o.unread = append(o.unread, k)
 		}
@@ -322,10 +322,10 @@ func (o *origins) settle() {
 			o.mu.Lock()
 			c, ok := o.says[k.Name]
 			_, down := o.downs[k.Scope.Authority]
-			asked := o.asked[k]
+			requested := o.requested[k]
 			o.mu.Unlock()
 			switch {
-			case !asked, !ok && !down, k.IsSet():
+			case !requested, !ok && !down, k.IsSet():
 				continue
 			case down:
 				c = cache.Change{Name: k.Name, Err: &cache.Error{Code: codes.Unavailable, Message: k.Scope.Authority + " is down"}}

@@ -12,7 +12,7 @@ type entrySub struct{ cache.Watch }
 
 func (*entrySub) Changed() cache.Waker { return nil }
 
-// stuckWatcher holds up the update that it is told of.
+// stuckWatcher holds up the update that it is sent.
 type stuckWatcher struct {
 	cache.SetWatch
 	in, out chan struct{}

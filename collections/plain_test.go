@@ -17,7 +17,7 @@ import (
 type plain struct {
 	*origins
 	was, is *memory
-	wrong   string // a topic that should be asked for and is not
+	wrong   string // a topic that should be requested and is not
 	// Of two that are both out of date either may be what clients have: others says of
 	// which choices it is to be the other than what was, open which there are.
 	others map[string]bool
@@ -40,7 +40,7 @@ func (p *plain) chosen(choice string, first cache.Status, other cache.Status, do
 // memory is what an evaluation leaves for the next one. Everything in it is called by
 // the way on which it was come upon, so that what was not come upon is forgotten.
 type memory struct {
-	told     bool
+	sent     bool
 	used     map[string]bool       // alternatives
 	contents map[string]string     // of members
 	all      map[string]string     // by the names that clients see
@@ -56,8 +56,8 @@ func newMemory() *memory {
 	return &memory{used: map[string]bool{}, contents: map[string]string{}, lists: map[string]plainLists{}}
 }
 
-// verdict is what a single name comes to.
-type verdict struct {
+// plainResult is what a single name comes to.
+type plainResult struct {
 	status  cache.Status
 	down    bool // because an authority cannot be reached, or it is out of date
 	origin  string
@@ -93,7 +93,7 @@ func (s *plainSet) addFound(name, content string, lost bool) {
 }
 
 // keep has what cannot be had stay as it was, whatever it was: of what the client had a
-// moment before, or has been told since.
+// moment before, or has been sent since.
 func (p *plain) keep(s plainSet, has map[string]string) {
 	for _, name := range s.lost {
 		s.add(name, cmp.Or(has[name], p.was.all[name]))
@@ -101,7 +101,7 @@ func (p *plain) keep(s plainSet, has map[string]string) {
 	p.is.all = s.members
 }
 
-// client evaluates what a client asked for: the first collection that has a member
+// client evaluates what a client requested: the first collection that has a member
 // counts.
 func (p *plain) client(c *worldClient) plainSet {
 	all := plainSet{status: cache.Failed, members: map[string]string{}}
@@ -126,7 +126,7 @@ func (p *plain) client(c *worldClient) plainSet {
 		all.lost = append(all.lost, one.lost...)
 	}
 	p.keep(all, c.has)
-	if p.is.told = p.was.told || all.status == cache.Present; p.is.told {
+	if p.is.sent = p.was.sent || all.status == cache.Present; p.is.sent {
 		all.status = cache.Present
 	}
 	return all
@@ -167,8 +167,8 @@ func (p *plain) primary(u urn.URL, rename func(string) string, passed []string, 
 // glob evaluates the members of a glob. TP1: "Glob": they may be redirects.
 func (p *plain) glob(name string, rename func(string) string, way string) plainSet {
 	k := keyOf(name)
-	if !p.asked[k] {
-		p.wrong = short(name) + " is not asked for"
+	if !p.requested[k] {
+		p.wrong = short(name) + " is not requested"
 		return newPlainSet(cache.Failed)
 	}
 	var look worldClient
@@ -269,16 +269,16 @@ func (p *plain) member(url string, passed []string, way, before string) (content
 }
 
 // url evaluates a URL of one resource. TP1: "Alternatives".
-func (p *plain) url(u urn.URL, typ string, passed []string, way string) verdict {
+func (p *plain) url(u urn.URL, typ string, passed []string, way string) plainResult {
 	first := p.name(u.Key(), typ, passed, way)
 	alt, ok := u.Alt()
 	lost := first.down || p.policies[u.Key().Authority].NotFound && first.status == cache.Absent
 	if !ok || !lost {
 		return first
 	}
-	var other verdict
+	var other plainResult
 	if passed = append(slices.Clone(passed), "or"); len(passed) > reachDepth {
-		other = verdict{status: cache.Failed}
+		other = plainResult{status: cache.Failed}
 	} else {
 		other = p.url(alt, typ, passed, way)
 	}
@@ -288,24 +288,24 @@ func (p *plain) url(u urn.URL, typ string, passed []string, way string) verdict 
 	case first.status == cache.Present, first.status == cache.Absent && other.status == cache.Absent:
 		return first
 	}
-	return verdict{status: cache.Failed, down: first.down || other.down}
+	return plainResult{status: cache.Failed, down: first.down || other.down}
 }
 
 // name evaluates a name. TP1: "Server redirects".
-func (p *plain) name(key urn.Key, typ string, passed []string, way string) verdict {
+func (p *plain) name(key urn.Key, typ string, passed []string, way string) plainResult {
 	k := keyOf(key.Name)
 	switch {
 	case slices.Contains(passed, key.Name):
-		return verdict{status: cache.Failed} // a loop
-	case !p.asked[k]:
-		p.wrong = short(key.Name) + " is not asked for"
-		return verdict{}
+		return plainResult{status: cache.Failed} // a loop
+	case !p.requested[k]:
+		p.wrong = short(key.Name) + " is not requested"
+		return plainResult{}
 	}
 	look := &wanted{}
 	e, _ := p.cache.Watch(k, look)
 	defer p.cache.Unwatch(look)
 	is := e.State()
-	v := verdict{status: is.Status, down: p.isDown(k, is.Status, is.Err), origin: key.Name}
+	v := plainResult{status: is.Status, down: p.isDown(k, is.Status, is.Err), origin: key.Name}
 	switch {
 	case is.Status != cache.Present:
 		return v
@@ -321,7 +321,7 @@ func (p *plain) name(key urn.Key, typ string, passed []string, way string) verdi
 		panic(err)
 	}
 	if passed = append(slices.Clone(passed), key.Name); len(passed) > reachDepth {
-		return verdict{status: cache.Failed}
+		return plainResult{status: cache.Failed}
 	}
 	found := p.url(to, typ, passed, way)
 	found.down = found.down || v.down

@@ -136,27 +136,27 @@ func (w *reachWorld) step(rt *rapid.T) {
 	}
 }
 
-// up has an authority come back, which then tells all that is asked of it, one by one:
+// up has an authority come back, which then answers all that is requested of it, one by one:
 // what cannot be had afterwards stays as it was a moment before. That it is back is such a
 // moment too.
 func (w *reachWorld) up(a string) {
 	w.note("up %s", a)
 	w.mu.Lock()
 	delete(w.downs, a)
-	asked := slices.SortedFunc(maps.Keys(w.asked), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
+	requested := slices.SortedFunc(maps.Keys(w.requested), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
 	w.mu.Unlock()
 	w.resolver.ReachabilityChanged()
 	w.globs.silent = a
-	for _, k := range asked {
+	for _, k := range requested {
 		w.globs.settle()
 		w.checkAll()
 		switch _, said := w.globs.says[k.Name]; {
 		case k.Scope.Authority != a:
 		case said && w.globs.status(k) != cache.Requested:
-			w.note("  %s is told again", k.Name)
+			w.note("  %s is sent again", k.Name)
 			w.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{w.globs.says[k.Name]}})
 		case !said:
-			w.note("  %s is told again", k.Name)
+			w.note("  %s is sent again", k.Name)
 			w.mu.Lock()
 			w.unread = append(w.unread, k)
 			w.mu.Unlock()

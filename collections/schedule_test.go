@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// moment is one round, and the answers to what was asked for in it.
+// moment is one round, and the answers to what was requested in it.
 func (w *workWorld) moment() {
 	w.resolver.runOnce(time.Now())
 	for _, k := range w.unread {
@@ -33,7 +33,7 @@ func TestALongListKeepsNobodyWaiting(t *testing.T) {
 	w.says[long("a:l")] = w.listOf("a:l", 0, 10*perRound)
 	s := &setSub{}
 	set := w.cache.WatchSet(cache.Key{Scope: cache.Scope{Derived: "view/0"}, TypeURL: clusterType, Name: cache.Wildcard}, s)
-	w.moment() // asks for the list
+	w.moment() // requests the list
 	w.moment() // begins with it
 	w.says[long("c/x")], w.says[long("d/y")] = w.redirect("c/x", "d/y"), w.cluster("d/y", "one")
 	e := &wanted{}

@@ -37,17 +37,17 @@ func (b *benchWorld) Policy(string) Policy { return Policy{} }
 
 func (b *benchWorld) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{}, false }
 
-// benchSub is told when the view has changed.
+// benchSub is sent when the view has changed.
 type benchSub struct {
 	cache.SetWatch
-	told chan struct{}
+	notified chan struct{}
 }
 
 func (s *benchSub) Changed() cache.Waker { return s }
 
-func (s *benchSub) Wake() { s.told <- struct{}{} }
+func (s *benchSub) Wake() { s.notified <- struct{}{} }
 
-// BenchmarkOneChangeInAView is what it costs until clients are told of a change of one
+// BenchmarkOneChangeInAView is what it costs until clients are sent a change of one
 // member: the same, however many there are.
 func BenchmarkOneChangeInAView(b *testing.B) {
 	for _, rename := range []bool{false, true} {
@@ -84,14 +84,14 @@ func oneChange(b *testing.B, n int, rename bool) {
 	}
 	say(glob, true, members...)
 	held := int64(heapInUse())
-	s := &benchSub{told: make(chan struct{}, 1)}
+	s := &benchSub{notified: make(chan struct{}, 1)}
 	set := w.cache.WatchSet(cache.Key{Scope: cache.Scope{Derived: "view/0"}, TypeURL: clusterType, Name: long("d/all/*")}, s)
 	defer w.cache.Unwatch(s)
 	for said := false; !said; {
 		runtime.Gosched()
-		say(empty, true) // ignored until it is asked for
+		say(empty, true) // ignored until it is requested
 		select {
-		case <-s.told:
+		case <-s.notified:
 			said = true
 		default:
 		}
@@ -108,11 +108,11 @@ func oneChange(b *testing.B, n int, rename bool) {
 		c := members[i%n]
 		c.Resource = cache.NewResource(cache.Spec{Name: c.Name, TypeURL: clusterType, Value: clusterNamed(b, c.Name, fmt.Sprint(i))})
 		say(glob, false, c)
-		<-s.told
+		<-s.notified
 		seen = 0
 		set.Since(&s.SetWatch, func(cache.Member) bool { seen++; return true })
 		if seen != 1 {
-			b.Fatalf("told of %d members, want 1", seen)
+			b.Fatalf("notified of %d members, want 1", seen)
 		}
 	}
 	b.ReportMetric(perMember, "B/member")

@@ -36,7 +36,7 @@ func listWorldLogging(t *testing.T, url string, to io.Writer) (o *origins, s *se
 	return o, s, say
 }
 
-// Whoever writes a list collection does not decide how many others are asked for.
+// Whoever writes a list collection does not decide how many others are requested.
 func TestNoMoreThanSoManyCollectionsAreExpanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, s, say := listWorld(t, "a:l")
@@ -47,8 +47,8 @@ func TestNoMoreThanSoManyCollectionsAreExpanded(t *testing.T) {
 			many = append(many, fmt.Sprintf("a/%d/*", i))
 		}
 		say(many...)
-		if got, want := len(o.asked), maxCollections; got != want {
-			t.Errorf("%d collections are asked for, want %d", got, want)
+		if got, want := len(o.requested), maxCollections; got != want {
+			t.Errorf("%d collections are requested, want %d", got, want)
 		}
 		if got, want := o.resolver.Failures(), uint64(11); got != want {
 			t.Errorf("%d failures, want %d", got, want)

@@ -336,7 +336,7 @@ type evaluated struct {
 	members map[string]string
 }
 
-// eval evaluates what a client asked for.
+// eval evaluates what a client requested.
 func (w *setWorld) eval(c *worldClient) evaluated {
 	rename := func(name string) string { return name }
 	if c.view == nil {

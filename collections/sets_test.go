@@ -20,7 +20,7 @@ import (
 // them. A step has the lines of TestTranscripts, and
 //
 //	speaks A B                      before all else: authority A is believed in the names of B
-//	view NAME [rename] = URL, ...   before all else: NAME is what clients ask for: *,
+//	view NAME [rename] = URL, ...   before all else: NAME is what clients request: *,
 //	                                a glob or a list collection
 //	set GLOB = MEMBER; ...          all that an authority says of a glob, each as in
 //	                                leaf: `NAME VERSION "text"`, `NAME redirect ...`
@@ -49,7 +49,7 @@ type setPlayer struct {
 	globs *globs
 	t     *testing.T
 	views map[string]View
-	keys  map[string]cache.Key // of the topics of views, by what clients ask for
+	keys  map[string]cache.Key // of the topics of views, by what clients request
 	subs  []*setSub
 	logs  strings.Builder
 	// speaks are the pairs of which the first authority is believed in the second's names.
@@ -199,7 +199,7 @@ func (p *setPlayer) saySet(line string) error {
 	return nil
 }
 
-// say is what an authority says of a glob; what has been told before is told at once.
+// say is what an authority says of a glob; what has been sent before is sent at once.
 func (g *globs) say(u cache.SetUpdate) {
 	before := g.says[u.Name]
 	if u.Err == nil && !u.Full {
@@ -222,12 +222,12 @@ func (g *globs) say(u cache.SetUpdate) {
 	}
 }
 
-// status is that of a set, Requested if nobody asks for it.
+// status is that of a set, Requested if nobody requests it.
 func (g *globs) status(k cache.Key) cache.Status {
 	g.of.mu.Lock()
-	asked, news := g.of.asked[k], g.of.news
+	requested, news := g.of.requested[k], g.of.news
 	g.of.mu.Unlock()
-	if !asked {
+	if !requested {
 		return cache.Requested
 	}
 	w := &setSub{}
@@ -240,16 +240,16 @@ func (g *globs) status(k cache.Key) cache.Status {
 	return is
 }
 
-// settle tells the sets that have been asked for, until there is nothing more to do.
+// settle tells the sets that have been requested, until there is nothing more to do.
 func (g *globs) settle() {
-	for told := true; told; {
-		told = false
+	for said := true; said; {
+		said = false
 		g.of.settle()
 		g.of.mu.Lock()
-		asked := slices.SortedFunc(maps.Keys(g.of.asked), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
+		requested := slices.SortedFunc(maps.Keys(g.of.requested), func(a, b cache.Key) int { return strings.Compare(a.Name, b.Name) })
 		downs := maps.Clone(g.of.downs)
 		g.of.mu.Unlock()
-		for _, k := range asked {
+		for _, k := range requested {
 			if !k.IsSet() {
 				continue
 			}
@@ -262,7 +262,7 @@ func (g *globs) settle() {
 			case is != cache.Requested, !ok:
 				continue
 			}
-			told = true
+			said = true
 			g.of.cache.Apply(cache.Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{u}})
 		}
 	}

@@ -38,7 +38,7 @@ import (
 //	loops                              prints how many there have been
 //
 // What derived topics come to say is printed with their names, and with + and -
-// which leaf topics are asked for and given up.
+// which leaf topics are requested and given up.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".txt") || strings.Contains(path, "/sets/") {

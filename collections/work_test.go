@@ -97,7 +97,7 @@ func (w *workWorld) answer(k cache.Key) {
 	w.cache.Apply(u)
 }
 
-// say has a name be something else, which nobody need have asked for.
+// say has a name be something else, which nobody need have requested.
 func (w *workWorld) say(name string, r *cache.Resource) {
 	w.says[long(name)] = r
 	w.answer(keyOf(long(name)))
@@ -297,7 +297,7 @@ func TestWorkOfRedirectsToOneTarget(t *testing.T) {
 	})
 }
 
-// A list that is asked for as one, of lists that are in it.
+// A list that is requested as one, of lists that are in it.
 func TestWorkOfAViewThatIsAList(t *testing.T) {
 	costs.Linear(t, 400, func(t *testing.T, n int) {
 		w := newWorkWorld(t, "a:l")

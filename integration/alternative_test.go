@@ -58,17 +58,17 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 			cloud, onprem := newKillable(t), newKillable(t)
 			onprem.start(plainEndpoints(onpremEndpoints, 2))
 			r := startRelay(t, cloudAndOnprem(upstream, "{policy: unreachable, grace: 1ms, hysteresis: 100ms}", cloud, onprem))
-			asked := time.Now()
-			type asking struct {
+			requested := time.Now()
+			type requestedName struct {
 				*client
 				name string
 			}
-			var all []asking
+			var all []requestedName
 			for _, f := range []form{delta, sotw} {
 				for _, name := range []string{withAlternative, folded} {
 					c := newClient(t, r, f, node(string(f), ""))
 					c.subscribe(endpointType, name)
-					all = append(all, asking{c, name})
+					all = append(all, requestedName{c, name})
 				}
 			}
 			await := func(what string, port uint32, since time.Time) {
@@ -79,7 +79,7 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 					}
 				}
 			}
-			await("from the request to the alternative, with a primary that never was there", 2, asked)
+			await("from the request to the alternative, with a primary that never was there", 2, requested)
 			started := time.Now()
 			cloud.start(plainEndpoints(cloudEndpoints, 1))
 			await("from the start of the primary's control plane to the primary", 1, started)
@@ -92,7 +92,7 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 			for _, c := range all {
 				c.read(func(v *view) {
 					if len(v.log) != 4 || len(v.gone) > 0 {
-						t.Errorf("the %s client was told %v, want four times what there is", c.form, v.log)
+						t.Errorf("the %s client was sent %v, want four times what there is", c.form, v.log)
 					}
 				})
 			}

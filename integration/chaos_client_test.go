@@ -65,9 +65,9 @@ type chaosHeld struct {
 	nonces   map[string]string // of this stream
 	answered map[string]bool   // types of which a resource or removal came on this stream
 	newest   map[topic]int     // the newest that it ever had
-	// asked are what was wanted when each SotW request of this stream was sent, by type. A
+	// requested is what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
-	asked map[string][]map[topic]bool
+	requested map[string][]map[topic]bool
 	// begun is what was ever requested on this stream, and by how what is held may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
@@ -183,7 +183,7 @@ func (c *chaosClient) forget() {
 func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	ok = true
 	c.update(func(h *chaosHeld) {
-		h.nonces, h.answered, h.asked = map[string]string{}, map[string]bool{}, map[string][]map[topic]bool{}
+		h.nonces, h.answered, h.requested = map[string]string{}, map[string]bool{}, map[string][]map[topic]bool{}
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
@@ -253,7 +253,7 @@ func among(wanted map[topic]bool, t topic) bool {
 
 // always says whether a resource was wanted in every SotW request of this stream.
 func (h *chaosHeld) always(t topic) bool {
-	return !slices.ContainsFunc(h.asked[t.typeURL], func(wanted map[topic]bool) bool { return !among(wanted, t) })
+	return !slices.ContainsFunc(h.requested[t.typeURL], func(wanted map[topic]bool) bool { return !among(wanted, t) })
 }
 
 func (h *chaosHeld) drop(t topic) {
@@ -461,7 +461,7 @@ func (s *chaosSotW) say(h *chaosHeld, typeURL string, nack *rpcstatus.Status) er
 		ResponseNonce: h.nonces[typeURL], ErrorDetail: nack,
 	}
 	req.Node, s.node = s.node, nil
-	h.asked[typeURL] = append(h.asked[typeURL], maps.Clone(h.wanted))
+	h.requested[typeURL] = append(h.requested[typeURL], maps.Clone(h.wanted))
 	return s.stream.Send(req)
 }
 

@@ -21,7 +21,7 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
 )
 
-// TestChaos holds that whatever happens, no client is told what is not so: no content
+// TestChaos holds that whatever happens, no client is sent what is not so: no content
 // that was never there, none that is older than what it had, no absence of what was
 // always there, and no emptiness before an answer. When all is quiet again, every client
 // holds what the control planes have.

@@ -129,7 +129,7 @@ func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
 		return // it did not exist before its first revision
 	}
 	if !slices.Contains(all[since:], absent) {
-		w.violation(client, "was told that %v, which it held at revision %d, is gone, and it never was: since then it had %v", t, held, all[since:])
+		w.violation(client, "learned that %v, which it held at revision %d, is gone, and it never was: since then it had %v", t, held, all[since:])
 	}
 }
 

@@ -90,8 +90,8 @@ func (v *view) names(typeURL string) []string {
 	return names
 }
 
-// told lists what the client received of a type since the first n things.
-func (v *view) told(typeURL string, since int) (names []string) {
+// received lists what the client received of a type since the first n things.
+func (v *view) received(typeURL string, since int) (names []string) {
 	for _, t := range v.log[since:] {
 		if t.typeURL == typeURL {
 			names = append(names, t.name)
@@ -219,7 +219,7 @@ func (c *client) change(typeURL string, add, remove []string) {
 	stuck := time.AfterFunc(patience, c.leave) // the relay does not read
 	defer stuck.Stop()
 	if err := c.speak.subscribe(typeURL, add, remove); err != nil {
-		c.t.Errorf("asking for %v of %s: %v", add, typeURL, err)
+		c.t.Errorf("requesting %v of %s: %v", add, typeURL, err)
 	}
 }
 

@@ -26,8 +26,8 @@ type collectionPlane struct {
 	changed  chan struct{} // closed at the next change
 }
 
-// asking are the requested names of a type on a stream.
-type asking struct {
+// requestedNames are the requested names of a type on a stream.
+type requestedNames struct {
 	names map[string]bool
 	sent  map[string]string // versions, by name
 	nonce string            // SotW: of the last response
@@ -37,13 +37,13 @@ type asking struct {
 }
 
 // covers says whether a name is requested: by itself, with all, or by its directory.
-func (a *asking) covers(name string) bool {
+func (a *requestedNames) covers(name string) bool {
 	directory := name[:strings.LastIndexByte(name, '/')+1]
 	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]
 }
 
 // matching returns the resources that are requested, and the version of this state.
-func (p *collectionPlane) matching(typeURL string, a *asking) (found map[string]*discoveryv3.Resource, version string) {
+func (p *collectionPlane) matching(typeURL string, a *requestedNames) (found map[string]*discoveryv3.Resource, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found = map[string]*discoveryv3.Resource{}
@@ -55,10 +55,10 @@ func (p *collectionPlane) matching(typeURL string, a *asking) (found map[string]
 	return found, fmt.Sprint(p.prefix, p.versions)
 }
 
-// serveAsked calls take with each request, and answer for each type whenever something
+// serveRequests calls take with each request, and answer for each type whenever something
 // may have changed, until one of them fails. receive is called by a goroutine that ends
 // with the stream.
-func serveAsked[R any](p *collectionPlane, done <-chan struct{}, receive func() (R, error), take func(R, map[string]*asking), answer func(typeURL string, a *asking) error) error {
+func serveRequests[R any](p *collectionPlane, done <-chan struct{}, receive func() (R, error), take func(R, map[string]*requestedNames), answer func(typeURL string, a *requestedNames) error) error {
 	requests, failed := make(chan R), make(chan error, 1)
 	go func() {
 		for {
@@ -74,7 +74,7 @@ func serveAsked[R any](p *collectionPlane, done <-chan struct{}, receive func() 
 			}
 		}
 	}()
-	all := map[string]*asking{}
+	all := map[string]*requestedNames{}
 	for {
 		p.mu.Lock()
 		changed := p.changed
@@ -102,7 +102,7 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 		return p.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(stream)
 	}
 	nonces := 0
-	return serveAsked(p, stream.Context().Done(), stream.Recv, takeDelta, func(typeURL string, a *asking) error {
+	return serveRequests(p, stream.Context().Done(), stream.Recv, takeDelta, func(typeURL string, a *requestedNames) error {
 		found, version := p.matching(typeURL, a)
 		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, SystemVersionInfo: version}
 		for name, r := range found {
@@ -138,10 +138,10 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 	})
 }
 
-func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*asking) {
+func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*requestedNames) {
 	a, names := all[r.GetTypeUrl()], r.GetResourceNamesSubscribe()
 	if a == nil {
-		a = &asking{names: map[string]bool{}, sent: maps.Clone(r.GetInitialResourceVersions())}
+		a = &requestedNames{names: map[string]bool{}, sent: maps.Clone(r.GetInitialResourceVersions())}
 		if all[r.GetTypeUrl()] = a; a.sent == nil {
 			a.sent = map[string]string{}
 		}
@@ -167,7 +167,7 @@ func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.Aggregate
 		return p.UnimplementedAggregatedDiscoveryServiceServer.StreamAggregatedResources(stream)
 	}
 	nonces := 0
-	return serveAsked(p, stream.Context().Done(), stream.Recv, takeSotW, func(typeURL string, a *asking) error {
+	return serveRequests(p, stream.Context().Done(), stream.Recv, takeSotW, func(typeURL string, a *requestedNames) error {
 		found, version := p.matching(typeURL, a)
 		full := a.names[wildcard] || typeURL == listenerType || typeURL == clusterType
 		versions := map[string]string{}
@@ -200,10 +200,10 @@ func inSotW(typeURL string, r *discoveryv3.Resource) (*anypb.Any, error) {
 	return anypb.New(r)
 }
 
-func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*asking) {
+func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*requestedNames) {
 	a := all[r.GetTypeUrl()]
 	if a == nil {
-		a = &asking{names: map[string]bool{}}
+		a = &requestedNames{names: map[string]bool{}}
 		all[r.GetTypeUrl()] = a
 	} else if r.GetResponseNonce() != a.nonce {
 		return // it will come again

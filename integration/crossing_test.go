@@ -76,13 +76,13 @@ func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 		c.awaitHas(t, "a change", plainCluster("b", "2"), plainEndpoints("b", 2))
 
 		cp.remove(clusterType, "b")
-		c.await(t, "the client is told that its cluster is gone", func(v *view) bool { return v.gone[topic{clusterType, "b"}] })
+		c.await(t, "the client learns that its cluster is gone", func(v *view) bool { return v.gone[topic{clusterType, "b"}] })
 		if upstream == delta { // in SotW nothing says so
 			cp.remove(endpointType, "b")
-			c.await(t, "the client is told that its endpoints are gone", func(v *view) bool { return v.gone[topic{endpointType, "b"}] })
+			c.await(t, "the client learns that its endpoints are gone", func(v *view) bool { return v.gone[topic{endpointType, "b"}] })
 		}
 
-		// What the client does not want any more it is not told of.
+		// The client is not sent what it does not want any more.
 		c.unsubscribe(clusterType, "a")
 		c.unsubscribe(endpointType, "a")
 		c.subscribe(clusterType, "c")
@@ -94,8 +94,8 @@ func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 		c.awaitHas(t, "its change", plainCluster("c", "3"), plainEndpoints("c", 3))
 		c.read(func(v *view) {
 			for _, typeURL := range []string{clusterType, endpointType} {
-				if told := v.told(typeURL, mark); slices.Contains(told, "a") {
-					t.Errorf("the client was told of %v, which it does not want any more", told)
+				if received := v.received(typeURL, mark); slices.Contains(received, "a") {
+					t.Errorf("the client was sent %v, which it does not want any more", received)
 				}
 			}
 		})
@@ -129,11 +129,11 @@ func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {
 			cp.set(change.cluster)
 			c.awaitHas(t, "the changed cluster", change.cluster)
 			c.await(t, "the client is sent the endpoints again", func(v *view) bool {
-				return slices.Contains(v.told(endpointType, mark), change.want)
+				return slices.Contains(v.received(endpointType, mark), change.want)
 			})
 			c.read(func(v *view) {
-				if told := v.told(endpointType, mark); !slices.Equal(told, []string{change.want}) {
-					t.Errorf("the client was sent the endpoints %v again, want those of the changed cluster, %s", told, change.want)
+				if received := v.received(endpointType, mark); !slices.Equal(received, []string{change.want}) {
+					t.Errorf("the client was sent the endpoints %v again, want those of the changed cluster, %s", received, change.want)
 				}
 				if last := v.log[len(v.log)-1]; last.typeURL != endpointType {
 					t.Errorf("the endpoints came before the cluster, want them after it: %v", v.log[mark:])

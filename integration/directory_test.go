@@ -95,19 +95,19 @@ func TestUnknownAuthorityDoesNotExist(t *testing.T) {
 	name := "xdstp://" + away.address + "/envoy.config.endpoint.v3.ClusterLoadAssignment/x"
 	for _, f := range []form{delta, sotw} {
 		c := newClient(t, r, f, node("client", ""))
-		asked := time.Now()
+		requested := time.Now()
 		c.subscribe(endpointType, name)
-		c.await(t, "the client is told that the name does not exist", func(v *view) bool {
+		c.await(t, "the client learns that the name does not exist", func(v *view) bool {
 			return v.gone[topic{endpointType, name}]
 		})
 		// The protocol's own way to find that out takes 15 s.
 		const most = 10 * time.Second
-		if took := time.Since(asked); took > most {
+		if took := time.Since(requested); took > most {
 			t.Errorf("it took %v to tell the %s client, want %v at most", took, f, most)
 		}
 		c.read(func(v *view) {
 			if text := v.errors[topic{endpointType, name}]; !strings.Contains(text, away.address) {
-				t.Errorf("the %s client is told %q, want the authority %s in it", f, text, away.address)
+				t.Errorf("the %s client is sent %q, want the authority %s in it", f, text, away.address)
 			}
 		})
 	}

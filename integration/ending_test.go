@@ -44,7 +44,7 @@ func swallow(t testing.TB) (address string) {
 }
 
 // What is going on when the relay has to end: a client does not read, one polls, the
-// operator's request is never complete, a control plane swallows what it is asked, and
+// operator's request is never complete, a control plane swallows what it is sent, and
 // another has just sent a long list.
 func TestTheRelayEndsWhateverIsGoingOn(t *testing.T) {
 	t.Parallel()

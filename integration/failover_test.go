@@ -52,7 +52,7 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 				// As long as all is held, nothing changes; but something new is wanted.
 				late := newClient(t, r, delta, node("late", ""))
 				late.subscribe(endpointType, "at-late")
-				late.await(t, "somebody is told what only the second server has", func(v *view) bool {
+				late.await(t, "somebody is sent what only the second server has", func(v *view) bool {
 					return len(v.held) > 0 || v.ended != nil
 				})
 				t.Logf("from the death of the first server to the second one's first resource at a client: %v", time.Since(killed).Round(time.Millisecond))
@@ -81,11 +81,11 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 				for _, c := range append(clients, late) {
 					c.mustLive(t)
 					c.read(func(v *view) {
-						if told := v.told(clusterType, 0); slices.Contains(told, "-both") {
-							t.Errorf("a client was told that what was there all the time is gone: %v", told)
+						if received := v.received(clusterType, 0); slices.Contains(received, "-both") {
+							t.Errorf("a client learned that what was there all the time is gone: %v", received)
 						}
 						if len(v.errors) > 0 {
-							t.Errorf("a client was told of errors: %v", v.errors)
+							t.Errorf("a client was sent errors: %v", v.errors)
 						}
 					})
 				}
@@ -102,16 +102,16 @@ func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	r := startRelay(t, config)
 	c := newClient(t, r, delta, node("one", ""))
 	c.subscribe(endpointType, "at-both")
-	c.await(t, "the client is told of both servers", func(v *view) bool {
-		told := v.errors[topic{endpointType, "at-both"}]
-		return strings.Contains(told, first.address) && strings.Contains(told, second.address)
+	c.await(t, "the client is sent an error that names both servers", func(v *view) bool {
+		received := v.errors[topic{endpointType, "at-both"}]
+		return strings.Contains(received, first.address) && strings.Contains(received, second.address)
 	})
 	r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{authority="cp.example.com"} 1`)
 	second.start(plainEndpoints("at-both", 2))
 	c.awaitHas(t, "what the second server has", plainEndpoints("at-both", 2))
 	c.read(func(v *view) {
-		if told := v.log; len(told) != 1 {
-			t.Errorf("the client was told %v, want one resource", told)
+		if received := v.log; len(received) != 1 {
+			t.Errorf("the client was sent %v, want one resource", received)
 		}
 	})
 }

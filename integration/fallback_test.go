@@ -211,7 +211,7 @@ cache: {linger: 0s}
 				}
 			}
 
-			// One that can be served something is kept, and told of the rest.
+			// One that can be served something is kept, and sent errors for the rest.
 			want := plainEndpoints(refused, 1)
 			refusing.start(want)
 			eventually(t, "a stream is served by the authority that is back", func() error {
@@ -262,7 +262,7 @@ func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	nothing := ask("at-none")
 	nothing.await(t, "the stream that can be given nothing ends", func(v *view) bool { return v.ended != nil })
 	back.subscribe(endpointType, "at-both", "at-none")
-	back.await(t, "the stream that has something is told of the rest", func(v *view) bool {
+	back.await(t, "the stream that has something is sent errors for the rest", func(v *view) bool {
 		return strings.Contains(v.errors[topic{endpointType, "at-none"}], "cannot be reached")
 	})
 	back.mustLive(t)
@@ -280,6 +280,6 @@ func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
 	envoy.await(t, "the stream with a wildcard ends", func(v *view) bool { return v.ended != nil })
 	patient := newClient(t, with("wait"), delta, node("patient", ""))
 	patient.subscribe(endpointType, "a")
-	patient.await(t, "the client is told why it waits", func(v *view) bool { return len(v.errors) > 0 || v.ended != nil })
+	patient.await(t, "the client is sent why it waits", func(v *view) bool { return len(v.errors) > 0 || v.ended != nil })
 	patient.mustLive(t)
 }

@@ -33,7 +33,7 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 			r := startRelay(t, relayTo(cp.address, string(upstream))+fmt.Sprintf("cache: {linger: %v}\n", linger))
 
 			// One client of something else keeps the stream open to the end, so that
-			// the control plane can be told of unsubscriptions.
+			// the control plane can be sent unsubscriptions.
 			keeper := newClient(t, r, delta, node("keeper", ""))
 			keeper.subscribe(clusterType, "kept")
 			keeper.awaitHas(t, "its cluster", plainCluster("kept", ""))
@@ -67,8 +67,8 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 					t.Errorf("the control plane sees subscriptions to %d names, want %d: %v", len(got), len(names), got)
 				}
 				for _, name := range names {
-					if asked := s.asked[topic{endpointType, name}]; asked != 1 {
-						t.Errorf("the control plane was asked %d times for %s, want once", asked, name)
+					if requested := s.requested[topic{endpointType, name}]; requested != 1 {
+						t.Errorf("the control plane was sent %d requests for %s, want once", requested, name)
 					}
 				}
 				if got := s.sentOf(endpointType, 0); !slices.Equal(got, names) {
@@ -92,8 +92,8 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 			t.Logf("two updates reached all after %v", time.Since(began).Round(time.Millisecond))
 			for i, c := range all {
 				c.read(func(v *view) {
-					if got, want := v.told(endpointType, marks[i]), names[42:44]; !slices.Equal(got, want) {
-						t.Fatalf("client %d (%s) was told of %v, want %v", i, c.form, got, want)
+					if got, want := v.received(endpointType, marks[i]), names[42:44]; !slices.Equal(got, want) {
+						t.Fatalf("client %d (%s) was sent %v, want %v", i, c.form, got, want)
 					}
 				})
 			}

@@ -103,9 +103,9 @@ func TestHybridExample(t *testing.T) {
 		all = append(all, edge)
 	}
 	one.read(func(s *tp1State) {
-		for asked, n := range s.subscribed() {
-			if strings.Contains(asked.name, "xds.node.id") || n != 1 {
-				t.Errorf("the cloud is asked %d times for %s", n, asked.name)
+		for requested, n := range s.subscribed() {
+			if strings.Contains(requested.name, "xds.node.id") || n != 1 {
+				t.Errorf("the cloud is sent %d requests for %s", n, requested.name)
 			}
 		}
 	})

@@ -48,26 +48,26 @@ func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 				nack := s.respond(t, endpointType, "first", response...)
 				for _, want := range garbage.want {
 					if !strings.Contains(nack, want) {
-						t.Errorf("the control plane is told %q, want %q in it", nack, want)
+						t.Errorf("the control plane is sent %q, want %q in it", nack, want)
 					}
 				}
 				for _, good := range []string{"good-1", "good-2"} {
 					if strings.Contains(nack, good) {
-						t.Errorf("the control plane is told %q, which blames %s", nack, good)
+						t.Errorf("the control plane is sent %q, which blames %s", nack, good)
 					}
 				}
-				told := strings.Contains(nack, `"bad"`) // whom it is about, so clients are told too
+				received := strings.Contains(nack, `"bad"`) // whom it is about, so clients are sent too
 				for _, c := range clients {
 					c.awaitHas(t, "the good resources", plainEndpoints("good-1", 1), plainEndpoints("good-2", 2))
-					c.await(t, "the client is told that the bad resource cannot be had", func(v *view) bool {
-						return !told || v.errors[topic{endpointType, "bad"}] != ""
+					c.await(t, "the client learns that the bad resource cannot be had", func(v *view) bool {
+						return !received || v.errors[topic{endpointType, "bad"}] != ""
 					})
 					c.read(func(v *view) {
 						if bad, held := v.held[topic{endpointType, "bad"}]; held {
 							t.Errorf("the %s client was given the bad resource: %q", c.form, bad.value)
 						}
 						if v.gone[topic{endpointType, "bad"}] {
-							t.Errorf("the %s client was told that the bad resource does not exist", c.form)
+							t.Errorf("the %s client learned that the bad resource does not exist", c.form)
 						}
 					})
 				}

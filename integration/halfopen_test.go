@@ -27,12 +27,12 @@ old_style_names:
 `, between.address, upstream))
 			c := newClient(t, r, delta, node("client", ""))
 			c.subscribe(endpointType, "held")
-			c.awaitHas(t, "what it asks for", plainEndpoints("held", 1))
+			c.awaitHas(t, "what it requests", plainEndpoints("held", 1))
 
 			between.swallow()
 			cp.set(plainEndpoints("held", 2)) // of which nobody hears
 			c.subscribe(endpointType, "new")
-			c.awaitHas(t, "what is asked for over a new connection, and what has changed", plainEndpoints("new", 1), plainEndpoints("held", 2))
+			c.awaitHas(t, "what is requested over a new connection, and what has changed", plainEndpoints("new", 1), plainEndpoints("held", 2))
 			r.awaitLog(t, `msg="control plane lost" .*(half-open connection)`)
 			c.mustLive(t)
 		})
@@ -60,7 +60,7 @@ old_style_names:
 	c := newClient(t, r, delta, node("client", ""))
 	c.subscribe(clusterType, wildcard)
 	c.awaitHas(t, "the cluster", plainCluster("front", "1"))
-	cp.answered.await(t, "the relay has been told that there is nothing new", func(n *map[int]int) bool { return (*n)[304] > 1 })
+	cp.answered.await(t, "the relay has the answer that there is nothing new", func(n *map[int]int) bool { return (*n)[304] > 1 })
 	between.swallow()
 	cp.set(t, "2", plainCluster("front", "2"))
 	c.awaitHas(t, "the change", plainCluster("front", "2"))

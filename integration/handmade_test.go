@@ -139,14 +139,14 @@ func (h *handmade) take(ctx context.Context, s *handmadeStream, node *corev3.Nod
 // many requests.
 func (s *handmadeStream) awaitAsked(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
-	s.requests.await(t, fmt.Sprintf("the relay asks for %q", names), func(all *requests) bool {
-		asked := map[string]bool{}
+	s.requests.await(t, fmt.Sprintf("the relay requests %q", names), func(all *requests) bool {
+		requested := map[string]bool{}
 		for _, req := range *all {
 			for _, name := range req.names {
-				asked[name] = asked[name] || req.typeURL == typeURL
+				requested[name] = requested[name] || req.typeURL == typeURL
 			}
 		}
-		return !slices.ContainsFunc(names, func(name string) bool { return !asked[name] })
+		return !slices.ContainsFunc(names, func(name string) bool { return !requested[name] })
 	})
 }
 

@@ -47,12 +47,12 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 			// the same as that it does not exist. The stream is kept for what it is served.
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "at-late", "at-stays")
-			late.await(t, "the client is told that what it asks for cannot be had", func(v *view) bool {
+			late.await(t, "the client learns that what it requests cannot be had", func(v *view) bool {
 				return v.errors[topic{endpointType, "at-late"}] != ""
 			})
 			late.read(func(v *view) {
 				if v.gone[topic{endpointType, "at-late"}] {
-					t.Error("a client was told that something does not exist, because the control plane is away")
+					t.Error("a client learned that something does not exist, because the control plane is away")
 				}
 			})
 
@@ -74,7 +74,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 			after := []proto.Message{plainCluster("stays", "1"), plainCluster("changes", "2"), plainEndpoints("at-stays", 1), plainEndpoints("at-changes", 2)}
 			for _, c := range clients {
 				c.awaitHas(t, "what has changed", after...)
-				c.await(t, fmt.Sprintf("the %s client is told what is gone", c.form), func(v *view) bool {
+				c.await(t, fmt.Sprintf("the %s client is sent what is gone", c.form), func(v *view) bool {
 					return v.gone[topic{clusterType, "goes"}] && (upstream == sotw || v.gone[topic{endpointType, "at-goes"}])
 				})
 			}
@@ -86,7 +86,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				c.awaitHas(t, "the changes after that", next...)
 				c.mustLive(t)
 				c.read(func(v *view) {
-					got, wantClusters := v.told(clusterType, marks[i]), []string{"-goes", "changes", "comes"}
+					got, wantClusters := v.received(clusterType, marks[i]), []string{"-goes", "changes", "comes"}
 					if c.form == sotw {
 						// Each response is the full set, and there may be one each for
 						// what has changed, what is gone, and what comes.
@@ -97,11 +97,11 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 						}
 					}
 					if !slices.Equal(got, wantClusters) {
-						t.Errorf("client %d (%s) was told of the clusters %v, want %v", i, c.form, got, wantClusters)
+						t.Errorf("client %d (%s) was sent the clusters %v, want %v", i, c.form, got, wantClusters)
 					}
 					wantEndpoints := slices.Concat(goneEndpoints, []string{"at-changes", "at-last"})
-					if got := v.told(endpointType, marks[i]); !slices.Equal(got, wantEndpoints) {
-						t.Errorf("client %d (%s) was told of the endpoints %v, want %v", i, c.form, got, wantEndpoints)
+					if got := v.received(endpointType, marks[i]); !slices.Equal(got, wantEndpoints) {
+						t.Errorf("client %d (%s) was sent the endpoints %v, want %v", i, c.form, got, wantEndpoints)
 					}
 				})
 			}

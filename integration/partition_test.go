@@ -29,7 +29,7 @@ old_style_names:
 			}
 			red := []*client{open(delta, "red-1", "red")}
 			blue := []*client{open(sotw, "blue-1", "blue")}
-			cp.await(t, "both partitions have asked", func(s *seen) bool { return len(s.wanted(endpointType)) == 2 })
+			cp.await(t, "both partitions have sent requests", func(s *seen) bool { return len(s.wanted(endpointType)) == 2 })
 			red = append(red, open(sotw, "red-2", "red"))
 			blue = append(blue, open(delta, "blue-2", "blue"))
 			for _, c := range red {
@@ -39,11 +39,11 @@ old_style_names:
 				c.awaitHas(t, "what is blue's", plainEndpoints("backend", 2), plainCluster("front", "of blue"), plainCluster("extra", "of blue"))
 			}
 			cp.read(func(s *seen) {
-				asked := map[string]string{}
+				requested := map[string]string{}
 				for _, stream := range s.streams {
-					asked[stream.node.GetCluster()] += stream.node.GetId()
+					requested[stream.node.GetCluster()] += stream.node.GetId()
 				}
-				if len(asked) != 2 || asked["red"] != "red-1" || asked["blue"] != "blue-1" || s.opened != 2 {
+				if len(requested) != 2 || requested["red"] != "red-1" || requested["blue"] != "blue-1" || s.opened != 2 {
 					t.Errorf("want one stream for each partition, as its first client; there is %s", s)
 				}
 			})
@@ -58,8 +58,8 @@ old_style_names:
 			for i, c := range red {
 				c.awaitHas(t, "red's change", plainEndpoints("backend", 4))
 				c.read(func(v *view) {
-					if told := v.told(endpointType, marks[i]); len(told) != 1 {
-						t.Errorf("red's %s client was told of %v, want only its own change", c.form, told)
+					if received := v.received(endpointType, marks[i]); len(received) != 1 {
+						t.Errorf("red's %s client was sent %v, want only its own change", c.form, received)
 					}
 					if v.held[topic{clusterType, "extra"}].value != "" {
 						t.Errorf("red's %s client has blue's cluster", c.form)
@@ -71,7 +71,7 @@ old_style_names:
 			// resource may exist.
 			other := newClient(t, r, delta, node("green-1", "green"))
 			other.subscribe(endpointType, "backend")
-			other.await(t, "the client without a partition is told why it gets nothing", func(v *view) bool {
+			other.await(t, "the client without a partition is sent why it gets nothing", func(v *view) bool {
 				return v.errors[topic{endpointType, "backend"}] != ""
 			})
 			other.read(func(v *view) {

@@ -34,7 +34,7 @@ type polledPlane struct {
 
 	// answered are the polls that were, by their status.
 	answered watched[map[int]int]
-	// nodes are the Nodes that asked, by their ids.
+	// nodes are the Nodes of the requests, by their ids.
 	nodes watched[map[string]*corev3.Node]
 }
 
@@ -132,7 +132,7 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 	cp.set(t, "2", before[0], plainCluster("changes", "2"), before[3])
 	for _, c := range clients {
 		c.awaitHas(t, "what has changed", plainCluster("changes", "2"))
-		c.await(t, "the client is told what is gone", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
+		c.await(t, "the client is sent what is gone", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
 	}
 
 	cp.end()
@@ -140,7 +140,7 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 	late.subscribe(clusterType, wildcard)
 	late.subscribe(endpointType, "another")
 	late.awaitHas(t, "what is held while the control plane is away", before[0], plainCluster("changes", "2"))
-	late.await(t, "the client is told that what nobody had cannot be had", func(v *view) bool {
+	late.await(t, "the client learns that what nobody had cannot be had", func(v *view) bool {
 		return v.errors[topic{endpointType, "another"}] != ""
 	})
 	cp.set(t, "3", before[0], plainCluster("changes", "3"), before[3], plainEndpoints("another", 1))
@@ -158,7 +158,7 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 			}
 		}
 		if len(*nodes) != 1 {
-			t.Errorf("asked as %v, want one client's Node for all", *nodes)
+			t.Errorf("requests came as %v, want one client's Node for all", *nodes)
 		}
 	})
 }

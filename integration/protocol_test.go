@@ -16,5 +16,5 @@ type topic struct{ typeURL, name string }
 const wildcard = "*"
 
 // endsSets says that in SotW a response of that type is the whole of what was
-// asked for, so that what is missing in it is gone.
+// requested, so that what is missing in it is gone.
 func endsSets(typeURL string) bool { return typeURL == listenerType || typeURL == clusterType }

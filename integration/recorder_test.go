@@ -18,11 +18,11 @@ import (
 type seen struct {
 	opened  int // streams, ever
 	streams map[streamID]*seenStream
-	// asked and given up are how often, over all streams.
-	asked, givenUp map[topic]int
-	sent           []topic // resources, in order; removals with a - before the name
-	acks           int
-	nacks          []string
+	// requested and givenUp are how often, over all streams.
+	requested, givenUp map[topic]int
+	sent               []topic // resources, in order; removals with a - before the name
+	acks               int
+	nacks              []string
 }
 
 type streamID struct {
@@ -89,7 +89,7 @@ type recorder struct{ watched[seen] }
 
 func newRecorder() *recorder {
 	r := &recorder{}
-	r.value = seen{streams: map[streamID]*seenStream{}, asked: map[topic]int{}, givenUp: map[topic]int{}}
+	r.value = seen{streams: map[streamID]*seenStream{}, requested: map[topic]int{}, givenUp: map[topic]int{}}
 	return r
 }
 
@@ -127,7 +127,7 @@ func (s *seen) request(id streamID, node *corev3.Node, nonce string, nack error)
 func (s *seen) want(stream *seenStream, typeURL, name string) {
 	if t := (topic{typeURL, name}); !stream.wanted[t] {
 		stream.wanted[t] = true
-		s.asked[t]++
+		s.requested[t]++
 	}
 }
 

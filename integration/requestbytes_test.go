@@ -46,12 +46,12 @@ func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "late")
-			late.awaitHas(t, "what it asks for, while another has taken what it can get", plainEndpoints("late", 1))
+			late.awaitHas(t, "what it requests, while another has taken what it can get", plainEndpoints("late", 1))
 
 			// The names that the relay requests are most of the bytes that the control plane reads.
-			asked := look(cp.recorder, func(s *seen) int { return len(s.wanted(endpointType)) })
-			if got, most := asked*tt.bytes, 4<<20; got < most/2 || got > most {
-				t.Errorf("the control plane was asked for %d names, which is %d bytes", asked, got)
+			requested := look(cp.recorder, func(s *seen) int { return len(s.wanted(endpointType)) })
+			if got, most := requested*tt.bytes, 4<<20; got < most/2 || got > most {
+				t.Errorf("the control plane was sent requests for %d names, which is %d bytes", requested, got)
 			}
 			if n := look(cp.recorder, func(s *seen) int { return s.opened }); n != 1 {
 				t.Errorf("%d streams to the control plane, want the first one", n)
@@ -61,7 +61,7 @@ func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 			next := newClient(t, r, delta, node("next", ""))
 			more := names[len(names)-len(names)/4:] // which were refused
 			next.subscribe(endpointType, more...)
-			cp.await(t, "what was refused is asked for when there is room", func(s *seen) bool {
+			cp.await(t, "what was refused is requested when there is room", func(s *seen) bool {
 				stream := s.only()
 				return stream != nil && stream.wanted[topic{endpointType, more[0]}] && stream.wanted[topic{endpointType, more[len(more)-1]}]
 			})

@@ -168,12 +168,12 @@ func TestTypeWithoutAServiceIsAnError(t *testing.T) {
 		c.subscribe(unheard, "x")
 		c.subscribe(clusterType, wildcard)
 		c.awaitHas(t, "the cluster", plainCluster("a", "1"))
-		c.await(t, "the client is told why it gets nothing", func(v *view) bool {
+		c.await(t, "the client is sent why it gets nothing", func(v *view) bool {
 			return strings.Contains(v.errors[topic{unheard, "x"}], "has no discovery service of its own")
 		})
 		c.read(func(v *view) {
 			if v.gone[topic{unheard, "x"}] {
-				t.Errorf("%s: a name is told not to exist, and nobody knows", f)
+				t.Errorf("%s: a name is said not to exist, and nobody knows", f)
 			}
 		})
 	}

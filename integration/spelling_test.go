@@ -50,10 +50,10 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 					c.mustLive(t)
 					c.read(func(v *view) {
 						if names := v.names(endpointType); !slices.Equal(names, []string{c.name}) {
-							t.Errorf("the %s client asked for %s and was answered with %q", c.form, c.name, names)
+							t.Errorf("the %s client requested %s and was answered with %q", c.form, c.name, names)
 						}
 						if inner := v.held[topic{endpointType, c.name}].inner; inner != c.name {
-							t.Errorf("the %s client asked for %s and got a resource that calls itself %s", c.form, c.name, inner)
+							t.Errorf("the %s client requested %s and got a resource that calls itself %s", c.form, c.name, inner)
 						}
 					})
 				}
@@ -63,11 +63,11 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 			check(2)
 
 			cp.read(func(s *seen) {
-				if got := s.wanted(endpointType); s.opened != 1 || !slices.Equal(got, []string{grpcSpelling}) || s.asked[topic{endpointType, grpcSpelling}] != 1 {
+				if got := s.wanted(endpointType); s.opened != 1 || !slices.Equal(got, []string{grpcSpelling}) || s.requested[topic{endpointType, grpcSpelling}] != 1 {
 					t.Errorf("want one stream with one subscription, to %s; there is %s", grpcSpelling, s)
 				}
 				if stream := s.only(); stream != nil && stream.node.GetId() != "the-relay" {
-					t.Errorf("the relay asks for xdstp names as %q, want its own Node", stream.node.GetId())
+					t.Errorf("the relay requests xdstp names as %q, want its own Node", stream.node.GetId())
 				}
 			})
 		})
@@ -76,7 +76,7 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 
 // TestOriginMaySpellANameItsOwnWay holds that a resource is known by what its
 // name means, also if the control plane answers with another spelling than it
-// was asked in.
+// was requested in.
 func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

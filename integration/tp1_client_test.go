@@ -23,9 +23,9 @@ type tp1Client struct {
 
 // tp1View is what the client was sent.
 type tp1View struct {
-	held map[string]*discoveryv3.Resource
-	told []topic // in order, with a - before removals
-	// seen is how much of told a test has looked at.
+	held     map[string]*discoveryv3.Resource
+	received []topic // in order, with a - before removals
+	// seen is how much of received a test has looked at.
 	seen   int
 	errors []*discoveryv3.ResourceError // of what cannot be had
 	ended  error
@@ -35,7 +35,7 @@ type tp1View struct {
 func (v *tp1View) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ended %v, errors %v", v.ended, v.errors)
-	for _, t := range v.told {
+	for _, t := range v.received {
 		fmt.Fprintf(&b, "\n%s version %q", t.name, v.held[t.name].GetVersion())
 	}
 	return b.String()
@@ -92,11 +92,11 @@ func (v *tp1View) take(resp *discoveryv3.DeltaDiscoveryResponse, err error) {
 	v.ended = err
 	for _, r := range resp.GetResources() {
 		v.held[r.GetName()] = r
-		v.told = append(v.told, topic{resp.GetTypeUrl(), r.GetName()})
+		v.received = append(v.received, topic{resp.GetTypeUrl(), r.GetName()})
 	}
 	for _, name := range resp.GetRemovedResources() {
 		delete(v.held, name)
-		v.told = append(v.told, topic{resp.GetTypeUrl(), "-" + name})
+		v.received = append(v.received, topic{resp.GetTypeUrl(), "-" + name})
 	}
 	for _, e := range resp.GetResourceErrors() {
 		// Of what does not exist it may be said why.
@@ -111,17 +111,17 @@ func (c *tp1Client) subscribe(typeURL string, names ...string) {
 	c.requests <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 }
 
-// awaitTold waits until the client has been told this and nothing else, each once,
+// awaitReceived waits until the client has received this and nothing else, each once,
 // since it was last looked at.
-func (c *tp1Client) awaitTold(t testing.TB, want ...topic) {
+func (c *tp1Client) awaitReceived(t testing.TB, want ...topic) {
 	t.Helper()
-	c.await(t, fmt.Sprintf("the client is told %v", want), func(v *tp1View) bool { return v.ended != nil || len(v.told)-v.seen >= len(want) })
+	c.await(t, fmt.Sprintf("the client is sent %v", want), func(v *tp1View) bool { return v.ended != nil || len(v.received)-v.seen >= len(want) })
 	c.read(func(v *tp1View) {
 		order := func(a, b topic) int { return strings.Compare(a.typeURL+" "+a.name, b.typeURL+" "+b.name) }
-		got := slices.SortedFunc(slices.Values(v.told[v.seen:]), order)
-		v.seen = len(v.told)
+		got := slices.SortedFunc(slices.Values(v.received[v.seen:]), order)
+		v.seen = len(v.received)
 		if slices.SortFunc(want, order); !slices.Equal(got, want) || v.ended != nil || len(v.errors) > 0 {
-			t.Fatalf("the client was told this, and not %v:\n%s", want, v)
+			t.Fatalf("the client was sent this, and not %v:\n%s", want, v)
 		}
 	})
 }
@@ -135,7 +135,7 @@ func (c *tp1Client) awaitPrinted(t testing.TB, typeURL, text string) {
 	for _, r := range want {
 		names = append(names, topic{typeURL, r.GetName()})
 	}
-	c.awaitTold(t, names...)
+	c.awaitReceived(t, names...)
 	c.read(func(v *tp1View) {
 		for _, r := range want {
 			if d := difference(v.held[r.GetName()], r); d != "" {

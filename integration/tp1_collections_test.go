@@ -55,13 +55,13 @@ resources:
 	some.set(resources(t, fmt.Sprintf(collection, one, "-for-more"))...)
 	c.subscribe(collectionType, realCollection+another)
 	c.awaitPrinted(t, collectionType, fmt.Sprintf(collection, another, "-for-more"))
-	c.mustHaveBeenToldAll(t)
-	some.mustHaveBeenAsked(t, topic{collectionType, realCollection + "?some=thing"}, topic{collectionType, realCollection},
+	c.mustHaveReceivedAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{collectionType, realCollection + "?some=thing"}, topic{collectionType, realCollection},
 		topic{collectionType, realCollection + another}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "baz"})
 }
 
 // TestTP1GlobWithContextParameters holds that `foo/*?some=thing` matches
-// `foo/bar?some=thing` and not `foo/bar`, also where the relay is told of both.
+// `foo/bar?some=thing` and not `foo/bar`, also where the relay is sent both.
 func TestTP1GlobWithContextParameters(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -128,8 +128,8 @@ views:
 		c.awaitHas(t, "the union", plainListener(realListeners+"bar", "bar"), plainListener(baz, "baz"),
 			plainListener("inlined", "inlined"), plainListener(realListeners+"my-listeners/redirected", "baz"))
 		c.read(func(v *view) {
-			if n := len(v.told(listenerType, 0)); n != 4 {
-				t.Errorf("the %s client was told %v, want each of the four once", f, v.log)
+			if n := len(v.received(listenerType, 0)); n != 4 {
+				t.Errorf("the %s client was sent %v, want each of the four once", f, v.log)
 			}
 		})
 		changed := "changed for " + string(f)
@@ -139,8 +139,8 @@ views:
 		c.awaitHas(t, "what there was", plainListener(baz, "baz"))
 	}
 	const collectionType = listenerType + "Collection"
-	some.mustHaveBeenAsked(t, topic{collectionType, realCollection}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "my-listeners/*"})
-	other.mustHaveBeenAsked(t, topic{listenerType, baz})
+	some.mustHaveSeenRequestsFor(t, topic{collectionType, realCollection}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "my-listeners/*"})
+	other.mustHaveSeenRequestsFor(t, topic{listenerType, baz})
 }
 
 // TestTP1RedirectedList holds that a list collection may be redirected, to another
@@ -178,7 +178,7 @@ resources:
 	c.awaitPrinted(t, listenersCollectionType, fmt.Sprintf(collection, "some-authority/envoy.config.listeners.v3.ListenerCollection/foo"))
 	c.subscribe(listenersType, someCollection+"#entry=bar")
 	c.awaitPrinted(t, listenersType, bar)
-	some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection})
-	other.mustHaveBeenAsked(t, topic{listenersCollectionType, "xdstp://" + moved})
-	c.mustHaveBeenToldAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection})
+	other.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, "xdstp://" + moved})
+	c.mustHaveReceivedAll(t)
 }

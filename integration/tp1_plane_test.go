@@ -26,7 +26,7 @@ type tp1Plane struct {
 	end func()
 }
 
-// tp1State is what the control plane holds, and what it was asked.
+// tp1State is what the control plane holds, and which requests it got.
 type tp1State struct {
 	resources map[string]*discoveryv3.Resource
 	streams   []*tp1Stream // ever
@@ -165,12 +165,12 @@ func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv
 
 // covers says whether what was requested is the resource of that name, or a glob in
 // which it is. TP1: "Glob": one level deep, with the same context parameters.
-func covers(asked, name string) bool {
-	asked, name = sortedParams(asked), sortedParams(name)
-	if asked == name {
+func covers(requested, name string) bool {
+	requested, name = sortedParams(requested), sortedParams(name)
+	if requested == name {
 		return true
 	}
-	directory, params, _ := strings.Cut(asked, "?")
+	directory, params, _ := strings.Cut(requested, "?")
 	directory, glob := strings.CutSuffix(directory, "/*")
 	name, of, _ := strings.Cut(name, "?")
 	return glob && params == of && name[:strings.LastIndexByte(name, '/')] == directory
@@ -205,10 +205,10 @@ func isGlob(name string) bool {
 	return strings.HasSuffix(path, "/*")
 }
 
-// mustHaveBeenAsked holds that the relay has subscribed to exactly these names, each once,
+// mustHaveSeenRequestsFor holds that the relay has subscribed to exactly these names, each once,
 // has given none of them up, and has rejected nothing: on one stream, and on a second one to
 // the names of types of which there is a glob.
-func (p *tp1Plane) mustHaveBeenAsked(t testing.TB, topics ...topic) {
+func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	t.Helper()
 	want := map[topic]int{}
 	for _, topic := range topics {
@@ -248,16 +248,16 @@ resources:
 	c := openTP1Client(t, p.address)
 	const none, glob = "xdstp://a/T/none/*", "xdstp://a/T/dir/*?a=1&b=2"
 	c.subscribe(listenersType, none, glob)
-	c.awaitTold(t, topic{listenersType, "-" + none}, topic{listenersType, "xdstp://a/T/dir/x?b=2&a=1"})
-	for asked, want := range map[string]bool{
+	c.awaitReceived(t, topic{listenersType, "-" + none}, topic{listenersType, "xdstp://a/T/dir/x?b=2&a=1"})
+	for requested, want := range map[string]bool{
 		"xdstp://a/T/dir/x?b=2&a=1": true, "xdstp://a/T/dir/x?a=1&b=2": true, "xdstp://a/T/dir/x": false,
 		"xdstp://a/T/dir/*": false, "xdstp://a/T/dir/*?a=1": false, "xdstp://a/T/*?a=1&b=2": false,
 	} {
-		if got := covers(asked, "xdstp://a/T/dir/x?b=2&a=1"); got != want {
-			t.Errorf("%s covers it: %v, want %v", asked, got, want)
+		if got := covers(requested, "xdstp://a/T/dir/x?b=2&a=1"); got != want {
+			t.Errorf("%s covers it: %v, want %v", requested, got, want)
 		}
 	}
-	p.mustHaveBeenAsked(t, topic{listenersType, none}, topic{listenersType, glob})
+	p.mustHaveSeenRequestsFor(t, topic{listenersType, none}, topic{listenersType, glob})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	changed := proto.Clone(resources(t, `
@@ -268,6 +268,6 @@ resources:
 `)[0]).(*discoveryv3.Resource)
 	p.set(changed)
 	if err := c.wait(ctx, func(v *tp1View) bool { return v.held[changed.GetName()].GetVersion() == "2" }); err != nil {
-		t.Error("a change is not told")
+		t.Error("a change is not sent")
 	}
 }

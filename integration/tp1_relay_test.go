@@ -69,14 +69,14 @@ resources:
 	some.set(resources(t, changed)...)
 	a.awaitPrinted(t, listenersType, changed)
 	second.awaitPrinted(t, listenersType, changed)
-	other.mustHaveBeenAsked(t)
+	other.mustHaveSeenRequestsFor(t)
 	for _, c := range []*tp1Client{a, b, second} {
-		c.mustHaveBeenToldAll(t)
+		c.mustHaveReceivedAll(t)
 	}
-	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
 }
 
-// TestTP1RelayProxyInOneRequest is the example to the letter: both clients have asked
+// TestTP1RelayProxyInOneRequest is the example to the letter: both clients have sent requests
 // before the control plane can be reached, so that the relay's one request has the two
 // names that TP1 prints, and is answered by the one response.
 func TestTP1RelayProxyInOneRequest(t *testing.T) {
@@ -85,16 +85,16 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	r := twoAuthorities(t, some.port, other.port, "")
 	a, b := openTP1Client(t, r.address), openTP1Client(t, r.address)
 	for c, name := range map[*tp1Client]string{a: aListeners, b: bListeners} {
-		// Other clients are not told: an error alone would be an empty answer to them.
+		// Other clients are sent nothing: an error alone would be an empty answer to them.
 		c.node.ClientFeatures = []string{"xds-relay.errors-alone"}
 		c.subscribe(listenersType, name)
-		c.await(t, "the client is told that its glob cannot be had", func(v *tp1View) bool { return len(v.errors) > 0 })
+		c.await(t, "the client learns that its glob cannot be had", func(v *tp1View) bool { return len(v.errors) > 0 })
 		c.update(func(v *tp1View) { v.errors = nil })
 	}
 	some.start()
 	a.awaitPrinted(t, listenersType, listenersOfA)
 	b.awaitPrinted(t, listenersType, listenersOfB)
-	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
 	some.read(func(s *tp1State) {
 		if got, want := s.streams[0].requests[0].GetResourceNamesSubscribe(), []string{aListeners, bListeners}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 			t.Errorf("the relay's first request subscribes to %q, want %q", got, want)
@@ -119,10 +119,10 @@ func TestTP1RelayProxyBehindAnother(t *testing.T) {
 			c := openTP1Client(t, r.address)
 			c.subscribe(listenersType, name)
 			c.awaitPrinted(t, listenersType, want)
-			c.mustHaveBeenToldAll(t)
+			c.mustHaveReceivedAll(t)
 		}
 	}
-	some.mustHaveBeenAsked(t, topic{listenersType, aListeners}, topic{listenersType, bListeners},
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, aListeners}, topic{listenersType, bListeners},
 		topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
 }
 
@@ -153,18 +153,18 @@ authorities:
 				b.subscribe(listenerType, begin+"b-listeners/*")
 				b.awaitHas(t, "its listener", baz)
 				b.read(func(v *view) {
-					if got, want := v.told(listenerType, 0), []string{begin + "b-listeners/baz"}; !slices.Equal(got, want) {
-						t.Errorf("the %s client B was told %q, want %q", f, got, want)
+					if got, want := v.received(listenerType, 0), []string{begin + "b-listeners/baz"}; !slices.Equal(got, want) {
+						t.Errorf("the %s client B was sent %q, want %q", f, got, want)
 					}
 				})
 			}
 			a.read(func(v *view) {
-				if got, want := v.told(listenerType, 0), []string{begin + "a-listeners/bar", begin + "a-listeners/foo"}; !slices.Equal(got, want) {
-					t.Errorf("client A was told %q, want %q", got, want)
+				if got, want := v.received(listenerType, 0), []string{begin + "a-listeners/bar", begin + "a-listeners/foo"}; !slices.Equal(got, want) {
+					t.Errorf("client A was sent %q, want %q", got, want)
 				}
 			})
 			some.read(func(s *seen) {
-				if len(s.asked) != 1 || s.asked[topic{listenerType, wildcard}] != 1 || s.opened != 1 {
+				if len(s.requested) != 1 || s.requested[topic{listenerType, wildcard}] != 1 || s.opened != 1 {
 					t.Errorf("want one stream with the wildcard; there is %s", s)
 				}
 			})
@@ -195,19 +195,19 @@ old_style_names: [{authority: some-cloud-authority}]
 `, failover, cloud.address, onprem.address))
 }
 
-// mustBeAsked holds what a control plane was asked of endpoints, ever, each once
+// mustHaveSeen holds which endpoints were requested of a control plane, ever, each once
 // unless its streams broke.
-func (cp *controlPlane) mustBeAsked(t testing.TB, names ...string) {
+func (cp *controlPlane) mustHaveSeen(t testing.TB, names ...string) {
 	t.Helper()
 	cp.read(func(s *seen) {
-		for of := range s.asked {
+		for of := range s.requested {
 			if of.typeURL == endpointType && !slices.Contains(names, of.name) {
-				t.Errorf("the control plane was asked for %s, want %q", of.name, names)
+				t.Errorf("the control plane was sent requests for %s, want %q", of.name, names)
 			}
 		}
 		for _, name := range names {
-			if n := s.asked[topic{endpointType, name}]; n == 0 || n > s.opened {
-				t.Errorf("the control plane was asked %d times for %s, on %d streams", n, name, s.opened)
+			if n := s.requested[topic{endpointType, name}]; n == 0 || n > s.opened {
+				t.Errorf("the control plane was sent %d requests for %s, on %d streams", n, name, s.opened)
 			}
 		}
 	})
@@ -236,27 +236,27 @@ func TestTP1Alternatives(t *testing.T) {
 				c.awaitPort(t, fooOrBar, 1)
 				clients = append(clients, c)
 			}
-			cloud.mustBeAsked(t, cloudFoo)
-			onprem.mustBeAsked(t)
+			cloud.mustHaveSeen(t, cloudFoo)
+			onprem.mustHaveSeen(t)
 
 			cloud.stop()
 			for _, c := range clients {
 				c.awaitPort(t, fooOrBar, 2)
 			}
-			onprem.mustBeAsked(t, onPremBar)
+			onprem.mustHaveSeen(t, onPremBar)
 
 			cloud.set(plainEndpoints(cloudFoo, 3))
 			cloud.start()
 			for _, c := range clients {
 				c.awaitPort(t, fooOrBar, 3)
 				c.read(func(v *view) {
-					if n := len(v.told(endpointType, 0)); n != 3 || len(v.gone) > 0 {
-						t.Errorf("the %s client was told %v, want three times what there is", c.form, v.log)
+					if n := len(v.received(endpointType, 0)); n != 3 || len(v.gone) > 0 {
+						t.Errorf("the %s client was sent %v, want three times what there is", c.form, v.log)
 					}
 				})
 			}
-			cloud.mustBeAsked(t, cloudFoo)
-			onprem.mustBeAsked(t, onPremBar)
+			cloud.mustHaveSeen(t, cloudFoo)
+			onprem.mustHaveSeen(t, onPremBar)
 		})
 	}
 }
@@ -282,9 +282,9 @@ func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {
 	late.awaitPort(t, fooOrBar, 1)
 	late.awaitPort(t, other, 2)
 	c.read(func(v *view) {
-		if got := v.told(endpointType, 0); len(got) != 2 || len(v.gone) > 0 {
-			t.Errorf("the client was told %q, want the two names, each once", got)
+		if got := v.received(endpointType, 0); len(got) != 2 || len(v.gone) > 0 {
+			t.Errorf("the client was sent %q, want the two names, each once", got)
 		}
 	})
-	onprem.mustBeAsked(t, onPremBar)
+	onprem.mustHaveSeen(t, onPremBar)
 }

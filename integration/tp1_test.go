@@ -40,12 +40,12 @@ authorities:
 `, one, first.address, two, second.address)
 }
 
-// mustHaveBeenToldAll holds that there is nothing more to come for a client: what it
+// mustHaveReceivedAll holds that there is nothing more to come for a client: what it
 // requests now is answered next, by the other authority.
-func (c *tp1Client) mustHaveBeenToldAll(t testing.TB) {
+func (c *tp1Client) mustHaveReceivedAll(t testing.TB) {
 	t.Helper()
 	c.subscribe(listenersType, nothingOfOthers)
-	c.awaitTold(t, topic{listenersType, "-" + nothingOfOthers})
+	c.awaitReceived(t, topic{listenersType, "-" + nothingOfOthers})
 }
 
 // TP1: "Singleton resource request".
@@ -63,9 +63,9 @@ resources:
 	c := openTP1Client(t, r.address)
 	c.subscribe(endpointType, someEndpoints)
 	c.awaitPrinted(t, endpointType, response)
-	other.mustHaveBeenAsked(t)
-	c.mustHaveBeenToldAll(t)
-	some.mustHaveBeenAsked(t, topic{endpointType, someEndpoints})
+	other.mustHaveSeenRequestsFor(t)
+	c.mustHaveReceivedAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{endpointType, someEndpoints})
 }
 
 // TestTP1SingletonOfAnotherControlPlane is the example with go-control-plane, whose
@@ -100,7 +100,7 @@ func TestTP1SingletonOfAnotherControlPlane(t *testing.T) {
 				}
 			}
 			some.read(func(s *seen) {
-				if n := s.asked[topic{endpointType, someEndpoints}]; n != 2 || s.opened != 2 || len(s.asked) != 1 {
+				if n := s.requested[topic{endpointType, someEndpoints}]; n != 2 || s.opened != 2 || len(s.requested) != 1 {
 					t.Errorf("want one subscription of the relay's and one of the direct client's; there is %s", s)
 				}
 			})
@@ -134,8 +134,8 @@ resources:
     "@type": type.googleapis.com/envoy.config.listeners.v3.Listener
     payload: … baz's Listener payload …
 `
-	for asked, typeURL := range map[string]string{"as a collection": listenersCollectionType, "as listeners": listenersType} {
-		t.Run(asked, func(t *testing.T) {
+	for requested, typeURL := range map[string]string{"as a collection": listenersCollectionType, "as listeners": listenersType} {
+		t.Run(requested, func(t *testing.T) {
 			t.Parallel()
 			some, other := startTP1Plane(t, append(resources(t, collection), resources(t, members)...)...), startTP1Plane(t)
 			r := twoAuthorities(t, some.port, other.port, "")
@@ -143,12 +143,12 @@ resources:
 			c.subscribe(typeURL, someCollection)
 			c.awaitPrinted(t, typeURL, collection)
 			// The members are the client's to fetch.
-			some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection})
+			some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection})
 			c.subscribe(listenersType, someListeners+"bar", someListeners+"baz")
 			c.awaitPrinted(t, listenersType, members)
-			other.mustHaveBeenAsked(t)
-			c.mustHaveBeenToldAll(t)
-			some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection},
+			other.mustHaveSeenRequestsFor(t)
+			c.mustHaveReceivedAll(t)
+			some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection},
 				topic{listenersType, someListeners + "bar"}, topic{listenersType, someListeners + "baz"})
 		})
 	}
@@ -193,10 +193,10 @@ resources:
 	c.subscribe(listenersType, someCollection+"#entry=bar")
 	c.awaitPrinted(t, listenersType, bar)
 	c.subscribe(listenersType, someCollection+"#entry=baz")
-	c.awaitTold(t, topic{listenersType, "-" + someCollection + "#entry=baz"})
-	other.mustHaveBeenAsked(t)
-	c.mustHaveBeenToldAll(t)
-	some.mustHaveBeenAsked(t, topic{listenersCollectionType, someCollection})
+	c.awaitReceived(t, topic{listenersType, "-" + someCollection + "#entry=baz"})
+	other.mustHaveSeenRequestsFor(t)
+	c.mustHaveReceivedAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection})
 }
 
 // globOfTP1 is what a client requests in "Glob collections".
@@ -271,9 +271,9 @@ func TestTP1GlobWithRedirect(t *testing.T) {
 		want[topic{listenersType, listener.GetName()}] = string(listener.GetResource().GetValue())
 	}
 	old.awaitContents(t, "the members", want)
-	other.mustHaveBeenAsked(t)
-	c.mustHaveBeenToldAll(t)
-	some.mustHaveBeenAsked(t, topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
+	other.mustHaveSeenRequestsFor(t)
+	c.mustHaveReceivedAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
 }
 
 // passing begins the configuration of a relay for relays behind it.
@@ -292,9 +292,9 @@ func TestTP1GlobWithRedirectPassedOn(t *testing.T) {
 	c := openTP1Client(t, r.address)
 	c.subscribe(listenersType, globOfTP1)
 	c.awaitPrinted(t, listenersType, membersOfTP1)
-	some.mustHaveBeenAsked(t, topic{listenersType, globOfTP1})
-	other.mustHaveBeenAsked(t)
-	c.mustHaveBeenToldAll(t)
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, globOfTP1})
+	other.mustHaveSeenRequestsFor(t)
+	c.mustHaveReceivedAll(t)
 }
 
 // TestTP1GlobWithRedirectToAnotherAuthority is the example with baz in the other
@@ -331,6 +331,6 @@ resources:
 	c.awaitPrinted(t, listenersType, fmt.Sprintf(answer, 1))
 	other.set(resources(t, fmt.Sprintf(baz, 2))...)
 	c.awaitPrinted(t, listenersType, fmt.Sprintf(answer, 2))
-	some.mustHaveBeenAsked(t, topic{listenersType, someListeners + "my-listeners/*"})
-	other.mustHaveBeenAsked(t, topic{listenersType, otherListeners + "baz"})
+	some.mustHaveSeenRequestsFor(t, topic{listenersType, someListeners + "my-listeners/*"})
+	other.mustHaveSeenRequestsFor(t, topic{listenersType, otherListeners + "baz"})
 }

@@ -123,7 +123,7 @@ func (v *edgeView) awaitAll(what string, clients []*client, members ...string) {
 	}
 }
 
-// mustNotLose checks that a client was never told that any of these is gone, nor of an
+// mustNotLose checks that a client never learned that any of these is gone, nor of an
 // error.
 func (v *edgeView) mustNotLose(clients []*client, members ...string) {
 	v.t.Helper()
@@ -131,11 +131,11 @@ func (v *edgeView) mustNotLose(clients []*client, members ...string) {
 		c.read(func(seen *view) {
 			for _, m := range members {
 				if slices.Contains(seen.log, topic{v.typeURL, "-" + v.member(m)}) {
-					v.t.Errorf("the %s client was told that %s was gone: %v", c.form, m, seen.log)
+					v.t.Errorf("the %s client learned that %s was gone: %v", c.form, m, seen.log)
 				}
 			}
 			if len(seen.errors) > 0 {
-				v.t.Errorf("the %s client was told of errors: %v", c.form, seen.errors)
+				v.t.Errorf("the %s client was sent errors: %v", c.form, seen.errors)
 			}
 		})
 	}

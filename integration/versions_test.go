@@ -91,6 +91,6 @@ func compareVersions(t *testing.T, upstream, downstream form) {
 	}
 	same("a newcomer", endpointType, lateDirect, lateThrough)
 	if now := fewThrough.mark(); now != before {
-		t.Errorf("a client for which nothing has changed was told %d things", now-before)
+		t.Errorf("a client for which nothing has changed was sent %d things", now-before)
 	}
 }

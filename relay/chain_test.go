@@ -33,7 +33,7 @@ type relayNet struct {
 	clients []*scriptedClient
 }
 
-// newRelayNet starts the relays. All ask for old-style names, and for those of the
+// newRelayNet starts the relays. All request old-style names, and for those of the
 // authority "fleet", who they are said to ask; "plane" is the control plane.
 func newRelayNet(t *testing.T, asks map[string]string) *relayNet {
 	t.Helper()
@@ -93,13 +93,13 @@ func (n *relayNet) client(relay, form, name string, md ...string) *scriptedClien
 	return c
 }
 
-// ask has a client ask for routes of these names.
+// ask has a client request routes of these names.
 func (n *relayNet) ask(c *scriptedClient, names ...string) {
 	n.t.Helper()
 	n.askFor(c, "rds", names...)
 }
 
-// askFor has a client ask for these names of a type, or for its wildcard.
+// askFor has a client request these names of a type, or for its wildcard.
 func (n *relayNet) askFor(c *scriptedClient, typ string, names ...string) {
 	n.t.Helper()
 	line := "names "

@@ -48,7 +48,7 @@ type clientType struct {
 	nonce   string   // the newest
 	version string   // SotW: that of the newest response
 	valid   string   // SotW: the newest that it accepted
-	names   []string // SotW: what it asks for, as the transcript says it
+	names   []string // SotW: what it requests, as the transcript says it
 }
 
 // crossingServices are the methods of the services, SotW and delta.

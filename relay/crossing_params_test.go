@@ -31,7 +31,7 @@ func cutBraces(word string) (name, inside string, braced bool, rest string) {
 	return word[:at], inside, true, rest
 }
 
-// namesAndLocators tells apart what a client asks for.
+// namesAndLocators tells apart what a client requests.
 func namesAndLocators(words []string) (names []string, locators []*discoveryv3.ResourceLocator) {
 	for _, word := range words {
 		name, params, locator, _ := cutBraces(word)

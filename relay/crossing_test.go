@@ -68,7 +68,7 @@ import (
 //	  The client stops reading from its connection, and goes on.
 //
 //	after DURATION
-//	  Time passes. What nobody asks for any more is subscribed to for another
+//	  Time passes. What nobody requests any more is subscribed to for another
 //	  minute (cache.linger).
 //
 //	operator

@@ -39,7 +39,7 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 }
 
 // A derived topic of an old-style name may outlive the clients whose Node stands for
-// its scope, and ask for its leaf topic then.
+// its scope, and request its leaf topic then.
 func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	f, opened := newRecordedScopes()
 	f.derived = &recordedSource{}

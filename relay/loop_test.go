@@ -101,7 +101,7 @@ func (c *loop) responses() (n uint64) {
 	return n
 }
 
-// A loop is told as one, as relays tell each other errors. It comes
+// A loop is sent as one, as relays tell each other errors. It comes
 // to rest, costs nothing as long as it lasts, and is over when it is undone.
 func TestALoopThroughRedirectsComesToRest(t *testing.T) {
 	for _, tt := range []struct {

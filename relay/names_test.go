@@ -41,7 +41,7 @@ authorities: [{name: a, directory: files}]
 			"cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*?a=2&b=1", true, ""},
 		{"a list collection", "listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
 			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
-		{"a list collection, asked for as its members: the same", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
+		{"a list collection, requested as its members: the same", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
 			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
 		{"a glob of another type", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*",
 			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, but was requested as envoy.config.listener.v3.Listener`},
@@ -49,7 +49,7 @@ authorities: [{name: a, directory: files}]
 			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
 		{"a name of another type: it is asked for under this one", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/%78",
 			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/x", false, ""},
-		{"what is no name is asked for as it is", "cluster.v3.Cluster", "xdstp://a/%zz//x?y",
+		{"what is no name is requested as it is", "cluster.v3.Cluster", "xdstp://a/%zz//x?y",
 			"cluster.v3.Cluster", "xdstp://a/%zz//x?y", false, ""},
 		{"what is no name, of nobody who is configured", "cluster.v3.Cluster", "xdstp://b/%zz",
 			"", "", false, `xdstp name "xdstp://b/%zz": bad escape "%zz" (want % and two hexadecimal digits, or %25 for the character) at offset 10`},
@@ -89,7 +89,7 @@ authorities: [{name: a, directory: files}]
 	}
 }
 
-// TP1: "List collections": a client that asks for listeners may name a collection of
+// TP1: "List collections": a client that requests listeners may name a collection of
 // them. It gets that, as it is: there is no name inside that could be another.
 func TestListCollectionIsHadUnderItsMembersType(t *testing.T) {
 	const (

@@ -106,7 +106,7 @@ func TestAPartitionIsAskedForWithWhatItsClientsShare(t *testing.T) {
 	}
 }
 
-// Istio's proxyless gRPC is asked for in SotW, unless the configuration says
+// Istio's proxyless gRPC is requested in SotW, unless the configuration says
 // otherwise.
 func TestAutoIsSotWForIstiosProxylessGRPC(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"GENERATOR": "grpc"})

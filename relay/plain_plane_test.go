@@ -145,14 +145,14 @@ func (p *plainPlane) answer(stream discoveryv3.AggregatedDiscoveryService_DeltaA
 // told of clusters.
 type plainClient struct {
 	what  string
-	names []string // what it asks for; none is everything
+	names []string // what it requests; none is everything
 	mu    sync.Mutex
 	has   map[string]string
 	wrong string
 	had   map[string]string // when it was last looked at
 }
 
-// byName says that it asks for single resources.
+// byName says that it requests single resources.
 func (c *plainClient) byName() bool { return len(c.names) > 1 }
 
 func (c *plainClient) run(ctx context.Context, conn *grpc.ClientConn, form string) error {

@@ -60,9 +60,9 @@ var (
 )
 
 // TestClientsSeeWhatTheRulesSay: the whole relay in process, between two control planes
-// that say whatever and come and go, and clients of both forms: one that asks for all
-// clusters, and gets a view of a list and a glob, one that asks for the glob, and one that
-// asks for names, of which some have alternatives. When all is quiet, and every control
+// that say whatever and come and go, and clients of both forms: one that requests all
+// clusters, and gets a view of a list and a glob, one that requests the glob, and one that
+// requests names, of which some have alternatives. When all is quiet, and every control
 // plane is there, they have what a plain recursion over TP1's rules gives; and while one
 // is not, also what has to do with it, as it was said last or as they had it. What cannot
 // be had takes nothing from them.

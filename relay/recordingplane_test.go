@@ -195,7 +195,7 @@ func unsubscribe(names ...string) *discoveryv3.DeltaDiscoveryRequest {
 	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterTypeURL, ResourceNamesUnsubscribe: names}
 }
 
-// postJSON asks for clusters over REST.
+// postJSON requests clusters over REST.
 func postJSON(ctx context.Context, t *testing.T, address, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v3/discovery:clusters", strings.NewReader(body))

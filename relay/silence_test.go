@@ -38,12 +38,12 @@ import (
 //
 //	clients SERVICE upstream=delta|sotw [when_unreachable=auto|end]
 //	  Over that service (ads-delta, ads-sotw, single-delta, single-sotw, rest, fetch) one
-//	  client after the other asks for one thing. It is shown what each is sent within a
+//	  client after the other requests one thing. It is shown what each is sent within a
 //	  minute, and after what time. A fresh client holds nothing; one that is resumed
-//	  comes with the versions of all that it asks for. What polls does so three times.
+//	  comes with the versions of all that it requests. What polls does so three times.
 //	  when_unreachable is that of the listener; without it, wait.
 //
-// Whatever the transcripts say, no client may be told that something that it may hold
+// Whatever the transcripts say, no client may be sent that something that it may hold
 // is gone, or be given an empty state.
 func TestNoClientLosesAnythingBySilence(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -71,7 +71,7 @@ func TestNoClientLosesAnythingBySilence(t *testing.T) {
 	})
 }
 
-// quietSubject is what a client asks for.
+// quietSubject is what a client requests.
 type quietSubject struct {
 	kind  string
 	typ   string   // of the resources
@@ -149,7 +149,7 @@ type quietCell struct {
 	ended   error          // why the stream ended, if it did
 }
 
-// served says that the client can ask for it over that service.
+// served says that the client can request it over that service.
 func (c *quietCell) served() bool { return c.kind != "list" || strings.HasPrefix(c.service, "ads-") }
 
 func (c *quietCell) play(t *testing.T, state, form string) string {
@@ -382,11 +382,11 @@ func innerNames(m *discoveryv3.DiscoveryResponse) (names []string) {
 func (c *quietCell) judgeDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	for _, name := range m.GetRemovedResources() {
 		if c.resumed && slices.Contains(c.members, name) {
-			c.t.Errorf("%s, %s: %s is told as gone", c.service, c.kind, name)
+			c.t.Errorf("%s, %s: %s is sent as gone", c.service, c.kind, name)
 		}
 	}
 	if c.set && len(m.GetResources()) == 0 {
-		c.t.Errorf("%s, %s: told as the answer to a set is %v", c.service, c.kind, m)
+		c.t.Errorf("%s, %s: sent as the answer to a set is %v", c.service, c.kind, m)
 	}
 }
 
@@ -419,7 +419,7 @@ func (c *quietCell) judgeSotW(m *discoveryv3.DiscoveryResponse) {
 		switch codes.Code(e.GetErrorDetail().GetCode()) {
 		case codes.NotFound, codes.PermissionDenied:
 			if c.resumed {
-				c.t.Errorf("%s, %s: told as gone: %v", c.service, c.kind, e)
+				c.t.Errorf("%s, %s: sent as gone: %v", c.service, c.kind, e)
 			}
 		}
 	}

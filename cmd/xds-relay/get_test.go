@@ -90,7 +90,7 @@ resource:
     private_key:
       inline_string: '[redacted]'
 `, ""},
-		{"secrets are shown when asked for", "--server $ADDRESS --node-id test --protocol sotw --type secret server --show-secrets", 0, `name: server
+		{"secrets are shown when requested", "--server $ADDRESS --node-id test --protocol sotw --type secret server --show-secrets", 0, `name: server
 version: "1"
 resource:
   '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret

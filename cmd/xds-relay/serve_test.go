@@ -179,7 +179,7 @@ func startServe(t *testing.T, config string) (server string, stop func() (stderr
 	}
 }
 
-// A client that the rules leave out is told so, and not that what it asks for
+// A client that the rules leave out is told so, and not that what it requests
 // does not exist: nobody has said that.
 func TestClientsWithoutARuleAreToldWhyAndNotThatNothingExists(t *testing.T) {
 	const config = `listeners:

@@ -150,7 +150,7 @@ old_style_names:
 	return server
 }
 
-// A type of the table is asked for over its own service, and found by its words.
+// A type of the table is requested over its own service, and found by its words.
 func TestEveryTypeIsAskedForOverItsOwnService(t *testing.T) {
 	for _, protocol := range []string{"delta", "sotw", "rest"} {
 		t.Run(protocol, func(t *testing.T) {

@@ -80,7 +80,7 @@ func (s state) follow(t *testing.T, w watched, want state) {
 	}
 }
 
-// A client that has never heard of collections asks for all listeners, and gets the
+// A client that has never heard of collections requests all listeners, and gets the
 // union of a list collection and a glob of two authorities, live.
 func TestAWildcardClientGetsAView(t *testing.T) {
 	const edge = "xdstp://onprem/envoy.config.listener.v3.Listener/edge/"

@@ -1,6 +1,6 @@
 package interop
 
-// Clients: those that send RPCs to the shop, and what they are asked.
+// Clients: those that send RPCs to the shop, and what they do.
 
 import (
 	"encoding/json"

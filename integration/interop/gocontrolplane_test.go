@@ -101,9 +101,9 @@ func startLinear(t testing.TB) controlPlane {
 }
 
 // startSnapshots starts go-control-plane with a snapshot cache, in which all of a
-// node's resources change at once. The cache is told that its clients are not on
+// node's resources change at once. The cache learns that its clients are not on
 // one aggregated stream (ads=false), so that it answers each request by itself,
-// also if it has not all of what is asked for.
+// also if it has not all of what is requested.
 func startSnapshots(t testing.TB) controlPlane {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)

@@ -47,8 +47,8 @@ func TestIstioTellsChangesOfAllClustersInSotWAlone(t *testing.T) {
 			i.balance("one")
 			i.balance("two")
 			s.await(two, clusterv3.Cluster_LEAST_REQUEST) // Istio is done with both
-			if told := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; told != tt.tells {
-				t.Errorf("a change of a cluster that was subscribed before another is told: %v, want %v", told, tt.tells)
+			if sent := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; sent != tt.tells {
+				t.Errorf("a change of a cluster that was subscribed before another is sent: %v, want %v", sent, tt.tells)
 			}
 		})
 	}
@@ -68,14 +68,14 @@ func (i *istio) balance(service string) {
 	})
 }
 
-// clusterStream is a client in SotW that asks for clusters.
+// clusterStream is a client in SotW that requests clusters.
 type clusterStream struct {
 	t      testing.TB
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	names  []string
 	node   *corev3.Node
 	last   *discoveryv3.DiscoveryResponse
-	has    map[string]clusterv3.Cluster_LbPolicy // what it was told last of each
+	has    map[string]clusterv3.Cluster_LbPolicy // what it was sent last of each
 }
 
 func openClusters(t testing.TB, r *relay) *clusterStream {
@@ -102,14 +102,14 @@ func openClusters(t testing.TB, r *relay) *clusterStream {
 	return &clusterStream{t: t, stream: stream, node: n, has: map[string]clusterv3.Cluster_LbPolicy{}}
 }
 
-// subscribe asks for those clusters from now on.
+// subscribe requests those clusters from now on.
 func (s *clusterStream) subscribe(names ...string) {
 	s.t.Helper()
 	s.names = names
 	s.request()
 }
 
-// request asks for the clusters, and acknowledges the last response.
+// request requests the clusters, and acknowledges the last response.
 func (s *clusterStream) request() {
 	s.t.Helper()
 	err := s.stream.Send(&discoveryv3.DiscoveryRequest{

@@ -1,6 +1,6 @@
 package interop
 
-// envoyproxy's rate limit service, which asks for all resources of a type that
+// envoyproxy's rate limit service, which requests all resources of a type that
 // the relay does not have, in SotW.
 
 import (
@@ -125,7 +125,7 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 	return s
 }
 
-// limit asks for a visit, and returns the limit that applies; 0 if none does.
+// limit requests a visit, and returns the limit that applies; 0 if none does.
 func (s *rateLimitService) limit(domain string) (uint32, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
