@@ -25,6 +25,8 @@ type Server struct {
 	mux   *http.ServeMux
 	pages []page
 	ready atomic.Bool
+	// checks have the reasons why the relay may not be ready.
+	checks []func() error
 }
 
 type page struct{ path, about string }
@@ -35,13 +37,7 @@ func New(metrics *Metrics) *Server {
 	s.handle("/healthz", "200 while the process answers", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	}))
-	s.handle("/readyz", "200 while clients are accepted, 503 before and after", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !s.ready.Load() {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	}))
+	s.handle("/readyz", "200 while clients are accepted, otherwise 503 with the reason", http.HandlerFunc(s.readyz))
 	s.handle("/metrics", "metrics, for Prometheus", metrics.handler())
 	s.mux.HandleFunc("GET /{$}", s.index)
 	return s
@@ -49,6 +45,24 @@ func New(metrics *Metrics) *Server {
 
 // SetReady sets the answer of /readyz: whether the relay accepts clients.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
+
+// CheckReady adds a reason why the relay may not be ready: what check returns. /readyz calls
+// check for each request. CheckReady must not be called once the server serves.
+func (s *Server) CheckReady(check func() error) { s.checks = append(s.checks, check) }
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if !s.ready.Load() {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	for _, check := range s.checks {
+		if err := check(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	fmt.Fprintln(w, "ready")
+}
 
 // JSON adds a page that shows the value of f as JSON. The server calls f for each
 // request. JSON must not be called once the server serves.

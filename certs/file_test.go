@@ -256,7 +256,7 @@ func TestFilesOfARoleAreReadOnce(t *testing.T) {
 	if err != nil || again != d.pairFile {
 		t.Errorf("the files are followed twice (%v)", err)
 	}
-	if _, err := d.store.pair(RoleServer, d.cert, d.key); err != nil || len(d.store.Statuses()) != 2 {
+	if _, err := d.store.pair(RoleUpstream, d.cert, d.key); err != nil || len(d.store.Statuses()) != 2 {
 		t.Errorf("got %v, %v, want one for each role", d.store.Statuses(), err)
 	}
 }

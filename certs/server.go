@@ -50,7 +50,7 @@ func (s *Store) Server(o ServerOptions) (*tls.Config, error) {
 		VerifyConnection:   v.verify,
 	}
 	if o.WorkloadAPI != "" {
-		v.agent = s.agent(RoleServer, o.WorkloadAPI)
+		v.agent = s.agent(RoleUpstream, o.WorkloadAPI)
 		c.GetClientCertificate = v.certificate
 		return c, nil
 	}
@@ -61,7 +61,7 @@ func (s *Store) Server(o ServerOptions) (*tls.Config, error) {
 		}
 	}
 	if o.CertFile != "" {
-		if v.pair, err = s.pair(RoleServer, o.CertFile, o.KeyFile); err != nil {
+		if v.pair, err = s.pair(RoleUpstream, o.CertFile, o.KeyFile); err != nil {
 			return nil, err
 		}
 		c.GetClientCertificate = v.certificate

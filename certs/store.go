@@ -2,6 +2,7 @@ package certs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -54,7 +55,7 @@ type Status struct {
 const (
 	RoleListener = "listener" // a certificate that clients see
 	RoleAdmin    = "admin"    // a certificate that operators see
-	RoleServer   = "server"   // a certificate that control planes see
+	RoleUpstream = "upstream" // a certificate that control planes see
 	RoleCA       = "ca"       // whose certificates are trusted
 	RoleToken    = "token"    // a bearer token for control planes
 )
@@ -75,6 +76,21 @@ func (s *Store) Statuses() []Status {
 		all = append(all, item.statuses()...)
 	}
 	return all
+}
+
+// CheckListeners returns an error if clients cannot shake hands with a listener: its certificate
+// has expired, or its SPIFFE agent has not sent one yet.
+func (s *Store) CheckListeners() error {
+	for _, st := range s.Statuses() {
+		switch {
+		case st.Role != RoleListener:
+		case st.Expires.IsZero():
+			return fmt.Errorf("the SPIFFE agent %s has not sent the listener's certificate yet", st.Path)
+		case time.Now().After(st.Expires):
+			return fmt.Errorf("the listener's certificate %s has expired at %s", st.Path, st.Expires.Format(time.RFC3339))
+		}
+	}
+	return nil
 }
 
 // closing is how long Close waits for files that are being read.

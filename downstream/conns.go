@@ -123,6 +123,13 @@ type limitedConn struct {
 	ready readyReader
 }
 
+// handshakeFailed tells the operator why a client has no connection.
+func (c *limitedConn) handshakeFailed(err error) {
+	if log, ok := c.listener.handshakes.Next(c.listener.log(c)); ok {
+		log.Warn("client's TLS handshake failed", "reason", err)
+	}
+}
+
 func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
 	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
 	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}

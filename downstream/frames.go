@@ -211,7 +211,11 @@ type meteredCreds struct {
 func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := m.TransportCredentials.ServerHandshake(raw)
 	limited, ok := raw.(*limitedConn)
-	if err != nil || !ok {
+	if !ok {
+		return conn, info, err
+	}
+	if err != nil {
+		limited.handshakeFailed(err)
 		return conn, info, err
 	}
 	metered := &meteredConn{Conn: conn, limited: limited, meter: newFrameMeter(time.Now())}

@@ -86,10 +86,7 @@ func (c *decryptedConn) handshake() error {
 // refuse tells the operator that there is no connection, and a client that does not speak
 // TLS why.
 func (c *decryptedConn) refuse(err error) {
-	l := c.limited.listener
-	if log, ok := l.handshakes.Next(l.log(c.limited)); ok {
-		log.Warn("client's TLS handshake failed", "reason", err)
-	}
+	c.limited.handshakeFailed(err)
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil {
 		_, _ = io.WriteString(plain.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nThis is a request without TLS, but the listener has TLS.\n") // the client may have gone

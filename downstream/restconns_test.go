@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // Over HTTP/2 a REST listener's connection is read no faster than its requests may come, also
@@ -99,5 +102,37 @@ func TestFailedHandshakesOfRESTListeners(t *testing.T) {
 				t.Errorf("the operator is told %q, want %s", lines, test.logged)
 			}
 		})
+	}
+}
+
+// gRPC says nothing of clients with which it could not shake hands.
+func TestFailedHandshakesOfGRPCListeners(t *testing.T) {
+	server, log := newTestServer(newTestCache(&recordingSource{}, 1000), 0)
+	with := httptest.NewUnstartedServer(nil)
+	with.StartTLS() // for its certificate
+	defer with.Close()
+	config := with.TLS.Clone()
+	config.ClientAuth = tls.RequireAnyClientCert
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := ListenerOptions{}
+	srv, served := grpc.NewServer(append(ServerOptions(o), grpc.Creds(Metered(credentials.NewTLS(config))))...), make(chan error, 1)
+	go func() { served <- srv.Serve(server.Listen(socket, o)) }()
+	client, err := tls.Dial("tcp", socket.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err == nil { // the listener has refused the client then
+		t.Error("a client without a certificate receives something")
+	}
+	_ = client.Close()
+	srv.Stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "TLS handshake failed") || !strings.Contains(lines[0], "client didn't provide a certificate") {
+		t.Errorf("the operator is told %q, want why", lines)
 	}
 }

@@ -5,6 +5,9 @@ package relay
 import (
 	"crypto/tls"
 
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 )
@@ -44,4 +47,27 @@ func serverTLS(credentials *certs.Store, s *configs.Server) (*tls.Config, error)
 		ServerName:  t.ServerName, Host: s.Host(), ID: t.ServerID,
 		MinVersion: t.MinVersion.Number(),
 	})
+}
+
+// certificateExpiries are those of the relay's own certificates and of CAs.
+func (r *Relay) certificateExpiries() []admin.Sample {
+	var samples []admin.Sample
+	for _, st := range r.credentials.Statuses() {
+		if !st.Expires.IsZero() {
+			samples = append(samples, admin.Sample{Value: st.Expires.Unix(), Labels: credentialLabels(st)})
+		}
+	}
+	return samples
+}
+
+func (r *Relay) reloadFailures() []admin.Sample {
+	var samples []admin.Sample
+	for _, st := range r.credentials.Statuses() {
+		samples = append(samples, admin.Sample{Value: int64(st.Failures), Labels: credentialLabels(st)})
+	}
+	return samples
+}
+
+func credentialLabels(st certs.Status) []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String("role", st.Role), attribute.String("path", st.Path)}
 }

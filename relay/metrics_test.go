@@ -19,6 +19,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -90,15 +91,21 @@ func pageMetrics(t *testing.T) map[string]metric {
 // directory, and the other's control plane cannot be reached.
 func servedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, certtest.PEM(certtest.NewCA(t, "ca")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := startInMemory(t, fmt.Sprintf(`
 listeners: [{address: "127.0.0.1:18000"}]
 authorities:
   - name: files
     directory: %s
+  - name: secure
+    servers: [{address: "secure:18000", tls: {ca_file: %s}}]
   - name: plane
     servers: [{address: "plane:18000"}]
 old_style_names: [{authority: plane}]
-`, t.TempDir()), func(string) dialer {
+`, t.TempDir(), ca), func(string) dialer {
 		return func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }
 	})
 	defer s.close()

@@ -23,6 +23,7 @@ func (r *Relay) observe() error {
 		return err
 	}
 	r.admin = admin.New(r.metrics)
+	r.admin.CheckReady(r.credentials.CheckListeners)
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
@@ -61,6 +62,8 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
 			func() []admin.Sample { return byAuthority(r.origins.errors) }},
+		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
+		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA or a token that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {

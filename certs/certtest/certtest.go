@@ -65,6 +65,8 @@ var Loopback = Options{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}
 type Pair struct {
 	Cert, Key []byte // PEM
 	TLS       tls.Certificate
+
+	keyDER []byte // PKCS #8
 }
 
 // Issue returns a certificate that the CA has signed, for servers and clients.
@@ -94,7 +96,8 @@ func (ca *CA) Issue(t *testing.T, o Options) *Pair {
 	}
 	return &Pair{
 		Cert: encode("CERTIFICATE", leaf.Raw), Key: encode("PRIVATE KEY", der),
-		TLS: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
+		TLS:    tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
+		keyDER: der,
 	}
 }
 
