@@ -12,12 +12,10 @@ import (
 const beatTTL = 5 * time.Second
 
 func heartbeats() []scenario {
-	n := of("n", "10,000 resources with TTLs, heartbeats every second", ours, (*bench).beats)
-	n.rounds = 1
-	return []scenario{n}
+	return []scenario{of("n", "10,000 resources with TTLs, heartbeats every second", ours, (*bench).beats).atMost(1)}
 }
 
-func (b *bench) beats(system string) (out []metric, err error) {
+func (b *bench) beats(system string) (out []metric) {
 	of := time.Duration(b.scale(10, 3)) * time.Second
 	for _, c := range []struct {
 		name    string
@@ -29,46 +27,21 @@ func (b *bench) beats(system string) (out []metric, err error) {
 		}
 		n := b.scale(10_000, 1000)
 		spec := &Spec{Delta: c.delta, Resources: n, Size: 200, PerClient: n, TTL: beatTTL}
-		metrics, err := b.beatsTo(system, spec, c.name, c.clients, of)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, metrics...)
+		out = append(out, b.beatsTo(system, spec, c.name, c.clients, of)...)
 	}
-	return out, nil
+	return out
 }
 
-func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of time.Duration) ([]metric, error) {
-	s, err := b.beginEmpty(system, spec)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of time.Duration) []metric {
+	s := b.beginEmpty(system, spec)
 	defer s.stop()
-	connect := command{Do: "connect", Group: "all", Address: s.server.address, Clients: clients, Spec: spec, Each: true, Count: clients * spec.Resources}
-	if _, err := s.swarm.do(connect); err != nil {
-		return nil, err
-	}
-	if _, err := s.swarm.do(command{Do: "await", Group: "all", Timeout: patience}); err != nil {
-		return nil, err
-	}
+	s.connectForAll(clients)
+	s.await()
 	// No settling: without heartbeats, resources expire after a few seconds.
-	before, err := s.server.cpu()
-	if err != nil {
-		return nil, err
-	}
-	had, err := s.swarm.do(command{Do: "count"})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.source.do(command{Do: "beat", For: of}); err != nil {
-		return nil, err
-	}
+	before, had := must(s.server.cpu()), s.counted()
+	must(s.source.do(command{Do: "beat", For: of}))
 	pause(time.Second / 2) // for responses in flight
-	after, err := s.server.cpu()
-	if err != nil {
-		return nil, err
-	}
-	have, err := s.swarm.do(command{Do: "count"})
+	after, have := must(s.server.cpu()), s.counted()
 	seconds := of.Seconds()
 	metrics := []metric{{name + ": CPU of a second", "ms", millis(after-before) / seconds}}
 	if spec.Delta {
@@ -76,7 +49,7 @@ func (b *bench) beatsTo(system string, spec *Spec, name string, clients int, of 
 			metric{name + ": CPU per heartbeat sent", "µs", micros(after-before, int(have.Bytes-had.Bytes)/len(spec.heartbeat(0)))},
 			metric{name + ": sent to each in a second", "KiB", float64(have.Bytes-had.Bytes) / kib / float64(clients) / seconds})
 	}
-	return append(metrics, metric{name + ": messages to each in a second", "", float64(have.Messages-had.Messages) / float64(clients) / seconds}), err
+	return append(metrics, metric{name + ": messages to each in a second", "", float64(have.Messages-had.Messages) / float64(clients) / seconds})
 }
 
 // beat calls f at once and then every second.

@@ -28,11 +28,11 @@ func compare(o *options, todo []scenario) error {
 	// Skip scenarios that do not run the relay.
 	todo = slices.DeleteFunc(todo, func(sc scenario) bool { return !slices.Contains(sc.systems, systemRelay) })
 	binaries := []turn{
-		{systemBase, systemRelay, &bench{relay: base.binary, quick: o.quick}},
-		{systemRelay, systemRelay, &bench{relay: o.relay, quick: o.quick}},
+		{systemBase, systemRelay, &bench{binary: base.binary, quick: o.quick}},
+		{systemRelay, systemRelay, &bench{binary: o.relay, quick: o.quick}},
 	}
 	for _, t := range binaries {
-		if err := starts(t.bench.relay); err != nil {
+		if err := starts(t.bench.binary); err != nil {
 			return fmt.Errorf("%s: %w", strings.Replace(t.label, systemBase, base.name, 1), err)
 		}
 	}

@@ -21,109 +21,68 @@ func detours() (all []scenario) {
 		{"l4", "names served from their #alt, the primary's server being gone, against names without", shapeAlt},
 		{"l5", "aliases, against names", shapeAlias},
 	} {
-		all = append(all, scenario{
-			tables:  []table{{d.id, d.title}},
-			systems: withPlain,
-			rounds:  1,
-			run: func(b *bench, system string) ([][]metric, error) {
-				metrics, err := b.detour(system, &Spec{Delta: true, Glob: d.shape == shapeView || d.shape == shapeRenamed, Shape: d.shape})
-				return [][]metric{metrics}, err
-			},
-		})
+		all = append(all, of(d.id, d.title, withPlain, func(b *bench, system string) []metric {
+			return b.detour(system, &Spec{Delta: true, Glob: d.shape == shapeView || d.shape == shapeRenamed, Shape: d.shape})
+		}).atMost(1))
 	}
 	return all
 }
 
 // detour measures one client that receives many resources and then a storm of updates, and
 // many clients that subscribe to few.
-func (b *bench) detour(system string, spec *Spec) ([]metric, error) {
+func (b *bench) detour(system string, spec *Spec) []metric {
 	if system == systemPlain {
 		system, spec = systemRelay, spec.plain()
 	}
 	many, few := *spec, *spec
 	many.Resources, many.Size, many.Stamped = b.scale(20_000, 2000), 200, true
 	many.PerClient = many.Resources
-	of, err := b.takenIn(system, &many)
-	if err != nil {
-		return nil, err
-	}
+	of := b.takenIn(system, &many)
 	few.Resources, few.Size, few.PerClient = 100, kib, 100
 	clients, n := b.scale(1000, 200), b.scale(20, 10)
-	s, err := b.beginWarm(system, &few, command{Clients: clients, PerConn: 1})
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	cpu, _, last, err := s.updates(n)
-	if err != nil {
-		return nil, err
-	}
+	s := b.beginWarm(system, &few, command{Clients: clients, PerConn: 1})
+	cpu, _, last := s.updates(n)
 	return append(of,
 		metric{"many join: CPU per client", "µs", micros(s.coldCPU, clients)},
 		metric{"many join: last client", "ms", millis(s.coldLast)},
 		metric{"many join: memory per client", "KiB", s.perClient(s.rest)},
 		metric{"one changes: CPU per message", "µs", micros(cpu, n*clients)},
 		metric{"one changes: last client", "ms", millis(middle(last))},
-	), nil
+	)
 }
 
 // takenIn measures the one client.
-func (b *bench) takenIn(system string, spec *Spec) ([]metric, error) {
-	s, err := b.beginEmpty(system, spec)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) takenIn(system string, spec *Spec) []metric {
+	s := b.beginEmpty(system, spec)
 	defer s.stop()
-	cpu, last, err := s.takeIn("all", 1)
-	if err != nil {
-		return nil, err
-	}
+	cpu, last := s.takeIn(1)
 	out := []metric{
 		{"taking in: CPU per resource", "µs", micros(cpu, spec.Resources)},
 		{"taking in: last resource", "ms", millis(last)},
 		{"taking in: memory per resource", "B", float64(s.rest-s.empty) / float64(spec.Resources)},
 	}
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
-		return nil, err
-	}
+	s.latencies()
 	const rate = 1000
 	during := time.Duration(b.scale(4, 1)) * time.Second
-	if cpu, _, err = s.stormed(rate, during, spec.Resources); err != nil {
-		return nil, err
-	}
-	a, err := s.swarm.do(command{Do: "latency"})
+	cpu, _ = s.stormed(rate, during, spec.Resources)
+	a := s.latencies()
 	return append(out,
 		metric{"1,000 updates/s: CPU per update", "µs", micros(cpu, int(rate*during.Seconds()))},
 		metric{"1,000 updates/s: latency, median", "µs", float64(a.Median) / 1e3},
 		metric{"1,000 updates/s: latency, 99 %", "µs", float64(a.Slow) / 1e3},
 		metric{"1,000 updates/s: versions delivered, of all", "", float64(a.Stamps) / rate / during.Seconds()},
-	), err
+	)
 }
 
 // takeIn connects clients and waits until they have all resources. It returns the CPU time of
 // the server, and the time until the last client had the last resource.
-func (s *session) takeIn(group string, clients int) (cpu, last time.Duration, err error) {
-	if s.empty, _, err = s.server.rss(); err != nil {
-		return 0, 0, err
-	}
-	before, err := s.settled()
-	if err != nil {
-		return 0, 0, err
-	}
+func (s *session) takeIn(clients int) (cpu, last time.Duration) {
+	s.empty, _ = s.memory()
+	before := s.settled()
 	began := time.Now()
-	connect := command{Do: "connect", Group: group, Address: s.server.address, Clients: clients, Spec: s.spec, Each: true, Count: clients * len(s.spec.indexes(0))}
-	if _, err := s.swarm.do(connect); err != nil {
-		return 0, 0, err
-	}
-	a, err := s.swarm.do(command{Do: "await", Group: group, Timeout: patience})
-	if err != nil {
-		return 0, 0, err
-	}
-	after, err := s.settled()
-	if err != nil {
-		return 0, 0, err
-	}
-	s.clients = clients
-	s.rest, s.peak, err = s.server.rss()
-	return after - before, time.Unix(0, a.Last).Sub(began), err
+	s.connectForAll(clients)
+	a := s.await()
+	cpu = s.settled() - before
+	s.rest, s.peak = s.memory()
+	return cpu, time.Unix(0, a.Last).Sub(began)
 }

@@ -12,7 +12,7 @@ func herds() (all []scenario) {
 		delta   bool
 	}{{"q1", 5000, true}, {"q2", 5000, false}, {"q3", 10_000, true}, {"q4", 10_000, false}} {
 		title := fmt.Sprintf("herd: %d clients come at once, each on its connection, for 100 names, %s", herd.clients, form(herd.delta))
-		all = append(all, of(herd.id, title, ours, func(b *bench, system string) ([]metric, error) {
+		all = append(all, of(herd.id, title, ours, func(b *bench, system string) []metric {
 			return b.herd(system, &Spec{Delta: herd.delta, Resources: 100, Size: 1 << 10, PerClient: 100}, b.scale(herd.clients, herd.clients/10), 1)
 		}))
 	}
@@ -21,13 +21,12 @@ func herds() (all []scenario) {
 		delta bool
 	}{{"r1", true}, {"r2", false}} {
 		title := "streams: 10,000 come at once on 100 connections, each for 100 names, " + form(herd.delta)
-		all = append(all, of(herd.id, title, ours, func(b *bench, system string) ([]metric, error) {
+		all = append(all, of(herd.id, title, ours, func(b *bench, system string) []metric {
 			return b.herd(system, &Spec{Delta: herd.delta, Resources: 100, Size: 1 << 10, PerClient: 100}, b.scale(10_000, 1000), 100)
 		}))
 	}
 	most := of("r3", "streams: 100,000 on 1,000 connections, each for 10 names: they come, one resource changes, all come back", ours, (*bench).streams)
-	most.rounds = 2
-	return append(all, most)
+	return append(all, most.atMost(2))
 }
 
 func form(delta bool) string {
@@ -38,47 +37,34 @@ func form(delta bool) string {
 }
 
 // herd measures clients that connect at once.
-func (b *bench) herd(system string, spec *Spec, clients, perConn int) ([]metric, error) {
-	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: perConn, AtOnce: true})
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
+func (b *bench) herd(system string, spec *Spec, clients, perConn int) []metric {
+	s := b.beginWarm(system, spec, command{Clients: clients, PerConn: perConn, AtOnce: true})
 	return []metric{
 		{"CPU per client", "µs", micros(s.coldCPU, clients)},
 		{"last client", "ms", millis(s.coldLast)},
 		{"memory per client", "KiB", s.perClient(s.rest)},
-	}, nil
+	}
 }
 
 // streams measures a process with very many streams.
-func (b *bench) streams(system string) ([]metric, error) {
+func (b *bench) streams(system string) []metric {
 	clients := b.scale(100_000, 10_000)
-	s, err := b.beginWarm(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, command{Clients: clients, PerConn: 100, AtOnce: true})
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
+	s := b.beginWarm(system, &Spec{Delta: true, Resources: 10, Size: 1 << 10, PerClient: 10}, command{Clients: clients, PerConn: 100, AtOnce: true})
 	came := []metric{
 		{"memory per client", "KiB", s.perClient(s.rest)},
 		{"come: CPU per client", "µs", micros(s.coldCPU, clients)},
 		{"come: last client", "ms", millis(s.coldLast)},
 	}
 	const n = 5
-	cpu, _, last, err := s.updates(n)
-	if err != nil {
-		return nil, err
-	}
+	cpu, _, last := s.updates(n)
 	came = append(came,
 		metric{"one changes: CPU per message", "µs", micros(cpu, n*clients)},
 		metric{"one changes: last client", "ms", millis(middle(last))},
 	)
-	if err := s.comeBack(command{Clients: clients, PerConn: 100, AtOnce: true}); err != nil {
-		return nil, err
-	}
+	s.comeBack(command{Clients: clients, PerConn: 100, AtOnce: true})
 	return append(came,
 		metric{"come back: CPU per client", "µs", micros(s.coldCPU, clients)},
 		metric{"come back: last client", "ms", millis(s.coldLast)},
 		metric{"come back: memory per client", "KiB", s.perClient(s.rest)},
-	), nil
+	)
 }

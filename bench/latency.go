@@ -5,37 +5,22 @@ package main
 
 const latency = "latency"
 
-func (b *bench) hop(name string) ([]metric, error) {
+func (b *bench) hop(name string) []metric {
 	spec := &Spec{Delta: true, Resources: 1, Size: 1 << 10, PerClient: 1}
-	origin, err := startRole("origin", "origin", spec)
-	if err != nil {
-		return nil, err
-	}
+	origin := b.role("origin", "origin", spec)
 	sys := &system{name: name, server: origin, source: origin}
-	defer func() { sys.stop() }()
-	server := origin
 	switch name {
 	case systemHop:
 		behind := *spec
 		behind.Upstream = origin.address
-		server, err = startRole(name, "hop", &behind)
+		sys.server = b.role(name, "hop", &behind)
 	case systemRelay:
-		server, err = startRelay(b.relay, spec, origin.address)
+		sys.server = b.relay(spec, origin.address)
 	}
-	if err != nil {
-		return nil, err
-	}
-	sys.server = server
-	s, err := b.join(sys, spec, 1, 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer s.swarm.stop()
-	_, _, last, err := s.updates(b.scale(3000, 500))
-	if err != nil {
-		return nil, err
-	}
-	return []metric{{latency, "µs", micros(middle(last), 1)}}, nil
+	s := b.join(sys, spec)
+	s.connect(command{Clients: 1, PerConn: 1})
+	_, _, last := s.updates(b.scale(3000, 500))
+	return []metric{{latency, "µs", micros(middle(last), 1)}}
 }
 
 // addedLatency adds the latency less that without a hop, with the ratio to that of the bare

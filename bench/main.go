@@ -79,7 +79,7 @@ func measure(o *options) error {
 	if o.base != "" {
 		return compare(o, todo)
 	}
-	b := &bench{relay: o.relay, quick: o.quick}
+	b := &bench{binary: o.relay, quick: o.quick}
 	turns := func(sc *scenario, _ int) (all []turn) {
 		for _, system := range sc.systems {
 			if peer := system == systemLinear || system == systemSnapshot; !peer || !b.quick {
@@ -181,7 +181,7 @@ func runAll(todo []scenario, rounds func(*scenario) int, turns func(sc *scenario
 					continue
 				}
 				fmt.Fprintf(os.Stderr, "\r\033[K%4.0fs  %d/%d %s  round %d/%d  %s", time.Since(began).Seconds(), i+1, len(todo), of[0].ID, round+1, n, t.label)
-				metrics, err := sc.run(t.bench, t.system)
+				metrics, err := sc.measure(t.bench, t.system)
 				if err != nil {
 					fmt.Fprintf(os.Stderr, "\nbench: %s: %s: %v\n", of[0].ID, t.label, err)
 					of[0].Failed = append(of[0].Failed, fmt.Sprintf("%s: %v", t.label, err))

@@ -14,11 +14,11 @@ const (
 func neighbours() []scenario {
 	systems := []string{systemAlone, systemOther, systemRelay}
 	return []scenario{
-		of("s1", "neighbours: one authority's updates while another takes in a set of 1,000,000 members", systems, func(b *bench, system string) ([]metric, error) {
+		of("s1", "neighbours: one authority's updates while another takes in a set of 1,000,000 members", systems, func(b *bench, system string) []metric {
 			has := &Spec{Delta: true, Glob: true, Resources: b.scale(1_000_000, 50_000), Size: 100, PerClient: 1}
 			return b.neighbours(system, has, has)
 		}),
-		of("s2", "neighbours: one authority's updates while a client asks another for a full state of 100 MB of its own", systems, func(b *bench, system string) ([]metric, error) {
+		of("s2", "neighbours: one authority's updates while a client asks another for a full state of 100 MB of its own", systems, func(b *bench, system string) []metric {
 			n := b.scale(10_000, 500)
 			has := &Spec{Delta: true, Full: true, Named: true, Resources: n, Size: 10 * kib, PerClient: n}
 			large := *has
@@ -29,34 +29,17 @@ func neighbours() []scenario {
 }
 
 // neighbours measures one authority while a client requests a large Spec of another.
-func (b *bench) neighbours(system string, has, large *Spec) ([]metric, error) {
+func (b *bench) neighbours(system string, has, large *Spec) []metric {
 	has.Shape, large.Shape = shapeNeighbour, shapeNeighbour
-	other, err := startRole("neighbour", "floor", has)
-	if err != nil {
-		return nil, err
-	}
-	defer other.stop()
+	other := b.role("neighbour", "floor", has)
 	spec := &Spec{Delta: true, Resources: 100, Size: kib, PerClient: 100, Stamped: true, Neighbour: other.address}
-	s, err := b.begin(systemRelay, spec, b.scale(20, 10), 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
+	s := b.begin(systemRelay, spec, b.scale(20, 10), 1, 0)
 	relay := s.server
 	if system == systemOther {
-		if relay, err = startRelay(b.relay, spec, s.source.address); err != nil {
-			return nil, err
-		}
-		defer relay.stop()
+		relay = b.relay(spec, s.source.address)
 	}
-	client, err := startRole("swarm", "swarm", large)
-	if err != nil {
-		return nil, err
-	}
-	defer client.stop()
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
-		return nil, err
-	}
+	client := b.role("swarm", "swarm", large)
+	s.latencies()
 	began, answered := time.Now(), make(chan error, 1)
 	go func() {
 		if system == systemAlone {
@@ -64,36 +47,24 @@ func (b *bench) neighbours(system string, has, large *Spec) ([]metric, error) {
 			answered <- nil
 			return
 		}
-		answered <- askFor(client, relay, large)
+		answered <- receiveAll(client, relay, large)
 	}()
 	for served := false; !served; {
-		const rate, slice = 100, 250 * time.Millisecond
-		if _, err := s.source.do(command{Do: "storm", Rate: rate, For: slice, Count: spec.Resources, Version: s.version + 1}); err != nil {
-			return nil, err
-		}
-		s.version += int(rate * slice.Seconds())
+		s.storm(100, 250*time.Millisecond, spec.Resources)
 		select {
 		case err := <-answered:
-			if err != nil {
-				return nil, err
-			}
+			check(err)
 			served = true
 		default:
 		}
 	}
 	took := time.Since(began)
 	pause(time.Second / 2) // for responses in flight
-	a, err := s.swarm.do(command{Do: "latency"})
-	return []metric{
-		{"latency, median", "µs", float64(a.Median) / 1e3},
-		{"latency, 99 %", "µs", float64(a.Slow) / 1e3},
-		{"latency, longest", "µs", float64(a.Most) / 1e3},
-		{"for how long", "s", took.Seconds()},
-	}, err
+	return append(latencyMetrics(s.latencies()), metric{"for how long", "s", took.Seconds()})
 }
 
-// askFor subscribes a client to all resources of a spec, and waits until it has them.
-func askFor(client, relay *child, spec *Spec) error {
+// receiveAll subscribes a client to all resources of a spec, and waits until it has them.
+func receiveAll(client, relay *child, spec *Spec) error {
 	if _, err := client.do(command{
 		Do: "connect", Group: "all", Address: relay.address, Clients: 1, Each: true, Count: spec.Resources, Spec: spec,
 	}); err != nil {

@@ -30,7 +30,7 @@ func TestEveryScenarioRunsWithEverySystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{relay: binary, quick: true, tiny: true}
+	b := &bench{binary: binary, quick: true, tiny: true}
 	const atOnce = 8
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
@@ -49,7 +49,7 @@ func TestEveryScenarioRunsWithEverySystem(t *testing.T) {
 func runs(t *testing.T, b *bench, sc *scenario, system string) {
 	t.Helper()
 	id := sc.tables[0].id
-	tables, err := sc.run(b, system)
+	tables, err := sc.measure(b, system)
 	if err != nil {
 		t.Errorf("%s: %s: %v", id, system, err)
 		return

@@ -8,7 +8,7 @@ import (
 // f: a storm of updates, and a client that never reads. The latency of the others is compared
 // with a run without that client.
 
-func (b *bench) storm(system string) ([]metric, error) {
+func (b *bench) storm(system string) []metric {
 	const rate, size = 200, 4 << 10
 	spec := &Spec{Delta: true, Resources: 100, Size: size, PerClient: 100, Stamped: true}
 	clients, of := b.scale(100, 50), time.Duration(b.scale(20, 2))*time.Second
@@ -17,19 +17,13 @@ func (b *bench) storm(system string) ([]metric, error) {
 		if deaf == 1 && system == systemFloor {
 			break // the floor would wait for that client
 		}
-		s, err := b.begin(system, spec, clients+deaf, 1, deaf)
-		if err != nil {
-			return nil, err
-		}
+		s := b.begin(system, spec, clients+deaf, 1, deaf)
 		during := of
 		if system == systemFloor {
 			during = of / 2 // there is nothing to compare with
 		}
-		got[deaf], err = s.storm(rate, during, clients)
+		got[deaf] = s.weather(rate, during, clients)
 		s.stop()
-		if err != nil {
-			return nil, err
-		}
 	}
 	without, with := got[0], got[1]
 	out := []metric{
@@ -39,7 +33,7 @@ func (b *bench) storm(system string) ([]metric, error) {
 		{"latency, 99 %", "µs", micros(without.slow, 1)},
 	}
 	if system == systemFloor {
-		return out, nil
+		return out
 	}
 	return append(out,
 		metric{"with a stalled client: messages per client and update, of those without", "", with.messages / without.messages},
@@ -48,7 +42,7 @@ func (b *bench) storm(system string) ([]metric, error) {
 		metric{"with a stalled client: latency, 99 %, of that without", "", float64(with.slow) / float64(without.slow)},
 		metric{fmt.Sprintf("with a stalled client: memory after %s", of), "MiB", with.late / kib / kib},
 		metric{fmt.Sprintf("with a stalled client: memory after %s, of that after %s", of, of/4), "", with.late / with.early},
-	), nil
+	)
 }
 
 // weather is the result of a storm, for each client that reads.
@@ -58,27 +52,18 @@ type weather struct {
 	early, late   float64       // resident bytes after a quarter of the storm, and at its end
 }
 
-func (s *session) storm(rate int, of time.Duration, clients int) (got weather, err error) {
-	if _, err := s.swarm.do(command{Do: "latency"}); err != nil { // reset the latencies
-		return got, err
-	}
+func (s *session) weather(rate int, of time.Duration, clients int) (got weather) {
+	s.latencies()
 	early := make(chan int64, 1)
 	go func() {
 		pause(of / 4)
 		now, _, _ := s.server.rss() // 0, as after the process's end, shows
 		early <- now
 	}()
-	cpu, messages, err := s.stormed(rate, of, s.spec.Resources)
-	got.early = float64(<-early)
-	if err != nil {
-		return got, err
-	}
-	late, _, err := s.server.rss()
-	if err != nil {
-		return got, err
-	}
-	a, err := s.swarm.do(command{Do: "latency"})
+	cpu, messages := s.stormed(rate, of, s.spec.Resources)
+	late, _ := s.memory()
+	a := s.latencies()
 	got.messages, got.cpu = float64(messages)/float64(clients)/of.Seconds()/float64(rate), micros(cpu, messages)
-	got.late, got.median, got.slow = float64(late), time.Duration(a.Median), time.Duration(a.Slow)
-	return got, err
+	got.early, got.late, got.median, got.slow = float64(<-early), float64(late), time.Duration(a.Median), time.Duration(a.Slow)
+	return got
 }

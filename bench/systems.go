@@ -40,37 +40,27 @@ func (s *system) stop() {
 	s.server.stop()
 }
 
-// start starts a system. relay is the relay's binary, env its additional environment
-// variables.
-func start(name string, spec *Spec, relay string, env ...string) (*system, error) {
+// start starts a system for the scenario. env are additional environment variables of its
+// relays.
+func (b *bench) start(name string, spec *Spec, env ...string) *system {
 	roles := map[string]string{systemFloor: "floor", systemLinear: "linear", systemSnapshot: "snapshot"}
 	if spec.Polls {
 		roles[systemFloor] = "poll floor"
 	}
 	if role, ok := roles[name]; ok {
-		c, err := startRole(name, role, spec)
-		if err != nil {
-			return nil, err
-		}
-		return &system{name: name, server: c, source: c}, nil
+		c := b.role(name, role, spec)
+		return &system{name: name, server: c, source: c}
 	}
-	origin, err := startRole("origin", "origin", spec)
-	if err != nil {
-		return nil, err
-	}
+	origin := b.role("origin", "origin", spec)
 	sys := &system{name: name, server: origin, source: origin}
 	for range max(1, spec.Tiers) {
-		c, err := startRelay(relay, spec, sys.server.address, env...)
-		if err != nil {
-			sys.stop()
-			return nil, err
-		}
+		c := b.relay(spec, sys.server.address, env...)
 		if sys.server != origin {
 			sys.between = append(sys.between, sys.server)
 		}
 		sys.server = c
 	}
-	return sys, nil
+	return sys
 }
 
 const relayConfig = `

@@ -7,12 +7,12 @@ import "time"
 const systemSingle = "one relay"
 
 func tiers() []scenario {
-	p := of("p", "a relay behind a relay, against one", []string{systemSingle, systemRelay}, (*bench).tiers)
-	p.rounds, p.compare = 1, secondHop
+	p := of("p", "a relay behind a relay, against one", []string{systemSingle, systemRelay}, (*bench).tiers).atMost(1)
+	p.compare = secondHop
 	return []scenario{p}
 }
 
-func (b *bench) tiers(system string) ([]metric, error) {
+func (b *bench) tiers(system string) []metric {
 	one := &Spec{Delta: true, Resources: 1, Size: kib, PerClient: 1}
 	glob := &Spec{Delta: true, Glob: true, Resources: b.scale(20_000, 2000), Size: 200, PerClient: 1}
 	fleet := &Spec{Delta: true, Resources: 100, Size: kib, PerClient: 100}
@@ -22,81 +22,38 @@ func (b *bench) tiers(system string) ([]metric, error) {
 			spec.Tiers = 1
 		}
 	}
-	s, err := b.begin(systemRelay, one, 1, 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	_, _, alone, err := s.updates(b.scale(2000, 300))
+	s := b.begin(systemRelay, one, 1, 1, 0)
+	_, _, alone := s.updates(b.scale(2000, 300))
 	s.stop()
-	if err != nil {
-		return nil, err
-	}
-	out := []metric{{latency, "µs", micros(middle(alone), 1)}}
 
-	sys, err := start(systemRelay, glob, b.relay)
-	if err != nil {
-		return nil, err
-	}
-	cpu, last, err := b.through(sys, glob)
-	sys.stop()
-	if err != nil {
-		return nil, err
-	}
-	out = append(out,
-		metric{"a glob: CPU of all relays per member", "µs", micros(cpu, glob.Resources)},
-		metric{"a glob: last member", "ms", millis(last)})
+	s = b.beginEmpty(systemRelay, glob)
+	before := s.behind()
+	globCPU, globLast := s.takeIn(1)
+	globCPU += s.behind() - before
+	s.stop()
 
 	clients, n := b.scale(1000, 200), b.scale(20, 10)
-	if s, err = b.beginWarm(systemRelay, fleet, command{Clients: clients, PerConn: 1}); err != nil {
-		return nil, err
+	s = b.beginWarm(systemRelay, fleet, command{Clients: clients, PerConn: 1})
+	before = s.behind()
+	cpu, _, waited := s.updates(n)
+	after := s.behind()
+	return []metric{
+		{latency, "µs", micros(middle(alone), 1)},
+		{"a glob: CPU of all relays per member", "µs", micros(globCPU, glob.Resources)},
+		{"a glob: last member", "ms", millis(globLast)},
+		{"clients come: last client", "ms", millis(s.coldLast)},
+		{"one changes: CPU per message of the clients' relay", "µs", micros(cpu, n*clients)},
+		{"one changes: CPU per update of relays behind it", "µs", micros(after-before, n)},
+		{"one changes: last client", "ms", millis(middle(waited))},
 	}
-	defer s.stop()
-	before, err := s.behind()
-	if err != nil {
-		return nil, err
-	}
-	cpu, _, waited, err := s.updates(n)
-	if err != nil {
-		return nil, err
-	}
-	after, err := s.behind()
-	return append(out,
-		metric{"clients come: last client", "ms", millis(s.coldLast)},
-		metric{"one changes: CPU per message of the clients' relay", "µs", micros(cpu, n*clients)},
-		metric{"one changes: CPU per update of relays behind it", "µs", micros(after-before, n)},
-		metric{"one changes: last client", "ms", millis(middle(waited))},
-	), err
-}
-
-// through connects one client, waits until it has all resources, and returns the CPU time of all
-// relays.
-func (b *bench) through(sys *system, spec *Spec) (cpu, last time.Duration, err error) {
-	s, err := newSession(sys, spec)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer s.swarm.stop()
-	before, err := s.behind()
-	if err != nil {
-		return 0, 0, err
-	}
-	if cpu, last, err = s.takeIn("all", 1); err != nil {
-		return 0, 0, err
-	}
-	after, err := s.behind()
-	return cpu + after - before, last, err
 }
 
 // behind returns the CPU time of all relays but the one that clients connect to.
-func (s *system) behind() (sum time.Duration, err error) {
+func (s *system) behind() (sum time.Duration) {
 	for _, c := range s.between {
-		cpu, err := settled(c)
-		if err != nil {
-			return 0, err
-		}
-		sum += cpu
+		sum += settled(c)
 	}
-	return sum, nil
+	return sum
 }
 
 // secondHop adds the latency that the second relay adds.

@@ -22,77 +22,45 @@ import (
 // u: mutual TLS, in the relay and in the floor.
 
 func mutualTLS() []scenario {
-	spec := func(folder string) *Spec {
-		return &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100, Certificates: folder}
+	overTLS := func(id, title string, resume bool, run func(*bench, string, *Spec) []metric) scenario {
+		return of(id, title, ours, func(b *bench, system string) []metric {
+			folder := must(os.MkdirTemp("", "xds-relay-bench"))
+			defer os.RemoveAll(folder)
+			check(writeCertificates(folder))
+			return run(b, system, &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100, Certificates: folder, Resume: resume})
+		})
 	}
 	return []scenario{
-		of("u1", "mTLS: one of 100 shared resources of 1 KB changes, 1,000 clients, delta", ours, func(b *bench, system string) ([]metric, error) {
-			return withCertificates(func(folder string) ([]metric, error) { return b.updatesOverTLS(system, spec(folder)) })
-		}),
-		of("u2", "mTLS: 5,000 clients come at once, each on its connection, for 100 names; all come back", ours, func(b *bench, system string) ([]metric, error) {
-			return withCertificates(func(folder string) ([]metric, error) { return b.herdOverTLS(system, spec(folder)) })
-		}),
-		of("u3", "mTLS with session resumption: 5,000 clients come at once, each on its connection, for 100 names; all come back", ours, func(b *bench, system string) ([]metric, error) {
-			return withCertificates(func(folder string) ([]metric, error) {
-				s := spec(folder)
-				s.Resume = true
-				return b.herdOverTLS(system, s)
-			})
-		}),
+		overTLS("u1", "mTLS: one of 100 shared resources of 1 KB changes, 1,000 clients, delta", false, (*bench).updatesOverTLS),
+		overTLS("u2", "mTLS: 5,000 clients come at once, each on its connection, for 100 names; all come back", false, (*bench).herdOverTLS),
+		overTLS("u3", "mTLS with session resumption: 5,000 clients come at once, each on its connection, for 100 names; all come back", true, (*bench).herdOverTLS),
 	}
 }
 
-func (b *bench) updatesOverTLS(system string, spec *Spec) ([]metric, error) {
-	clients := b.scale(1000, 200)
-	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	n := b.scale(20, 10)
-	cpu, _, last, err := s.updates(n)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) updatesOverTLS(system string, spec *Spec) []metric {
+	clients, n := b.scale(1000, 200), b.scale(20, 10)
+	s := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1})
+	cpu, _, last := s.updates(n)
 	return []metric{
 		{"CPU per message", "µs", micros(cpu, n*clients)},
 		{"last client", "ms", millis(middle(last))},
 		{"memory per client", "KiB", s.perClient(s.rest)},
-	}, nil
+	}
 }
 
-func (b *bench) herdOverTLS(system string, spec *Spec) ([]metric, error) {
+func (b *bench) herdOverTLS(system string, spec *Spec) []metric {
 	clients := b.scale(5000, 500)
-	s, err := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1, AtOnce: true})
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
+	s := b.beginWarm(system, spec, command{Clients: clients, PerConn: 1, AtOnce: true})
 	out := []metric{
 		{"come: CPU per client", "µs", micros(s.coldCPU, clients)},
 		{"come: last client", "ms", millis(s.coldLast)},
 		{"memory per client", "KiB", s.perClient(s.rest)},
 	}
-	if err := s.comeBack(command{Clients: clients, PerConn: 1, AtOnce: true}); err != nil {
-		return nil, err
-	}
+	s.comeBack(command{Clients: clients, PerConn: 1, AtOnce: true})
 	return append(out,
 		metric{"come back: CPU per client", "µs", micros(s.coldCPU, clients)},
 		metric{"come back: last client", "ms", millis(s.coldLast)},
-	), nil
-}
-
-// withCertificates calls f with a folder of certificates, which it removes afterwards.
-func withCertificates(f func(folder string) ([]metric, error)) ([]metric, error) {
-	folder, err := os.MkdirTemp("", "xds-relay-bench")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(folder)
-	if err := writeCertificates(folder); err != nil {
-		return nil, err
-	}
-	return f(folder)
+	)
 }
 
 // The files in a folder of certificates.
