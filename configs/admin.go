@@ -34,7 +34,18 @@ type AdminTLS struct {
 	ClientCAFile string `yaml:"client_ca_file" required:"true"`
 }
 
-const defaultMode FileMode = 0o600
+// The default modes of the admin listener's unix socket, and of those for clients.
+const (
+	defaultMode         FileMode = 0o600
+	defaultListenerMode FileMode = 0o660
+)
+
+// socketMode refuses a mode for the listener at path, if it is no unix socket.
+func (k *checker) socketMode(path, address string, mode, byDefault FileMode) {
+	if _, unix := UnixPath(address); !unix && mode != byDefault && !k.isUnusable(path+".address") {
+		k.fail(path+".mode", "is for unix sockets (want no such key, or address: unix:/path)")
+	}
+}
 
 // UnixPath returns the path of an address that is unix:PATH.
 func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
@@ -83,14 +94,12 @@ func (a *Admin) Exposed(address string) error {
 }
 
 func (k *checker) admin(a *Admin, taken map[string]string) {
-	if k.listenAddress("admin.address", a.Address, "host:port or unix:/path", taken) && !k.isUnusable("admin.tls") {
+	if k.listenAddress("admin.address", a.Address, taken) && !k.isUnusable("admin.tls") {
 		if err := a.Exposed(a.Address); err != nil {
 			k.fail("admin.address", "%w", err)
 		}
 	}
-	if _, unix := UnixPath(a.Address); !unix && a.Mode != defaultMode && !k.isUnusable("admin.address") {
-		k.fail("admin.mode", "is for unix sockets (want no such key, or address: unix:/path)")
-	}
+	k.socketMode("admin", a.Address, a.Mode, defaultMode)
 	if t := a.TLS; t != nil {
 		k.present("admin.tls.cert_file", t.CertFile, "want the file of the listener's certificate")
 		k.present("admin.tls.key_file", t.KeyFile, "want the file of the certificate's key")

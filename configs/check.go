@@ -57,9 +57,13 @@ func (k *checker) listeners(c *Config) {
 		k.fail("listeners", "missing (want at least one, such as - address: 127.0.0.1:18000)")
 	}
 	taken := map[string]string{} // paths by address
-	for i, l := range c.Listeners {
-		path := fmt.Sprintf("listeners[%d]", i)
-		k.listenAddress(path+".address", l.Address, "host:port", taken)
+	for i := range c.Listeners {
+		l, path := &c.Listeners[i], fmt.Sprintf("listeners[%d]", i)
+		k.listenAddress(path+".address", l.Address, taken)
+		k.socketMode(path, l.Address, l.Mode, defaultListenerMode)
+		if err := l.compileAdmit(); err != nil {
+			k.fail(path+".admit", "%w", err)
+		}
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
 		k.protocolKeys(path, reflect.TypeFor[Listener](), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
@@ -104,14 +108,15 @@ func (k *checker) present(path, value, want string) bool {
 	return value != ""
 }
 
-// listenAddress checks the address of a listener, and reports whether it is right. want says
-// what it may be.
-func (k *checker) listenAddress(path, address, want string, taken map[string]string) bool {
-	if !k.present(path, address, "want "+want) {
+// listenAddress checks the address of a listener, and reports whether it is right.
+func (k *checker) listenAddress(path, address string, taken map[string]string) bool {
+	if !k.present(path, address, "want host:port or unix:/path") {
 		return false
 	}
 	var err error
-	if _, unix := UnixPath(address); unix && strings.Contains(want, "unix:") {
+	another := "port"
+	if _, unix := UnixPath(address); unix {
+		another = "path"
 		err = checkUnixPath(address)
 	} else {
 		err = checkAddress(address, true)
@@ -121,7 +126,7 @@ func (k *checker) listenAddress(path, address, want string, taken map[string]str
 		return false
 	}
 	if first, ok := taken[address]; ok && !strings.HasSuffix(address, ":0") {
-		k.fail(path, "%q is already %s (want another port)", address, first)
+		k.fail(path, "%q is already %s (want another %s)", address, first, another)
 		return false
 	}
 	taken[address] = path

@@ -101,7 +101,7 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 
 	// Listeners
 	{"no listeners", authority, `relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)`},
-	{"a listener without address", "listeners: [{}]\n" + authority, `relay.yaml:1:13: listeners[0].address: missing (want host:port)`},
+	{"a listener without address", "listeners: [{}]\n" + authority, `relay.yaml:1:13: listeners[0].address: missing (want host:port or unix:/path)`},
 	{"a listener without port", "listeners: [{address: localhost}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "localhost" has no port (want host:port)`},
 	{"a listener with a bad port", "listeners: [{address: ':65536'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "65536" is not a port in ":65536" (want 0 to 65535)`},
 	{"a listener with a bad host", "listeners: [{address: 'a/b:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "a/b" is not a host in "a/b:1" (want host:port)`},
@@ -109,6 +109,12 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
 	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "[::1:1" is not an address (want host:port)`},
 	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1:31: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
+	{"a condition for clients over a Node", "listeners: [{address: ':1', admit: node.id == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 1: undeclared reference to 'node' (want CEL over identity)`},
+	{"a condition for clients over what they cannot prove", "listeners: [{address: ':1', admit: identity.name == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 9: undefined field 'name' (want CEL over identity)`},
+	{"a condition for clients that is text", "listeners: [{address: ':1', admit: identity.spiffe_id}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: gives string (want bool)`},
+	{"a mode of what is no unix socket", "listeners: [{address: ':1', mode: '0600'}]\n" + authority, `relay.yaml:1:29: listeners[0].mode: is for unix sockets (want no such key, or address: unix:/path)`},
+	{"a unix socket of no path", "listeners: [{address: 'unix:'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "unix:" has no path (want unix:/path)`},
+	{"a unix socket twice", "listeners: [{address: 'unix:/a'}, {address: 'unix:/a'}]\n" + authority, `relay.yaml:1:36: listeners[1].address: "unix:/a" is already listeners[0].address (want another path)`},
 	{"admin without address", head + "admin: {}\n", `relay.yaml:3:1: admin.address: missing (want host:port or unix:/path)`},
 	{"admin on a listener", head + "admin: {address: ':18000'}\n", `relay.yaml:3:9: admin.address: ":18000" is already listeners[0].address (want another port)`},
 	{"admin for everybody", head + "admin: {address: '0.0.0.0:19000'}\n", `relay.yaml:3:9: admin.address: "0.0.0.0:19000": other hosts can reach it, and there is no admin.tls, so anyone there could read what the relay serves to whom (want a loopback address such as 127.0.0.1:19000, unix:/path, or admin.tls with cert_file, key_file and client_ca_file)`},
@@ -273,7 +279,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls, admit)
 relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6:18: admin.address: is a list (want text)
 relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -6,8 +6,11 @@ import "time"
 
 // Listener is one address on which the relay serves clients.
 type Listener struct {
-	// Where the relay listens, as host:port. An empty host means all interfaces, port 0 any free port.
+	// Where the relay listens: host:port, or unix:/path for a unix socket. An empty host means all
+	// interfaces, port 0 any free port.
 	Address string `yaml:"address" required:"true"`
+	// The permissions of the unix socket: who may connect.
+	Mode FileMode `yaml:"mode" default:"0660"`
 	// What clients speak: grpc, or rest for REST-JSON polling over HTTP/1.1 and HTTP/2 (POST
 	// /v3/discovery:clusters and its siblings).
 	Protocol ListenerProtocol `yaml:"protocol" default:"grpc"`
@@ -57,6 +60,12 @@ type Listener struct {
 	Buffers Buffers `yaml:"buffers" with:"grpc"`
 	// TLS towards clients. Files are PEM, and the relay reads them again when they change.
 	TLS *ListenerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
+	// Whom the listener serves: an expression that gives a bool. It is CEL over `identity`, who
+	// the client has proven to be (security.md). If it is false, or the relay cannot evaluate it,
+	// the client's stream ends with PERMISSION_DENIED; over REST it gets status 403.
+	Admit string `yaml:"admit" absent:"everyone"`
+
+	admit program
 }
 
 // Limits are what the clients of a listener may cost.

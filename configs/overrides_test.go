@@ -195,7 +195,7 @@ func TestErrorsInTheEnvironmentNameTheVariable(t *testing.T) {
 		{"a bad meaning", head, map[string]string{"XDS_RELAY_LISTENERS_0_ADDRESS": "localhost"},
 			`XDS_RELAY_LISTENERS_0_ADDRESS: listeners[0].address: "localhost" has no port (want host:port)`},
 		{"an entry that lacks something", head, map[string]string{"XDS_RELAY_LISTENERS_1_V2": "true"},
-			`XDS_RELAY_LISTENERS_1_V2: listeners[1].address: missing (want host:port)`},
+			`XDS_RELAY_LISTENERS_1_V2: listeners[1].address: missing (want host:port or unix:/path)`},
 		{"an entry beyond the next", head, map[string]string{"XDS_RELAY_LISTENERS_2_ADDRESS": ":2"},
 			`XDS_RELAY_LISTENERS_2_ADDRESS: listeners[2]: is beyond the end of the list (want an index up to 1, which adds an entry)`},
 		{"an entry of what is no list", "listeners: {address: ':1'}\n" + authority, map[string]string{"XDS_RELAY_LISTENERS_0_ADDRESS": ":2"},

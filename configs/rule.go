@@ -73,20 +73,32 @@ func compileBool(expression string) (program, error) {
 	return p, err
 }
 
-// compile takes an expression of type result, or of a type that only shows
+// compile takes an expression over clients of type result, or of a type that only shows
 // when it is evaluated, as that of node.metadata["x"] does. It also returns what
 // the expression reads.
 func compile(expression string, result *cel.Type) (program, nodeReads, error) {
+	return ofClients.compile(expression, result)
+}
+
+// expressions are those over the same variables.
+type expressions struct {
+	env  func() (*cel.Env, error)
+	over string // the variables, in words
+}
+
+var ofClients = expressions{celEnv, "node, identity and type_url"}
+
+func (of expressions) compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	if expression == "" {
 		return nil, nodeReads{}, nil
 	}
-	env, err := celEnv()
+	env, err := of.env()
 	if err != nil {
 		return nil, nodeReads{}, err
 	}
 	checked, issues := env.Compile(expression)
 	if issues.Err() != nil {
-		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over node, identity and type_url)", summary(issues))
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over %s)", summary(issues), of.over)
 	}
 	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
 		return nil, nodeReads{}, fmt.Errorf("gives %s (want %s)", t, result)
@@ -101,7 +113,7 @@ func compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	}
 	p, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
 	if err != nil {
-		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over node, identity and type_url)", err)
+		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over %s)", err, of.over)
 	}
 	return p, readsOf(checked.NativeRep().Expr()), nil
 }
@@ -170,7 +182,11 @@ func eval[T any](p program, c Client, typeURL string) (value T, err error) {
 	if c.Identity == nil {
 		c.Identity = anonymous
 	}
-	out, _, err := p.Eval(map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, "type_url": typeURL})
+	return evalOver[T](p, map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, "type_url": typeURL})
+}
+
+func evalOver[T any](p program, variables map[string]any) (value T, err error) {
+	out, _, err := p.Eval(variables)
 	if err != nil {
 		return value, err
 	}

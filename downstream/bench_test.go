@@ -57,7 +57,7 @@ func benchServer(b *testing.B, n int) (*Server, *cache.Cache, []string) {
 	b.Cleanup(c.Close)
 	server := NewServer(c, newClusterNames, Options{Log: slog.New(slog.DiscardHandler), MaxResponseBytes: DefaultMaxResponseBytes})
 	names := benchNames(n)
-	st := server.open(sinkStream{context.Background()}, "delta", "")
+	st := server.open(sinkStream{context.Background()}, nil, "delta", "")
 	ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 	u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
 	for _, name := range names {
@@ -103,7 +103,7 @@ func BenchmarkClientComesAndGoes(b *testing.B) {
 	b.Run("delta", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			st := server.open(sinkStream{context.Background()}, "delta", "")
+			st := server.open(sinkStream{context.Background()}, nil, "delta", "")
 			ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 			st.end()
 			server.forget(st)
@@ -112,7 +112,7 @@ func BenchmarkClientComesAndGoes(b *testing.B) {
 	b.Run("sotw", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			st := server.open(sinkStream{context.Background()}, nil, "sotw", "")
 			ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 			st.end()
 			server.forget(st)
@@ -125,7 +125,7 @@ func BenchmarkACK(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		server, _, names := benchServer(b, n)
 		b.Run(fmt.Sprintf("delta/%d", n), func(b *testing.B) {
-			st := server.open(sinkStream{context.Background()}, "delta", "")
+			st := server.open(sinkStream{context.Background()}, nil, "delta", "")
 			r := ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 			ack, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.Nonce})
 			if err != nil {
@@ -139,7 +139,7 @@ func BenchmarkACK(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("sotw/%d", n), func(b *testing.B) {
-			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			st := server.open(sinkStream{context.Background()}, nil, "sotw", "")
 			r := ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 			ack, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.Nonce, VersionInfo: r.Version})
 			if err != nil {
@@ -158,7 +158,7 @@ func BenchmarkACK(b *testing.B) {
 // One of a client's 100 resources changes: from the update to the response's bytes.
 func BenchmarkChangeToResponse(b *testing.B) {
 	server, c, names := benchServer(b, 100)
-	st := server.open(sinkStream{context.Background()}, "delta", "")
+	st := server.open(sinkStream{context.Background()}, nil, "delta", "")
 	ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 	st.inbox.awake = true // the benchmark looks after it
 	var resources [2]*cache.Resource

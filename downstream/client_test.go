@@ -84,7 +84,7 @@ func (notGRPC) Context() context.Context { return context.Background() }
 
 func newTestClient(s *Server, form string, node *corev3.Node) *testClient {
 	c := &testClient{grpc: new(endable), node: node, byType: map[string]*typeMemory{}}
-	c.st = s.open(c.grpc, form, "")
+	c.st = s.open(c.grpc, nil, form, "")
 	c.st.inbox.waker = c
 	return c
 }

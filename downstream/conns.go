@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -133,6 +134,9 @@ func (c *limitedConn) handshakeFailed(err error) {
 func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
 	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
 	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
+	if local, ok := c.(*net.UnixConn); ok {
+		limited.addr.Addr = identity.UnixAddrOf(local)
+	}
 	limited.ready.init(c)
 	setUserTimeout(c, l.userTimeout)
 	return limited
@@ -144,6 +148,9 @@ type limitedAddr struct {
 	net.Addr
 	conn *limitedConn
 }
+
+// Unwrap returns the address alone, for those who look at what it is.
+func (a *limitedAddr) Unwrap() net.Addr { return a.Addr }
 
 // RemoteAddr implements net.Conn.
 func (c *limitedConn) RemoteAddr() net.Addr { return &c.addr }

@@ -70,7 +70,7 @@ func newCrowd(t *testing.T) *crowd {
 func (c *crowd) join(form, typeURL string, names ...string) *stream {
 	c.t.Helper()
 	g := &countingStream{codec: newCodec(0)}
-	st := c.server.open(g, form, "")
+	st := c.server.open(g, nil, form, "")
 	c.t.Cleanup(func() {
 		if !st.closed { // serve has
 			st.end()

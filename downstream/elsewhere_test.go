@@ -31,7 +31,7 @@ func TestCostOfAStack(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		for range clients {
 			g := &waitingStream{countingStream: countingStream{codec: newCodec(0)}, request: request, end: end}
-			st := c.server.open(g, deltaForm.name, "")
+			st := c.server.open(g, nil, deltaForm.name, "")
 			go func() {
 				_ = serve(st, deltaForm)
 				c.server.forget(st)

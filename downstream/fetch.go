@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -28,28 +29,15 @@ const (
 
 // fetch answers a request. It waits for up to hold, and less if ctx has a
 // deadline, for something that the client does not have; after that the response
-// is nil. The error is a gRPC status.
-func (s *Server) fetch(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
-	if e := g.enter(); e != nil {
-		return nil, s.turnAway(g, noStream{ctx: ctx}, e)
-	}
-	defer g.leave()
-	return s.fetchEntered(ctx, g, form, implied, req, hold)
-}
-
-// fetchEntered is fetch for who has entered the gate.
-func (s *Server) fetchEntered(ctx context.Context, g *gate, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
+// is nil. The error is a gRPC status. The caller has entered the gate.
+func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
 	}
-	id, err := g.identityOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	st := s.open(noStream{ctx: ctx}, form, implied)
+	st := s.open(noStream{ctx: ctx}, id, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.identity, st.gate, st.limits, st.passes = id, g, g.limits, g.passes
+	st.gate, st.limits, st.passes = g, g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()
@@ -101,6 +89,14 @@ func beforeDeadline(patience time.Duration) time.Duration {
 // unary serves a Fetch method. There are no interceptors.
 func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		if e := g.enter(); e != nil {
+			return nil, s.turnAway(g, noStream{ctx: ctx}, e)
+		}
+		defer g.leave()
+		id, err := s.identify(ctx, g)
+		if err != nil {
+			return nil, err
+		}
 		var in incoming
 		if err := decode(&in); err != nil {
 			if status.Code(err) == codes.ResourceExhausted {
@@ -115,7 +111,7 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		if err != nil {
 			return nil, err
 		}
-		r, err := s.fetch(ctx, g, formUnary, implied, req, hold)
+		r, err := s.fetch(ctx, g, id, formUnary, implied, req, hold)
 		if err != nil {
 			return nil, err
 		}

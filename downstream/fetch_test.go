@@ -158,7 +158,7 @@ func (tr *pollTranscript) poll(t *testing.T, d *datadriven.TestData) string {
 	hold := durationArg(t, d, "hold", 30*time.Second)
 	go func() {
 		began := time.Now()
-		r, err := tr.server.fetch(ctx, newGate(ListenerOptions{Limits: tr.limits}), formREST, typeURL, req, hold)
+		r, err := tr.server.fetch(ctx, newGate(ListenerOptions{Limits: tr.limits}), nil, formREST, typeURL, req, hold)
 		p.ended <- answer{time.Since(began), r, err}
 	}()
 	return tr.show(t, p)
@@ -221,7 +221,7 @@ func TestAPollMissesNoChange(t *testing.T) {
 	version, content := "", ""
 	for content != fmt.Sprint(updates) {
 		req := &discoveryv3.DiscoveryRequest{VersionInfo: version, ResourceNames: []string{"a"}}
-		r, err := server.fetch(ctx, newGate(ListenerOptions{}), formREST, endpointType, req, patience)
+		r, err := server.fetch(ctx, newGate(ListenerOptions{}), nil, formREST, endpointType, req, patience)
 		if err != nil || r == nil {
 			t.Fatalf("after %q there is no more: %v", content, err)
 		}

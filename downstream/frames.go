@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -127,6 +128,9 @@ type meteredConn struct {
 	// paced is set if nobody else tells limited of the streams that the client opens.
 	paced bool
 	sent  atomic.Int64 // bytes that have earned nothing yet
+	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http
+	// does not see it.
+	tls *tls.Conn
 
 	meter frameMeter // of the goroutine that reads
 }

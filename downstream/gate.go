@@ -2,7 +2,6 @@ package downstream
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Limits at work: what a listener, a stream or a request is refused, and what the operator sees of it.
@@ -175,14 +173,4 @@ func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
 		return log, true
 	}
 	return g.lines[e].Next(log)
-}
-
-// identityOf returns who the client is whose stream or request has that context. The error is
-// that with which its call ends.
-func (g *gate) identityOf(ctx context.Context) (*identity.Identity, error) {
-	proof := identity.ProofOf(ctx)
-	if g.identify == nil {
-		return proof.Anonymous(), nil
-	}
-	return g.identify(proof)
 }

@@ -37,7 +37,7 @@ func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 	}
 	fetch := func(names ...string) []byte {
 		t.Helper()
-		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
+		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), nil, formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
 		if err != nil {
 			t.Fatal(err)
 		}

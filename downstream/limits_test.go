@@ -57,7 +57,7 @@ func TestRequestsAreReadNoFasterThanAllowed(t *testing.T) {
 		// Its deadline is near, which must not end the wait before it is there.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		st := server.open(contextStream{ctx: ctx}, deltaForm.name, "")
+		st := server.open(contextStream{ctx: ctx}, nil, deltaForm.name, "")
 		st.limits = Limits{RequestsPerSecond: perSecond, RequestBurst: burst}
 		began := time.Now()
 		for i := range reads {
@@ -104,7 +104,7 @@ func (s contextStream) Context() context.Context { return s.ctx }
 func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, log := newTestServer(nil, 0)
-		st := server.open(notGRPC{}, deltaForm.name, "")
+		st := server.open(notGRPC{}, nil, deltaForm.name, "")
 		const total = 1000
 		for range total {
 			st.rejected(&session.NACK{TypeURL: clusterType, Reason: "no"})
@@ -129,7 +129,7 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 // What waits to be sent is counted over all types: a client could spread it.
 func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 	server, _ := newTestServer(nil, 0)
-	st := server.open(notGRPC{}, deltaForm.name, "")
+	st := server.open(notGRPC{}, nil, deltaForm.name, "")
 	for i := range 4 {
 		if e := st.checkPendingNames(); e != nil {
 			t.Fatalf("with %d types of 4: %v", i, e)
@@ -208,7 +208,7 @@ func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 		} {
 			time.Sleep(loglines.SharedAtOnce * loglines.SharedEvery)
 			for range streams {
-				st := server.open(notGRPC{}, deltaForm.name, "")
+				st := server.open(notGRPC{}, nil, deltaForm.name, "")
 				g.admit(st)
 				act(st)
 				server.forget(st)
@@ -218,7 +218,7 @@ func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 			}
 		}
 		// Another listener's clients are not hidden by that.
-		st := server.open(notGRPC{}, deltaForm.name, "")
+		st := server.open(notGRPC{}, nil, deltaForm.name, "")
 		newGate(ListenerOptions{}).admit(st)
 		_ = st.invalid(errors.New("no"))
 		if lines := log.take(); len(lines) != 1 {

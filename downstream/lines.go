@@ -15,6 +15,7 @@ const (
 	eventRejected
 	eventConnection
 	eventUnreachable
+	eventClientRefused
 	numEvents
 )
 

@@ -311,7 +311,7 @@ func TestCostOfComing(t *testing.T) {
 					var before, after runtime.MemStats
 					runtime.ReadMemStats(&before)
 					for range clients {
-						st := c.server.open(&countingStream{codec: newCodec(0)}, form, "")
+						st := c.server.open(&countingStream{codec: newCodec(0)}, nil, form, "")
 						c.take(st, request)
 						st.end()
 						c.server.forget(st)

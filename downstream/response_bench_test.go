@@ -16,7 +16,7 @@ func BenchmarkSessionStep(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		server, _, names := benchServer(b, n)
 		b.Run(fmt.Sprintf("delta/names=%d/one more, one less", n), func(b *testing.B) {
-			st := server.open(sinkStream{context.Background()}, "delta", "")
+			st := server.open(sinkStream{context.Background()}, nil, "delta", "")
 			ask(b, st, deltaForm, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
 			more := encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names[:1]})
 			less := encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: names[:1]})
@@ -33,7 +33,7 @@ func BenchmarkSessionStep(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("sotw/names=%d/one more, one less", n), func(b *testing.B) {
-			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			st := server.open(sinkStream{context.Background()}, nil, "sotw", "")
 			ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 			b.ReportAllocs()
 			for b.Loop() {
@@ -58,7 +58,7 @@ func BenchmarkSessionStep(b *testing.B) {
 			c := cache.New(silentSource{}, cache.Options{IdleEntries: 10})
 			defer c.Close()
 			server, _ := newTestServer(c, DefaultMaxResponseBytes)
-			st := server.open(sinkStream{context.Background()}, "sotw", "")
+			st := server.open(sinkStream{context.Background()}, nil, "sotw", "")
 			ask(b, st, sotwForm, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType})
 			st.inbox.awake = true // the benchmark looks after it
 			c.Apply(puts(clusterType, "v", values(members, 1000, 0)...))

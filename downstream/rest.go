@@ -12,9 +12,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -55,7 +53,7 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 		MaxHeaderBytes: maxHeaderBytes,
 		Protocols:      new(http.Protocols),
 		HTTP2:          &http.HTTP2Config{SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout},
-		ConnContext:    func(ctx context.Context, _ net.Conn) context.Context { return withPace(ctx, o.Limits) },
+		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return withConn(ctx, c, o.Limits) },
 		ErrorLog:       slog.NewLogLogger(loglines.Bounded(s.options.Log.Handler()), slog.LevelWarn),
 	}
 	srv.Protocols.SetHTTP1(true)
@@ -88,14 +86,18 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
 		return
 	}
-	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), peerOf(r))
+	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), h.peerOf(r))
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
-		st := status.Convert(h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
-		fail(w, httpStatus(st.Code()), st.Code(), st.Message())
+		failWith(w, h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
 		return
 	}
 	defer h.gate.leave()
+	id, err := h.server.identify(ctx, h.gate)
+	if err != nil {
+		refuseClient(w, err)
+		return
+	}
 	req, ok := h.read(w, r)
 	if !ok {
 		return
@@ -105,12 +107,11 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	answer, err := h.server.fetchEntered(ctx, h.gate, formREST, service.TypeURL, req, h.options.LongPoll)
+	answer, err := h.server.fetch(ctx, h.gate, id, formREST, service.TypeURL, req, h.options.LongPoll)
 	switch {
 	case r.Context().Err() != nil: // nobody is there any more
 	case err != nil:
-		st := status.Convert(err)
-		fail(w, httpStatus(st.Code()), st.Code(), st.Message())
+		failWith(w, err)
 	case answer == nil:
 		w.WriteHeader(http.StatusNotModified)
 	default:
@@ -176,24 +177,6 @@ func clientPatience(h http.Header) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
 }
 
-// peerOf returns a request's client as gRPC would.
-func peerOf(r *http.Request) *peer.Peer {
-	p := &peer.Peer{Addr: remoteAddr(r.RemoteAddr)}
-	if r.TLS != nil {
-		p.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
-	}
-	return p
-}
-
-// remoteAddr is a client's address, for those who expect a net.Addr.
-type remoteAddr string
-
-// Network implements net.Addr.
-func (remoteAddr) Network() string { return "tcp" }
-
-// String implements net.Addr.
-func (a remoteAddr) String() string { return string(a) }
-
 // httpStatus is the HTTP status of a gRPC code, as google/rpc/code.proto has it.
 func httpStatus(code codes.Code) int {
 	switch code {
@@ -218,6 +201,12 @@ func httpStatus(code codes.Code) int {
 	}
 }
 
+// failWith answers with an error that is a gRPC status.
+func failWith(w http.ResponseWriter, err error) {
+	st := status.Convert(err)
+	fail(w, httpStatus(st.Code()), st.Code(), st.Message())
+}
+
 // fail answers with a google.rpc.Status.
 func fail(w http.ResponseWriter, httpStatus int, code codes.Code, message string) {
 	body, err := protojson.Marshal(status.New(code, strings.ToValidUTF8(message, "?")).Proto())
@@ -234,21 +223,14 @@ func send(w http.ResponseWriter, httpStatus int, body []byte) {
 	_, _ = w.Write(body) // the client has gone
 }
 
-func withPace(ctx context.Context, l Limits) context.Context {
-	return context.WithValue(ctx, paceKey{}, newPace(l))
-}
-
-// paceKey is the key of a REST connection's pace in its context.
-type paceKey struct{}
-
 // pace waits until the request may be answered. It says false if the client has gone in
 // the meantime.
 func (h *restHandler) pace(r *http.Request) bool {
-	pace, _ := r.Context().Value(paceKey{}).(*rate.Limiter)
-	if pace == nil || r.ProtoMajor == 2 { // of which the connection is read more slowly: restListener
+	conn, _ := r.Context().Value(restConnKey{}).(*restConn)
+	if conn == nil || conn.pace == nil || r.ProtoMajor == 2 { // of which the connection is read more slowly: restListener
 		return true
 	}
-	waited, ok := pause(r.Context(), pace)
+	waited, ok := pause(r.Context(), conn.pace)
 	if !waited {
 		return true
 	}

@@ -438,7 +438,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 	fetch := func(service *xdstype.Service, names ...string) []byte {
 		t.Helper()
-		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
+		r, err := server.fetch(testContext(t), newGate(ListenerOptions{}), nil, formREST, clusterType, &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, ResourceNames: names}, patience)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,11 +46,12 @@ func (l *restListener) Accept() (net.Conn, error) {
 	if !ok {
 		return nil, errors.New("downstream: a connection without limits") // Accept makes none
 	}
-	conn := accepted
+	metered := &meteredConn{Conn: accepted, limited: limited, paced: true, meter: newFrameMeter(time.Now())}
 	if l.tls != nil {
-		conn = &decryptedConn{Conn: tls.Server(limited, l.tls), limited: limited}
+		metered.tls = tls.Server(limited, l.tls)
+		metered.Conn = &decryptedConn{Conn: metered.tls, limited: limited}
 	}
-	return &meteredConn{Conn: conn, limited: limited, paced: true, meter: newFrameMeter(time.Now())}, nil
+	return metered, nil
 }
 
 // decryptedConn is a TLS connection that shakes hands before its first byte is read.

@@ -53,6 +53,7 @@ type stats struct {
 	unreachable, ended         atomic.Uint64
 	refusals                   refusalCounts
 	limits                     [numLimits]atomic.Uint64
+	clientsRefused             clientRefusals
 }
 
 // Client is what a server knows of a client when it has received its first request.
@@ -88,8 +89,8 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-func (s *Server) open(g grpc.ServerStream, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), topics: s.topics.NewReader()}
+func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,13 +64,12 @@ func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service
 			return s.turnAway(g, stream, e)
 		}
 		defer g.leave()
-		id, err := g.identityOf(stream.Context())
+		id, err := s.identify(stream.Context(), g)
 		if err != nil {
 			return err
 		}
-		st := s.open(stream, f.name, service.TypeURL)
+		st := s.open(stream, id, f.name, service.TypeURL)
 		defer s.forget(st)
-		st.identity = id
 		g.admit(st)
 		return serve(st, f)
 	}

@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // ClientStatus is one client's stream as an operator sees it.
@@ -20,6 +21,8 @@ type ClientStatus struct {
 	Since  time.Time
 	Types  []TypeStatus
 	Stream uint64
+	// Identity is who the client has proven to be.
+	Identity *identity.Identity
 }
 
 // TypeStatus is one type URL on a stream as an operator sees it.
@@ -31,7 +34,7 @@ type TypeStatus struct {
 func (st *stream) describe() ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id}
+	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
 		c.Types = append(c.Types, TypeStatus{s.Describe(), st.refusedNames[s.TypeURL()]})
 	}
@@ -60,7 +63,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read()}
 }
 
 // Stats are totals since the start.
@@ -77,6 +80,8 @@ type Stats struct {
 	Ended uint64
 	// Limits is how often clients went over each limit, by its name.
 	Limits map[string]uint64
+	// ClientsRefused is how often calls were refused for who the client is, by the Reason's name.
+	ClientsRefused map[string]uint64
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -168,7 +168,7 @@ func TestWorkOfResumingClients(t *testing.T) {
 			versions[name] = fmt.Sprint(i % 2)
 		}
 		g := &countingStream{codec: newCodec(0)}
-		st := c.server.open(g, deltaForm.name, "")
+		st := c.server.open(g, nil, deltaForm.name, "")
 		c.take(st, encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: append(names, globs...), InitialResourceVersions: versions}))
 		if g.messages == 0 {
 			c.t.Error("the client is told nothing")

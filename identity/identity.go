@@ -6,6 +6,7 @@ package identity
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"time"
 )
 
@@ -42,16 +43,48 @@ type Identity struct {
 
 	// Local says that the client is on the same machine: it came over loopback or a unix socket.
 	Local bool `json:"-"`
-	// Expires is when what the client has shown ends; zero for never.
+	// Expires is when the client's certificate expires; zero without one.
 	Expires time.Time `json:"-"`
+	// Ends is when streams of the client end, because what it has shown has expired, or will soon;
+	// zero if they do not.
+	Ends time.Time `json:"-"`
+
+	lifetime time.Duration // of the certificate
+}
+
+// String says in a log line who the client is, and how it has proven that.
+func (id *Identity) String() string {
+	switch {
+	case id.SPIFFEID != "":
+		return string(id.Source) + " " + id.SPIFFEID
+	case id.Subject != "":
+		return string(id.Source) + " " + id.Subject
+	case len(id.DNSNames) > 0:
+		return string(id.Source) + " " + id.DNSNames[0]
+	case id.UID != nil:
+		return string(id.Source) + " " + strconv.FormatUint(uint64(*id.UID), 10)
+	default:
+		return string(id.Source)
+	}
+}
+
+// Expired reports whether the client's certificate has expired.
+func (id *Identity) Expired(now time.Time) bool {
+	return !id.Expires.IsZero() && !now.Before(id.Expires)
 }
 
 // Authenticated reports whether the client has proven who it is.
 func (id *Identity) Authenticated() bool { return id.Source != None && id.Source != "" }
 
+// Clients that have proven nothing share their identity.
+var anonymous, anonymousLocal = &Identity{Source: None}, &Identity{Source: None, Local: true}
+
 // Anonymous returns the identity of a client at this address that has proven nothing.
 func Anonymous(address net.Addr) *Identity {
-	return &Identity{Source: None, Local: isLocal(address)}
+	if isLocal(address) {
+		return anonymousLocal
+	}
+	return anonymous
 }
 
 func isLocal(address net.Addr) bool {
@@ -60,8 +93,10 @@ func isLocal(address net.Addr) bool {
 		return false
 	case *net.TCPAddr:
 		return at.IP.IsLoopback()
-	case *net.UnixAddr:
+	case *net.UnixAddr, UnixAddr:
 		return true
+	case interface{ Unwrap() net.Addr }:
+		return isLocal(at.Unwrap())
 	}
 	at, err := netip.ParseAddrPort(address.String())
 	return err == nil && at.Addr().Unmap().IsLoopback()

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"net"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -24,10 +25,17 @@ func ProofOf(ctx context.Context) Proof {
 	return Proof{Peer: p, Authorization: metadata.ValueFromIncomingContext(ctx, Header)}
 }
 
-// Anonymous returns the identity of a client that has shown p, none of which proves anything.
-func (p Proof) Anonymous() *Identity {
-	if p.Peer == nil {
-		return Anonymous(nil)
+// Connection returns the identity that the client's connection proves: by a certificate, by a
+// unix socket, or none.
+func (p Proof) Connection() *Identity {
+	var address net.Addr
+	if p.Peer != nil {
+		address = p.Peer.Addr
 	}
-	return Anonymous(p.Peer.Addr)
+	id := &Identity{Source: None, Local: isLocal(address)}
+	if uid, ok := uidOf(address); ok {
+		id.Source, id.UID = Unix, &uid
+	}
+	id.addCertificate(p.chains())
+	return id
 }

@@ -23,13 +23,14 @@ import (
 // listener has either grpc or rest.
 type listener struct {
 	socket   net.Listener
+	address  string
 	protocol configs.ListenerProtocol
 	grpc     *grpc.Server
 	rest     *http.Server
 }
 
 // newListener makes the server of a listener. tlsConfig is nil for plaintext.
-func (r *Relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig *tls.Config) *listener {
+func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address string, tlsConfig *tls.Config) *listener {
 	o := downstream.ListenerOptions{
 		MaxRequestBytes:  int(l.MaxRequestBytes),
 		MaxResponseBytes: int(l.MaxResponseBytes),
@@ -45,10 +46,11 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, tlsConfig 
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
+		Identify:         newIdentifier(l),
 		Limits:           limitsOf(l),
 	}
 	o.Limits.Connections = r.connections(l)
-	n := &listener{protocol: l.Protocol}
+	n := &listener{address: address, protocol: l.Protocol}
 	if l.Protocol == configs.ListenerREST {
 		o.UserTimeout = 0 // HTTP servers have a write timeout
 		n.socket = r.server.ListenREST(socket, tlsConfig, o)

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -43,6 +44,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams that the relay ended because it holds none of the requested resources and cannot reach their control planes.",
 			one(func() uint64 { return r.server.Stats().Unreachable })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", r.namesRefused},
+		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", r.clientsRefused},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", r.limitsExceeded},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
@@ -89,6 +91,14 @@ func (r *Relay) limitsExceeded() []admin.Sample {
 func (r *Relay) namesRefused() []admin.Sample {
 	var samples []admin.Sample
 	for reason, n := range r.server.Stats().Refusals {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
+	}
+	return samples
+}
+
+func (r *Relay) clientsRefused() []admin.Sample {
+	var samples []admin.Sample
+	for reason, n := range r.server.Stats().ClientsRefused {
 		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
 	}
 	return samples
@@ -151,13 +161,28 @@ func (r *Relay) directoryErrors() []admin.Sample {
 
 // ClientStatus is one client's stream, as /clients shows it.
 type ClientStatus struct {
-	Stream  uint64       `json:"stream"`
-	Node    string       `json:"node"`
-	Cluster string       `json:"cluster"`
-	Peer    string       `json:"peer"`
-	Form    string       `json:"form"`
-	Since   time.Time    `json:"since"`
-	Types   []TypeStatus `json:"types"`
+	Stream  uint64    `json:"stream"`
+	Node    string    `json:"node"`
+	Cluster string    `json:"cluster"`
+	Peer    string    `json:"peer"`
+	Form    string    `json:"form"`
+	Since   time.Time `json:"since"`
+	// Identity is who the client has proven to be.
+	Identity IdentityStatus `json:"identity"`
+	Types    []TypeStatus   `json:"types"`
+}
+
+// IdentityStatus is what /clients shows of an identity. It leaves out the claims of tokens.
+type IdentityStatus struct {
+	Source   string   `json:"source"`
+	SPIFFEID string   `json:"spiffe_id,omitempty"`
+	DNSNames []string `json:"dns_names,omitempty"`
+	Subject  string   `json:"subject,omitempty"`
+	UID      *uint32  `json:"uid,omitempty"`
+}
+
+func viewOfIdentity(id *identity.Identity) IdentityStatus {
+	return IdentityStatus{Source: string(id.Source), SPIFFEID: id.SPIFFEID, DNSNames: id.DNSNames, Subject: loglines.Clip(id.Subject), UID: id.UID}
 }
 
 // TypeStatus has a client's subscriptions to one type.
@@ -191,7 +216,7 @@ func (r *Relay) clients() iter.Seq[ClientStatus] {
 		for c := range r.server.Describe() {
 			v := ClientStatus{
 				Stream: c.Stream, Node: loglines.Clip(c.Node.GetId()), Cluster: loglines.Clip(c.Node.GetCluster()),
-				Peer: c.Peer, Form: c.Form, Since: c.Since, Types: []TypeStatus{},
+				Peer: c.Peer, Form: c.Form, Since: c.Since, Identity: viewOfIdentity(c.Identity), Types: []TypeStatus{},
 			}
 			for _, t := range c.Types {
 				v.Types = append(v.Types, viewOfType(t))

@@ -41,13 +41,9 @@ func (r *Relay) listenOperator(ctx context.Context) error {
 		}
 		tlsConfig, certificate = listener.Config(), listener.Certificate
 	}
-	socket, err := openSocket(ctx, o.Address, o.Mode)
+	socket, address, err := openSocket(ctx, o.Address, o.Mode)
 	if err != nil {
 		return fmt.Errorf("admin.address: %w", err)
-	}
-	address := socket.Addr().String()
-	if socket.Addr().Network() == "unix" {
-		address = o.Address
 	}
 	// What localhost means is for the host's resolver to say.
 	if err := o.Exposed(address); err != nil {

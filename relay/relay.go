@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -107,19 +106,19 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 // Listen opens all sockets, so that a port that is taken is an error before any client is
 // served.
 func (r *Relay) Listen(ctx context.Context) error {
-	var lc net.ListenConfig
-	for i, l := range r.cfg.Listeners {
-		socket, err := lc.Listen(ctx, "tcp", l.Address)
+	for i := range r.cfg.Listeners {
+		l := &r.cfg.Listeners[i]
+		socket, address, err := openSocket(ctx, l.Address, l.Mode)
 		if err != nil {
 			return fmt.Errorf("listeners[%d].address: %w", i, err)
 		}
-		tlsConfig, err := r.listenerTLS(&l)
+		tlsConfig, err := r.listenerTLS(l)
 		if err != nil {
 			_ = socket.Close()
 			return fmt.Errorf("listeners[%d].tls: %w", i, err)
 		}
-		r.listeners = append(r.listeners, r.newListener(&l, socket, tlsConfig))
-		r.addresses = append(r.addresses, socket.Addr().String())
+		r.listeners = append(r.listeners, r.newListener(l, socket, address, tlsConfig))
+		r.addresses = append(r.addresses, address)
 	}
 	return r.listenOperator(ctx)
 }
@@ -145,10 +144,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	wg.Go(func() { process.CollectGarbage(collecting, ended) })
 	for _, l := range r.listeners {
-		r.log.Info("serving clients", "address", l.socket.Addr().String(), "protocol", string(l.protocol))
+		r.log.Info("serving clients", "address", l.address, "protocol", string(l.protocol))
 		wg.Go(func() {
 			if err := l.serve(); err != nil {
-				failed <- fmt.Errorf("listener %s: %w", l.socket.Addr(), err)
+				failed <- fmt.Errorf("listener %s: %w", l.address, err)
 			}
 		})
 	}

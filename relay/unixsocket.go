@@ -14,14 +14,22 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// openSocket opens the socket of an address, which is host:port or unix:PATH. mode is the
-// permissions of a unix socket.
-func openSocket(ctx context.Context, address string, mode configs.FileMode) (net.Listener, error) {
-	path, unix := configs.UnixPath(address)
-	if !unix {
-		var lc net.ListenConfig
-		return lc.Listen(ctx, "tcp", address)
+// openSocket opens the socket of an address, which is host:port or unix:PATH, and returns its
+// address in the same form. mode is the permissions of a unix socket.
+func openSocket(ctx context.Context, address string, mode configs.FileMode) (_ net.Listener, opened string, _ error) {
+	if path, unix := configs.UnixPath(address); unix {
+		socket, err := openUnixSocket(ctx, path, mode)
+		return socket, address, err
 	}
+	var lc net.ListenConfig
+	socket, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, "", err
+	}
+	return socket, socket.Addr().String(), nil
+}
+
+func openUnixSocket(ctx context.Context, path string, mode configs.FileMode) (net.Listener, error) {
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}

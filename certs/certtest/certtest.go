@@ -56,6 +56,8 @@ type Options struct {
 	DNSNames   []string
 	IPs        []net.IP
 	NotAfter   time.Time
+	// Change, if not nil, changes the rest before the certificate is signed.
+	Change func(*x509.Certificate)
 }
 
 // Loopback are options of a server on 127.0.0.1.
@@ -87,6 +89,9 @@ func (ca *CA) Issue(t *testing.T, o Options) *Pair {
 			t.Fatal(err)
 		}
 		template.URIs = []*url.URL{id}
+	}
+	if o.Change != nil {
+		o.Change(template)
 	}
 	key := newKey(t)
 	leaf := sign(t, template, ca.Certificate, key, ca.key)

@@ -1,0 +1,35 @@
+package configs
+
+// This file is `listeners[].admit`, which decides whom a listener serves.
+
+import (
+	"sync"
+
+	"cel.dev/cel-go/cel"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// ofIdentities are decided before the relay has read a Node.
+var ofIdentities = expressions{sync.OnceValues(func() (*cel.Env, error) {
+	identities, err := identity.CELOptions()
+	if err != nil {
+		return nil, err
+	}
+	return cel.NewEnv(identities)
+}), "identity"}
+
+// compileAdmit prepares Admits.
+func (l *Listener) compileAdmit() (err error) {
+	l.admit, _, err = ofIdentities.compile(l.Admit, cel.BoolType)
+	return err
+}
+
+// Admits reports whether the listener serves a client. An error means that the relay cannot
+// evaluate the expression for the client, which is then not served.
+func (l *Listener) Admits(id *identity.Identity) (bool, error) {
+	if l.admit == nil {
+		return true, nil
+	}
+	return evalOver[bool](l.admit, map[string]any{identity.Variable: id})
+}

@@ -1,0 +1,54 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// Who clients are, and whom a listener refuses for that. It is decided before anything of a
+// request is read.
+
+// identify returns who the client is whose call has that context. The error is that with which
+// the call ends.
+func (s *Server) identify(ctx context.Context, g *gate) (*identity.Identity, error) {
+	if g.identify == nil {
+		p, ok := peer.FromContext(ctx)
+		if !ok {
+			return identity.Anonymous(nil), nil
+		}
+		return identity.Anonymous(p.Addr), nil
+	}
+	id, err := g.identify(identity.ProofOf(ctx))
+	if err != nil {
+		s.noteRefusedClient(ctx, g, err)
+		return nil, err
+	}
+	return id, nil
+}
+
+func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
+	refused := &identity.RefusedError{}
+	if !errors.As(err, &refused) {
+		return // nobody makes others
+	}
+	s.stats.clientsRefused[refused.Reason].Add(1)
+	if log, ok := g.line(eventClientRefused, s.options.Log.With("client", addressOf(ctx))); ok {
+		log.Warn("client is refused for who it is", "refused", refused.Reason.String(), "reason", refused.Detail)
+	}
+}
+
+// clientRefusals are totals.
+type clientRefusals [identity.NumReasons]atomic.Uint64
+
+func (c *clientRefusals) read() map[string]uint64 {
+	counts := make(map[string]uint64, len(c))
+	for r := range identity.NumReasons {
+		counts[r.String()] = c[r].Load()
+	}
+	return counts
+}
