@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -84,7 +85,7 @@ func (f *floor) messages(indexes []int, v int) (all []*message) {
 }
 
 func (f *floor) send(st *floorStream, m *message) error {
-	nonce := protowire.AppendTag(nil, respNonce, protowire.BytesType)
+	nonce := protowire.AppendTag(nil, wire.ResponseNonce, protowire.BytesType)
 	nonce = protowire.AppendString(nonce, strconv.FormatUint(f.nonce.Add(1), 10))
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -212,20 +213,27 @@ func runFloor(spec *Spec) error {
 	if err != nil {
 		return err
 	}
-	address, err := serve(grpc.NewServer(append(serverOptions(), grpc.Creds(creds), grpc.UnknownServiceHandler(f.handle))...))
+	s := grpc.NewServer(append(serverOptions(), grpc.Creds(creds), grpc.UnknownServiceHandler(f.handle))...)
+	return serveSource(s, f.update, f.beat, func() answer { return answer{Messages: f.sent.Load(), Bytes: f.bytes.Load()} })
+}
+
+// serveSource serves resources to clients, and changes them as commands say. count answers
+// any other command.
+func serveSource(s *grpc.Server, update func(index, version int) (answer, error), heartbeats func(), count func() answer) error {
+	address, err := serve(s)
 	if err != nil {
 		return err
 	}
 	return serveCommands(answer{Address: address}, func(c *command) (answer, error) {
 		switch c.Do {
 		case "update":
-			return f.update(c.Index, c.Version)
+			return update(c.Index, c.Version)
 		case "storm":
-			return storm(c, f.update)
+			return storm(c, update)
 		case "beat":
-			return beat(c, f.beat)
+			return beat(c, heartbeats)
 		}
-		return answer{Messages: f.sent.Load(), Bytes: f.bytes.Load()}, nil
+		return count(), nil
 	})
 }
 

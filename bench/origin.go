@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 )
@@ -139,7 +140,7 @@ func (o *origin) respond(st *originStream, indexes []int) error {
 // sendTo sends a response with the fields in b.
 func (o *origin) sendTo(st *originStream, b []byte, newest int) error {
 	b = append(b, o.spec.tail(newest, st.delta)...)
-	b = appendString(b, respNonce, strconv.FormatUint(o.nonce.Add(1), 10))
+	b = wire.AppendString(b, wire.ResponseNonce, strconv.FormatUint(o.nonce.Add(1), 10))
 	o.responseBytes.Add(int64(len(b)))
 	st.send.Lock()
 	defer st.send.Unlock()
@@ -204,19 +205,5 @@ func runOrigin(spec *Spec) error {
 			{StreamName: "StreamAggregatedResources", Handler: o.handle(false), ServerStreams: true, ClientStreams: true},
 		},
 	}, o)
-	address, err := serve(s)
-	if err != nil {
-		return err
-	}
-	return serveCommands(answer{Address: address}, func(c *command) (answer, error) {
-		switch c.Do {
-		case "update":
-			return o.update(c.Index, c.Version)
-		case "storm":
-			return storm(c, o.update)
-		case "beat":
-			return beat(c, o.beat)
-		}
-		return answer{Counts: o.counts()}, nil
-	})
+	return serveSource(s, o.update, o.beat, func() answer { return answer{Counts: o.counts()} })
 }

@@ -70,21 +70,8 @@ func runSnapshot(spec *Spec) error {
 func runPeer(c cache.Cache, set func(index, v int) error) error {
 	s := grpc.NewServer(quietOptions()...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(context.Background(), c, nil))
-	address, err := serve(s)
-	if err != nil {
-		return err
-	}
-	update := func(index, v int) (answer, error) {
+	return serveSource(s, func(index, v int) (answer, error) {
 		at := time.Now()
 		return answer{At: at.UnixNano()}, set(index, v)
-	}
-	return serveCommands(answer{Address: address}, func(c *command) (answer, error) {
-		switch c.Do {
-		case "update":
-			return update(c.Index, c.Version)
-		case "storm":
-			return storm(c, update)
-		}
-		return answer{}, nil
-	})
+	}, func() {}, func() answer { return answer{} })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -179,9 +180,9 @@ func (s *supply) has(glob string, i int) bool {
 func (s *supply) encode(i, v int, delta bool) []byte {
 	if to := i - s.spec.Resources; to >= 0 {
 		// The message ResourceLocator, by its fields: authority, resource_type, id.
-		l := appendString(nil, 3, otherAuthority)
-		l = appendString(l, 4, endpointPath)
-		l = appendString(l, 2, strings.TrimPrefix(s.spec.originName(to), "xdstp://"+otherAuthority+"/"+endpointPath+"/"))
+		l := wire.AppendString(nil, 3, otherAuthority)
+		l = wire.AppendString(l, 4, endpointPath)
+		l = wire.AppendString(l, 2, strings.TrimPrefix(s.spec.originName(to), "xdstp://"+otherAuthority+"/"+endpointPath+"/"))
 		return resourceField(s.name(i), "", 1, 0, anyOf(xdstype.Locator, l))
 	}
 	return s.spec.encodeNamed(s.spec.originName(i), i, v, delta)

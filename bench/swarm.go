@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The swarm: clients that subscribe, ACK, and search responses for the marker of a version.
@@ -191,37 +191,28 @@ type swarmClient struct {
 
 // request sends a request: the first, or an ACK.
 func (c *swarmClient) request(nonce, version string, first bool) error {
+	const nodeID, nodeCluster, nodeFeatures = 1, 2, 10
+	num := requestFields(c.spec.Delta)
 	var b []byte
-	node := appendString(nil, 1, "bench")
-	node = appendString(node, 2, "bench")
-	if c.spec.TTL > 0 && c.spec.Delta {
-		node = appendString(node, nodeFeatures, "xds.config.supports-resource-ttl")
+	if first {
+		node := wire.AppendString(nil, nodeID, "bench")
+		node = wire.AppendString(node, nodeCluster, "bench")
+		if c.spec.TTL > 0 && c.spec.Delta {
+			node = wire.AppendString(node, nodeFeatures, "xds.config.supports-resource-ttl")
+		}
+		b = wire.AppendBytes(b, num.Node, node)
 	}
-	if c.spec.Delta {
-		if first {
-			b = appendBytes(b, deltaNode, node)
-			for _, name := range c.names {
-				b = appendString(b, reqNames, name)
-			}
-		}
-		b = appendString(b, deltaType, c.spec.typeURL())
-		if nonce != "" {
-			b = appendString(b, deltaNonce, nonce)
-		}
-	} else {
-		if first {
-			b = appendBytes(b, reqNode, node)
-		}
-		if version != "" {
-			b = appendString(b, reqVersion, version)
-		}
+	if version != "" && !c.spec.Delta {
+		b = wire.AppendString(b, num.Version, version)
+	}
+	if first || !c.spec.Delta {
 		for _, name := range c.names {
-			b = appendString(b, reqNames, name)
+			b = wire.AppendString(b, num.Subscribe, name)
 		}
-		b = appendString(b, sotwType, c.spec.typeURL())
-		if nonce != "" {
-			b = appendString(b, sotwNonce, nonce)
-		}
+	}
+	b = wire.AppendString(b, num.TypeURL, c.spec.typeURL())
+	if nonce != "" {
+		b = wire.AppendString(b, num.Nonce, nonce)
 	}
 	return c.stream.SendMsg(&ready{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
@@ -291,19 +282,20 @@ const keptBuffer = 16 << 10
 
 // answerTo reads the fields for the ACK, and counts removed names.
 func (s *swarm) answerTo(b []byte, delta bool) (nonce, version string, err error) {
-	err = fields(b, func(num protowire.Number, v []byte) {
-		switch num {
-		case respNonce:
-			nonce = string(v)
-		case respVersion:
-			version = string(v)
-		case respRemoved:
+	f := wire.Walk(b)
+	for f.Next() {
+		switch f.Num {
+		case wire.ResponseNonce:
+			nonce = string(f.Bytes)
+		case wire.ResponseVersion:
+			version = string(f.Bytes)
+		case wire.DeltaRemoved:
 			if delta {
 				s.removed.Add(1)
 			}
 		}
-	})
-	return nonce, version, err
+	}
+	return nonce, version, f.Err
 }
 
 func newWatch(v, count int) *watch {

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 	goproto "google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Messages as bytes: encoded messages are sent as they are, and received ones are decoded only
@@ -46,34 +46,12 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// The fields of the four messages. Fields with the same meaning have the same numbers in both
-// responses, and in both requests.
-const (
-	respVersion   = 1
-	respResources = 2
-	respType      = 4
-	respNonce     = 5
-	respRemoved   = 6
-
-	reqVersion = 1 // SotW
-	reqNode    = 2 // SotW; delta: 1
-	reqNames   = 3 // SotW; delta: subscribe
-	reqDrop    = 4 // delta: unsubscribe
-	sotwType   = 4
-	sotwNonce  = 5
-	deltaNode  = 1
-	deltaType  = 2
-	deltaNonce = 6
-
-	nodeFeatures = 10
-)
-
-func appendString(b []byte, num protowire.Number, s string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
-}
-
-func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+// requestFields are the numbers of the fields of requests in a form.
+func requestFields(delta bool) *wire.RequestFields {
+	if delta {
+		return &wire.DeltaRequest
+	}
+	return &wire.SotWRequest
 }
 
 // encodeResource returns the i-th resource as a field of a response.
@@ -89,65 +67,39 @@ func (s *Spec) encodeNamed(name string, i, v int, delta bool) []byte {
 	}
 	content := anyOf(s.typeURL(), value)
 	if !delta {
-		return appendBytes(nil, respResources, content)
+		return wire.AppendBytes(nil, wire.ResponseResources, content)
 	}
 	return resourceField(name, s.alias(i), v, s.TTL, content)
 }
 
 func anyOf(typeURL string, value []byte) []byte {
-	return appendBytes(appendString(nil, 1, typeURL), 2, value)
+	return wire.AppendBytes(wire.AppendString(nil, wire.AnyTypeURL, typeURL), wire.AnyValue, value)
 }
 
 // resourceField returns a resource as a field of a delta response or, without content, its
 // heartbeat.
 func resourceField(name, alias string, v int, ttl time.Duration, content []byte) []byte {
-	r := appendString(nil, 3, name)
+	r := wire.AppendString(nil, wire.ResourceName, name)
 	if alias != "" {
-		r = appendString(r, 4, alias)
+		r = wire.AppendString(r, wire.ResourceAliases, alias)
 	}
-	r = appendString(r, 1, version(v))
+	r = wire.AppendString(r, wire.ResourceVersion, version(v))
 	if ttl > 0 {
-		seconds := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(ttl/time.Second))
-		r = appendBytes(r, 6, seconds)
+		r = wire.AppendDuration(r, wire.ResourceTTL, ttl)
 	}
 	if content != nil {
-		r = appendBytes(r, 2, content)
+		r = wire.AppendBytes(r, wire.ResourceAny, content)
 	}
-	return appendBytes(nil, respResources, r)
+	return wire.AppendBytes(nil, wire.ResponseResources, r)
 }
 
 // tail returns the fields of a response other than its resources and its nonce.
 func (s *Spec) tail(v int, delta bool) []byte {
-	b := appendString(nil, respType, s.typeURL())
+	b := wire.AppendString(nil, wire.ResponseTypeURL, s.typeURL())
 	if !delta {
-		b = appendString(b, respVersion, version(v))
+		b = wire.AppendString(b, wire.ResponseVersion, version(v))
 	}
 	return b
-}
-
-// fields calls f for each length-delimited field.
-func fields(b []byte, f func(num protowire.Number, v []byte)) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("bad message: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
-		if typ == protowire.BytesType {
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return fmt.Errorf("bad message: %w", protowire.ParseError(n))
-			}
-			f(num, v)
-			b = b[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return fmt.Errorf("bad message: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
-	}
-	return nil
 }
 
 // request has the fields of a request that are read.
@@ -160,19 +112,20 @@ type request struct {
 
 func parseRequest(b []byte, delta bool) (r request, err error) {
 	r.bytes = len(b)
-	err = fields(b, func(num protowire.Number, v []byte) {
-		switch {
-		case num == reqNames:
-			r.names = append(r.names, string(v))
-		case delta && num == reqDrop:
-			r.dropped = append(r.dropped, string(v))
-		case delta && num == deltaType, !delta && num == sotwType:
-			r.typeURL = string(v)
-		case delta && num == deltaNonce, !delta && num == sotwNonce:
-			r.nonce = string(v)
-		case !delta && num == reqVersion:
-			r.version = string(v)
+	num, f := requestFields(delta), wire.Walk(b)
+	for f.Next() {
+		switch f.Num {
+		case num.Subscribe:
+			r.names = append(r.names, string(f.Bytes))
+		case num.Unsubscribe:
+			r.dropped = append(r.dropped, string(f.Bytes))
+		case num.TypeURL:
+			r.typeURL = string(f.Bytes)
+		case num.Nonce:
+			r.nonce = string(f.Bytes)
+		case num.Version:
+			r.version = string(f.Bytes)
 		}
-	})
-	return r, err
+	}
+	return r, f.Err
 }

@@ -6,7 +6,7 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -82,12 +82,14 @@ func TestTheFloorCutsWhatMayBeCut(t *testing.T) {
 		messages := f.messages(spec.indexes(0), 1)
 		for _, m := range messages {
 			longest = max(longest, m.body.Len())
-			if err := fields(m.body.Materialize(), func(num protowire.Number, _ []byte) {
-				if num == respResources {
+			fields := wire.Walk(m.body.Materialize())
+			for fields.Next() {
+				if fields.Num == wire.ResponseResources {
 					n++
 				}
-			}); err != nil {
-				t.Fatal(err)
+			}
+			if fields.Err != nil {
+				t.Fatal(fields.Err)
 			}
 		}
 		if n != spec.Resources || spec.Delta && longest > limit || !spec.Delta && len(messages) != 1 {
