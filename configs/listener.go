@@ -101,6 +101,19 @@ type Limits struct {
 	// four times as many at once. The relay reads further ones later, by 4 seconds at most.
 	// Connections that stay do not count, however many come at once.
 	ConnectionsPerSecond int `yaml:"connections_per_second" default:"200"`
+	// Scopes that all streams of one identity use at once, taken together, on all listeners. An
+	// identity is who a client has proven to be. A client that has proven nothing counts by its
+	// address (of IPv6, one /64).
+	ScopesPerIdentity int `yaml:"scopes_per_identity" default:"10000"`
+	// Types that all streams of one identity request at once, taken together, on all listeners.
+	// Only types that the relay does not know count.
+	TypesPerIdentity int `yaml:"types_per_identity" default:"1000"`
+	// Open streams of one identity on all listeners.
+	StreamsPerIdentity int `yaml:"streams_per_identity" absent:"as many as limits.streams"` // 0 is no limit
+	// Requests of one identity that get one answer (over REST, or by a Fetch method of gRPC), on
+	// average, on all of its connections; five times as many at once. The relay answers further
+	// ones later, by a second at most, and then refuses them.
+	RequestsPerSecondPerIdentity int `yaml:"requests_per_second_per_identity" default:"10000"`
 }
 
 // Keepalive is HTTP/2 pings on a connection where nothing else moves.

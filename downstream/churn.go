@@ -93,7 +93,11 @@ func addressGroup(addr net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := tcp.AddrPort().Addr().Unmap()
+	return prefixOf(tcp.AddrPort().Addr())
+}
+
+func prefixOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap()
 	bits := 32
 	if ip.Is6() {
 		bits = 64

@@ -20,7 +20,13 @@ import (
 // clients have scopeCounts.
 type scopeCounts struct {
 	few  []scopeCount
-	many map[cache.Scope]int // instead of few, once there are more than fewScopes
+	many *manyScopes // instead of few, once there are more than fewScopes
+}
+
+// manyScopes are how often each of many scopes is used.
+type manyScopes struct {
+	n    map[cache.Scope]int
+	room cache.Room // of n
 }
 
 type scopeCount struct {
@@ -31,11 +37,16 @@ type scopeCount struct {
 // fewScopes are so few that to look through them is quicker than to look one up.
 const fewScopes = 8
 
-func (c *scopeCounts) len() int { return len(c.few) + len(c.many) }
+func (c *scopeCounts) len() int {
+	if c.many != nil {
+		return len(c.many.n)
+	}
+	return len(c.few)
+}
 
 func (c *scopeCounts) get(scope cache.Scope) int {
 	if c.many != nil {
-		return c.many[scope]
+		return c.many.n[scope]
 	}
 	for i := range c.few {
 		if c.few[i].scope == scope {
@@ -64,22 +75,21 @@ func (c *scopeCounts) add(scope cache.Scope, n int) int {
 		c.few = append(c.few, scopeCount{scope, n})
 		return n
 	}
-	c.many = make(map[cache.Scope]int, 2*fewScopes)
+	c.many = &manyScopes{n: make(map[cache.Scope]int, 2*fewScopes)}
 	for _, of := range c.few {
-		c.many[of.scope] = of.n
+		c.many.n[of.scope] = of.n
 	}
 	c.few = nil
 	return c.addMany(scope, n)
 }
 
 func (c *scopeCounts) addMany(scope cache.Scope, n int) int {
-	n += c.many[scope]
-	if n > 0 {
-		c.many[scope] = n
+	m := c.many
+	if n += m.n[scope]; n > 0 {
+		m.n[scope] = n
 		return n
 	}
-	delete(c.many, scope)
-	if len(c.many) == 0 {
+	if m.n = cache.Without(m.n, &m.room, scope); len(m.n) == 0 {
 		c.many = nil
 	}
 	return 0

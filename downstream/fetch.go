@@ -34,10 +34,15 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
 	}
+	uses, e := s.joinIdentity(ctx, g, id)
+	if e != nil {
+		return nil, s.refuseRequest(g, addressOf(ctx), e)
+	}
+	defer s.leaveIdentity(uses)
 	st := s.open(noStream{ctx: ctx}, id, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.gate, st.limits, st.passes = g, g.limits, g.passes
+	st.uses, st.gate, st.limits, st.passes = uses, g, g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()
@@ -94,6 +99,9 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		}
 		defer g.leave()
 		id, err := s.identify(ctx, g)
+		if err == nil {
+			err = s.paceIdentity(ctx, g, id)
+		}
 		if err != nil {
 			return nil, err
 		}

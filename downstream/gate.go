@@ -20,7 +20,7 @@ const turnedAwayEvery = time.Minute
 
 func newGate(o ListenerOptions) *gate {
 	return &gate{
-		limits: o.Limits, responses: o.MaxResponseBytes, passes: o.PassRedirects,
+		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		unreachable: o.WhenUnreachable, identify: o.Identify,
 		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
 	}

@@ -49,6 +49,10 @@ const (
 	limitAlternatives
 	limitScopes
 	limitConnScopes
+	limitIdentityStreams
+	limitIdentityScopes
+	limitIdentityTypes
+	limitIdentityRequests
 	numLimits
 )
 
@@ -71,6 +75,10 @@ var limitNames = [numLimits]string{
 	limitAlternatives:         "alternatives",
 	limitScopes:               "scopes",
 	limitConnScopes:           "scopes_per_connection",
+	limitIdentityStreams:      "streams_per_identity",
+	limitIdentityScopes:       "scopes_per_identity",
+	limitIdentityTypes:        "types_per_identity",
+	limitIdentityRequests:     "requests_per_second_per_identity",
 }
 
 // String returns the limit's name in metrics and logs.

@@ -104,6 +104,11 @@ var edges = map[string]edge{
 	"alternatives":                  {elsewhere: "testdata/delta/alternatives.txt", text: "limit=alternatives max=16"},
 	"limits.scopes":                 {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes is 100"},
 	"limits.scopes_per_connection":  {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes_per_connection is 20"},
+
+	"limits.scopes_per_identity":              {elsewhere: "identities_test.go", text: "limits.scopes_per_identity is 2"},
+	"limits.types_per_identity":               {elsewhere: "identities_test.go", text: "limits.types_per_identity is 2"},
+	"limits.streams_per_identity":             {elsewhere: "identities_test.go", text: "limits.streams_per_identity is 2"},
+	"limits.requests_per_second_per_identity": {elsewhere: "identities_test.go", text: "limits.requests_per_second_per_identity is 10"},
 }
 
 // Each limit that the page has is enforced where the page says: as much passes, and one more

@@ -88,8 +88,9 @@ type ListenerOptions struct {
 	// and for each request that gets one answer, before the relay reads the request. Its error
 	// is a gRPC status, with which the call ends. If it is nil, clients prove nothing.
 	Identify func(identity.Proof) (*identity.Identity, error)
-	// Limits are what its clients may cost.
-	Limits Limits
+	// Limits are what its clients may cost, and PerIdentity what all clients of one identity may.
+	Limits      Limits
+	PerIdentity IdentityLimits
 }
 
 // Limits are what the clients of one listener may cost. Zero means no limit.
@@ -116,6 +117,19 @@ type Limits struct {
 	// StreamsPerSecond is how fast the streams that a client opens on one gRPC connection
 	// are read in the long run.
 	StreamsPerSecond int
+}
+
+// IdentityLimits are what all clients of one identity may cost together, on all listeners. A
+// client that has proven nothing counts by its address. Zero means no limit.
+type IdentityLimits struct {
+	// Streams is the number of open streams.
+	Streams int
+	// Scopes is the number of scopes that its streams use: see streamScopes.
+	Scopes int
+	// Types is the number of types that its streams request, and that the relay does not know.
+	Types int
+	// RequestsPerSecond is how many requests that get one answer it may send in the long run.
+	RequestsPerSecond int
 }
 
 // WhenUnreachable says which streams end when the control planes of all that they ask

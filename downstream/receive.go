@@ -191,6 +191,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		return false, st.refuse(e)
 	}
 	if !ok {
+		if e := st.enterType(typeURL); e != nil {
+			return false, st.refuse(e)
+		}
 		st.insert(sess)
 	}
 	behind := sess.AwaitsACK()
@@ -332,6 +335,7 @@ func (st *stream) end() {
 	}
 	for _, s := range st.sessions {
 		s.Close()
+		st.leaveType(s.TypeURL())
 	}
 	st.scopes.close()
 	names := st.names

@@ -98,6 +98,10 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseClient(w, err)
 		return
 	}
+	if err := h.server.paceIdentity(ctx, h.gate, id); err != nil {
+		failWith(w, err)
+		return
+	}
 	req, ok := h.read(w, r)
 	if !ok {
 		return

@@ -9,7 +9,7 @@ import (
 // wanted, that for each type if the server does not aggregate, and that for each server that is
 // tried. Clients can make up any number of them: as authorities under a pattern, as Nodes where the
 // partition is node.id, as parameters. So a stream may use a bounded number of them at once,
-// and so may all streams of one connection together.
+// and so may all streams of one connection together, and all of one identity.
 
 // Admits implements session.Host.
 func (s *streamScopes) Admits(k cache.Key) error {
@@ -56,6 +56,10 @@ func (s *streamScopes) enterOne(scope cache.Scope) *excess {
 		if e := s.enterConn(scope); e != nil {
 			return e
 		}
+		if e := s.enterIdentity(scope); e != nil {
+			s.leaveConn(scope)
+			return e
+		}
 	}
 	if s.add(scope, 1) > 1 {
 		return nil
@@ -70,8 +74,9 @@ func (s *streamScopes) leaveOne(scope cache.Scope) {
 	if s.add(scope, -1) > 0 {
 		return
 	}
-	if s.conn != nil {
-		s.conn.leave(scope)
+	s.leaveConn(scope)
+	if u := s.stream.uses; u != nil {
+		u.leave(scope)
 	}
 	if user, ok := s.stream.names.(ScopeUser); ok {
 		user.Leave(scope)
@@ -88,6 +93,21 @@ func (s *streamScopes) enterConn(scope cache.Scope) *excess {
 		s.conn = s.stream.server.conns.join(s.stream.grpc.Context())
 	}
 	return s.conn.enter(scope, most)
+}
+
+func (s *streamScopes) leaveConn(scope cache.Scope) {
+	if s.conn != nil {
+		s.conn.leave(scope)
+	}
+}
+
+// enterIdentity counts a scope that is new to the stream for its client's identity.
+func (s *streamScopes) enterIdentity(scope cache.Scope) *excess {
+	u := s.stream.uses
+	if u == nil {
+		return nil
+	}
+	return u.enter(scope, s.stream.gate.perIdentity.Scopes)
 }
 
 // close is called when the stream has left all scopes.

@@ -38,6 +38,9 @@ type Server struct {
 	conns   connections
 	senders *senders
 
+	identities identities
+	paces      identityPaces
+
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
 	jsonCache jsonCache
@@ -109,7 +112,8 @@ func (s *Server) forget(st *stream) {
 
 // gate holds the clients of one listener to its limits.
 type gate struct {
-	limits Limits
+	limits      Limits
+	perIdentity IdentityLimits
 	// responses is the size below which responses are cut; 0 for the server's.
 	responses int
 	// passes: redirects go to clients as they are.
@@ -135,9 +139,11 @@ type stream struct {
 	peer    string
 	// identity is who the client has proven to be.
 	identity *identity.Identity
-	since    time.Time
-	limits   Limits
-	gate     *gate // nil of no listener
+	// uses is what all streams of the identity use; nil without limits on that.
+	uses   *identityUse
+	since  time.Time
+	limits Limits
+	gate   *gate // nil of no listener
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
 	// passes: redirects go to the client as they are.

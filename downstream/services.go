@@ -68,8 +68,14 @@ func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service
 		if err != nil {
 			return err
 		}
+		uses, e := s.joinIdentity(stream.Context(), g, id)
+		if e != nil {
+			return s.turnAway(g, stream, e)
+		}
+		defer s.leaveIdentity(uses)
 		st := s.open(stream, id, f.name, service.TypeURL)
 		defer s.forget(st)
+		st.uses = uses
 		g.admit(st)
 		return serve(st, f)
 	}

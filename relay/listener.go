@@ -48,6 +48,12 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Identify:         newIdentifier(l),
 		Limits:           limitsOf(l),
+		PerIdentity: downstream.IdentityLimits{
+			Streams:           l.Limits.StreamsPerIdentity,
+			Scopes:            l.Limits.ScopesPerIdentity,
+			Types:             l.Limits.TypesPerIdentity,
+			RequestsPerSecond: l.Limits.RequestsPerSecondPerIdentity,
+		},
 	}
 	o.Limits.Connections = r.connections(l)
 	n := &listener{address: address, protocol: l.Protocol}

@@ -95,7 +95,7 @@ func servedMetrics(t *testing.T) map[string]metric {
 	if err := os.WriteFile(ca, certtest.PEM(certtest.NewCA(t, "ca")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startInMemory(t, fmt.Sprintf(`
+	return readMetrics(metricsWith(t, fmt.Sprintf(`
 listeners: [{address: "127.0.0.1:18000"}]
 authorities:
   - name: files
@@ -105,7 +105,14 @@ authorities:
   - name: plane
     servers: [{address: "plane:18000"}]
 old_style_names: [{authority: plane}]
-`, t.TempDir(), ca), func(string) dialer {
+`, t.TempDir(), ca), "a"))
+}
+
+// metricsWith returns the metrics of a relay whose control planes cannot be reached, and of which
+// a client has requested these clusters.
+func metricsWith(t *testing.T, config string, names ...string) string {
+	t.Helper()
+	s := startInMemory(t, config, func(string) dialer {
 		return func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }
 	})
 	defer s.close()
@@ -117,16 +124,46 @@ old_style_names: [{authority: plane}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"a"}}); err != nil {
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: names}); err != nil {
 		t.Fatal(err)
 	}
-	// The client is answered once the control plane is known to be unreachable.
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
+	// The client is answered once the control planes are known to be unreachable.
+	for answered := 0; answered < len(names); {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered += len(m.GetResourceErrors())
 	}
 	w := httptest.NewRecorder()
 	s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
-	return readMetrics(w.Body.String())
+	return w.Body.String()
+}
+
+// Clients can make up any number of authorities under a pattern.
+func TestMetricsOfAuthoritiesUnderAPatternHaveOneLabel(t *testing.T) {
+	const made = 30
+	var names []string
+	for i := range made {
+		names = append(names, fmt.Sprintf("xdstp://made-up-%d.example.com/envoy.config.cluster.v3.Cluster/x", i))
+	}
+	text := metricsWith(t, `
+listeners: [{address: "127.0.0.1:18000", when_unreachable: wait}]
+authorities:
+  - name: "*.example.com"
+    servers: [{address: "plane:18000"}]
+`, names...)
+	for _, want := range []string{
+		fmt.Sprintf("xds_relay_upstream_streams{authority=\"*.example.com\",connected=\"false\"} %d\n", made),
+		fmt.Sprintf("xds_relay_upstream_unreachable{authority=\"*.example.com\"} %d\n", made),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	if strings.Contains(text, "made-up") {
+		t.Error("the metrics have what a client has made up")
+	}
 }
 
 func TestMetricsPageHasEveryMetric(t *testing.T) {

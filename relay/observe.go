@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
@@ -113,7 +114,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	for scope, of := range r.origins.statuses() {
 		for _, st := range of {
 			if st.Protocol != "" { // the relay speaks the type with the server
-				count[kind{scope.Authority, st.Connected}]++
+				count[kind{r.labelOf(scope.Authority), st.Connected}]++
 			}
 		}
 	}
@@ -124,6 +125,16 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 		}})
 	}
 	return samples
+}
+
+// labelOf returns an authority as metrics name it: by its name in the configuration, which may be
+// a pattern. Clients can make up any number of names under a pattern.
+func (r *Relay) labelOf(authority string) string {
+	a, ok := r.origins.router.Source(cache.Scope{Authority: authority})
+	if !ok {
+		return "" // the router made the scope, so it knows the authority
+	}
+	return a.Name
 }
 
 func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
@@ -138,8 +149,12 @@ func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
 }
 
 func (r *Relay) unreachable() []admin.Sample {
-	var samples []admin.Sample
+	count := map[string]int{}
 	for authority, n := range r.origins.reachability.Count() {
+		count[r.labelOf(authority)] += n
+	}
+	var samples []admin.Sample
+	for authority, n := range count {
 		samples = append(samples, admin.Sample{
 			Value:  int64(n),
 			Labels: []attribute.KeyValue{attribute.String("authority", authority)},

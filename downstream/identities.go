@@ -1,0 +1,263 @@
+package downstream
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// What one identity may cost on all of its connections to all listeners. Limits of a stream and
+// of a connection do not bound a client that opens more of them. A client that has proven
+// nothing counts by its address.
+
+// identityKey is whom limits count. One of its fields is set.
+type identityKey struct {
+	proven  string // identity.Identity.Key
+	address netip.Prefix
+}
+
+func identityKeyOf(ctx context.Context, id *identity.Identity) identityKey {
+	if id != nil {
+		if key := id.Key(); key != "" {
+			return identityKey{proven: key}
+		}
+	}
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return identityKey{}
+	}
+	return identityKey{address: groupOf(p.Addr)}
+}
+
+// groupOf is addressGroup of the address of a peer.
+func groupOf(addr net.Addr) netip.Prefix {
+	switch a := addr.(type) {
+	case *limitedAddr:
+		return a.conn.group
+	case remoteAddr:
+		at, _ := netip.ParseAddrPort(string(a)) // the zero one of an address that is none
+		return prefixOf(at.Addr())
+	default:
+		return addressGroup(addr)
+	}
+}
+
+// identityUse is what the streams of one identity use.
+type identityUse struct {
+	key     identityKey
+	streams int // guarded by identities.mu
+
+	mu     sync.Mutex
+	scopes scopeCounts
+	types  map[string]int // streams by type URL, of types that the relay does not know
+	room   cache.Room     // of types
+}
+
+// identities are those that have streams. The zero value is ready.
+type identities struct {
+	mu   sync.Mutex
+	open map[identityKey]*identityUse
+	room cache.Room // of open
+}
+
+// join adds a stream of an identity until leave, unless it is one too many.
+func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	u := i.open[key]
+	if u == nil {
+		u = &identityUse{key: key}
+	}
+	if e := over(limitIdentityStreams, u.streams+1, most, "%d open streams of this identity"); e != nil {
+		return nil, e
+	}
+	if i.open == nil {
+		i.open = map[identityKey]*identityUse{}
+	}
+	i.open[key] = u
+	u.streams++
+	return u, nil
+}
+
+// leave undoes a join.
+func (i *identities) leave(u *identityUse) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if u.streams--; u.streams == 0 {
+		i.open = cache.Without(i.open, &i.room, u.key)
+	}
+}
+
+// enter counts a stream that uses a scope until leave.
+func (u *identityUse) enter(scope cache.Scope, most int) *excess {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.scopes.get(scope) == 0 {
+		if e := over(limitIdentityScopes, u.scopes.len()+1, most, "%d authorities, partitions and sets of dynamic parameters of this identity"); e != nil {
+			return e
+		}
+	}
+	u.scopes.add(scope, 1)
+	return nil
+}
+
+func (u *identityUse) leave(scope cache.Scope) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.scopes.add(scope, -1)
+}
+
+// enterType counts a type of the stream for its client's identity until leaveType. Types that the
+// relay knows are few, and do not count.
+func (st *stream) enterType(typeURL string) *excess {
+	if st.uses == nil || xdstype.Of(typeURL) != xdstype.Other {
+		return nil
+	}
+	return st.uses.enterType(typeURL, st.gate.perIdentity.Types)
+}
+
+func (st *stream) leaveType(typeURL string) {
+	if st.uses != nil && xdstype.Of(typeURL) == xdstype.Other {
+		st.uses.leaveType(typeURL)
+	}
+}
+
+func (u *identityUse) enterType(typeURL string, most int) *excess {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.types[typeURL] == 0 {
+		if e := over(limitIdentityTypes, len(u.types)+1, most, "%d types of this identity that the relay does not know"); e != nil {
+			return e
+		}
+	}
+	if u.types == nil {
+		u.types = map[string]int{}
+	}
+	u.types[typeURL]++
+	return nil
+}
+
+func (u *identityUse) leaveType(typeURL string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.types[typeURL]--; u.types[typeURL] == 0 {
+		u.types = cache.Without(u.types, &u.room, typeURL)
+	}
+}
+
+// The rate of requests that get one answer: clients can send each on another connection.
+
+const (
+	// identityBurst is how many seconds' worth of such requests may come at once.
+	identityBurst = 5
+	// mostIdentityWait is how long a request waits at most. One that would wait longer is refused.
+	mostIdentityWait = time.Second
+	// mostPaced is how many identities are told apart. All further ones are one.
+	mostPaced = 4096
+)
+
+// identityPaces are those of the identities whose requests came of late. The zero value is ready.
+type identityPaces struct {
+	mu    sync.Mutex
+	of    map[identityKey]*rate.Limiter
+	swept time.Time
+}
+
+// take takes a request of an identity, and returns how long it has to wait. The request is
+// refused if that is longer than mostIdentityWait.
+func (p *identityPaces) take(key identityKey, perSecond int, now time.Time) (wait time.Duration, refused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pace := p.of[key]
+	if pace == nil && len(p.of) >= mostPaced {
+		p.sweep(now)
+		if len(p.of) >= mostPaced {
+			key = identityKey{}
+			pace = p.of[key]
+		}
+	}
+	if pace == nil {
+		if p.of == nil {
+			p.of = map[identityKey]*rate.Limiter{}
+		}
+		pace = rate.NewLimiter(rate.Limit(perSecond), identityBurst*perSecond)
+		p.of[key] = pace
+	}
+	reserved := pace.ReserveN(now, 1)
+	if wait = reserved.DelayFrom(now); wait <= mostIdentityWait {
+		return wait, false
+	}
+	reserved.CancelAt(now)
+	return wait, true
+}
+
+// sweep forgets the identities that have sent nothing for long enough. It looks at all of them
+// once a second at most. The caller holds mu.
+func (p *identityPaces) sweep(now time.Time) {
+	if now.Sub(p.swept) < time.Second {
+		return
+	}
+	p.swept = now
+	for key, pace := range p.of {
+		if pace.TokensAt(now) >= float64(pace.Burst()) {
+			delete(p.of, key)
+		}
+	}
+}
+
+// joinIdentity counts a stream for its client's identity until leaveIdentity, unless it is one
+// too many.
+func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
+	l := &g.perIdentity
+	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 {
+		return nil, nil
+	}
+	return s.identities.join(identityKeyOf(ctx, id), l.Streams)
+}
+
+func (s *Server) leaveIdentity(u *identityUse) {
+	if u != nil {
+		s.identities.leave(u)
+	}
+}
+
+// paceIdentity waits until a request that gets one answer may be processed. The error, a gRPC
+// status, is why it may not be.
+func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identity) error {
+	most := g.perIdentity.RequestsPerSecond
+	if most == 0 {
+		return nil
+	}
+	wait, refused := s.paces.take(identityKeyOf(ctx, id), most, time.Now())
+	switch {
+	case refused:
+		return s.refuseRequest(g, addressOf(ctx), &excess{
+			limit: limitIdentityRequests, asked: int(wait.Milliseconds()), most: most,
+			what: "a request that would have to wait for %d ms, because of the others of this identity",
+		})
+	case wait == 0:
+		return nil
+	}
+	s.stats.limits[limitIdentityRequests].Add(1)
+	if log, ok := g.line(eventPaced, s.options.Log.With("client", addressOf(ctx))); ok {
+		log.Warn(fasterThanRead, "limit", limitIdentityRequests.String(), "max", most)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

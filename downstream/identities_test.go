@@ -1,0 +1,234 @@
+package downstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// identified is a client with an identity on a connection of its own.
+func identified(t *testing.T, s *Server, g *gate, id *identity.Identity, addr net.Addr) (*testClient, error) {
+	t.Helper()
+	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: addr})
+	uses, e := s.joinIdentity(ctx, g, id)
+	if e != nil {
+		return nil, s.turnAway(g, noStream{ctx: ctx}, e)
+	}
+	c := newTestClient(s, deltaForm.name, &corev3.Node{Id: "n"})
+	c.st.grpc, c.st.identity, c.st.uses = contextStream{ctx: ctx}, id, uses
+	g.admit(c.st)
+	return c, nil
+}
+
+func (c *testClient) depart() {
+	c.close()
+	c.st.server.leaveIdentity(c.st.uses)
+}
+
+func at(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+
+// Who counts as one, on connections of their own.
+var counted = []struct {
+	name     string
+	one, two identity.Identity
+	at, from net.Addr
+	same     bool
+}{
+	{"one SPIFFE ID from two addresses", identity.Identity{Source: identity.MTLS, SPIFFEID: "spiffe://a/b"}, identity.Identity{Source: identity.MTLS, SPIFFEID: "spiffe://a/b"}, at("10.0.0.1"), at("10.0.0.2"), true},
+	{"two SPIFFE IDs from one address", identity.Identity{Source: identity.MTLS, SPIFFEID: "spiffe://a/b"}, identity.Identity{Source: identity.MTLS, SPIFFEID: "spiffe://a/c"}, at("10.0.0.1"), at("10.0.0.1"), false},
+	{"nobody from one address", identity.Identity{}, identity.Identity{Source: identity.None}, at("10.0.0.1"), at("10.0.0.1"), true},
+	{"nobody over gRPC and REST", identity.Identity{}, identity.Identity{}, at("10.0.0.1"), remoteAddr("10.0.0.1:80"), true},
+	{"nobody from two addresses", identity.Identity{}, identity.Identity{}, at("10.0.0.1"), at("10.0.0.2"), false},
+	{"nobody from one /64", identity.Identity{}, identity.Identity{}, at("2001:db8::1"), at("2001:db8::ffff:1"), true},
+	{"nobody from two /64", identity.Identity{}, identity.Identity{}, at("2001:db8::1"), at("2001:db8:0:1::1"), false},
+	{"somebody and nobody from one address", identity.Identity{Source: identity.JWT, Subject: "a"}, identity.Identity{}, at("10.0.0.1"), at("10.0.0.1"), false},
+}
+
+// A client that opens more connections has no more of what it makes up.
+func TestAnIdentityHasItsLimitsOnceOnAllConnections(t *testing.T) {
+	for _, tt := range counted {
+		ch := newTestCache(&recordingSource{}, 1000)
+		server := newFederatedServer(ch)
+		g := newGate(ListenerOptions{PerIdentity: IdentityLimits{Scopes: 2, Types: 2}})
+		one, _ := identified(t, server, g, &tt.one, tt.at)
+		two, _ := identified(t, server, g, &tt.two, tt.from)
+		ask := func(c *testClient, typeURL, name string) (refused string) {
+			err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: []string{name}})
+			for _, r := range c.readAll(t) {
+				for _, e := range r.errors {
+					err = status.Error(e.code, e.message)
+				}
+			}
+			if err != nil && status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			return status.Convert(err).Message()
+		}
+		expect := func(what, got, want string) {
+			if !tt.same {
+				want = ""
+			}
+			if got != want {
+				t.Errorf("%s: %s: got %q, want %q", tt.name, what, got, want)
+			}
+		}
+		for _, c := range []*testClient{one, two} {
+			expect("a scope that both use", ask(c, clusterType, inAuthority(0)), "")
+		}
+		expect("the second", ask(one, clusterType, inAuthority(1)), "")
+		const tooMany = "3 authorities, partitions and sets of dynamic parameters of this identity, but limits.scopes_per_identity is 2"
+		expect("the third", ask(two, clusterType, inAuthority(2)), tooMany)
+		_ = one.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{inAuthority(1)}})
+		expect("the third, once another is free", ask(two, clusterType, inAuthority(2)), "")
+
+		for _, c := range []*testClient{one, two} {
+			expect("a type that both request", ask(c, "made.up/1", inAuthority(0)), "")
+		}
+		expect("the second type", ask(one, "made.up/2", inAuthority(0)), "")
+		expect("the third type", ask(two, "made.up/3", inAuthority(0)), "3 types of this identity that the relay does not know, but limits.types_per_identity is 2")
+		expect("a type that the relay knows", ask(two, endpointType, inAuthority(0)), "")
+		one.depart()
+		two.depart()
+		if n := len(server.identities.open); n != 0 {
+			t.Errorf("%s: %d identities are left", tt.name, n)
+		}
+		for _, u := range []*identityUse{one.st.uses, two.st.uses} {
+			if u.scopes.len()+len(u.types) != 0 {
+				t.Errorf("%s: %d scopes and %d types are left", tt.name, u.scopes.len(), len(u.types))
+			}
+		}
+		ch.Close()
+	}
+}
+
+func TestAnIdentityHasItsStreamsOnceOnAllConnections(t *testing.T) {
+	for _, tt := range counted {
+		server := newFederatedServer(nil)
+		g := newGate(ListenerOptions{PerIdentity: IdentityLimits{Streams: 2}})
+		one, _ := identified(t, server, g, &tt.one, tt.at)
+		two, err := identified(t, server, g, &tt.two, tt.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = identified(t, server, g, &tt.two, tt.from)
+		const tooMany = "3 open streams of this identity, but limits.streams_per_identity is 2"
+		if tt.same != (status.Code(err) == codes.ResourceExhausted && status.Convert(err).Message() == tooMany) {
+			t.Errorf("%s: the third stream gets %v", tt.name, err)
+		}
+		one.depart()
+		if again, err := identified(t, server, g, &tt.one, tt.at); err != nil {
+			t.Errorf("%s: a stream in the place of one that has ended gets %v", tt.name, err)
+		} else {
+			again.depart()
+		}
+		two.depart()
+	}
+}
+
+// What requests cost that get one answer does not grow with the connections that they come on.
+func TestAnIdentityIsAnsweredNoFasterOnMoreConnections(t *testing.T) {
+	const perSecond = 10
+	for _, tt := range counted {
+		synctest.Test(t, func(t *testing.T) {
+			server := NewServer(nil, nil, Options{Log: slog.New(slog.DiscardHandler)})
+			g := newGate(ListenerOptions{PerIdentity: IdentityLimits{RequestsPerSecond: perSecond}})
+			take := func(id *identity.Identity, from net.Addr) (time.Duration, error) {
+				began := time.Now()
+				err := server.paceIdentity(peer.NewContext(t.Context(), &peer.Peer{Addr: from}), g, id)
+				return time.Since(began), err
+			}
+			for range identityBurst * perSecond {
+				if wait, e := take(&tt.one, tt.at); wait > 0 || e != nil {
+					t.Fatalf("%s: a request of the burst waits %v, and gets %v", tt.name, wait, e)
+				}
+			}
+			want := time.Duration(0)
+			if tt.same {
+				want = time.Second / perSecond
+			}
+			if wait, e := take(&tt.two, tt.from); wait != want || e != nil {
+				t.Errorf("%s: the next one waits %v, and gets %v, want %v", tt.name, wait, e, want)
+			}
+			time.Sleep(identityBurst * time.Second)
+			if wait, e := take(&tt.one, tt.at); wait > 0 || e != nil {
+				t.Errorf("%s: after a pause one waits %v, and gets %v", tt.name, wait, e)
+			}
+		})
+	}
+}
+
+func TestARequestThatWouldWaitTooLongIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond = 10
+		server, _ := newTestServer(nil, 0)
+		o := ListenerOptions{PerIdentity: IdentityLimits{RequestsPerSecond: perSecond}}
+		handler := server.HTTPServer(o).Handler
+		var answers [600]int
+		var bodies [len(answers)]string
+		done := make(chan struct{})
+		for i := range answers {
+			go func() {
+				r := httptest.NewRequest(http.MethodPost, "/v3/discovery:clusters", strings.NewReader("no JSON"))
+				r.RemoteAddr = fmt.Sprint("10.0.0.1:", 1+i)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				answers[i], bodies[i] = w.Code, w.Body.String()
+				done <- struct{}{}
+			}()
+		}
+		got := map[int]int{}
+		for range answers {
+			<-done
+		}
+		for i, code := range answers {
+			got[code]++
+			const why = "because of the others of this identity, but limits.requests_per_second_per_identity is 10"
+			if code == http.StatusTooManyRequests && !strings.Contains(bodies[i], why) {
+				t.Errorf("the answer is %s", bodies[i])
+			}
+		}
+		const answered = (identityBurst + 1) * perSecond // with those that have waited a second at most
+		if got[http.StatusBadRequest] != answered || got[http.StatusTooManyRequests] != len(answers)-answered {
+			t.Errorf("the answers are %v, want %d and the others refused", got, answered)
+		}
+		if n := server.Stats().Limits["requests_per_second_per_identity"]; n != uint64(len(answers)-identityBurst*perSecond) {
+			t.Errorf("%d requests are counted", n)
+		}
+	})
+}
+
+// Whoever makes up addresses, too, makes up no more than there is room for.
+func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
+	var p identityPaces
+	now := time.Now()
+	for i := range 3 * mostPaced {
+		p.take(identityKey{proven: fmt.Sprint(i)}, 1, now)
+	}
+	if n := len(p.of); n > mostPaced+1 {
+		t.Errorf("%d identities are told apart, want %d", n, mostPaced)
+	}
+	if _, refused := p.take(identityKey{proven: "new"}, 1, now); !refused {
+		t.Error("all that are too many count as one, and they came too fast")
+	}
+	if wait, refused := p.take(identityKey{proven: "new"}, 1, now.Add(time.Minute)); wait > 0 || refused {
+		t.Errorf("a minute later one waits %v", wait)
+	}
+	if n := len(p.of); n > 2 {
+		t.Errorf("%d identities are kept that have sent nothing for a minute", n)
+	}
+}
