@@ -38,6 +38,7 @@ type traits struct {
 	// alias: this is the resource under one of its aliases.
 	alias      bool
 	doNotCache bool
+	secret     bool // there is one in the resource
 	redirect   string
 }
 
