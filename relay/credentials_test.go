@@ -176,6 +176,7 @@ old_style_names: [{authority: a}]
 				t.Errorf("the first stream has %q", got)
 			}
 			writeFile(t, dir, "token", []byte("eyJ.second"))
+			giveUp := time.After(15 * time.Second)
 			for {
 				select {
 				case plane.end <- struct{}{}: // the relay connects again, perhaps before it has read the file
@@ -187,7 +188,7 @@ old_style_names: [{authority: a}]
 						t.Errorf("a later stream has %q", got)
 					}
 					return
-				case <-time.After(15 * time.Second):
+				case <-giveUp:
 					t.Fatal("no stream has the new token")
 				}
 			}

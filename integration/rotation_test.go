@@ -1,0 +1,272 @@
+package integration
+
+// Certificates, keys and CAs are replaced while clients are connected and others connect.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// rotated is a relay whose listener and server have mTLS, with clients.
+type rotated struct {
+	*relay
+	trusts *x509.CertPool                // of clients, for all listeners' certificates of the test
+	own    atomic.Pointer[issued]        // of clients that connect
+	seen   watched[map[string]time.Time] // when a listener's certificate was first seen, by its name
+}
+
+// dial returns a connection, which is made when it is first used.
+func (r *rotated) dial() (*grpc.ClientConn, error) {
+	own := r.own.Load()
+	return grpc.NewClient(r.address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		RootCAs:      r.trusts,
+		Certificates: []tls.Certificate{own.tls},
+		VerifyConnection: func(state tls.ConnectionState) error {
+			name := state.PeerCertificates[0].Subject.CommonName
+			r.seen.update(func(all *map[string]time.Time) {
+				if _, known := (*all)[name]; !known {
+					(*all)[name] = time.Now()
+				}
+			})
+			return nil
+		},
+	})))
+}
+
+// connect shakes hands on a new connection, and makes a call.
+func (r *rotated) connect(ctx context.Context) error {
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err
+}
+
+// openStream is a stream that stays open, on a connection of its own.
+type openStream struct {
+	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	values watched[[]string] // that it was sent
+	err    error             // why it ended, once ended is closed
+	ended  chan struct{}
+}
+
+// open opens a stream and subscribes to a name.
+func (r *rotated) open(t *testing.T, i int, name string) *openStream {
+	t.Helper()
+	conn, err := r.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &openStream{ended: make(chan struct{})}
+	if s.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint(i), ""), TypeUrl: endpointType, ResourceNamesSubscribe: []string{name}}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.ended)
+		for {
+			response, err := s.stream.Recv()
+			if err != nil {
+				s.err = err
+				return
+			}
+			s.values.update(func(all *[]string) {
+				for _, r := range response.GetResources() {
+					*all = append(*all, string(r.GetResource().GetValue()))
+				}
+			})
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-s.ended })
+	return s
+}
+
+// awaitValue waits until the stream was last sent a value.
+func (s *openStream) awaitValue(t *testing.T, want string) {
+	t.Helper()
+	s.values.await(t, "the stream has the newest value", func(all *[]string) bool {
+		select {
+		case <-s.ended:
+			return true
+		default:
+			return len(*all) > 0 && (*all)[len(*all)-1] == want
+		}
+	})
+	select {
+	case <-s.ended:
+		t.Fatalf("a stream has ended: %v", s.err)
+	default:
+	}
+}
+
+// TestRotationFailsNoHandshakeAndEndsNoStream replaces the listener's certificate and its CA,
+// the CA of clients, and the relay's own certificate and the CA of its control plane.
+func TestRotationFailsNoHandshakeAndEndsNoStream(t *testing.T) {
+	const streams, connecting = 1000, 4
+	front, front2 := newCA(t, "front"), newCA(t, "front 2")
+	clients, clients2 := newCA(t, "clients"), newCA(t, "clients 2")
+	planes, planes2 := newCA(t, "planes"), newCA(t, "planes 2")
+
+	// The control plane accepts certificates of both CAs, and has one of the first.
+	var planeCertificate atomic.Pointer[tls.Certificate]
+	planeCertificate.Store(&planes.issue(t, "plane").tls)
+	var sawRelay watched[[]string] // the names of the relay's certificates
+	cp := startControlPlane(t, delta)
+	cp.stop()
+	cp.options = []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return planeCertificate.Load(), nil },
+		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: pool(planes, planes2),
+		VerifyConnection: func(state tls.ConnectionState) error {
+			sawRelay.update(func(all *[]string) { *all = append(*all, state.PeerCertificates[0].Subject.CommonName) })
+			return nil
+		},
+	}))}
+	cp.start()
+	cp.set(plainEndpoints("backend", 1))
+
+	listener, relayCert := front.issue(t, "listener 1"), planes.issue(t, "relay 1")
+	toClients := mount(t, map[string][]byte{"tls.crt": listener.cert, "tls.key": listener.key, "ca.crt": trust(clients)})
+	toPlane := mount(t, map[string][]byte{"tls.crt": relayCert.cert, "tls.key": relayCert.key, "ca.crt": trust(planes)})
+	r := &rotated{trusts: pool(front, front2), seen: watched[map[string]time.Time]{value: map[string]time.Time{}}}
+	r.own.Store(clients.issue(t, "client 1"))
+	r.relay = startRelay(t, fmt.Sprintf(`
+listeners:
+  - address: 127.0.0.1:0
+    tls: {cert_file: %s, key_file: %s, client_ca_file: %s}
+    limits: {connections_per_second: 1000000}
+admin: {address: "127.0.0.1:0"}
+authorities:
+  - name: cp.example.com
+    servers:
+      - address: %s
+        backoff: {base: 20ms, max: 200ms}
+        tls: {cert_file: %s, key_file: %s, ca_file: %s}
+old_style_names: [{authority: cp.example.com}]
+`, toClients.path("tls.crt"), toClients.path("tls.key"), toClients.path("ca.crt"), cp.address,
+		toPlane.path("tls.crt"), toPlane.path("tls.key"), toPlane.path("ca.crt")))
+
+	open := make([]*openStream, streams)
+	for i := range open {
+		open[i] = r.open(t, i, "backend")
+	}
+	expect := func(content uint32) {
+		t.Helper()
+		want := plainEndpoints("backend", content)
+		cp.set(want)
+		for _, s := range open {
+			s.awaitValue(t, encode(want))
+		}
+	}
+	expect(2)
+
+	// Others connect all the time.
+	ctx, stop := context.WithCancel(t.Context())
+	var succeeded, failed atomic.Int64
+	var running sync.WaitGroup
+	var connects sync.RWMutex // held for reading by those who connect
+	for range connecting {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				connects.RLock()
+				err := r.connect(t.Context())
+				connects.RUnlock()
+				if err != nil {
+					failed.Add(1)
+					t.Errorf("a new connection fails: %v", err)
+				} else {
+					succeeded.Add(1)
+				}
+			}
+		})
+	}
+	// replaced says how long it takes until a new connection sees a certificate.
+	replaced := func(name string, since time.Time) {
+		t.Helper()
+		var at time.Time
+		r.seen.await(t, "a new connection sees "+name, func(all *map[string]time.Time) bool {
+			at = (*all)[name]
+			return !at.IsZero()
+		})
+		t.Logf("%s is seen %s after its files were replaced", name, at.Sub(since).Round(time.Millisecond))
+	}
+	// connectMore waits until more have connected with what there is now.
+	connectMore := func() {
+		t.Helper()
+		const more = 40
+		enough := succeeded.Load() + failed.Load() + connecting + more
+		eventually(t, "more have connected", func() error {
+			if n := enough - succeeded.Load() - failed.Load(); n > 0 {
+				return fmt.Errorf("%d are missing", n)
+			}
+			return nil
+		})
+	}
+	// accepted says whether the listener accepts a client.
+	accepted := func(own *issued) error {
+		probe := &rotated{relay: r.relay, trusts: r.trusts, seen: watched[map[string]time.Time]{value: map[string]time.Time{}}}
+		probe.own.Store(own)
+		return probe.connect(t.Context())
+	}
+
+	// The listener's certificate, then one of another CA.
+	for i, ca := range []*certificateAuthority{front, front2} {
+		name := fmt.Sprint("listener ", i+2)
+		next := ca.issue(t, name)
+		began := time.Now()
+		toClients.update(t, map[string][]byte{"tls.crt": next.cert, "tls.key": next.key})
+		replaced(name, began)
+		connectMore()
+	}
+
+	// The CA of clients: both, then clients have certificates of the new one, then only that.
+	old, next := r.own.Load(), clients2.issue(t, "client 2")
+	toClients.update(t, map[string][]byte{"ca.crt": trust(clients, clients2)})
+	eventually(t, "the new CA is trusted", func() error { return accepted(next) })
+	connects.Lock() // who connects just now may have the old certificate
+	r.own.Store(next)
+	connects.Unlock()
+	connectMore()
+	toClients.update(t, map[string][]byte{"ca.crt": trust(clients2)})
+	eventually(t, "the old CA is not trusted", func() error {
+		if accepted(old) == nil {
+			return fmt.Errorf("a client of the old CA is accepted")
+		}
+		return nil
+	})
+	connectMore()
+	expect(3)
+
+	// The relay's own certificate, of another CA, and that of the control plane.
+	relayCert = planes2.issue(t, "relay 2")
+	toPlane.update(t, map[string][]byte{"tls.crt": relayCert.cert, "tls.key": relayCert.key, "ca.crt": trust(planes, planes2)})
+	r.awaitLog(t, `msg="read changed files" role=(upstream)`)
+	r.awaitLog(t, `msg="read changed files" role=(ca) path="?`+toPlane.path("ca.crt"))
+	planeCertificate.Store(&planes2.issue(t, "plane 2").tls)
+	cp.stop()
+	cp.start()
+	expect(4)
+	sawRelay.read(func(all *[]string) {
+		if last := (*all)[len(*all)-1]; last != "relay 2" {
+			t.Errorf("the control plane sees %s, want relay 2", last)
+		}
+	})
+
+	stop()
+	running.Wait()
+	t.Logf("%d new connections, %d failed; %d open streams", succeeded.Load(), failed.Load(), streams)
+}
