@@ -182,6 +182,21 @@ func (r *Router) oldStyle(client configs.Client, typeURL string, skipped func(in
 	return cache.Scope{}, -1, &NoRuleError{Node: client.Node.GetId(), Cluster: client.Node.GetCluster(), TypeURL: typeURL}
 }
 
+// Canonical returns the spelling of an authority that rules about authorities see: the configured
+// one, whatever the case of the letters, and otherwise, for one that a pattern covers, lower case.
+// Control planes may not tell cases apart.
+func (r *Router) Canonical(authority string) string {
+	if _, ok := r.exact[authority]; ok {
+		return authority
+	}
+	for i := range r.authorities {
+		if name := r.authorities[i].Name; strings.EqualFold(name, authority) && !strings.HasPrefix(name, "*") {
+			return name
+		}
+	}
+	return strings.ToLower(authority)
+}
+
 // Source returns the configured authority of a scope: its servers or its directory. The
 // scopes of a pattern have one source in common. It returns false for a scope that this
 // router did not make. The caller must not change the result.

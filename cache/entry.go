@@ -168,7 +168,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Origin = old.Origin
 	}
 	next.Heartbeats = old.Heartbeats
-	if came && old.Status == Present && old.Resource.RenewsTTL(next.Resource) {
+	if came && old.Status == Present && old.Resource.RenewsTTL(next.Resource) && old.Resource.OwnName() == next.Resource.OwnName() {
 		next.Heartbeats++
 		next.Resource = old.Resource.WithRenewedTTL(next.Resource)
 	}
@@ -191,6 +191,10 @@ func sameForClients(a, b *State) bool {
 		return false
 	}
 	if r := b.Resource; r != nil && (a.Resource.Hash() != r.Hash() || (a.Resource.TTL() > 0) != (r.TTL() > 0)) {
+		return false
+	}
+	// The name is an alias of another resource, which a client may have or not.
+	if r := b.Resource; r != nil && a.Resource.OwnName() != r.OwnName() {
 		return false
 	}
 	// A resource that is not to be cached has come again, for new watchers.

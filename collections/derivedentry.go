@@ -14,6 +14,7 @@ type derivedEntry struct {
 	result  cache.State     // as the lookup found it
 	renamed *cache.Resource // result.Resource under the entry's name
 	origin  string          // of renamed
+	aliasOf string          // of renamed
 }
 
 func newDerivedEntry(r *Resolver, k cache.Key) *derivedEntry {
@@ -60,8 +61,8 @@ func (n *derivedEntry) appendTo(u *cache.Update) {
 		return // clients keep what they have until the result is known
 	case cache.Present:
 		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Heartbeats == n.result.Heartbeats
-		if is.Resource != n.result.Resource || is.origin != n.origin {
-			n.renamed, n.origin, onlyErr = named(n.topic.Name, n.home, is), is.origin, false
+		if is.Resource != n.result.Resource || is.origin != n.origin || is.aliasOf != n.aliasOf {
+			n.renamed, n.origin, n.aliasOf, onlyErr = named(n.topic.Name, n.home, is), is.origin, is.aliasOf, false
 		}
 		if !onlyErr { // a new error is no heartbeat
 			c.Resource = n.renamed

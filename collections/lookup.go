@@ -115,6 +115,9 @@ func (e *evaluation) lookUpLeaf(key cache.Key, path []string) result {
 	}
 	l := e.use(key)
 	is := result{State: l.state(), origin: key.Name, leaf: l}
+	if is.Status == cache.Present {
+		is.aliasOf = is.Resource.OwnName()
+	}
 	is.Previous = nil
 	if is.Status == cache.Failed {
 		is.Err = e.withPath(is.Err, path, key.Name)
@@ -157,6 +160,7 @@ func (e *evaluation) followRedirect(from string, is *result, to urn.URL, typeURL
 		return e.tooDeep(path)
 	}
 	found := e.lookUpURL(to, typeURL, path)
+	found.aliasOf = is.aliasOf // the target is no name of the client's
 	found.unreachable, found.withinGrace = found.unreachable || is.unreachable, found.withinGrace || is.withinGrace
 	if found.Status == cache.Present && found.Err == nil {
 		found.Err = is.Err // the origin failed to send a newer redirect

@@ -156,6 +156,9 @@ type result struct {
 	origin string
 	// leaf is the topic itself, nil if there is none.
 	leaf *leaf
+	// aliasOf is the own name of the resource that has it, or the collection or redirect in which
+	// it was found, if the name that the client asks for is an alias of that.
+	aliasOf string
 	// unreachable: the resource is unavailable or out of date because an authority is
 	// unreachable. withinGrace: the authority is unreachable for less than its grace.
 	unreachable, withinGrace bool

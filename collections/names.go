@@ -70,5 +70,9 @@ func named(name, home string, is *result) *cache.Resource {
 	default:
 		version = fmt.Sprintf("%s~%08x", version, uint32(xxhash.Sum64String(is.origin)))
 	}
-	return r.Renamed(name, version)
+	r = r.Renamed(name, version)
+	if is.aliasOf != "" {
+		r = r.FoundByAlias(is.aliasOf)
+	}
+	return r
 }

@@ -34,7 +34,7 @@ func stateOfError(err error) cache.State {
 // same reports whether two results are the same to whoever uses them.
 func (r *result) same(is *result) bool {
 	return r.Status == is.Status && r.Resource == is.Resource && r.Heartbeats == is.Heartbeats &&
-		r.origin == is.origin && r.leaf == is.leaf && r.unreachable == is.unreachable && r.withinGrace == is.withinGrace && sameError(r.Err, is.Err)
+		r.origin == is.origin && r.leaf == is.leaf && r.aliasOf == is.aliasOf && r.unreachable == is.unreachable && r.withinGrace == is.withinGrace && sameError(r.Err, is.Err)
 }
 
 // sameError reports whether two errors are the same to clients.

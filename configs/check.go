@@ -30,6 +30,7 @@ func (c *Config) check(unusable map[string]bool) Errors {
 	k.authorities(c.Authorities)
 	k.rules(c)
 	k.views(c)
+	k.rights(c)
 	return k.errs
 }
 

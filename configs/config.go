@@ -47,6 +47,12 @@ type Config struct {
 	// collection (views.md). The first view that matches the client and what it asks for
 	// decides.
 	Views []View `yaml:"views" absent:"clients receive what the authorities have"`
+	// Which clients may have what (security.md). The first rule whose `when` is true for what a
+	// client requests decides; if there is none, the client may not have it. Expressions are CEL
+	// over `authority`; `type_url`, in version 3 of the API; `name`, in its canonical spelling, a
+	// glob, or `*`; and `identity`, who the client has proven to be. They do not see the
+	// client's Node, in which it can say anything.
+	Rights []Right `yaml:"rights" absent:"every client may have everything"`
 	// What the relay keeps when no client asks for it.
 	Cache Cache `yaml:"cache"`
 

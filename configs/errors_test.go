@@ -28,7 +28,7 @@ var mistakes = []struct {
 	{"an empty document", "# nothing\n", `
 relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
 relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, cache)`},
+	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, rights, cache)`},
 	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2:8: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
@@ -279,7 +279,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, limits, keepalive, windows, buffers, tls, admit)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, secrets, limits, keepalive, windows, buffers, tls, admit)
 relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6:18: admin.address: is a list (want text)
 relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)
@@ -332,7 +332,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, cache)", file)
+	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, cache)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -133,6 +133,8 @@ func nodeOf(t reflect.Type, tag reflect.StructTag) *schemaNode {
 		return &schemaNode{Type: []string{"string", "integer"}, Pattern: sizePattern, Minimum: 1, Maximum: 1<<31 - 1}
 	case t == modeType:
 		return &schemaNode{Type: []string{"string", "integer"}, Pattern: modePattern}
+	case t == expressionType:
+		return &schemaNode{Type: []string{"string", "boolean"}, MinLength: 1}
 	case t.Kind() == reflect.Pointer:
 		return nodeOf(t.Elem(), tag)
 	case isMap(t):

@@ -44,6 +44,12 @@ type Listener struct {
 	//	end    streams with a wildcard, a glob or a view, too
 	//	wait   none
 	WhenUnreachable WhenUnreachable `yaml:"when_unreachable" default:"auto" with:"grpc"`
+	// Who may have resources of type Secret.
+	//
+	//	authenticated   clients that have proven who they are, and those on the relay's own
+	//	                machine: over loopback or a unix socket
+	//	anyone          every client
+	Secrets Secrets `yaml:"secrets" default:"authenticated"`
 	// What clients may cost the relay (limits.md). A client that exceeds a limit loses its stream;
 	// over REST it gets status 429. If it exceeds a rate, the relay reads it more slowly. A
 	// request that gets one answer counts as a stream until then.

@@ -96,26 +96,35 @@ func (of expressions) compile(expression string, result *cel.Type) (program, nod
 	if err != nil {
 		return nil, nodeReads{}, err
 	}
-	checked, issues := env.Compile(expression)
-	if issues.Err() != nil {
-		return nil, nodeReads{}, fmt.Errorf("does not compile: %s (want CEL over %s)", summary(issues), of.over)
-	}
-	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
-		return nil, nodeReads{}, fmt.Errorf("gives %s (want %s)", t, result)
-	}
-	// A regular expression is compiled, or refused, now: CEL's costs leave out
-	// what it takes to compile one that comes from a Node.
-	for _, call := range ast.MatchDescendants(ast.NavigateAST(checked.NativeRep()), ast.FunctionMatcher("matches")) {
-		args := call.AsCall().Args()
-		if args[len(args)-1].Kind() != ast.LiteralKind {
-			return nil, nodeReads{}, errors.New("takes the pattern of matches() from the client (want a constant)")
-		}
+	checked, err := of.check(env, expression, result)
+	if err != nil {
+		return nil, nodeReads{}, err
 	}
 	p, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
 	if err != nil {
 		return nil, nodeReads{}, fmt.Errorf("does not compile: %w (want CEL over %s)", err, of.over)
 	}
 	return p, readsOf(checked.NativeRep().Expr()), nil
+}
+
+// check checks an expression of type result, or of one that only shows when it is evaluated.
+func (of expressions) check(env *cel.Env, expression string, result *cel.Type) (*cel.Ast, error) {
+	checked, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("does not compile: %s (want CEL over %s)", summary(issues), of.over)
+	}
+	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("gives %s (want %s)", t, result)
+	}
+	// A regular expression is compiled, or refused, now: CEL's costs leave out
+	// what it takes to compile one that comes from a client.
+	for _, call := range ast.MatchDescendants(ast.NavigateAST(checked.NativeRep()), ast.FunctionMatcher("matches")) {
+		args := call.AsCall().Args()
+		if args[len(args)-1].Kind() != ast.LiteralKind {
+			return nil, errors.New("takes the pattern of matches() from the client (want a constant)")
+		}
+	}
+	return checked, nil
 }
 
 // summary makes one line of CEL's report.

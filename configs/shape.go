@@ -48,12 +48,13 @@ func (s *shape) placeOf(n *yaml.Node) place {
 }
 
 var (
-	configType   = reflect.TypeFor[Config]()
-	durationType = reflect.TypeFor[time.Duration]()
-	bytesType    = reflect.TypeFor[Bytes]()
-	modeType     = reflect.TypeFor[FileMode]()
-	metadataType = reflect.TypeFor[*structpb.Struct]()
-	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+	configType     = reflect.TypeFor[Config]()
+	durationType   = reflect.TypeFor[time.Duration]()
+	bytesType      = reflect.TypeFor[Bytes]()
+	expressionType = reflect.TypeFor[Expression]()
+	modeType       = reflect.TypeFor[FileMode]()
+	metadataType   = reflect.TypeFor[*structpb.Struct]()
+	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // walk checks n, which is at path, against t. If n is wrong, it adds an error and returns
@@ -202,7 +203,7 @@ func (s *shape) walkDuration(n *yaml.Node, path string, allowZero bool) bool {
 
 func (s *shape) walkText(n *yaml.Node, t reflect.Type, path string) bool {
 	tag := n.ShortTag()
-	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType)) {
+	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType)) && !(tag == "!!bool" && t == expressionType) {
 		return s.wrongType(n, t, path)
 	}
 	value := reflect.New(t).Interface().(encoding.TextUnmarshaler)
@@ -308,6 +309,8 @@ func want(t reflect.Type) string {
 		return "a size such as 4MiB"
 	case t == modeType:
 		return `a file mode such as "0600"`
+	case t == expressionType:
+		return "a CEL expression"
 	case t.Kind() == reflect.Pointer:
 		return want(t.Elem())
 	case t.Kind() == reflect.Struct:

@@ -60,6 +60,9 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 			s.stats.responses.Add(1)
 			return r, nil
 		}
+		if why := poll.Denial(); why != nil {
+			return nil, status.Error(why.Code, why.Message)
+		}
 		if poll.GaveUp() {
 			if why := poll.Nothing(form != formUnary); why != "" {
 				return nil, status.Error(codes.Unavailable, why)

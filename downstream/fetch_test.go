@@ -22,7 +22,7 @@ import (
 // TestPollTranscripts plays the transcripts of requests that are answered once.
 // Besides the directives of TestTranscripts there are:
 //
-//	poll NAME TYPE [hold=30s] [patience=D] [cluster=C] [able]
+//	poll NAME TYPE [hold=30s] [patience=D] [cluster=C] [able] [denied=(NAME,NAME)]
 //	  One request, with the lines "names A B", "version V", "nonce N" and "nack
 //	  why", where @NAME is the version of NAME's answer; patience is how long the
 //	  client says that it waits; able, that it announces TTLs and wrapped
@@ -130,6 +130,7 @@ func (tr *pollTranscript) poll(t *testing.T, d *datadriven.TestData) string {
 	name, typeURL := d.CmdArgs[0].Key, tr.typeURL(t, d.CmdArgs[1].Key)
 	req := &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, Node: &corev3.Node{Id: name}}
 	d.MaybeScanArgs(t, "cluster", &req.Node.Cluster)
+	req.Node.Metadata = deniedMetadata(d)
 	if d.HasArg("able") {
 		req.Node.ClientFeatures = []string{session.FeatureTTL, session.FeatureWrapped}
 	}

@@ -65,7 +65,10 @@ type typeSession interface {
 	// Servable says whether something that is subscribed to is held or may come, and if not, why.
 	// Unreachable says that something cannot be reached and is not held, Decided that the stream is
 	// kept whatever becomes of it.
+	// Denied says whether the client may have nothing of what it is subscribed to, and why; that
+	// is nil if it is subscribed to nothing.
 	Servable() (bool, *cache.Error)
+	Denied() (bool, *cache.Error)
 	Unreachable() bool
 	Decided() bool
 

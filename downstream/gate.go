@@ -21,7 +21,8 @@ const turnedAwayEvery = time.Minute
 func newGate(o ListenerOptions) *gate {
 	return &gate{
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
-		unreachable: o.WhenUnreachable, identify: o.Identify,
+		secretsForAnyone: o.SecretsForAnyone,
+		unreachable:      o.WhenUnreachable, identify: o.Identify,
 		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }

@@ -16,6 +16,7 @@ const (
 	eventConnection
 	eventUnreachable
 	eventClientRefused
+	eventDenied
 	numEvents
 )
 

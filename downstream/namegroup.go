@@ -320,7 +320,6 @@ func (g *watchGroup) gather(n *session.News) {
 		n.States = append(n.States, st)
 		n.Size += len(st.Resource.Encoded(delta))
 		n.Sent.Add(g.of.names[i])
-		n.HoldsSecret = n.HoldsSecret || st.Resource.HoldsSecret()
 	}
 	n.Sent.First = slices.Clip(n.Sent.First)
 	if worthBatching(len(n.States), n.Size) {
@@ -402,7 +401,18 @@ type nameList struct {
 	groups []*watchGroup
 	// unshared: a name is there twice, or means something else than a resource of that name.
 	unshared bool
+	// meant says for which clients with rights the list means resources in the scope of the first.
+	meant map[meantFor]bool
 }
+
+// meantFor are clients to whom all old-style names mean the same, and who may have the same of them.
+type meantFor struct {
+	class uint64
+	first cache.Key
+}
+
+// maxMeant bounds what a list remembers. When there is more, it begins anew.
+const maxMeant = 1 << 8
 
 // All implements session.NameList.
 func (l *nameList) All() []string { return l.names }
@@ -415,12 +425,16 @@ func (l *nameList) Place(name string) (i uint32, ok bool) {
 
 // Group implements session.NameList.
 func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
+	class := client.Class()
+	if kind.First.Scope.OldStyle && class != 0 && !l.means(meantFor{class, kind.First}, client) {
+		return nil // it is refused some: that says nothing of other clients
+	}
+	if !kind.First.Scope.OldStyle && (l.isUnshared() || !client.Means(l.names, kind.First)) {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unshared {
-		return nil
-	}
-	if !kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
 		return nil
 	}
 	for _, g := range l.groups {
@@ -429,7 +443,7 @@ func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics 
 			return g
 		}
 	}
-	if len(l.index()) != len(l.names) || kind.First.Scope.OldStyle && !client.Means(l.names, kind.First) {
+	if len(l.index()) != len(l.names) || kind.First.Scope.OldStyle && class == 0 && !client.Means(l.names, kind.First) {
 		l.unshared = true
 		return nil
 	}
@@ -437,6 +451,31 @@ func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics 
 	g.clients = 1
 	l.groups = append(l.groups, g)
 	return g
+}
+
+func (l *nameList) isUnshared() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unshared
+}
+
+// means says whether all names mean resources in the scope of the first to a client with rights, and
+// it may have all of them. The names are decided upon without the lock.
+func (l *nameList) means(to meantFor, client session.Meaning) bool {
+	l.mu.Lock()
+	means, known := l.meant[to]
+	l.mu.Unlock()
+	if known {
+		return means
+	}
+	means = client.Means(l.names, to.first)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.meant == nil || len(l.meant) == maxMeant {
+		l.meant = map[meantFor]bool{}
+	}
+	l.meant[to] = means
+	return means
 }
 
 // left notes that a client has left a group, and says whether it was the last.

@@ -26,6 +26,15 @@ type Names interface {
 	Close()
 }
 
+// Restricted is a Names whose client may not have everything.
+type Restricted interface {
+	// Rights returns what the client may have, nil for everything. Key refuses the rest.
+	Rights() Rights
+}
+
+// Rights are what a client may have.
+type Rights = session.Rights
+
 // ScopeUser is a Names that keeps account of the scopes that its client uses, as far as the
 // client names them.
 type ScopeUser interface {
@@ -82,6 +91,8 @@ type ListenerOptions struct {
 	// PassRedirects has redirects go to clients as they are, and not be followed: for
 	// relays behind this one.
 	PassRedirects bool
+	// SecretsForAnyone gives resources of type Secret to clients that have proven nothing, too.
+	SecretsForAnyone bool
 	// WhenUnreachable is which streams end when nothing can be served on them.
 	WhenUnreachable WhenUnreachable
 	// Identify returns who a client is, from what it has shown. It is called once for each stream,

@@ -2,10 +2,13 @@ package downstream
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -58,8 +61,41 @@ type clusterNames struct {
 }
 
 func newClusterNames(c Client) Names {
-	return &clusterNames{cluster: c.Node.GetCluster()}
+	denied := strings.Fields(c.Node.GetMetadata().GetFields()[deniedField].GetStringValue())
+	if denied == nil {
+		return &clusterNames{cluster: c.Node.GetCluster()}
+	}
+	return &restrictedNames{clusterNames{cluster: c.Node.GetCluster()}, denied}
 }
+
+// restrictedNames are those of a client that may not have some of them.
+type restrictedNames struct {
+	clusterNames
+	denied []string
+}
+
+// deniedField is what these names are in, in its Node's metadata.
+const deniedField = "denied"
+
+func (n *restrictedNames) Key(typeURL, name string) (cache.Key, error) {
+	k, err := n.clusterNames.Key(typeURL, name)
+	if err == nil {
+		err = n.MayHaveOwn(k, k.Name)
+	}
+	return k, err
+}
+
+// Rights implements Restricted.
+func (n *restrictedNames) Rights() Rights { return n }
+
+func (n *restrictedNames) MayHaveOwn(_ cache.Key, own string) error {
+	if slices.Contains(n.denied, own) {
+		return &RefusedError{Refusal: RefusedRight, Client: &cache.Error{Code: codes.PermissionDenied, Message: "rights[0] does not allow it"}}
+	}
+	return nil
+}
+
+func (n *restrictedNames) Class() uint64 { return xxhash.Sum64String(strings.Join(n.denied, " ")) }
 
 func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if !urn.IsXdstp(name) {

@@ -214,6 +214,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.sameNode = g.Node
 	}
 	st.ending()
+	st.endIfDenied()
 	return st.answered(sess, had) || st.due(sess, behind), nil
 }
 
@@ -224,7 +225,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.scopes.stream = node, st
-	st.names = st.server.names(Client{Node: node, Through: through, Identity: st.identity})
+	st.names = st.server.names(Client{Node: node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.secretsForAnyone})
 	able := session.AbilitiesOf(node)
 	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
 	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
@@ -232,6 +233,9 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	able.Passes = st.passes && (st.form == deltaForm.name || able.Form&cache.Wrapped != 0)
 	able.Relay = through.Relay
 	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
+	if names, ok := st.names.(Restricted); ok {
+		st.who.Rights = names.Rights()
+	}
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
 	}
@@ -330,6 +334,9 @@ func (st *stream) end() {
 		st.answerTimer.Stop()
 	}
 	st.spare()
+	if st.denies != nil {
+		st.denies.Stop()
+	}
 	if st.undecided != nil {
 		st.undecided.timer.Stop()
 	}

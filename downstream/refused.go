@@ -33,6 +33,10 @@ const (
 	RefusedParameter
 	// RefusedLimit: the client has too many of what it takes.
 	RefusedLimit
+	// RefusedRight: the client may not have it, by the rules of rights.
+	RefusedRight
+	// RefusedSecret: the listener gives no Secrets to the client.
+	RefusedSecret
 	numRefusals
 )
 
@@ -45,6 +49,8 @@ var refusalNames = [numRefusals]string{
 	RefusedType:      "type",
 	RefusedParameter: "parameter",
 	RefusedLimit:     "limit",
+	RefusedRight:     "right",
+	RefusedSecret:    "secret",
 }
 
 // String returns the refusal's name in metrics and logs.

@@ -53,7 +53,7 @@ type Server struct {
 
 type stats struct {
 	requests, responses, nacks atomic.Uint64
-	unreachable, ended         atomic.Uint64
+	unreachable, denied, ended atomic.Uint64
 	refusals                   refusalCounts
 	limits                     [numLimits]atomic.Uint64
 	clientsRefused             clientRefusals
@@ -65,6 +65,8 @@ type Client struct {
 	// Through are the relays between the client and this relay.
 	Through  chain.Chain
 	Identity *identity.Identity
+	// SecretsForAnyone is that of its listener.
+	SecretsForAnyone bool
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
@@ -118,6 +120,8 @@ type gate struct {
 	responses int
 	// passes: redirects go to clients as they are.
 	passes bool
+	// secretsForAnyone: clients that have proven nothing may have Secrets.
+	secretsForAnyone bool
 	// unreachable: which streams end on which nothing can be served.
 	unreachable WhenUnreachable
 	// identify says who a client is; nil where nobody has to prove anything.
@@ -185,6 +189,10 @@ type stream struct {
 	unaskedWhy   *cache.Error
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
+	// denies is for when the client may have nothing of what it asks for, and nil if it may have
+	// something; deniedTold, that it has had the time of one that was told. See endIfDenied.
+	denies     *time.Timer
+	deniedTold bool
 	// ends is for when nothing can be served, and nil if something can: see ending.
 	ends *time.Timer
 	// undecided is nil unless the stream has waited for others: see waitsForOthers.

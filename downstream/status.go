@@ -63,7 +63,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read()}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read()}
 }
 
 // Stats are totals since the start.
@@ -73,6 +73,9 @@ type Stats struct {
 	NACKs     uint64 // from clients
 	// Unreachable is how many streams ended because nothing could be served on them.
 	Unreachable uint64
+	// Denied is how many streams ended because their clients may have nothing of what they
+	// subscribed to.
+	Denied uint64
 	// Refusals is how often names were refused, by the Refusal's name.
 	Refusals map[string]uint64
 	// Ended is how many streams have ended, and requests were answered that are answered

@@ -66,7 +66,8 @@ import (
 //	  It prints which of the clients that were at rest have now something to read.
 //
 //	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass] [ends=names|all]
-//	  With ends its stream ends when nothing can be served on it; what prints who is
+//	    [denied=(NAME,NAME)]
+//	  It may not have the names that are denied. With ends its stream ends when nothing can be served on it; what prints who is
 //	  woken prints that too.
 //
 //	request CLIENT TYPE
@@ -148,9 +149,10 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "agent", &node.UserAgentName)
 		if arg, ok := d.Arg("features"); ok {
 			for _, f := range arg.Vals {
-				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": session.FeatureTTL, "wrapped": session.FeatureWrapped, "grpc": session.FeatureWrappedGRPC}[f])
+				node.ClientFeatures = append(node.ClientFeatures, map[string]string{"ttl": session.FeatureTTL, "wrapped": session.FeatureWrapped, "grpc": session.FeatureWrappedGRPC, "alone": "xds-relay.errors-alone"}[f])
 			}
 		}
+		node.Metadata = deniedMetadata(d)
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
 		c.st.limits, c.st.passes = tr.limits, d.HasArg("pass")
 		var ends string
@@ -207,6 +209,16 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
 	return strings.Join(out, "\n")
+}
+
+// deniedMetadata is the metadata of a Node whose client may not have some names; nil if it may have
+// all.
+func deniedMetadata(d *datadriven.TestData) *structpb.Struct {
+	arg, ok := d.Arg("denied")
+	if !ok {
+		return nil
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{deniedField: structpb.NewStringValue(strings.Join(arg.Vals, " "))}}
 }
 
 func (tr *transcript) client(t *testing.T, d *datadriven.TestData) *testClient {

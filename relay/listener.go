@@ -45,6 +45,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
+		SecretsForAnyone: l.Secrets == configs.SecretsAnyone,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Identify:         newIdentifier(l),
 		Limits:           limitsOf(l),

@@ -30,9 +30,11 @@ type clientNames struct {
 	log    *slog.Logger
 	// views matches the views that are for the client.
 	views authority.ViewMatcher
+	// rights are what the client may have; nil if that is everything.
+	rights *ClientRights
 	// oldStyle has the scopes of old-style names. They depend only on the type, so each is
 	// computed once.
-	oldStyle []oldStyleScope
+	oldStyle []*oldStyleScope
 	// logged is a bit set of the refusals that were logged for this client. lines limits
 	// these log lines for all clients together.
 	logged uint16
@@ -53,37 +55,73 @@ type usedScope struct {
 }
 
 type oldStyleScope struct {
-	typeURL string
-	scope   cache.Scope
-	err     error
-	joined  bool // the client has joined the scope: see partitionNodes.join
+	typeURL   string
+	partition authority.Partition
+	err       error
+	used      bool // the client was given a name of it
+	joined    bool // the client has joined the scope: see partitionNodes.join
 }
 
-// Key implements downstream.Names.
+// Key implements downstream.Names. What the client may not have leaves no trace: its Node does not
+// become that of a partition.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
-	if k, ok := n.router.View(typeURL, name, n.views); ok {
-		if n.through.Relay {
-			// The sources come from the configuration. The client uses them until it leaves.
-			for _, of := range n.router.ViewSources(k.Scope) {
-				n.Enter(of)
-			}
+	k, err := n.meaning(typeURL, name)
+	if err != nil {
+		return k.Key, err
+	}
+	if n.rights != nil {
+		if why := n.rights.may(k); why != nil {
+			n.logRefusal(typeURL, name, why, why)
+			return cache.Key{}, why
 		}
-		return k, nil
+	}
+	n.use(k)
+	return k.Key, nil
+}
+
+// meaning returns the topic of a name.
+func (n *clientNames) meaning(typeURL, name string) (asked, error) {
+	if k, ok := n.router.View(typeURL, name, n.views); ok {
+		return asked{Key: k, view: true}, nil
 	}
 	if !urn.IsXdstp(name) {
-		scope, err := n.scope(typeURL, name)
-		return cache.Key{Scope: scope, TypeURL: typeURL, Name: name}, err
+		s := n.scope(typeURL, name)
+		return asked{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, of: s}, s.err
 	}
 	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+	unspelled := false
 	if err != nil || !urn.HasID(name) {
 		if to, ok := n.router.Opaque(name); ok {
 			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
+			_, bad := urn.KeyOf(name)
+			unspelled = bad != nil
 		}
 	}
 	if err != nil {
 		n.logRefusal(typeURL, name, err, err)
 	}
-	return k, err
+	return asked{Key: k, unspelled: unspelled}, err
+}
+
+// use notes that the client is given a name.
+func (n *clientNames) use(k asked) {
+	switch {
+	case k.view && n.through.Relay:
+		// The sources come from the configuration. The client uses them until it leaves.
+		for _, of := range n.router.ViewSources(k.Scope) {
+			n.Enter(of)
+		}
+	case k.of != nil && !k.of.used:
+		k.of.used, k.of.joined = true, n.joinPartition(k.of.partition)
+	}
+}
+
+// Rights implements downstream.Restricted.
+func (n *clientNames) Rights() downstream.Rights {
+	if n.rights == nil {
+		return nil
+	}
+	return n.rights
 }
 
 // xdstpKey returns the topic of an xdstp name that is requested as a typeURL.
@@ -137,23 +175,21 @@ func (n *clientNames) Leave(scope cache.Scope) {
 }
 
 // scope returns the scope of all old-style names of a type, of which name is the first.
-func (n *clientNames) scope(typeURL, name string) (cache.Scope, error) {
-	for i := range n.oldStyle {
-		if s := &n.oldStyle[i]; s.typeURL == typeURL {
-			return s.scope, s.err
+func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
+	for _, s := range n.oldStyle {
+		if s.typeURL == typeURL {
+			return s
 		}
 	}
-	s := oldStyleScope{typeURL: typeURL}
-	p, err := n.router.Partition(n.client, typeURL)
-	if s.scope, s.err = p.Scope, err; s.err != nil {
+	s := &oldStyleScope{typeURL: typeURL}
+	if s.partition, s.err = n.router.Partition(n.client, typeURL); s.err != nil {
 		// Whether the names exist is not known, so clients must not get NOT_FOUND.
-		s.err = oldStyleRefused(err)
-		n.logRefusal(typeURL, name, s.err, err)
-	} else {
-		s.joined = n.joinPartition(p)
+		why := s.err
+		s.err = oldStyleRefused(why)
+		n.logRefusal(typeURL, name, s.err, why)
 	}
 	n.oldStyle = append(n.oldStyle, s)
-	return s.scope, s.err
+	return s
 }
 
 // joinPartition joins the client to its partition: the Node of the first client becomes the
@@ -184,7 +220,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.nodes.leave(s.scope)
+			n.nodes.leave(s.partition.Scope)
 		}
 	}
 	for scope, j := range n.used {

@@ -44,6 +44,8 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().NACKs })},
 		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams that the relay ended because it holds none of the requested resources and cannot reach their control planes.",
 			one(func() uint64 { return r.server.Stats().Unreachable })},
+		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because their clients may have nothing of what they request.",
+			one(func() uint64 { return r.server.Stats().Denied })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", r.namesRefused},
 		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", r.clientsRefused},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", r.limitsExceeded},

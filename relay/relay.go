@@ -87,12 +87,13 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	var refusals loglines.Shared
+	may := NewRights(cfg, router)
 	namesFor := func(c downstream.Client) downstream.Names {
 		asks := configs.Client{Node: c.Node, Identity: c.Identity}
 		return &clientNames{
 			router: router, nodes: r.scopes.nodes, client: asks, log: log,
 			views: router.ViewMatcher(asks), through: c.Through, chains: r.origins.chains,
-			lines: &refusals,
+			lines: &refusals, rights: may.Of(c.Identity, c.SecretsForAnyone),
 		}
 	}
 	r.server = downstream.NewServer(r.cache, namesFor, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})

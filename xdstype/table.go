@@ -191,6 +191,24 @@ func Of(url string) *Type {
 	return Other
 }
 
+// OfResources returns the type URL, in version 3 of the API, of the resources that can be had under
+// a type URL: of a list collection, that of its members. Rules about types that are written for it
+// hold for every spelling.
+func OfResources(url string) string {
+	const collection = "Collection"
+	message := Message(url)
+	if of, ok := strings.CutSuffix(message, collection); ok && of != "" && !strings.HasSuffix(of, ".") {
+		message = of
+	}
+	if t := byURL[Prefix+message]; t != nil {
+		return t.url
+	}
+	if Prefix+message == url {
+		return url
+	}
+	return Prefix + message
+}
+
 // All returns the table.
 func All() []*Type { return table }
 

@@ -35,10 +35,11 @@ type traits struct {
 	inner       string
 	ttl         time.Duration
 	constraints string // encoded DynamicParameterConstraints, "" for none
-	// alias: this is the resource under one of its aliases.
+	// alias: this is the resource under one of its aliases. aliasOf is the own name of one that was
+	// found by an alias, and has got another name since.
 	alias      bool
+	aliasOf    string
 	doNotCache bool
-	secret     bool // there is one in the resource
 	redirect   string
 }
 
@@ -53,7 +54,7 @@ const maxCommon = 1000
 
 // shared returns the traits, once for all that have the same.
 func (t traits) shared() *traits {
-	if t.inner != "" || t.constraints != "" || t.redirect != "" {
+	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" {
 		return &t // that is a resource's own
 	}
 	if c, ok := common.Load(t); ok {

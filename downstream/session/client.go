@@ -7,7 +7,8 @@ type Client struct {
 	Abilities
 	Host   Host
 	Topics *cache.Reader
-	Limit  int // of a response, bytes
+	Limit  int    // of a response, bytes
+	Rights Rights // nil if the client may have everything
 }
 
 // Host is a session's stream, as the session sees it.
@@ -23,9 +24,21 @@ type Host interface {
 // Names gives the names that a client uses their meaning.
 type Names interface {
 	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing. Two clients
-	// to whom one old-style name of a type means the same mean the same by all of them.
+	// client. The error, for the client's eyes, says why it can mean nothing; its code is
+	// PERMISSION_DENIED if the client may not have it, and only then. Two clients
+	// to whom one old-style name of a type means the same mean the same by all of them that
+	// both may have.
 	Key(typeURL, name string) (cache.Key, error)
+}
+
+// Rights are what a client may have.
+type Rights interface {
+	// MayHaveOwn returns why the client may not have what a topic has under another name, which
+	// is an alias of that: own is the resource's own name. nil if it may.
+	MayHaveOwn(k cache.Key, own string) error
+	// Class is equal for two clients only if they may have the same names of a type, unless they
+	// may have no name of it. It is 0 for clients that may have all names, or none.
+	Class() uint64
 }
 
 // Admission bounds what a client subscribes to. Its errors are for the client's eyes.

@@ -148,7 +148,7 @@ func (d *Delta) subscribeOne(a resourceRef) {
 	if resumed {
 		d.resume(sub)
 	}
-	if held && sub.entry() == nil && isGlob(a.name) {
+	if (held || sub.deniedGlob()) && sub.entry() == nil && isGlob(a.name) {
 		put(&d.refusedGlobs, key, struct{}{}) // an error alone would be taken for an empty answer
 	}
 }
@@ -297,7 +297,7 @@ func (d *Delta) Sent(r *Response) {
 	if len(d.unanswered) == maxUnanswered {
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
-	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At, secret: r.holdsSecret})
+	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At})
 }
 
 // Resend has a name's resource sent again, though the client has it.

@@ -4,6 +4,9 @@ import "github.com/xds-relay/xds-relay/cache"
 
 // sendName adds to r what is new of a name, and says whether it fitted.
 func (d *Delta) sendName(r *Response, sub *nameSub) bool {
+	if sub.deniedGlob() && !d.errorsAlone {
+		return true
+	}
 	st := d.stateOf(sub)
 	switch st.Status {
 	case cache.Requested:

@@ -95,6 +95,8 @@ type rareSub struct {
 	beforeRedirect *valueBeforeRedirect
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
+	// deniedFor is the hash of the resource for whose own name the client was refused it last.
+	deniedFor uint64
 	// constraints are of the variant that the client was sent.
 	constraints string
 	// Delta: own is the key of the resource of which the name is an alias, as it is in
@@ -250,6 +252,15 @@ func (s *nameSub) stated() cache.State {
 	if r := st.Resource; r != nil && r.Redirect() != "" && s.redirected() {
 		return cache.State{Status: cache.Requested} // until it has moved
 	}
+	if s.of().Rights != nil {
+		if why := s.ownDenial(st.Resource); why != nil {
+			return s.refusedState(why)
+		}
+		if s.ownDenial(st.Previous) != nil {
+			st.Previous = nil
+		}
+		rare = s.rare()
+	}
 	if rare == nil || rare.withheld == nil {
 		return st
 	}
@@ -317,6 +328,9 @@ func (s *subscriptions) noteAlias(sub *nameSub) {
 		return
 	}
 	own := entry.AliasOf()
+	if own != "" && sub.denial() != nil {
+		own = ""
+	}
 	switch r := sub.rare(); {
 	case own != "":
 		s.setAlias(sub, sub.makeRare(), sub.ref().of(strings.Clone(own)).key())

@@ -149,8 +149,16 @@ func (s *subscriptions) sharedForm() cache.Form {
 	return s.Form & cache.WithTTL
 }
 
-// Means implements Meaning. Of old-style names that is so for all clients if it is so for one:
-// see Names.
+// Class implements Meaning.
+func (s *subscriptions) Class() uint64 {
+	if s.Rights == nil {
+		return 0
+	}
+	return s.Rights.Class()
+}
+
+// Means implements Meaning. Of old-style names that is so for all clients of a class if it is so
+// for one: see Names.
 func (s *subscriptions) Means(names []string, first cache.Key) bool {
 	for _, name := range names {
 		want := first

@@ -27,6 +27,8 @@ type Poll struct {
 	// not take. As the nonce is the version, both are known without a memory.
 	has, rejected string
 	over          bool // see GiveUp
+	// denied is why the client may have nothing of what it asks for, once that is known.
+	denied *cache.Error
 }
 
 // NewPoll returns the session of a request that is answered once.
@@ -43,8 +45,7 @@ func NewPoll(typeURL string, c *Client) *Poll {
 func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	f.has = req.GetVersionInfo()
 	if detail := req.GetErrorDetail(); detail != nil {
-		// Which response it rejects is not remembered.
-		r := sentResponse{nonce: req.GetResponseNonce(), secret: cache.HasHeldSecrets(f.typeURL)}
+		r := sentResponse{nonce: req.GetResponseNonce()}
 		for _, name := range req.GetResourceNames() {
 			r.names.Add(name)
 		}
@@ -58,6 +59,9 @@ func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 func (f *Poll) Additions(RemovalRule) *Response {
 	unknown := f.unknown()
 	if !f.answerable(unknown) {
+		return nil
+	}
+	if f.denied = f.allDenied(); f.denied != nil {
 		return nil
 	}
 	for a := range unknown {
@@ -80,6 +84,9 @@ func (f *Poll) Additions(RemovalRule) *Response {
 func (f *Poll) unknown() map[resourceRef]*cache.Error {
 	var names map[resourceRef]*cache.Error
 	for sub := range f.named.all() {
+		if f.Rights != nil && sub.denial() != nil {
+			continue // that is known
+		}
 		st := sub.state()
 		switch {
 		case st.Status == cache.Requested, withheldPart(sub, &st, f.has != ""):
@@ -200,6 +207,23 @@ func (f *Poll) RefusedWildcard() *cache.Error {
 		return nil
 	}
 	return f.wild.err
+}
+
+// Denial says why the client may have nothing of what it asks for. It is nil if it may have some of
+// it, or that is not known yet.
+func (f *Poll) Denial() *cache.Error { return f.denied }
+
+// allDenied is Denial of what is known now, of names.
+func (f *Poll) allDenied() (why *cache.Error) {
+	if f.Rights == nil || f.hasSets() {
+		return nil
+	}
+	for sub := range f.named.all() {
+		if why = sub.denial(); why == nil {
+			return nil
+		}
+	}
+	return why
 }
 
 // Nothing says why there is no answer. It is empty if the client keeps what it has: HTTP has a status

@@ -23,6 +23,8 @@ type Meaning interface {
 	// Means says whether all names mean resources of these names, in the scope of the first,
 	// which means that key.
 	Means(names []string, first cache.Key) bool
+	// Class is that of the client's Rights.
+	Class() uint64
 }
 
 // GroupKind is what the clients of a group have in common, besides their list of names.
@@ -98,8 +100,6 @@ type News struct {
 	Parts    mem.BufferSlice
 	Size     int
 	Sent     NameSample
-	// HoldsSecret: there is a secret in one of the resources.
-	HoldsSecret bool
 }
 
 // addNews adds what is sent to all clients of a group that were sent the same before. The
@@ -111,7 +111,6 @@ func (r *Response) addNews(n *News) {
 	r.resources = n.Parts[:len(n.Parts):len(n.Parts)] // who appends has another
 	r.size, r.Count, r.substantial = r.size+n.Size, len(n.Names), true
 	r.Names = n.Sent
-	r.holdsSecret = r.holdsSecret || n.HoldsSecret
 	for _, st := range n.States {
 		r.noteChanged(st.Resource)
 	}

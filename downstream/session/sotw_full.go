@@ -160,6 +160,9 @@ func (s *SotW) known() bool {
 			return false
 		}
 	}
+	if s.onlyDenies() {
+		return false
+	}
 	for sub := range s.named.all() {
 		if !sub.is(mayHold) && sub.sent() != sentResource {
 			continue

@@ -158,6 +158,11 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 // what is known of the name itself. The two come from the control plane apart.
 func (s *SotW) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
+	if s.Rights != nil {
+		if why := sub.denial(); why != nil { // whoever holds it
+			st.Err = why
+		}
+	}
 	if r, by := s.given(sub); r != nil {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response

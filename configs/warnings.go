@@ -1,0 +1,103 @@
+package configs
+
+// This file is the warnings: what a configuration may say, and is dangerous.
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Warnings returns what is dangerous in a configuration, in the order of its lines. The relay
+// starts in spite of it.
+func (c *Config) Warnings() Errors {
+	w := warner{source: c.source}
+	for i := range c.Listeners {
+		w.listener(fmt.Sprintf("listeners[%d]", i), &c.Listeners[i])
+	}
+	w.rights(c.Rights)
+	if len(c.Rights) > 0 {
+		w.partitions(c.OldStyleNames)
+	}
+	_ = inOrder(w.found)
+	return w.found
+}
+
+type warner struct {
+	source
+	found Errors
+}
+
+func (w *warner) warn(path, format string, args ...any) {
+	w.found = append(w.found, w.errorf(path, format, args...))
+}
+
+func (w *warner) listener(path string, l *Listener) {
+	if l.TLS == nil && !isLocal(l.Address) {
+		w.warn(path+".address", "%s is in plaintext, and others than this machine reach it: whoever is on the way reads and changes everything, and clients prove nothing (want tls, 127.0.0.1 or a unix socket)", l.Address)
+	}
+	if l.Secrets == SecretsAnyone {
+		w.warn(path+".secrets", "is anyone: every client that connects gets private keys (want authenticated)")
+	}
+}
+
+// isLocal reports whether only this machine reaches an address.
+func isLocal(address string) bool {
+	if strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "localhost" {
+		return err == nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// rights warns of rules that never match.
+func (w *warner) rights(rules []Right) {
+	always := -1                    // the first rule that is about everything
+	matched := map[Expression]int{} // the first rule with this condition
+	for i := range rules {
+		r, path := &rules[i], fmt.Sprintf("rights[%d]", i)
+		first, repeated := matched[r.When]
+		switch {
+		case always >= 0:
+			w.warn(path, "can never match, because rights[%d] always does (want that rule last)", always)
+			continue
+		case r.Always():
+			always = i
+		case repeated:
+			w.warn(path+".when", "can never match, because rights[%d] has the same condition (want another one)", first)
+			continue
+		case strings.TrimSpace(string(r.When)) == "false":
+			w.warn(path+".when", "can never match, because it is false (want a condition, or no such rule)")
+		default:
+			matched[r.When] = i
+		}
+		for key, e := range map[string]Expression{"when": r.When, "allow": r.Allow} {
+			for _, url := range typeURLs.FindAllString(string(e), -1) {
+				if is := xdstype.OfResources(url); is != url {
+					w.warn(path+"."+key, "has the type URL %s, which type_url never is in rights (want %s)", url, is)
+				}
+			}
+		}
+	}
+}
+
+var typeURLs = regexp.MustCompile(regexp.QuoteMeta(xdstype.Prefix) + `[A-Za-z0-9_.]+`)
+
+// partitions warns of partitions that a client chooses by its Node alone, though there are rights.
+func (w *warner) partitions(rules []Rule) {
+	for i := range rules {
+		r := &rules[i]
+		if !slices.ContainsFunc([]string{r.When, r.Partition}, func(e string) bool { return strings.Contains(e, "identity") }) && r.Partition != "" {
+			w.warn(fmt.Sprintf("old_style_names[%d].partition", i), "reads the Node only, in which a client can say anything: it gets what any other Node's partition has, as far as rights allow the names (want identity in partition or when)")
+		}
+	}
+}

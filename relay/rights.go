@@ -1,0 +1,197 @@
+package relay
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/rights"
+	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Rights decides what clients may have: by the rules of `rights`, and of their listener.
+type Rights struct {
+	cfg    *configs.Config
+	router *authority.Router
+	rules  *rights.Rules // nil: all clients may have everything
+}
+
+// NewRights returns the rights of a configuration.
+func NewRights(cfg *configs.Config, router *authority.Router) *Rights {
+	return &Rights{cfg: cfg, router: router, rules: cfg.CompiledRights()}
+}
+
+// ClientRights are the rights of one client. It is not safe for concurrent use. It implements
+// downstream.Rights.
+type ClientRights struct {
+	*Rights
+	// noSecrets: the client may not have resources of type Secret, whatever the rules say.
+	noSecrets bool
+	class     *rights.Class // nil without rules
+	at        rightsPlace   // of the last name
+}
+
+// rightsPlace is the rights on the names of an authority and a type.
+type rightsPlace struct {
+	authority, typeURL string // as in the name's key
+	canonical          string // the authority as rules see it
+	secret             bool
+	rights             *rights.Place // nil without rules
+}
+
+// Of returns the rights of a client, nil if it may have everything. secretsForAnyone says that
+// its listener gives Secrets to clients that have proven nothing.
+func (r *Rights) Of(id *identity.Identity, secretsForAnyone bool) *ClientRights {
+	if id == nil {
+		id = identity.Anonymous(nil)
+	}
+	c := &ClientRights{Rights: r, noSecrets: !secretsForAnyone && !id.Local && !id.Authenticated()}
+	switch {
+	case r.rules != nil:
+		c.class = r.rules.Class(id)
+	case !c.noSecrets:
+		return nil
+	}
+	return c
+}
+
+// Class implements downstream.Rights.
+func (c *ClientRights) Class() uint64 {
+	if c.class == nil {
+		return 0
+	}
+	return c.class.ID
+}
+
+// asked is what a client requests, as rights see it.
+type asked struct {
+	cache.Key
+	view bool
+	of   *oldStyleScope // of an old-style name
+	// unspelled: it is an xdstp name that is malformed, and so has no canonical spelling.
+	unspelled bool
+}
+
+// words yields each authority and name in a client's words: of a name with directives its own, its
+// entry's, and those of its alternatives.
+func (k asked) words(yield func(authority, name string) bool) {
+	if k.Scope.OldStyle || !urn.IsXdstp(k.Name) || k.unspelled {
+		yield(k.Scope.Authority, k.Name)
+		return
+	}
+	if !strings.Contains(k.Name, "#") && urn.HasID(k.Name) && k.Scope.Derived == "" {
+		yield(k.Scope.Authority, k.Name)
+		return
+	}
+	u, err := urn.ParseURL(k.Name)
+	for more := err == nil; more; u, more = u.Alt() {
+		key := u.Key()
+		if !yield(key.Authority, key.Name) {
+			return
+		}
+		if entry, ok := u.Entry(); ok && !yield(key.Authority, key.Name+"#entry="+entry) {
+			return
+		}
+	}
+}
+
+// may returns why the client may not have what it requests, nil if it may. Every authority and name
+// in its words counts.
+func (c *ClientRights) may(k asked) (why error) {
+	k.words(func(authority, name string) bool {
+		why = c.mayHave(authority, k.TypeURL, name, k.unspelled)
+		return why == nil
+	})
+	return why
+}
+
+func (c *ClientRights) mayHave(of, typeURL, name string, unspelled bool) error {
+	at := c.placeOf(of, typeURL)
+	if c.noSecrets && at.secret {
+		return refused(downstream.RefusedSecret, codes.PermissionDenied, errSecret)
+	}
+	if at.rights == nil {
+		return nil
+	}
+	var d rights.Decision
+	if name, ok := withAuthority(name, of, at.canonical); ok && !unspelled {
+		d = at.rights.Decide(name)
+	} else {
+		d = at.rights.DecideUnspelled()
+	}
+	if d.Allowed {
+		return nil
+	}
+	return refused(downstream.RefusedRight, codes.PermissionDenied, c.denial(d))
+}
+
+var errSecret = fmt.Errorf("the listener gives Secrets only to clients that have proven who they are, or that are on the relay's machine")
+
+// denial returns why a decision denies: the place of the rule, and not its content.
+func (r *Rights) denial(d rights.Decision) error {
+	switch {
+	case d.Rule < 0:
+		return fmt.Errorf("no rule of %s allows it", r.cfg.RightsPlace())
+	case d.Failed:
+		return fmt.Errorf("%s cannot be evaluated for this client, and so does not allow it", r.cfg.Rights[d.Rule].Place())
+	}
+	return fmt.Errorf("%s does not allow it", r.cfg.Rights[d.Rule].Place())
+}
+
+// placeOf returns the rights on the names of an authority and a type. Mostly they are those of the
+// name before.
+func (c *ClientRights) placeOf(of, typeURL string) *rightsPlace {
+	if c.at.canonical != "" && c.at.authority == of && c.at.typeURL == typeURL {
+		return &c.at
+	}
+	resources := xdstype.OfResources(typeURL)
+	c.at = rightsPlace{authority: of, typeURL: typeURL, canonical: c.router.Canonical(of), secret: resources == xdstype.SecretV3}
+	if c.class != nil {
+		c.at.rights = c.class.At(c.at.canonical, resources)
+	}
+	return &c.at
+}
+
+// withAuthority returns a canonical name with the authority as rules see it; false if that makes it
+// too long.
+func withAuthority(name, spelled, canonical string) (string, bool) {
+	if spelled == canonical || !urn.IsXdstp(name) {
+		return name, true
+	}
+	const scheme = "xdstp://"
+	_, rest, _ := strings.Cut(strings.TrimPrefix(name, scheme), "/")
+	name, entry, _ := strings.Cut(rest, "#")
+	key, err := urn.KeyOf(scheme + escapedAuthority(canonical) + "/" + name)
+	if entry != "" {
+		key.Name += "#" + entry
+	}
+	return key.Name, err == nil
+}
+
+// escapedAuthority escapes what ends an authority in a name.
+func escapedAuthority(authority string) string {
+	return strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23").Replace(authority)
+}
+
+// MayHaveOwn implements downstream.Rights.
+func (c *ClientRights) MayHaveOwn(k cache.Key, own string) error {
+	of, name, unspelled := k.Scope.Authority, own, false
+	if urn.IsXdstp(own) {
+		switch to, err := c.router.Leaf(own); {
+		case err == nil:
+			of, name = to.Key.Authority, to.Key.Name
+		default:
+			key, err := urn.KeyOf(own)
+			of, name, unspelled = cmp.Or(key.Authority, of), cmp.Or(key.Name, own), err != nil
+		}
+	}
+	return c.mayHave(of, k.TypeURL, name, unspelled)
+}

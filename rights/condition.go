@@ -1,0 +1,375 @@
+package rights
+
+import (
+	"fmt"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// The variables of the expressions, besides identity.Variable.
+const (
+	authorityVariable = "authority"
+	typeVariable      = "type_url"
+	nameVariable      = "name"
+)
+
+// truth is the value of a condition. The zero truth is failed: it could not be evaluated.
+type truth uint8
+
+const (
+	failed truth = iota
+	isFalse
+	isTrue
+)
+
+func truthOf(b bool) truth {
+	if b {
+		return isTrue
+	}
+	return isFalse
+}
+
+// condition is a boolean expression, or an operand of one.
+type condition interface {
+	// at returns what is left of the condition where all variables but the name have values:
+	// a fixed truth if it does not read the name.
+	at(*variables) residual
+}
+
+// residual is a condition on a name.
+type residual interface {
+	of(name string) truth
+}
+
+// of implements residual.
+func (t truth) of(string) truth { return t }
+
+// variables are the values of the variables. It implements cel.Activation.
+type variables struct {
+	authority, typeURL, name string
+	identity                 *identity.Identity
+}
+
+// ResolveName implements cel.Activation.
+func (v *variables) ResolveName(name string) (any, bool) {
+	switch name {
+	case authorityVariable:
+		return v.authority, true
+	case typeVariable:
+		return v.typeURL, true
+	case nameVariable:
+		return v.name, true
+	case identity.Variable:
+		return v.identity, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (v *variables) Parent() cel.Activation { return nil }
+
+// both is a && b or, if either, a || b. CEL: "Logical Operators": an operand that cannot be
+// evaluated does not matter if the other decides.
+type both struct {
+	a, b   condition
+	either bool
+}
+
+func (c *both) at(v *variables) residual {
+	a, b := c.a.at(v), c.b.at(v)
+	ta, fixedA := a.(truth)
+	tb, fixedB := b.(truth)
+	decides := truthOf(c.either)
+	switch {
+	case fixedA && ta == decides, fixedB && tb == decides:
+		return decides
+	case fixedA && fixedB:
+		return c.combine(ta, tb)
+	case fixedA && ta != failed:
+		return b
+	case fixedB && tb != failed:
+		return a
+	}
+	return &bothOf{c, a, b}
+}
+
+// combine returns the truth of the whole.
+func (c *both) combine(a, b truth) truth {
+	switch decides := truthOf(c.either); {
+	case a == decides || b == decides:
+		return decides
+	case a == failed || b == failed:
+		return failed
+	}
+	return a
+}
+
+type bothOf struct {
+	*both
+	a, b residual
+}
+
+func (r *bothOf) of(name string) truth {
+	a := r.a.of(name)
+	if a == truthOf(r.either) {
+		return a
+	}
+	return r.combine(a, r.b.of(name))
+}
+
+// not is !a.
+type not struct{ a condition }
+
+func (c *not) at(v *variables) residual {
+	a := c.a.at(v)
+	if t, fixed := a.(truth); fixed {
+		return t.not()
+	}
+	return &notOf{a}
+}
+
+func (t truth) not() truth {
+	switch t {
+	case isTrue:
+		return isFalse
+	case isFalse:
+		return isTrue
+	}
+	return failed
+}
+
+type notOf struct{ a residual }
+
+func (r *notOf) of(name string) truth { return r.a.of(name).not() }
+
+// atom is an expression that is evaluated as a whole.
+type atom struct {
+	program   cel.Program
+	readsName bool
+}
+
+func (c *atom) at(v *variables) residual {
+	if c.readsName {
+		return &atomOf{c.program, *v}
+	}
+	return evaluate(c.program, v)
+}
+
+func evaluate(p cel.Program, v *variables) truth {
+	out, _, err := p.Eval(v)
+	if err != nil {
+		return failed
+	}
+	b, ok := out.(types.Bool)
+	if !ok {
+		return failed
+	}
+	return truthOf(bool(b))
+}
+
+type atomOf struct {
+	program cel.Program
+	at      variables
+}
+
+func (r *atomOf) of(name string) truth {
+	v := r.at
+	v.name = name
+	return evaluate(r.program, &v)
+}
+
+// comparison is a comparison of the name with something that does not read the name. It saves the
+// evaluation for each name where that something is text, or a list.
+type comparison struct {
+	how   how
+	with  cel.Program
+	whole *atom // the comparison itself, for what is neither
+}
+
+// how is how a name is compared with something.
+type how uint8
+
+const (
+	equals how = iota + 1
+	differs
+	startsWith
+	endsWith
+	contains
+	isIn
+)
+
+var hows = map[string]how{
+	operators.Equals: equals, operators.NotEquals: differs, operators.In: isIn,
+	overloads.StartsWith: startsWith, overloads.EndsWith: endsWith, overloads.Contains: contains,
+}
+
+func (c *comparison) at(v *variables) residual {
+	with, _, err := c.with.Eval(v)
+	if err != nil {
+		return failed
+	}
+	if c.how == isIn {
+		if list, ok := with.(traits.Lister); ok {
+			return oneOf(list)
+		}
+		return c.whole.at(v)
+	}
+	text, ok := with.(types.String)
+	if !ok {
+		return c.whole.at(v)
+	}
+	return &textOf{c.how, string(text)}
+}
+
+type textOf struct {
+	how  how
+	text string
+}
+
+// at implements condition, for a text that is in the expression.
+func (r *textOf) at(*variables) residual { return r }
+
+func (r *textOf) of(name string) truth {
+	switch r.how {
+	case equals:
+		return truthOf(name == r.text)
+	case differs:
+		return truthOf(name != r.text)
+	case startsWith:
+		return truthOf(strings.HasPrefix(name, r.text))
+	case endsWith:
+		return truthOf(strings.HasSuffix(name, r.text))
+	default:
+		return truthOf(strings.Contains(name, r.text))
+	}
+}
+
+// oneOf returns whether a name is in a list. An element that is no text is no name.
+func oneOf(list traits.Lister) residual {
+	names := namesIn{}
+	for it := list.Iterator(); it.HasNext() == types.True; {
+		if text, ok := it.Next().(types.String); ok {
+			names[string(text)] = struct{}{}
+		}
+	}
+	return names
+}
+
+type namesIn map[string]struct{}
+
+func (r namesIn) of(name string) truth {
+	_, ok := r[name]
+	return truthOf(ok)
+}
+
+// compiler makes conditions of a checked expression.
+type compiler struct {
+	env  *cel.Env
+	info *ast.SourceInfo
+}
+
+func (c *compiler) condition(e ast.Expr) (condition, error) {
+	if e.Kind() == ast.CallKind {
+		switch call := e.AsCall(); call.FunctionName() {
+		case operators.LogicalAnd, operators.LogicalOr:
+			return c.both(call.Args(), call.FunctionName() == operators.LogicalOr)
+		case operators.LogicalNot:
+			a, err := c.condition(call.Args()[0])
+			return &not{a}, err
+		}
+	}
+	whole, err := c.atom(e)
+	if err != nil {
+		return nil, err
+	}
+	how, with := comparedWith(e)
+	if with == nil {
+		return whole, nil
+	}
+	if with.Kind() == ast.LiteralKind && how != isIn {
+		if text, ok := with.AsLiteral().(types.String); ok {
+			return &textOf{how, string(text)}, nil
+		}
+	}
+	p, err := c.program(with)
+	return &comparison{how, p, whole}, err
+}
+
+func (c *compiler) both(args []ast.Expr, either bool) (condition, error) {
+	all, err := c.condition(args[0])
+	for _, arg := range args[1:] {
+		if err != nil {
+			return nil, err
+		}
+		var next condition
+		next, err = c.condition(arg)
+		all = &both{all, next, either}
+	}
+	return all, err
+}
+
+func (c *compiler) atom(e ast.Expr) (*atom, error) {
+	p, err := c.program(e)
+	return &atom{p, reads(e, nameVariable)}, err
+}
+
+// evalCost bounds an evaluation, in CEL's units: about one per operation, and one per ten letters
+// looked at.
+const evalCost = 100_000
+
+func (c *compiler) program(e ast.Expr) (cel.Program, error) {
+	text, err := cel.ExprToString(e, c.info)
+	if err != nil {
+		return nil, err
+	}
+	checked, issues := c.env.Compile(text)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("a part of it does not compile: %w", issues.Err())
+	}
+	return c.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
+}
+
+// comparedWith returns how an expression compares the name, and with what; nil if it does not.
+func comparedWith(e ast.Expr) (how, ast.Expr) {
+	if e.Kind() != ast.CallKind {
+		return 0, nil
+	}
+	call := e.AsCall()
+	args := call.Args()
+	var with ast.Expr
+	is := hows[call.FunctionName()]
+	switch {
+	case is == 0:
+	case call.IsMemberFunction():
+		if isName(call.Target()) {
+			with = args[0]
+		}
+	case isName(args[0]):
+		with = args[1]
+	case isName(args[1]) && is != isIn:
+		with = args[0]
+	}
+	if with == nil || reads(with, nameVariable) {
+		return 0, nil
+	}
+	return is, with
+}
+
+func isName(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == nameVariable }
+
+// reads reports whether an expression may read a variable. A variable of a comprehension that has
+// the same name counts too.
+func reads(e ast.Expr, variable string) (is bool) {
+	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		is = is || e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == variable
+	}))
+	return is
+}
