@@ -278,7 +278,7 @@ func (k *checker) server(path string, s Server) {
 		k.serverTLS(path+".tls", s.TLS)
 	}
 	if s.TokenFile != "" && s.TLS == nil && !k.isUnusable(path+".tls") {
-		k.fail(path+".token_file", "the relay would send the token without TLS, for everybody on the way to read (want tls, which may be {})")
+		k.fail(path+".token_file", "needs tls: without it, everybody on the way could read the token (want tls, which may be {})")
 	}
 }
 

@@ -39,14 +39,14 @@ authorities:
 }
 
 func TestPagesOfControlPlanesShowTheirExamples(t *testing.T) {
-	for _, name := range []string{"istio", "contour", "envoy-gateway"} {
+	for name, page := range map[string]string{"istio": "istio", "istio-identity": "istio", "contour": "contour", "envoy-gateway": "envoy-gateway"} {
 		example, err := os.ReadFile("examples/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, shown, _ := strings.Cut(string(example), "\n") // without the line for editors
-		if !strings.Contains(readPage(t, name), "```yaml\n"+shown+"```") {
-			t.Errorf("docs/%s.md does not show examples/%s.yaml as it is", name, name)
+		if !strings.Contains(readPage(t, page), "```yaml\n"+shown+"```") {
+			t.Errorf("docs/%s.md does not show examples/%s.yaml as it is", page, name)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (k *checker) listenerTLS(path string, t *ListenerTLS) {
 	k.present(path+".cert_file", t.CertFile, "want the file of the server's certificate")
 	k.present(path+".key_file", t.KeyFile, "want the file of the certificate's key")
 	if k.has(path+".client_certificates") && t.ClientCAFile == "" {
-		k.fail(path+".client_ca_file", "missing, and there is client_certificates (want the file of the roots of client certificates)")
+		k.fail(path+".client_ca_file", "missing, and client_certificates needs it (want the file of the roots of client certificates)")
 	}
 }
 
