@@ -66,9 +66,11 @@ type Server struct {
 	//	rest    state of the world in JSON, by polling
 	Protocol Protocol `yaml:"protocol" default:"auto"`
 	// Whether all types share one stream (ADS). If clients request a wildcard and also names of
-	// the same type, these names have a second stream. Otherwise each type has a stream (or two) to its own
-	// service (CDS, EDS, ...), and the relay cannot get a type without a service. Only `true`
-	// keeps the order of changes across types (make before break). With rest it is always false.
+	// the same type, these names have a second stream. So they have with a glob, where the relay
+	// subscribes to the wildcard for it (see globs). If not aggregated, each type has a stream (or
+	// two) to its own service (CDS, EDS, ...), and the relay cannot get a type without a service.
+	// Only `true` keeps the order of changes across types (make before break). With rest it is
+	// always false.
 	Aggregated bool `yaml:"aggregated" default:"true" with:"auto,delta,sotw"`
 	// Whether the server supports glob collections (`xdstp://.../foo/*`). Otherwise the relay
 	// subscribes to the wildcard of the type and gives each glob the resources of its directory,

@@ -71,12 +71,13 @@ type chaosHeld struct {
 	// begun is what was ever requested on this stream, and by how what is held may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
-	// ever is what was requested on any stream.
-	ever map[topic]bool
 }
 
-// wantedBy is how a resource is requested. What gives it by name and what gives it in a set
-// are two streams of the control plane, of which either may be behind.
+// onTwoStreams says that the relay may get a resource on two streams of the control plane, of
+// which either may be behind: clusters are in a wildcard, too. Names and globs share a stream.
+func (t topic) onTwoStreams() bool { return t.typeURL == clusterType }
+
+// wantedBy is how a resource is requested.
 type wantedBy struct{ name, set bool }
 
 func waysTo(t topic, wanted map[topic]bool) wantedBy {
@@ -97,7 +98,7 @@ func newChaosClient(plane *chaosPlane, f form, n int, relay func() string, rejec
 	c := &chaosClient{id: fmt.Sprintf("%s client %d of %s", f, n, plane.name), form: f, plane: plane, relay: relay, rand: r, rejects: rejects}
 	c.value = chaosHeld{
 		wanted: map[topic]bool{}, held: map[topic]int{}, versions: map[topic]string{}, infos: map[string]string{}, newest: map[topic]int{},
-		by: map[topic]wantedBy{}, ever: map[topic]bool{},
+		by: map[topic]wantedBy{},
 	}
 	return c
 }
@@ -188,7 +189,6 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
 		h.begun = maps.Clone(h.wanted)
-		maps.Copy(h.ever, h.wanted)
 		c.past.add("begins a stream: %v", h)
 		for _, typeURL := range []string{clusterType, endpointType} {
 			if names := h.names(typeURL); len(names) > 0 {
@@ -210,7 +210,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	t := all[c.rand.IntN(len(all))]
 	c.update(func(h *chaosHeld) {
 		if !h.wanted[t] {
-			h.wanted[t], h.begun[t], h.ever[t] = true, true, true
+			h.wanted[t], h.begun[t] = true, true
 			c.past.add("wants %v", t)
 			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
 			return
@@ -352,8 +352,8 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 			continue
 		}
 		before := h.newest[t]
-		if ways := waysTo(t, h.ever); t.typeURL == clusterType || ways.name && ways.set {
-			before = absent // names and sets come on two streams, in no order
+		if t.onTwoStreams() {
+			before = absent // in no order
 		}
 		truth.sawResource(c, t, before, revision)
 	}
@@ -361,7 +361,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		if r.full && !h.always(t) {
 			continue // it may answer a request without that name
 		}
-		if h.gaveUp(t) {
+		if t.onTwoStreams() && h.gaveUp(t) {
 			continue // the stream that counts now may be behind
 		}
 		truth.sawAbsence(c, t, h.held[t])

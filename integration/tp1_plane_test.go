@@ -200,14 +200,8 @@ func (s *tp1State) subscribed() map[topic]int {
 	return all
 }
 
-func isGlob(name string) bool {
-	path, _, _ := strings.Cut(name, "?")
-	return strings.HasSuffix(path, "/*")
-}
-
-// mustHaveSeenRequestsFor holds that the relay has subscribed to exactly these names, each once,
-// has given none of them up, and has rejected nothing: on one stream, and on a second one to
-// the names of types of which there is a glob.
+// mustHaveSeenRequestsFor holds that the relay has subscribed on one stream to exactly
+// these names, each once, has given none of them up, and has rejected nothing.
 func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	t.Helper()
 	want := map[topic]int{}
@@ -215,17 +209,9 @@ func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 		topic.name = sortedParams(topic.name)
 		want[topic] = 1
 	}
-	streams := min(1, len(want))
-	for _, glob := range topics {
-		if slices.ContainsFunc(topics, func(o topic) bool {
-			return isGlob(glob.name) && !isGlob(o.name) && o.typeURL == glob.typeURL
-		}) {
-			streams = 2
-		}
-	}
 	p.read(func(s *tp1State) {
-		if got := s.subscribed(); !maps.Equal(got, want) || len(s.streams) != streams {
-			t.Errorf("want %d streams on which was subscribed to %v, each once; there were %s", streams, topics, s)
+		if got := s.subscribed(); !maps.Equal(got, want) || len(s.streams) != min(1, len(want)) {
+			t.Errorf("want one stream on which was subscribed to %v, each once; there were %s", topics, s)
 		}
 		for _, stream := range s.streams {
 			for _, req := range stream.requests {

@@ -70,7 +70,7 @@ func (s *Stream) concerned(now time.Time) []*feed {
 // holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
 	at, ok := f.topics.nextDue()
-	if since, waits := f.topics.common().oldest(); waits && silence {
+	if since, waits := f.topics.oldest(); waits && silence {
 		if late := since.Add(s.opts.ResponseTimeout); !ok || late.Before(at) {
 			at, ok = late, true
 		}
@@ -122,20 +122,3 @@ func (a *agenda) count(f *feed, t tally) {
 	a.sum.unsent += t.unsent - before.unsent
 	*before = t
 }
-
-// feed is one type.
-type feed struct {
-	topics   topics
-	session  session // nil without a stream
-	stale    bool    // others were requested on the stream, so that these wait for the next
-	lastNack string  // that was logged
-	entry    entry
-}
-
-func (f *feed) typeURL() string { return f.topics.common().typeURL }
-
-// wanted returns how many names and sets are wanted.
-func (f *feed) wanted() int { return f.topics.common().wanted }
-
-// begun says whether the control plane has had a request on the present stream.
-func (f *feed) begun() bool { return f.session != nil && f.session.begun() }

@@ -76,7 +76,7 @@ func newAliasModel(t *rapid.T) *aliasModel {
 		state: map[string]aliasState{}, known: map[string]aliasState{},
 	}
 	m.subs = newNames(cache.Scope{}, typeURLs["rds"])
-	m.session = newDeltaNames(m.subs)
+	m.session = newDelta(&topics{names: m.subs})
 	m.change(t, false)
 	return m
 }

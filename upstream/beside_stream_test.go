@@ -253,3 +253,77 @@ func TestLeaveIsOfBothStreams(t *testing.T) {
 		wantInUse(t, b.stream, "")
 	})
 }
+
+const (
+	member1     = "xdstp://auth/t/dir/1"
+	member2     = "xdstp://auth/t/dir/2"
+	membersGlob = "xdstp://auth/t/dir/*"
+)
+
+// In delta a glob that comes after names of its type is requested on their stream, and one
+// response is for both. A wildcard opens that stream again, and the names move.
+func TestNamesAndGlobsShareAStreamInDelta(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		name := b.watch("cds", member1)[member1]
+		first := b.next()
+		first.delta(t)
+		b.respond(first, deltaResponse(t, "cds", "1", member1))
+		first.delta(t) // the ACK
+		glob := b.cache.WatchSet(key("cds", membersGlob), &setWatcher{})
+		if got := first.delta(t).GetResourceNamesSubscribe(); len(got) != 1 || got[0] != membersGlob {
+			t.Fatalf("the stream of the name is asked for %q, want the glob", got)
+		}
+		b.respond(first, deltaResponse(t, "cds", "2", member1, member2))
+		first.delta(t)
+		b.wantText(name, "2")
+		if got := members(glob); got != "present [1=2 2=2]" {
+			t.Errorf("the glob has %s", got)
+		}
+		wantInUse(t, b.stream, fmt.Sprintf(firstInUse, 2))
+
+		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+		for range 2 {
+			st := b.next()
+			m := st.delta(t)
+			switch got := m.GetResourceNamesSubscribe(); {
+			case len(got) == 2 && got[0] == cache.Wildcard && len(m.GetInitialResourceVersions()) == 2:
+			case len(got) == 1 && got[0] == member1 && len(m.GetInitialResourceVersions()) == 1:
+			default:
+				t.Errorf("a stream is asked for %q with %v", got, m.GetInitialResourceVersions())
+			}
+		}
+		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+besideInUse, 2, 1))
+		b.wantText(name, "2")
+	})
+}
+
+// A control plane that turns out to speak SotW only gives globs from the wildcard, so the names
+// move before it is asked for anything in SotW.
+func TestNamesMoveFromGlobsWhereThereIsNoDelta(t *testing.T) {
+	run(t, Options{}, func(b *bench) {
+		b.script.noDelta = true
+		b.mu.Lock()
+		name := b.watchLocked("eds", member1)[member1]
+		glob := b.cache.WatchSet(key("eds", membersGlob), &setWatcher{})
+		b.mu.Unlock()
+		var first, beside *scripted
+		for range 2 {
+			st := b.next()
+			if r := st.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) == 0 {
+				first = st
+			} else {
+				beside = st
+			}
+		}
+		if first == nil || beside == nil {
+			t.Fatal("want a stream for the wildcard, and one for the name")
+		}
+		b.respond(first, sotwResponse(t, "eds", "1", member1, member2))
+		b.respond(beside, sotwResponse(t, "eds", "2", member1))
+		if got := members(glob); got != "present [1=1 2=1]" {
+			t.Errorf("the glob has %s", got)
+		}
+		b.wantText(name, "2")
+		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+	})
+}

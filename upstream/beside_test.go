@@ -117,7 +117,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 			s.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[1].Key}
 			s.retryAt = time.Now().Add(time.Minute)
 			for _, f := range s.sorted() {
-				u := f.topics.common().newUpdate()
+				u := f.topics.newUpdate()
 				f.topics.failed(s.down, &u)
 				s.apply(f.topics, u)
 			}
@@ -125,7 +125,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 	case "open":
 		s := side()
 		if d.HasArg("form") {
-			s.form = spoken(t, d)
+			s.change(spoken(t, d))
 		}
 		openSide(s)
 	default:
@@ -181,7 +181,7 @@ func (p *besidePlayer) turn(name string, s *Stream) {
 			return
 		}
 	}
-	s.apply(f.topics, f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.topics.common().answeredOnStream())))
+	s.apply(f.topics, f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.topics.core().answeredOnStream())))
 	for _, m := range f.session.requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.out, "%s: ", name)
 		p.send(m)

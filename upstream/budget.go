@@ -57,19 +57,18 @@ func (c *core) sizeOf(sub *subscription) int {
 }
 
 // refuse notes that a subscription is not asked for, and that this is to be told.
-func refuse(of topics, sub *subscription, why *cache.Error) {
+func refuse(of subscriptions, sub *subscription, why *cache.Error) {
 	sub.refused = true
 	if sub.failure == nil || !sub.failure.Refused {
 		of.fail(sub, why, &of.common().refusals)
 	}
 }
 
-// takeRefusals returns what there is to tell of what was refused.
-func (c *core) takeRefusals() (u cache.Update, names int) {
-	u = c.refusals
-	u.Scope, u.TypeURL = c.scope, c.typeURL
+// takeRefusals returns what the cache does not know yet of what was refused.
+func (c *core) takeRefusals() cache.Update {
+	u := c.refusals
 	c.refusals = cache.Update{}
-	return u, len(u.Changes) + len(u.Sets)
+	return u
 }
 
 // tooLong is what is told of a name that does not fit into any request.

@@ -77,7 +77,7 @@ func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 		subs := newNames(scope, typeURLs["eds"])
 		var s session
 		if rapid.Bool().Draw(t, "delta") {
-			s = newDeltaNames(subs)
+			s = newDelta(&topics{names: subs})
 		} else {
 			s = newSotWNames(subs)
 		}

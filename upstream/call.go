@@ -218,7 +218,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 
 // refused tells those whose names do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
-	u, n := f.topics.common().takeRefusals()
+	u, n := f.topics.takeRefusals()
 	s.apply(f.topics, u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
@@ -410,7 +410,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		r.typeURL = c.form.typeURL
 	}
 	f := s.feeds[r.typeURL]
-	if f != nil && f.stale {
+	if f != nil && f.stale && f.session == nil {
 		return nil // it is for names that have moved, and there will be another stream
 	}
 	if f == nil || f.session == nil || !f.session.begun() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"sync"
 	"testing"
@@ -163,9 +164,9 @@ func members(s *cache.Set) string {
 	synctest.Wait()
 	status, _ := s.Status()
 	var list []string
-	for _, name := range []string{"a", "b", "c", "d"} {
+	for _, name := range []string{"a", "b", "c", "d", member1, member2} {
 		if r := s.Member(name); r != nil {
-			list = append(list, name+"="+text(r))
+			list = append(list, path.Base(name)+"="+text(r))
 		}
 	}
 	return fmt.Sprint(status, list)

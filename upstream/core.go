@@ -9,10 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// topics are what is wanted of one type, and what is known of it, whichever protocol and
-// stream it came over: [names], or [sets] (the wildcard and globs). Both never share a
-// stream, because a control plane does not say for which of the two it sends a resource.
-type topics interface {
+// subscriptions are what is wanted of one type, and what is known of it, whichever protocol
+// and stream it came over: [names], or [sets] (the wildcard and globs).
+type subscriptions interface {
 	common() *core
 	// get returns the subscription to a name or a set, nil if there is none.
 	get(name string) *subscription
@@ -21,8 +20,6 @@ type topics interface {
 	start(name string, down *cache.Error, u *cache.Update)
 	// again requests a subscribed name once more.
 	again(name string, down *cache.Error, u *cache.Update)
-	// resume notes that a client holds the resource of a name from an earlier stream.
-	resume(name string)
 	// stop unsubscribes from a name.
 	stop(name string)
 	// forget drops a subscription that was given up.
@@ -102,7 +99,8 @@ type subscription struct {
 	reported bool
 }
 
-// core is what names and sets have in common.
+// core is what names and sets have in common. Those that share a stream (see topics) have one
+// origin, and count the same responses.
 type core struct {
 	scope   cache.Scope
 	typeURL string
@@ -149,6 +147,12 @@ func newCore(scope cache.Scope, typeURL string) core {
 }
 
 func (c *core) common() *core { return c }
+
+// follow has names or sets that are new share the stream of others.
+func (c *core) follow(o *core) {
+	c.origin, c.live = o.origin, o.live
+	c.responses, c.before = o.responses, o.before
+}
 
 // newUpdate returns an update in which nothing has happened yet.
 func (c *core) newUpdate() cache.Update {

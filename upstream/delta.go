@@ -13,14 +13,17 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// deltaSession is what the client's sides of names and of sets have in common on a delta
-// stream. xDS: "Incremental xDS".
+// deltaSession is the client's side of one type on a delta stream: of a wildcard, globs and
+// names. xDS: "Incremental xDS".
 type deltaSession struct {
-	core    *core
+	of      *topics
 	answers []answer
 	size    int // of answers
 
 	asked bool // the first request was sent
+	// explicit says that something was subscribed to by name on this stream. As long as
+	// nothing was, the wildcard is subscribed to in the old form, and cannot be given up.
+	explicit bool
 	// unlisted is the number of resources that are held and did not fit into
 	// initial_resource_versions.
 	unlisted int
@@ -28,12 +31,40 @@ type deltaSession struct {
 	proof bool
 }
 
+func newDelta(t *topics) *deltaSession {
+	t.opened(false)
+	return &deltaSession{of: t}
+}
+
+func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
+	out := d.acknowledge()
+	var sets, names changed
+	if d.of.sets != nil {
+		sets = d.changes(limit, d.of.sets)
+	}
+	if d.of.names != nil {
+		names = d.changes(limit, d.of.names)
+	}
+	if sets.none() && names.none() {
+		return out
+	}
+	p := d.packer(limit, out)
+	first := !d.asked
+	d.subscribeSets(now, p, sets.add, len(names.add) == 0)
+	d.subscribeNames(now, p, names.add, first)
+	d.asked = d.asked || len(sets.add)+len(names.add) > 0
+	d.unsubscribe(p, sets.drop)
+	d.unsubscribe(p, names.drop)
+	p.flush()
+	return p.out
+}
+
 // acknowledge returns the requests that answer responses: without changes of subscriptions,
 // as Istio takes those for errors.
 func (d *deltaSession) acknowledge() (out []proto.Message) {
 	for i := range d.answers {
 		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
-			TypeUrl:       d.core.typeURL,
+			TypeUrl:       d.of.typeURL(),
 			ResponseNonce: d.answers[i].nonce,
 			ErrorDetail:   d.answers[i].errorDetail(),
 		})
@@ -49,9 +80,14 @@ func (d *deltaSession) answer(r *response, nack string) {
 	d.size += a.size()
 }
 
-// changes returns what is to be subscribed to and what is to be given up.
-func (d *deltaSession) changes(limit int, of topics) (add, drop []*subscription) {
-	c := d.core
+// changed are subscriptions that are to be requested, and those that are to be given up.
+type changed struct{ add, drop []*subscription }
+
+func (c *changed) none() bool { return len(c.add)+len(c.drop) == 0 }
+
+// changes returns what has changed of names or of sets.
+func (d *deltaSession) changes(limit int, of subscriptions) (all changed) {
+	c := of.common()
 	room := roomFor(c.typeURL, limit)
 	var late []*subscription
 	for _, sub := range c.changed {
@@ -65,14 +101,14 @@ func (d *deltaSession) changes(limit int, of topics) (add, drop []*subscription)
 		case sub.wanted && (!sub.sent || sub.again):
 			sub.answered = sub.answered && !sub.again
 			sub.sent, sub.again = true, false
-			add = append(add, sub)
+			all.add = append(all.add, sub)
 		case !sub.wanted && sub.sent:
 			sub.sent = false
-			drop = append(drop, sub)
+			all.drop = append(all.drop, sub)
 		}
 	}
 	c.changed = late
-	return add, drop
+	return all
 }
 
 func (d *deltaSession) begun() bool { return d.asked }
@@ -89,33 +125,47 @@ func (d *deltaSession) unfit() string {
 		"they come again, and if they are gone that may go unnoticed", n)
 }
 
-// deltaNames is the session of names.
-type deltaNames struct {
-	deltaSession
-	names *names
-}
-
-func newDeltaNames(n *names) *deltaNames {
-	n.opened(false)
-	return &deltaNames{deltaSession{core: &n.core}, n}
-}
-
-func (d *deltaNames) requests(now time.Time, limit int) []proto.Message {
-	out := d.acknowledge()
-	add, drop := d.changes(limit, d.names)
-	if len(add)+len(drop) == 0 {
-		return out
+// subscribeSets packs the sets that are subscribed to. The first request has what is held of
+// all sets, before anything else. alone says that no names are subscribed to with them.
+func (d *deltaSession) subscribeSets(now time.Time, p *deltaPacker, add []*subscription, alone bool) {
+	s := d.of.sets
+	if s == nil {
+		return
 	}
-	p := d.packer(limit, out)
 	first := !d.asked
+	if first {
+		d.list(p)
+	}
+	if len(add) == 0 {
+		return
+	}
+	// The old form: the wildcard is all that is subscribed to. It has no parameters.
+	legacy := first && alone && len(add) == 1 && add[0].name == cache.Wildcard && s.params == nil
+	for _, sub := range add {
+		if legacy {
+			p.must()
+		} else {
+			p.subscribe(sub.name)
+		}
+	}
+	d.explicit = d.explicit || !legacy
+	s.ask(add, first, now)
+}
+
+// subscribeNames packs the names that are subscribed to, with the versions of what is held.
+func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subscription, first bool) {
+	if len(add) == 0 {
+		return
+	}
 	var resumed []*subscription // what is held goes first
 	for _, sub := range add {
+		r := sub.answer.Resource
 		switch {
 		case first && sub.toList():
 			resumed = append(resumed, sub)
-		case !first || sub.answer.Resource == nil:
+		case !first || r == nil || d.of.sets != nil && d.of.sets.member(sub.name) != nil:
 			p.subscribe(sub.name)
-		case !p.resubscribe(sub.name, sub.answer.Resource.Name(), d.versionOf(sub.answer.Resource)):
+		case !p.resubscribe(sub.name, r.Name(), d.versionOf(r)):
 			d.unlisted++
 		}
 	}
@@ -125,95 +175,20 @@ func (d *deltaNames) requests(now time.Time, limit int) []proto.Message {
 			d.unlisted++
 		}
 	}
-	d.asked = d.asked || len(add) > 0
-	d.names.ask(add, first, now)
-	for _, sub := range drop {
-		p.unsubscribe(sub.name)
-		d.names.forget(sub)
-	}
-	p.flush()
-	return p.out
-}
-
-func (d *deltaNames) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, false, d.core.speaker())
-	d.answer(r, v.nack)
-	return d.names.apply(now, &v, false, r.version), v.nack
-}
-
-// conclude applies that the control plane has not answered names, which says nothing
-// about their existence: it says that itself.
-// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
-func (d *deltaNames) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
-	n, u := d.names, d.names.newUpdate()
-	for _, sub := range n.overdue(now.Add(-timeout)) {
-		n.fail(sub, noAnswer(timeout), &u)
-		n.unlisted = n.unlisted || sub.toList()
-	}
-	if what != mute {
-		n.relistResumed()
-	}
-	return u
-}
-
-func (d *deltaNames) forceAnswer() bool {
-	for _, sub := range d.names.subs {
-		d.proof = d.proof || sub.answer.Resource != nil
-	}
-	return d.proof
-}
-
-// deltaSets is the session of a wildcard and globs.
-type deltaSets struct {
-	deltaSession
-	sets *sets
-	// explicit says that something was subscribed to by name on this stream. As long as
-	// nothing was, the wildcard is subscribed to in the old form, and cannot be given up.
-	explicit bool
-}
-
-func newDeltaSets(s *sets) *deltaSets {
-	s.opened(false)
-	return &deltaSets{deltaSession: deltaSession{core: &s.core}, sets: s}
-}
-
-func (d *deltaSets) requests(now time.Time, limit int) []proto.Message {
-	out := d.acknowledge()
-	add, drop := d.changes(limit, d.sets)
-	if len(add)+len(drop) == 0 {
-		return out
-	}
-	p := d.packer(limit, out)
-	first := !d.asked
-	// The old form: the wildcard is all that is subscribed to. It has no parameters.
-	legacy := first && len(add) == 1 && add[0].name == cache.Wildcard && d.core.params == nil
-	if first {
-		d.list(p)
-	}
-	for _, sub := range add {
-		if legacy {
-			p.must()
-		} else {
-			p.subscribe(sub.name)
-		}
-	}
-	d.asked = d.asked || len(add) > 0
-	d.explicit = d.explicit || len(add) > 0 && !legacy
-	d.sets.ask(add, first, now)
-	d.unsubscribe(p, drop)
-	p.flush()
-	return p.out
+	d.explicit = true
+	d.of.names.ask(add, first, now)
 }
 
 // list puts members into the first request of a stream: initial_resource_versions count
 // nowhere else. They go first, because of members that are left out nobody says that they
 // are gone.
-func (d *deltaSets) list(p *deltaPacker) {
-	members := d.sets.allMembers()
+func (d *deltaSession) list(p *deltaPacker) {
+	s := d.of.sets
+	members := s.allMembers()
 	if len(members) > 0 {
 		p.must()
 	}
-	listing := d.sets.wildcard != nil && d.sets.members() == nil
+	listing := s.wildcard != nil && s.members() == nil
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch r := members[key]; {
 		case r.Name() == "":
@@ -221,7 +196,7 @@ func (d *deltaSets) list(p *deltaPacker) {
 		case p.room(versionSize(r.Name(), r.Version())):
 			p.list(r.Name(), d.versionOf(r))
 			if listing {
-				d.sets.wildcard.list(key, r)
+				s.wildcard.list(key, r)
 			}
 		default:
 			d.unlisted++
@@ -230,7 +205,7 @@ func (d *deltaSets) list(p *deltaPacker) {
 }
 
 // unsubscribe packs what is given up.
-func (d *deltaSets) unsubscribe(p *deltaPacker, drop []*subscription) {
+func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
 	if slices.ContainsFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard }) {
 		if !d.explicit {
 			// xDS: "How the client specifies what resources to return": it is there
@@ -242,30 +217,43 @@ func (d *deltaSets) unsubscribe(p *deltaPacker, drop []*subscription) {
 	}
 	for _, sub := range drop {
 		p.unsubscribe(sub.name)
-		d.sets.forget(sub)
+		d.of.forget(sub)
 	}
 }
 
-func (d *deltaSets) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, d.sets.wildcard != nil, d.core.speaker())
+func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
+	v := accept(r, d.of.sets != nil && d.of.sets.wildcard != nil, d.of.core().speaker())
 	d.answer(r, v.nack)
-	return d.sets.apply(now, &v, false, r.version), v.nack
+	return d.of.apply(now, &v, false, r.version), v.nack
 }
 
-// conclude is that of deltaNames, and applies which first answers have come as a whole.
-func (d *deltaSets) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
-	s, u := d.sets, d.sets.newUpdate()
-	s.endGraces(now, what, &u)
-	for _, sub := range s.overdue(now.Add(-timeout)) {
-		if !s.settleHeld(s.find(sub.name), &u) {
-			s.fail(sub, noAnswer(timeout), &u)
+// conclude applies that the control plane has not answered, which says nothing about
+// existence: it says that itself. It also applies which first answers have come as a whole.
+// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
+func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silence) cache.Update {
+	u, then := d.of.newUpdate(), now.Add(-timeout)
+	if s := d.of.sets; s != nil {
+		s.endGraces(now, what, &u)
+		for _, sub := range s.overdue(then) {
+			if !s.settleHeld(s.find(sub.name), &u) {
+				s.fail(sub, noAnswer(timeout), &u)
+			}
+		}
+	}
+	if n := d.of.names; n != nil {
+		for _, sub := range n.overdue(then) {
+			n.fail(sub, noAnswer(timeout), &u)
+			n.unlisted = n.unlisted || sub.toList()
+		}
+		if what != mute {
+			n.relistResumed()
 		}
 	}
 	return u
 }
 
-func (d *deltaSets) forceAnswer() bool {
-	d.proof = d.sets.hasMembers()
+func (d *deltaSession) forceAnswer() bool {
+	d.proof = d.of.sets != nil && d.of.sets.hasMembers() || d.of.names != nil && d.of.names.hasResources()
 	return d.proof
 }
 
@@ -293,7 +281,8 @@ type deltaPacker struct {
 }
 
 func (d *deltaSession) packer(limit int, out []proto.Message) *deltaPacker {
-	return &deltaPacker{typeURL: d.core.typeURL, params: d.core.params, limit: limit, out: out}
+	c := d.of.core()
+	return &deltaPacker{typeURL: c.typeURL, params: c.params, limit: limit, out: out}
 }
 
 // must begins a request, if there is none.

@@ -4,12 +4,14 @@
 //
 // The protocol is in plain values, without goroutine, lock, clock or I/O:
 //
-//	names                  what is wanted of one type by name, and what is known of it;
-//	                       it lasts as long as somebody wants something
-//	sets                   the same of a wildcard and of globs
-//	deltaNames, sotwNames  what the control plane has been sent and is yet to be sent
-//	deltaSets, sotwSets    of names and of sets, in either form of the protocol; they
-//	                       last as long as their stream
+//	names          what is wanted of one type by name, and what is known of it; it lasts
+//	               as long as somebody wants something
+//	sets           the same of a wildcard and of globs
+//	topics         those of them that share a stream: in delta, names and globs do
+//	deltaSession   what the control plane has been sent and is yet to be sent of topics in
+//	               delta; it lasts as long as the stream
+//	sotwNames,     the same of names and of sets in SotW
+//	sotwSets
 //
 // Subscriptions, responses and the time go in, requests and [cache.Update] come
 // out. A [Stream] does the rest: the goroutines, the clock and the connection.
@@ -32,12 +34,12 @@
 //     has sent by name or to a wildcard before. Clients choose types as they like: such
 //     streams are 2 s apart, and twice as long each time while that goes on. Meanwhile
 //     the wildcard waits, and everything else goes on.
-//   - A glob may start on a stream of any age in delta, unless names of its type were
-//     requested there. Its members are what is in its directory, whether it came because
-//     of the glob or of a wildcard: a control plane need not send it twice. Its own name
-//     in removed_resources, or in resource_errors as NOT_FOUND, says that it is empty. If
-//     the glob was given up not long ago, what comes may have been on its way since then:
-//     the set counts as known when nothing else has come for a second.
+//   - A glob may start on a stream of any age in delta. Its members are what is in its
+//     directory, whether it came because of the glob, of a wildcard or of its own name: a
+//     control plane need not send it twice. Its own name in removed_resources, or in
+//     resource_errors as NOT_FOUND, says that it is empty. What comes may have been sent
+//     because of a name only, or because of a glob or a name that was given up not long
+//     ago: then the set counts as known when nothing else has come for a second.
 //   - SotW has no globs. They are fed from the wildcard of their type, one for all of
 //     them, and so they are of a delta control plane that is said not to know them
 //     (Options.NoGlobs). One that gives xdstp names only to who names them has empty
@@ -54,12 +56,13 @@
 //     is sent the removal of what comes later. See grace.go.
 //   - A subscription that is given up and wanted again before the control plane
 //     has been told of either is no news for it: the new topic gets what is held.
-//     So does a name that a wildcard has already given, until it is answered itself.
-//   - Names of a type of which a wildcard or a glob is wanted are requested on a second
-//     stream. `*` together with names is in the document, but what a name is given could
-//     not be told from the wildcard's members in delta, and SotW control planes
-//     (go-control-plane's snapshots) take `*` for one more name. Between the two
-//     streams there is no order. See namesstream.go.
+//     So does a name that a wildcard or a glob has already given, until it is answered
+//     itself.
+//   - Names of a type of which a wildcard is wanted are requested on a second stream. `*`
+//     together with names is in the document, but what a name is given could not be told
+//     from the wildcard's members in delta, and SotW control planes (go-control-plane's
+//     snapshots) take `*` for one more name. Between the two streams there is no order. See
+//     namesstream.go.
 //   - A stream that has brought a response may end without anybody being told. Only
 //     if the next one brings none are those who wait told why. gRFC A57: "Handling
 //     ADS Stream Termination".

@@ -12,17 +12,9 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	names   func(*names) session
-	sets    func(*sets) session
+	// session begins the session of a type on a new stream.
+	session func(*topics) session
 	parse   func([]byte) (*response, error)
-}
-
-// session begins the session of a type on a new stream.
-func (f *form) session(of topics) session {
-	if s, ok := of.(*sets); ok {
-		return f.sets(s)
-	}
-	return f.names(of.(*names))
 }
 
 // forms returns the forms that an aggregated stream may have, in the order in
@@ -49,16 +41,16 @@ var (
 	deltaForm = &form{
 		name:   Delta,
 		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
-		names:  func(n *names) session { return newDeltaNames(n) },
-		sets:   func(s *sets) session { return newDeltaSets(s) },
-		parse:  parseDelta,
+
+		session: func(t *topics) session { return newDelta(t) },
+		parse:   parseDelta,
 	}
 	sotwForm = &form{
 		name:   SotW,
 		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
-		names:  func(n *names) session { return newSotWNames(n) },
-		sets:   func(s *sets) session { return newSotWSets(s) },
-		parse:  parseSotW,
+
+		session: newSotW,
+		parse:   parseSotW,
 	}
 )
 

@@ -93,40 +93,49 @@ func formOf(b byte) *form { return []*form{deltaForm, sotwForm}[b%2] }
 type fuzzed struct {
 	t       *testing.T
 	form    *form
-	of      topics
+	of      *topics
+	mixed   bool // there are names and globs, which share a stream in delta
 	session session
 	now     time.Time
 	nonces  []string // of the responses that are to be answered
 }
 
-// playScript plays what a script has of names, and what it has of sets.
+// playScript plays what a script has of names, of sets, and of names and globs in delta.
 func playScript(t *testing.T, script []byte) {
-	playScriptOf(t, script, false)
-	playScriptOf(t, script, true)
+	playScriptOf(t, script, func(name string) bool { return !isSet(name) })
+	playScriptOf(t, script, isSet)
+	if len(script) > 0 && formOf(script[0]) == deltaForm && script[0]/fuzzedNoGlobs%2 == 0 {
+		playScriptOf(t, script, func(name string) bool { return name != cache.Wildcard })
+	}
 }
 
-func playScriptOf(t *testing.T, script []byte, areSets bool) {
+// playScriptOf plays what a script has of some names.
+func playScriptOf(t *testing.T, script []byte, takes func(name string) bool) {
 	if len(script) == 0 {
 		return
 	}
 	typ := fuzzedTypes[int(script[0]/2)%len(fuzzedTypes)]
-	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), of: newTopics(cache.Scope{Authority: "a"}, typeURLs[typ], areSets)}
-	if s, ok := p.of.(*sets); ok {
-		s.noGlobs = script[0]/fuzzedNoGlobs%2 == 1
-	}
+	scope := cache.Scope{Authority: "a"}
+	p := &fuzzed{t: t, form: formOf(script[0]), now: time.Unix(0, 0), of: newTopics(scope, typeURLs[typ], !takes("a"))}
+	p.mixed = takes("a") && takes("xdstp://a/t/*")
 	p.session = p.form.session(p.of)
+	noGlobs := script[0]/fuzzedNoGlobs%2 == 1
 	for script = script[1:]; len(script) > 0; {
 		var act byte
 		var argument []byte
 		act, argument, script = nextAct(script)
-		u := p.of.common().newUpdate()
+		u := p.of.newUpdate()
 		switch act {
 		case actResponse:
 			p.response(argument, &u)
 		case actSubscribe:
 			// The cache asks for each name once, by its key.
 			name := keyOf(string(argument))
-			if sub := p.of.get(name); name != "" && (cache.Key{Name: name}.IsSet()) == areSets && (sub == nil || !sub.started) && p.of.common().wanted < fuzzedNames {
+			if sub := p.of.get(name); name != "" && takes(name) && (sub == nil || !sub.started) && p.of.wanted() < fuzzedNames {
+				withKind(p.of, scope, typeURLs[typ], name)
+				if s := p.of.sets; s != nil {
+					s.noGlobs = noGlobs
+				}
 				p.of.start(name, nil, &u)
 			}
 		case actUnsubscribe:
@@ -154,7 +163,7 @@ func keyOf(name string) string {
 func (p *fuzzed) reopen(other bool) {
 	p.of.lost()
 	p.nonces = nil
-	if other {
+	if other && !p.mixed {
 		p.form = map[*form]*form{deltaForm: sotwForm, sotwForm: deltaForm}[p.form]
 	}
 	p.session = p.form.session(p.of)
@@ -166,7 +175,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 		p.reopen(false)
 		return
 	}
-	if r.typeURL != p.of.common().typeURL || !p.session.begun() {
+	if r.typeURL != p.of.typeURL() || !p.session.begun() {
 		return
 	}
 	var nack string
@@ -186,7 +195,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 
 // membersOf are what is held of a set, or of a glob that is fed from the wildcard.
 func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
-	s := p.of.(*sets)
+	s := p.of.sets
 	if name == cache.Wildcard || !s.filters() {
 		return maps.Collect(s.find(name).members.All())
 	}
@@ -243,7 +252,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	if c.Gone {
 		p.t.Fatalf("%q is there and is not: %+v", c.Name, c)
 	}
-	typeURL := p.of.common().typeURL
+	typeURL := p.of.typeURL()
 	if c.Resource.Redirect() != "" {
 		typeURL = xdstype.Locator
 	}
@@ -258,7 +267,7 @@ func (p *fuzzed) send() {
 		p.reopen(false)
 	}
 	p.check(p.of.expire(p.now))
-	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.of.common().answeredOnStream())))
+	p.check(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.of.core().answeredOnStream())))
 	for _, m := range p.session.requests(p.now, fuzzedLimit) {
 		nonce, detail := "", (*status.Status)(nil)
 		switch m := m.(type) {
@@ -284,7 +293,7 @@ func (p *fuzzed) send() {
 	}
 	p.session.unfit()
 	p.nonces = slices.DeleteFunc(p.nonces, func(nonce string) bool { return nonce == "" })
-	if p.of.common().wanted > 0 && len(p.nonces) > 0 {
+	if p.of.wanted() > 0 && len(p.nonces) > 0 {
 		p.t.Fatalf("the responses %q are not answered", p.nonces)
 	}
 }

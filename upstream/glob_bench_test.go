@@ -17,7 +17,7 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", how, members), func(b *testing.B) {
 				subs := newSets(cache.Scope{Authority: "a"}, typeURLs["cds"])
 				subs.noGlobs = how != "glob"
-				session := newDeltaSets(subs)
+				session := newDelta(&topics{sets: subs})
 				u := subs.newUpdate()
 				subs.start("xdstp://a/t/foo/*", nil, &u)
 				session.requests(t0, defaultMaxRequestBytes)

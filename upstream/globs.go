@@ -11,6 +11,11 @@ import (
 // fed from the wildcard of their type, of which there is one subscription, however
 // many globs. TP1: "Glob", "Discovery request and responses".
 
+// keepsApart says that names cannot share the stream. With a wildcard, a delta control plane
+// does not say which of the resources that it sends are the wildcard's, and SotW ones
+// (go-control-plane's snapshots) take `*` among names for one more name.
+func (s *sets) keepsApart() bool { return s.filters() || s.wildcard != nil || s.hadWildcard }
+
 // filters says that globs are fed from the wildcard.
 func (s *sets) filters() bool { return s.sotw || s.noGlobs }
 

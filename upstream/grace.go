@@ -103,6 +103,7 @@ func (s *sets) ask(subs []*subscription, first bool, now time.Time) {
 	s.core.ask(subs, first, now)
 	for _, sub := range subs {
 		c := s.find(sub.name)
+		s.hadWildcard = s.hadWildcard || c.isWildcard()
 		c.asked = now
 		s.awaitRest(c, now)
 	}

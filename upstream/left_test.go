@@ -13,7 +13,7 @@ import (
 // nothing else happens.
 func TestNamesThatWereGivenUpAreForgotten(t *testing.T) {
 	for protocol, newSession := range map[string]func(*names) session{
-		"delta": func(n *names) session { return newDeltaNames(n) },
+		"delta": func(n *names) session { return newDelta(&topics{names: n}) },
 		"sotw":  func(n *names) session { return newSotWNames(n) },
 	} {
 		t.Run(protocol, func(t *testing.T) {

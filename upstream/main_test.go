@@ -12,11 +12,29 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newTopics returns the names of a type, or its sets.
-func newTopics(scope cache.Scope, typeURL string, areSets bool) topics {
+func newTopics(scope cache.Scope, typeURL string, areSets bool) *topics {
+	t := &topics{}
 	if areSets {
-		return newSets(scope, typeURL)
+		t.addSets(newSets(scope, typeURL))
+	} else {
+		t.addNames(newNames(scope, typeURL))
 	}
-	return newNames(scope, typeURL)
+	return t
+}
+
+// withKind returns topics that have what a name or a set needs, as a Stream makes them. They
+// are new if there are none.
+func withKind(t *topics, scope cache.Scope, typeURL, name string) *topics {
+	switch {
+	case t == nil:
+		return newTopics(scope, typeURL, isSet(name))
+	case t.kind(name) != nil:
+	case isSet(name):
+		t.addSets(newSets(scope, typeURL))
+	default:
+		t.addNames(newNames(scope, typeURL))
+	}
+	return t
 }
 
 // answeredOnStream says that there was a response on the present stream.

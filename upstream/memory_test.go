@@ -34,7 +34,7 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const most = 66
 	const glob = "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*"
 	subs := newSets(cache.Scope{Authority: "a"}, typeURLs["cds"])
-	session := newDeltaSets(subs)
+	session := newDelta(&topics{sets: subs})
 	c := cache.New(noSource{}, cache.Options{Linger: time.Hour})
 	defer c.Close()
 	var w setWatcher

@@ -14,6 +14,8 @@ type names struct {
 	core
 	subs map[string]*subscription
 	room cache.Room // of subs
+	// directories are for globs that share the stream.
+	directories directories
 	// modest says whether a name is requested by a client whose names of the type take at
 	// most so many bytes. It is nil if there is nothing to ask.
 	modest func(cache.Key, int64) bool
@@ -47,34 +49,72 @@ func (n *names) all() func(yield func(*subscription) bool) { return maps.Values(
 
 func (n *names) late(*subscription) bool { return false }
 
-// know gives a new name what a set has of it: a control plane must send it on the stream of
-// names too, but this is known at once. begun says that the type was requested on the
-// present stream.
+// know gives a new name what a set has of it. A control plane must send it to who requests the
+// name: but if the set shares the stream, some (go-control-plane) do not, having sent it; and
+// on another stream it comes later. begun says that the type was requested on the present
+// stream.
 func (n *names) know(name string, from *sets, begun bool) {
 	sub := &subscription{name: name}
-	switch r, err := from.member(name), from.refusedBy(name); {
+	shared := from.names == n
+	switch r, err := from.given(name), from.refusedBy(name); {
 	case r != nil && !r.DoNotCache():
 		n.shown = ""
-		sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r, Origin: from.memberVersion(name).Fork()}
-		sub.left = begun && n.sotw // what is on its way may not have it
-		n.adoptVersion(&sub.answer)
-		if at, ok := from.expiries.At(name); ok {
-			n.expiries.Set(name, at)
+		sub.answered, sub.answer = true, cache.Change{Name: name, Resource: r}
+		if shared {
+			sub.answer.Origin, sub.seen = n.versionOf(), from.lastSeen(name)
+		} else {
+			sub.left = begun && n.sotw // what is on its way may not have it
+			sub.answer.Origin = from.memberVersion(name).Fork()
+			n.adoptVersion(&sub.answer)
 		}
-		n.variants.copy(name, &from.variants)
+		n.takeOver(name, &from.core, shared)
+	case err != nil && shared:
+		sub.answered, sub.reported, sub.answer = true, true, cache.Change{Name: name, Err: err}
 	case err != nil:
 		sub.failure = err // until it is requested by its name
 	default:
 		return
 	}
-	n.subs[name] = sub
+	n.keep(sub)
+}
+
+// keep keeps the subscription to a name.
+func (n *names) keep(sub *subscription) {
+	n.subs[sub.name] = sub
+	n.directories.add(sub)
+}
+
+// requested says that a name was requested on the present stream.
+func (n *names) requested(name string) bool {
+	if n == nil {
+		return false
+	}
+	sub := n.subs[name]
+	return sub != nil && sub.sent
+}
+
+// forkVersion has the names go on from the version that they had in common with sets of their
+// stream. It adds to the update what has that.
+func (n *names) forkVersion(u *cache.Update) {
+	shared := n.origin
+	n.origin = shared.Fork()
+	u.Origin = n.origin
+	for _, name := range n.sorted() {
+		sub := n.subs[name]
+		if sub.answer.Origin != shared {
+			continue
+		}
+		if sub.answer.Origin = n.origin; sub.answered && shared.Latest() != "" {
+			u.Changes = append(u.Changes, sub.answer)
+		}
+	}
 }
 
 func (n *names) start(name string, down *cache.Error, u *cache.Update) {
 	sub := n.subs[name]
 	if sub == nil {
 		sub = &subscription{name: name}
-		n.subs[name] = sub
+		n.keep(sub)
 	}
 	if !sub.started {
 		sub.started, sub.wanted = true, true
@@ -122,6 +162,7 @@ func (n *names) stop(name string) {
 
 func (n *names) forget(sub *subscription) {
 	n.subs = cache.Without(n.subs, &n.room, sub.name)
+	n.directories.remove(sub.name)
 	n.unalias(sub.name)
 	n.drop(sub.name)
 }
@@ -158,6 +199,7 @@ func (n *names) opened(sotw bool) {
 func (n *names) lost() {
 	n.lostCore()
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
+	n.directories = directories{}
 	for _, sub := range n.subs {
 		if sub.again {
 			n.shown = "" // all of it is to come
@@ -248,6 +290,16 @@ func (n *names) ends(u *cache.Update) map[string]time.Time {
 		return name
 	}, ends)
 	return ends
+}
+
+// hasResources says whether a resource is held.
+func (n *names) hasResources() bool {
+	for _, sub := range n.subs {
+		if sub.answer.Resource != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // unalias forgets which resources list a name.

@@ -6,24 +6,24 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// The names and the sets (a wildcard, globs) of one type never share a stream. On one
-// stream a delta control plane does not say which of the resources that it sends are
-// the wildcard's, and SotW ones (go-control-plane's snapshots) take `*` among names for
-// one more name.
-//
-// Sets are always on the first stream. The names of a type are on the first stream too, as
-// long as no set of the type is. When one starts, they move together to the second stream,
-// the names stream, and stay there until all of them are given up. The second stream opens
-// when it is needed. The first one has to be opened again if names of the type were
-// requested on it.
+// The sets of a type (a wildcard, globs) are always on the first stream. In delta its names
+// share that, as long as there is no wildcard: sets.keepsApart says why. When one starts, the
+// names move together to the second stream, the names stream, and stay there until all of them
+// are given up. In SotW globs are fed from a wildcard, so the same goes for these. The second
+// stream opens when it is needed. The first one has to be opened again if names of the type
+// were requested on it.
 
 // noted collects what the notes of Start and Stop change, on both streams. Both are locked
 // meanwhile, the first one first.
 type noted struct {
 	first   *Stream
 	locked  bool // the names stream is locked
-	updates map[topics]*cache.Update
+	updates map[subscriptions]*cache.Update
 	feeds   map[*feed]*Stream // to which something has happened
+}
+
+func newNoted(first *Stream) *noted {
+	return &noted{first: first, updates: map[subscriptions]*cache.Update{}, feeds: map[*feed]*Stream{}}
 }
 
 // take takes a note.
@@ -32,87 +32,145 @@ func (w *noted) take(n note) {
 	if f == nil {
 		return // there is nothing of that kind
 	}
-	of, name := f.topics, n.key.Name
+	of, name, typeURL := f.topics, n.key.Name, n.key.TypeURL
 	switch {
 	case n.resume:
 		of.resume(name)
 	case n.stop:
 		of.stop(name)
-		if away := w.first.away; away[n.key.TypeURL] == of && of.common().wanted == 0 {
-			w.first.away = cache.Without(away, &w.first.awayRoom, n.key.TypeURL)
+		if away := w.first.away[typeURL]; away != nil && away == of.names && away.wanted == 0 {
+			w.first.away = cache.Without(w.first.away, &w.first.awayRoom, typeURL)
 		}
 	case n.again:
-		of.again(name, w.feeds[f].down, w.update(of))
+		of.again(name, w.feeds[f].down, w.update(of.kind(name)))
 	default:
-		of.start(name, w.feeds[f].down, w.update(of))
+		of.start(name, w.feeds[f].down, w.update(of.kind(name)))
 	}
 }
 
 // feed returns the feed that a note is for. It is new if the note starts something, and
 // nil if there is none otherwise.
 func (w *noted) feed(n note) *feed {
-	s, typeURL := w.first, n.key.TypeURL
-	starts := !n.stop && !n.again && !n.resume
+	s, typeURL, name := w.first, n.key.TypeURL, n.key.Name
 	f := s.feeds[typeURL]
-	var of *sets
-	if f != nil {
-		of, _ = f.topics.(*sets)
+	starts := !n.stop && !n.again && !n.resume
+	if !isSet(name) && (s.away[typeURL] != nil || f != nil && f.topics.sets != nil && s.keepsApart(f.topics.sets)) {
+		return w.onNamesStream(n.key, starts)
 	}
-	switch isSet := isSet(n.key.Name); {
-	case !isSet && (of != nil || s.away[typeURL] != nil):
-		return w.besideSets(of, n.key, starts)
-	case isSet == (of != nil) && f != nil:
-	case !starts:
+	switch {
+	case f == nil && !starts, f != nil && f.topics.kind(name) == nil && !starts:
 		return nil
-	case isSet:
-		if f != nil {
-			w.moveNames(f.topics.(*names))
-		}
-		f = s.place(s.newSets(typeURL))
+	case !isSet(name):
+		f = s.withNames(f, typeURL)
 	default:
-		f = s.place(s.newNames(typeURL))
+		f = w.withSets(f, typeURL, name == cache.Wildcard && starts)
 	}
 	w.feeds[f] = s
 	return f
 }
 
-// besideSets returns the feed of a name on the names stream.
-func (w *noted) besideSets(of *sets, k cache.Key, starts bool) *feed {
+// withNames returns the feed of the names of a type, with those that are new.
+func (s *Stream) withNames(f *feed, typeURL string) *feed {
+	switch {
+	case f == nil:
+		return s.place(&topics{names: s.newNames(typeURL)})
+	case f.topics.names == nil:
+		f.topics.addNames(s.newNames(typeURL))
+	}
+	return f
+}
+
+// withSets returns the feed of the sets of a type, with those that are new. wildcard says that
+// a wildcard is to start.
+func (w *noted) withSets(f *feed, typeURL string, wildcard bool) *feed {
 	s := w.first
-	there := s.away[k.TypeURL] != nil
-	if !there && !starts {
+	if f == nil {
+		return s.place(&topics{sets: s.newSets(typeURL)})
+	}
+	of := f.topics.sets
+	if of == nil {
+		of = s.newSets(typeURL)
+	}
+	switch apart := wildcard || s.keepsApart(of); {
+	case f.topics.names != nil && apart && f.topics.sets == nil:
+		n := f.topics.names
+		n.lost()
+		f = s.place(&topics{sets: of})
+		w.moveNames(n)
+	case f.topics.names != nil && apart:
+		w.separate(f)
+	case f.topics.sets == nil:
+		f.topics.addSets(of)
+	}
+	return f
+}
+
+// keepsApart says that names cannot share the stream with sets. The caller holds mu.
+func (s *Stream) keepsApart(of *sets) bool {
+	return s.form.name != Delta || of.keepsApart()
+}
+
+// onNamesStream returns the feed of a name on the names stream, nil if there is none and
+// nothing starts.
+func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
+	s := w.first
+	if s.away[k.TypeURL] == nil && !starts {
 		return nil
 	}
 	b := w.namesStream()
 	f := b.feeds[k.TypeURL]
 	if f == nil {
-		f = b.place(b.newNames(k.TypeURL))
+		f = b.place(&topics{names: b.newNames(k.TypeURL)})
 	}
-	n := f.topics.(*names)
-	if s.away == nil {
-		s.away = map[string]topics{}
+	w.away(f, b)
+	n := f.topics.names
+	if first := s.feeds[k.TypeURL]; starts && first != nil && first.topics.sets != nil && n.subs[k.Name] == nil {
+		n.know(k.Name, first.topics.sets, f.begun())
 	}
-	s.away[k.TypeURL] = n
-	if starts && of != nil && n.subs[k.Name] == nil {
-		n.know(k.Name, of, f.begun())
-	}
-	w.feeds[f] = b
 	return f
+}
+
+// away notes that names are on the names stream.
+func (w *noted) away(f *feed, b *Stream) {
+	if w.first.away == nil {
+		w.first.away = map[string]*names{}
+	}
+	w.first.away[f.typeURL()] = f.topics.names
+	w.feeds[f] = b
+}
+
+// separateNames moves the names to the names stream that share this one with sets and cannot
+// any more, as another form is spoken. The caller holds mu.
+func (s *Stream) separateNames() {
+	w := newNoted(s)
+	for _, f := range s.sorted() {
+		if f.topics.both() && s.keepsApart(f.topics.sets) {
+			w.separate(f)
+			w.feeds[f] = s
+		}
+	}
+	w.done()
+	s.count()
+}
+
+// separate moves the names of a type to the names stream, which share one with sets. What these
+// have requested goes on.
+func (w *noted) separate(f *feed) {
+	n := f.topics.removeNames()
+	f.stale = f.stale || f.begun()
+	w.moveNames(n)
+	if n.wanted > 0 {
+		n.forkVersion(w.update(n))
+	}
 }
 
 // moveNames moves the names of a type to the names stream. The cache does not notice.
 func (w *noted) moveNames(n *names) {
-	n.lost()
 	if n.wanted == 0 {
 		return
 	}
 	b := w.namesStream()
-	f := b.place(n)
-	w.feeds[f] = b
-	if w.first.away == nil {
-		w.first.away = map[string]topics{}
-	}
-	w.first.away[n.typeURL] = n
+	w.away(b.place(&topics{names: n}), b)
 	if b.down != nil {
 		for _, name := range n.sorted() {
 			if sub := n.subs[name]; !sub.answered && sub.failure == nil {
@@ -123,7 +181,7 @@ func (w *noted) moveNames(n *names) {
 }
 
 // update returns the update of some topics.
-func (w *noted) update(of topics) *cache.Update {
+func (w *noted) update(of subscriptions) *cache.Update {
 	u := w.updates[of]
 	if u == nil {
 		u = new(of.common().newUpdate())

@@ -301,7 +301,7 @@ func FuzzAccept(f *testing.F) {
 			}
 			for _, asked := range [][]string{{cache.Wildcard}, {"a", "b", "r"}} {
 				of := newTopics(cache.Scope{}, r.typeURL, asked[0] == cache.Wildcard)
-				u := of.common().newUpdate()
+				u := of.newUpdate()
 				for _, name := range asked {
 					of.start(name, nil, &u)
 				}
@@ -353,7 +353,7 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	subs := newNames(cache.Scope{}, "t/x")
 	u := subs.newUpdate()
 	subs.start("name", nil, &u)
-	s := newDeltaNames(subs)
+	s := newDelta(&topics{names: subs})
 	s.requests(t0, 1<<20)
 	told, nack := s.response(t0, r)
 	if nack != "" {

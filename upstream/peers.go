@@ -50,8 +50,6 @@ func (s *Stream) hurry(certain bool) {
 	}
 	s.retryAt, s.down, s.hurried = time.Time{}, nil, now
 	for _, f := range s.feeds {
-		for sub := range f.topics.all() {
-			sub.failure = nil
-		}
+		f.topics.forgetFailures()
 	}
 }

@@ -52,8 +52,8 @@ type set struct {
 	// that one lives, the set is requested once more.
 	expired map[string]struct{}
 
-	// guessed: its members are those that the wildcard has, as the control plane did not
-	// answer. See settleHeld.
+	// guessed: its members are those that the wildcard and names have, as the control plane
+	// did not answer. See settleHeld.
 	guessed bool
 	// hidden: there was something bad without a name that is known, which may be a member,
 	// and no good response since.
@@ -69,8 +69,8 @@ type set struct {
 	asked  time.Time // when it was requested last
 	first  firstAnswer
 	// listed is what a control plane knows to be held while the set has no answer, because
-	// it was in initial_resource_versions, or because it came for another set. It is not
-	// sent again because of this one, so it counts as a member.
+	// it was in initial_resource_versions, or because it came for another set or for a name.
+	// It is not sent again because of this one, so it counts as a member.
 	listed map[string]*cache.Resource
 
 	// parts are the members of the wildcard by the globs in whose directories they are,
@@ -160,6 +160,7 @@ type part struct {
 	bad     bool // there was something that cannot be stored
 	// grown says that there was a name which an incomplete set did not have.
 	grown bool
-	// certain says that something in the response was sent because of the set.
+	// certain says that something in the response was sent because of the set. What is
+	// requested by name as well may have been sent because of that.
 	certain bool
 }

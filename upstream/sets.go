@@ -17,6 +17,8 @@ type sets struct {
 	wildcard *set            // nil if there is none
 	globs    map[string]*set // those that are fed from the wildcard, too
 	globRoom cache.Room      // of globs
+	// names share the stream, nil if none do.
+	names *names
 	// noGlobs says that the control plane is not to be asked for globs.
 	noGlobs bool
 	habits  *habits // of the control plane
@@ -26,8 +28,11 @@ type sets struct {
 	// inherited are the members that came before the stream and not since, if there are
 	// dynamic parameters.
 	inherited map[string]struct{}
-	// gone are the last few globs that were given up.
+	// gone are the last few globs, and names that share the stream, that were given up.
 	gone []string
+	// hadWildcard says that a wildcard was requested, and hadNames that names were which have
+	// moved to the names stream.
+	hadWildcard, hadNames bool
 	// settling are the sets that are not known to be complete, and when what has come
 	// counts as all of each.
 	settling cache.Expiries[*set]
@@ -107,6 +112,18 @@ func (s *sets) member(key string) *cache.Resource {
 		if r := c.members.Get(key); r != nil {
 			return r
 		}
+	}
+	return nil
+}
+
+// given returns what the control plane has sent under a key, and need not send again: a
+// member, or what a glob that has no answer yet begins with.
+func (s *sets) given(key string) *cache.Resource {
+	if r := s.member(key); r != nil {
+		return r
+	}
+	if g := s.globOf(key); g != nil {
+		return g.listed[key]
 	}
 	return nil
 }
@@ -206,8 +223,6 @@ func (s *sets) again(name string, down *cache.Error, u *cache.Update) {
 	s.refresh(&c.subscription)
 }
 
-func (s *sets) resume(string) {}
-
 func (s *sets) stop(name string) {
 	c := s.find(name)
 	if c == nil || !c.started {
@@ -245,19 +260,46 @@ func (s *sets) forget(sub *subscription) {
 		s.globs = cache.Without(s.globs, &s.globRoom, sub.name)
 	}
 	s.settling.End(c)
+	for key := range c.listed {
+		s.drop(key)
+	}
 	for key, r := range c.members.All() {
-		// The control plane need not send it again to a glob that waits for its answer.
-		if g := s.globOf(key); g != nil && g.sent && g.members == nil {
-			g.list(key, r)
-		}
+		s.list(key, r)
 	}
 	s.release(c)
+}
+
+// leave takes note that a name was given up that shares the stream.
+func (s *sets) leave(sub *subscription) {
+	s.noteGone(sub.name)
+	if sub.isMember() && s.list(sub.name, sub.answer.Resource) {
+		s.takeOverName(sub)
+	}
+}
+
+// list leaves what was given up to a glob, if that waits for its answer: the control plane need
+// not send it again.
+func (s *sets) list(key string, r *cache.Resource) bool {
+	g := s.globOf(key)
+	if g == nil || !g.sent || g.members != nil {
+		return false
+	}
+	g.list(key, r)
+	return true
+}
+
+// takeOverName takes over what is kept of a name's resource besides itself.
+func (s *sets) takeOverName(sub *subscription) {
+	s.takeOver(sub.name, &s.names.core, true)
+	if s.inherited != nil && sub.seen <= s.before {
+		s.inherited[sub.name] = struct{}{}
+	}
 }
 
 // maxGone bounds what is remembered of what was given up on a stream.
 const maxGone = 64
 
-// noteGone notes that a glob was given up of which a response may be on its way.
+// noteGone notes that a glob or a name was given up of which a response may be on its way.
 func (s *sets) noteGone(name string) {
 	if !s.live {
 		return
@@ -275,10 +317,15 @@ func (s *sets) release(c *set) {
 	c.guessed, c.hidden = false, false
 	s.endGrace(c)
 	for key := range members.All() {
-		if s.member(key) == nil {
-			s.variants.drop(key)
-			s.expiries.End(key)
-		}
+		s.drop(key)
+	}
+}
+
+// drop drops what is kept of a resource besides itself, if it is a member no more.
+func (s *sets) drop(key string) {
+	if s.member(key) == nil {
+		s.variants.drop(key)
+		s.expiries.End(key)
 	}
 }
 
@@ -304,7 +351,7 @@ func (s *sets) opened(sotw bool) {
 
 func (s *sets) lost() {
 	s.lostCore()
-	s.gone = nil
+	s.gone, s.hadWildcard, s.hadNames = nil, false, false
 	if s.settling.Len() > 0 {
 		for _, c := range s.inOrder() {
 			if _, settling := s.settling.At(c); settling {
@@ -320,6 +367,9 @@ func (s *sets) lost() {
 	}
 	s.settling, s.graces = cache.Expiries[*set]{}, cache.Expiries[*set]{}
 	for _, c := range s.inOrder() {
+		for key := range c.listed {
+			s.drop(key)
+		}
 		c.listed, c.first, c.latest, c.part = nil, firstAnswer{}, time.Time{}, time.Time{}
 		if c.again {
 			s.shown = "" // all of it is to come

@@ -111,7 +111,7 @@ func (s *sets) newSetsUpdate(v *verdicts, whole, full bool) *setsUpdate {
 			p := r.of(c)
 			s.release(c)
 			c.members, c.refused = cache.NewResources(0), nil
-			p.full, p.certain = true, p.certain || !slices.Contains(s.gone, c.name)
+			p.full, p.certain = true, p.certain || !s.wasGone(c.name)
 		case c.members == nil:
 			r.failed = append(r.failed, failedGlob{c, o.err})
 		}
@@ -133,6 +133,16 @@ func (s *sets) begin(c *set) {
 	for key, r := range s.inWildcard(c.name).All() {
 		c.members.Put(key, r)
 	}
+	for sub := range s.names.inDirectory(c.name) {
+		c.members.Put(sub.name, sub.answer.Resource)
+		s.takeOverName(sub)
+	}
+}
+
+// wasGone says that one of these names may have been given up not long ago, so that what comes
+// may have been on its way since then.
+func (s *sets) wasGone(names ...string) bool {
+	return s.hadNames || slices.ContainsFunc(s.gone, func(gone string) bool { return slices.Contains(names, gone) })
 }
 
 // of returns the part of a glob.
@@ -160,15 +170,15 @@ func (r *setsUpdate) places(v *verdict) (in places) {
 	if g == nil || !g.sent {
 		return in
 	}
-	listed := g.listed[v.key] != nil
+	byName := g.listed[v.key] != nil || r.sets.names.requested(v.key)
 	// That there is nothing under a name, or that it lives, is no answer to the glob.
-	if g.members == nil && (v.gone || v.heartbeat || listed && v.err != nil) {
+	if g.members == nil && (v.gone || v.heartbeat || byName && v.err != nil) {
 		delete(g.listed, v.key)
 		return in
 	}
 	p := r.of(g)
-	if (!g.answered || g.guessed) && !p.certain && !listed && !v.gone && !v.heartbeat {
-		p.certain = !slices.Contains(r.sets.gone, g.name)
+	if (!g.answered || g.guessed) && !p.certain && !byName && !v.gone && !v.heartbeat {
+		p.certain = !r.sets.wasGone(v.key, g.name)
 	}
 	p.bad = p.bad || v.bad
 	in[1] = p
@@ -299,8 +309,8 @@ func (s *sets) settle(c *set, news []cache.Change, u *cache.Update) {
 	s.send(all, u)
 }
 
-// settleHeld makes what the wildcard has, if there is anything, the members of a glob
-// that the control plane does not answer: all that is in it may have been listed, and
+// settleHeld makes what the wildcard and the names have, if there is anything, the members of
+// a glob that the control plane does not answer: all that is in it may have been listed, and
 // then there is nothing to send. That there is nothing else is not known.
 func (s *sets) settleHeld(c *set, u *cache.Update) bool {
 	if c.isWildcard() || c.members != nil {

@@ -25,6 +25,14 @@ type sotwSession struct {
 	proof   bool     // the version is not to be shown, see session.forceAnswer
 }
 
+// newSotW begins the session of names or of sets. In SotW they never share a stream.
+func newSotW(t *topics) session {
+	if t.sets != nil {
+		return newSotWSets(t.sets)
+	}
+	return newSotWNames(t.names)
+}
+
 // request makes a request, with all names: a later one takes the place of an
 // earlier. xDS: "When to send an update".
 func (s *sotwSession) request(a *answer, names []string) *discoveryv3.DiscoveryRequest {
@@ -78,7 +86,7 @@ func (s *sotwSession) answer(r *response, nack string) {
 // that version has, the control plane may leave out: so there is none to be shown
 // if something was never had.
 // xDS: "ACK/NACK and resource type instance version".
-func (s *sotwSession) resume(of topics) string {
+func (s *sotwSession) resume(of subscriptions) string {
 	if s.proof {
 		return ""
 	}

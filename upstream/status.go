@@ -128,7 +128,7 @@ func (s *Stream) logNack(f *feed, r *response, nack string) {
 
 // logVariants logs the names of which more than one variant matches. The caller holds mu.
 func (s *Stream) logVariants(f *feed) {
-	for _, name := range f.topics.common().variants.takeWarnings() {
+	for _, name := range f.topics.takeWarnings() {
 		log, level := bounded(&s.lines.variants, s.log)
 		log.Log(s.ctx, level, "several variants of a resource match the same dynamic parameters",
 			"type_url", shown(f.typeURL()), "name", shown(name))

@@ -73,7 +73,7 @@ type Stream struct {
 	// namesStream is the second stream, nil until it was needed, and away are the names
 	// that are on it, by their types. The goroutine is that of the first stream.
 	namesStream *Stream
-	away        map[string]topics
+	away        map[string]*names
 	awayRoom    cache.Room
 	lines       lines
 	// board comes last in the order of locks.
@@ -269,7 +269,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 	s.inbox.notes = nil
 	s.inbox.Unlock()
 	s.forgive()
-	w := noted{first: s, updates: map[topics]*cache.Update{}, feeds: map[*feed]*Stream{}}
+	w := newNoted(s)
 	resend := false
 	for _, n := range notes {
 		switch {
@@ -325,46 +325,6 @@ func (s *Stream) untilDue() time.Duration {
 	return never
 }
 
-func (s *Stream) newNames(typeURL string) *names {
-	n := newNames(s.scope, typeURL)
-	n.modest = s.opts.Modest
-	s.configure(&n.core)
-	return n
-}
-
-func (s *Stream) newSets(typeURL string) *sets {
-	of := newSets(s.scope, typeURL)
-	of.noGlobs = s.opts.NoGlobs
-	if p := s.opts.Presence; p != nil {
-		of.habits = &p.habits
-	}
-	s.configure(&of.core)
-	return of
-}
-
-func (s *Stream) configure(c *core) {
-	c.speaks = s.opts.Speaks
-	c.saidBy(server{s.scope, s.opts.peers})
-}
-
-// place makes topics the stream's feed of their type. What was there before is not the
-// stream's any more; if it was requested, the topics have to wait for the next stream. The
-// caller holds mu.
-func (s *Stream) place(of topics) *feed {
-	typeURL := of.common().typeURL
-	f := s.feeds[typeURL]
-	if f == nil {
-		f = &feed{}
-		s.feeds[typeURL] = f
-	}
-	f.stale = f.stale || f.begun()
-	f.topics, f.session, f.lastNack = of, nil, ""
-	if s.live && !f.stale {
-		f.session = s.form.session(of)
-	}
-	return f
-}
-
 // sorted returns the feeds by their types. That happens to be the order in which
 // clients need them: clusters, endpoints, listeners, routes. The caller holds mu.
 func (s *Stream) sorted() []*feed {
@@ -378,8 +338,14 @@ func (s *Stream) sorted() []*feed {
 // wanted says whether there is anything to subscribe to. The caller holds mu.
 func (s *Stream) wanted() bool { return s.agenda.sum.wanted > 0 }
 
+// withTTLs are topics, or names, or sets.
+type withTTLs interface {
+	// ends returns when the TTLs of what an update has expire.
+	ends(u *cache.Update) map[string]time.Time
+}
+
 // apply applies an update of some topics to the cache. The caller holds mu.
-func (s *Stream) apply(of topics, u cache.Update) {
+func (s *Stream) apply(of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
 	}
@@ -428,7 +394,7 @@ func (s *Stream) ended(c *call) {
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
 		s.board.post(func(st *Status) { st.LastError = reason(err) })
-		s.speak(s.other(c.form))
+		s.change(s.other(c.form))
 		if s.opts.Presence.forms.found(c.form) {
 			s.own.Info("control plane does not implement this form, using the other", "server", s.opts.Presence.server,
 				"protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
@@ -438,13 +404,19 @@ func (s *Stream) ended(c *call) {
 			return
 		}
 		s.swapped = false // neither: perhaps it is something on the way that answers
-		s.speak(s.forms[0])
+		s.change(s.forms[0])
 		fallthrough
 	default:
 		wait := s.backoff.delay()
 		s.retryAt = time.Now().Add(wait)
 		s.lost(c, reason(err), wait)
 	}
+}
+
+// change has the next stream speak another form. The caller holds mu.
+func (s *Stream) change(f *form) {
+	s.speak(f)
+	s.separateNames()
 }
 
 // other returns the other one of two forms.
@@ -477,7 +449,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
 	}
 	for _, f := range s.sorted() {
-		u := f.topics.common().newUpdate()
+		u := f.topics.newUpdate()
 		f.topics.failed(s.down, &u)
 		s.apply(f.topics, u)
 	}

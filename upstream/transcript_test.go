@@ -95,7 +95,7 @@ type player struct {
 	limit   int
 	scope   cache.Scope
 	noGlobs bool
-	of      topics // nil until something is subscribed to, which says of which kind it is
+	of      *topics // nil until something is subscribed to
 	session session
 	now     time.Time
 	down    *cache.Error
@@ -111,7 +111,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
 	var u cache.Update
 	if p.of != nil {
-		u = p.of.common().newUpdate()
+		u = p.of.newUpdate()
 	}
 	switch d.Cmd {
 	case "client":
@@ -186,7 +186,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	}
 	p.tell(u)
-	for _, name := range p.of.common().variants.takeWarnings() {
+	for _, name := range p.of.takeWarnings() {
 		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
 	}
 	p.tell(p.of.expire(p.now))
@@ -204,7 +204,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if p.of.needStream(p.session.begun()) {
 			p.out.WriteString("a new stream is needed\n")
 		}
-		refusals, _ := p.of.common().takeRefusals()
+		refusals, _ := p.of.takeRefusals()
 		p.tell(refusals)
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)
@@ -213,20 +213,22 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	return p.out.String()
 }
 
-// start subscribes to a name or a set: the first one says which of the two kinds all are.
+// start subscribes to a name or a set.
 func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cache.Update) {
 	t.Helper()
-	isSet := cache.Key{Name: name}.IsSet()
-	if p.of == nil {
-		p.of = newTopics(p.scope, typeURLs[p.typ], isSet)
-		if s, ok := p.of.(*sets); ok {
+	began := p.of == nil
+	if began || p.of.kind(name) == nil {
+		p.of = withKind(p.of, p.scope, typeURLs[p.typ], name)
+		if s := p.of.sets; s != nil {
 			s.noGlobs, s.habits = p.noGlobs, p.habits
 		}
-		*u = p.of.common().newUpdate()
+	}
+	if began {
+		*u = p.of.newUpdate()
 		p.session = p.form.session(p.of)
 	}
-	if _, areSets := p.of.(*sets); areSets != isSet {
-		t.Fatalf("%s: names and sets do not share a stream", d.Pos)
+	if p.of.both() && (name == cache.Wildcard || p.form != deltaForm || p.of.sets.keepsApart()) {
+		t.Fatalf("%s: names do not share a stream with a wildcard", d.Pos)
 	}
 	p.of.start(name, p.down, u)
 }
@@ -586,13 +588,15 @@ func shorten(s string) string {
 // versions prints the version of everything that is held.
 func (p *player) versions() string {
 	var out []string
-	for sub := range p.of.all() {
-		origin, holds := sub.answer.Origin, sub.answer.Resource != nil
-		if s, ok := p.of.(*sets); ok {
-			origin, holds = s.find(sub.name).origin, true
-		}
-		if sub.answered && holds {
-			out = append(out, sub.name+"@"+origin.Latest())
+	for k := range p.of.each {
+		for sub := range k.all() {
+			origin, holds := sub.answer.Origin, sub.answer.Resource != nil
+			if isSet(sub.name) {
+				origin, holds = p.of.sets.find(sub.name).origin, true
+			}
+			if sub.answered && holds {
+				out = append(out, sub.name+"@"+origin.Latest())
+			}
 		}
 	}
 	slices.Sort(out)

@@ -34,17 +34,27 @@ func (v *variants) drop(key string) {
 	delete(v.ambiguous, key)
 }
 
-// copy takes over the variants of a name.
-func (v *variants) copy(key string, from *variants) {
-	if len(from.of[key]) == 0 {
+// takeOver takes over what others keep of a resource besides itself. shared says that they are
+// of one stream: otherwise it is as if it had come on an earlier one.
+func (c *core) takeOver(key string, from *core, shared bool) {
+	if at, ok := from.expiries.At(key); ok {
+		c.expiries.Set(key, at)
+	}
+	if len(from.variants.of[key]) == 0 {
 		return
 	}
-	if v.of == nil {
-		v.of = map[string][]variant{}
+	if c.variants.of == nil {
+		c.variants.of = map[string][]variant{}
 	}
-	v.of[key] = slices.Clone(from.of[key])
-	if from.ambiguous[key] {
-		v.markAmbiguous(key)
+	all := slices.Clone(from.variants.of[key])
+	for i := range all {
+		if !shared {
+			all[i].seen = c.before
+		}
+	}
+	c.variants.of[key] = all
+	if from.variants.ambiguous[key] {
+		c.variants.markAmbiguous(key)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type worker struct {
 	t       *testing.T
 	form    *form
-	of      topics // nil until something is subscribed to, which says of which kind it is
+	of      *topics // nil until something is subscribed to
 	noGlobs bool
 	session
 	now time.Time
@@ -36,19 +36,22 @@ func (w *worker) round() {
 	w.of.expire(w.now)
 	w.conclude(w.now, defaultResponseTimeout, selective)
 	w.requests(w.now, defaultMaxRequestBytes)
-	w.of.common().oldest()
+	w.of.oldest()
 	w.of.nextDue()
 }
 
 func (w *worker) start(names ...string) (u cache.Update) {
-	if w.of == nil {
-		w.of = newTopics(cache.Scope{Authority: "a"}, typeURLs["eds"], cache.Key{Name: names[0]}.IsSet())
-		if s, ok := w.of.(*sets); ok {
-			s.noGlobs = w.noGlobs
-		}
+	began := w.of == nil
+	for _, name := range names {
+		w.of = withKind(w.of, cache.Scope{Authority: "a"}, typeURLs["eds"], name)
+	}
+	if s := w.of.sets; s != nil {
+		s.noGlobs = w.noGlobs
+	}
+	if began {
 		w.session = w.form.session(w.of)
 	}
-	u = w.of.common().newUpdate()
+	u = w.of.newUpdate()
 	for _, name := range names {
 		w.of.start(name, nil, &u)
 	}
@@ -66,7 +69,7 @@ func (w *worker) stop(names ...string) {
 // say has the control plane say something; it returns how many updates of sets come of it.
 func (w *worker) say(r *response) (sets int) {
 	w.t.Helper()
-	r.typeURL = w.of.common().typeURL
+	r.typeURL = w.of.typeURL()
 	u, nack := w.response(w.now, r)
 	if nack != "" {
 		w.t.Fatal(nack)
@@ -90,6 +93,31 @@ func workResources(names []string, version string) (all []resource) {
 		all = append(all, resource{name: name, version: version, present: true, typeURL: typeURLs["eds"], value: appendText(nil, 1, name)})
 	}
 	return all
+}
+
+// Names come first, and then as many globs one after the other, each answered by a response of
+// its own, and then names of their directories.
+func TestWorkOfNamesAndGlobs(t *testing.T) {
+	costs.Linear(t, 200, func(t *testing.T, n int) {
+		w := newWorker(t, false)
+		names := workNames("dir/%d/x", n)
+		w.start(names...)
+		w.say(&response{nonce: "n", resources: workResources(names, "1")})
+		sets := 0
+		for i, glob := range workNames("dir/%d/*", n) {
+			w.start(glob)
+			sets += w.say(&response{nonce: "g", resources: workResources([]string{fmt.Sprintf(workType+"dir/%d/y", i)}, "1")})
+		}
+		if sets != n {
+			t.Fatalf("%d globs come to %d updates of sets, want %d", n, sets, n)
+		}
+		for _, name := range workNames("dir/%d/y", n) {
+			if u := w.start(name); len(u.Changes) != 1 || u.Changes[0].Resource == nil {
+				t.Fatalf("the cache gets %v for a member that is requested by name", u.Changes)
+			}
+			w.stop(name)
+		}
+	})
 }
 
 // A wildcard comes first, and then as many globs as it has members one after the other,
@@ -138,15 +166,16 @@ func TestWorkOfGlobsThatSettle(t *testing.T) {
 		globs := workNames("dir/%d/*", n)
 		names := workNames("dir/%d/x", n)
 		w.start(globs...)
+		w.start(names...)
 		for i := range n {
-			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1"), size: 2 * largeResponse})
+			w.say(&response{nonce: "n", resources: workResources(names[i:i+1], "1")})
 		}
 		w.now = w.now.Add(settleTime)
 		if sets := len(w.of.expire(w.now).Sets); sets != n {
 			t.Fatalf("%d globs have settled, want %d", sets, n)
 		}
 		for i := range n {
-			w.stop(globs[i])
+			w.stop(globs[i], names[i])
 		}
 	})
 }
@@ -191,7 +220,7 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 				names := workNames("n/%d", n)
 				w.start(names...)
 				w.say(&response{nonce: "n", version: "1", resources: workResources(names, "1")})
-				u := w.of.common().newUpdate()
+				u := w.of.newUpdate()
 				for _, name := range names {
 					w.of.again(name, nil, &u)
 				}
@@ -203,11 +232,13 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 
 // A stream that is lost is resumed with all that is held, in any number of requests.
 func TestWorkOfResuming(t *testing.T) {
-	for what, format := range map[string]string{"names": "dir/%d/x", "globs": "dir/%d/*"} {
+	for what, formats := range map[string][]string{"names": {"dir/%d/x"}, "globs": {"dir/%d/*"}, "both": {"dir/%d/*", "dir/%d/x"}} {
 		t.Run(what, func(t *testing.T) {
 			costs.Linear(t, 400, func(t *testing.T, n int) {
 				w := newWorker(t, false)
-				w.start(workNames(format, n)...)
+				for _, format := range formats {
+					w.start(workNames(format, n)...)
+				}
 				w.say(&response{nonce: "n", resources: workResources(workNames("dir/%d/x", n), "1")})
 				w.of.lost()
 				w.session = w.form.session(w.of)
