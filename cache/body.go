@@ -10,8 +10,9 @@ import (
 // first, by who sends it and holds nothing: what has 100 MB of resources is a list of them
 // until then.
 type Body struct {
-	form  Form
-	spell func(string) string // as in SetWatch
+	form   Form
+	spell  func(string) string // as in SetWatch
+	secret bool
 
 	once      sync.Once
 	resources []*Resource // until it is put together
@@ -26,6 +27,9 @@ func (b *Body) Buffer() mem.Buffer {
 
 // ReadOnlyData returns the encoded resources.
 func (b *Body) ReadOnlyData() []byte { return b.Buffer().ReadOnlyData() }
+
+// HoldsSecret reports whether there is a secret in one of the resources.
+func (b *Body) HoldsSecret() bool { return b.secret }
 
 // Len returns how many bytes they have.
 func (b *Body) Len() int { return b.Buffer().Len() }

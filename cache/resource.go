@@ -25,5 +25,8 @@ const (
 	Heartbeat = resource.Heartbeat
 )
 
+// HasHeldSecrets is [resource.HasHeldSecrets].
+func HasHeldSecrets(typeURL string) bool { return resource.HasHeldSecrets(typeURL) }
+
 // NewResource is [resource.New].
 func NewResource(s Spec) *Resource { return resource.New(s) }

@@ -136,17 +136,19 @@ func (s *Set) encodeIf(f Form, spell func(string) string, include func(members.M
 	var full FullState
 	resources := make([]*Resource, 0, s.members.Len())
 	var ttlSum uint64
+	secret := false
 	for m := range s.members.All() {
 		if include(m) {
 			resources = append(resources, m.Resource)
 			full.Hash += digest(m.Resource)
+			secret = secret || m.Resource.HoldsSecret()
 			if m.Resource.SentWithTTL(f) {
 				ttlSum += digest(m.Resource)
 			}
 		}
 	}
 	full.Len, full.Version = len(resources), resource.FormatHash(full.Hash)
-	full.Resources = &Body{form: f, spell: spell, resources: resources}
+	full.Resources = &Body{form: f, spell: spell, secret: secret, resources: resources}
 	full.Hash += 3 * ttlSum
 	return full
 }

@@ -320,6 +320,7 @@ func (g *watchGroup) gather(n *session.News) {
 		n.States = append(n.States, st)
 		n.Size += len(st.Resource.Encoded(delta))
 		n.Sent.Add(g.of.names[i])
+		n.HoldsSecret = n.HoldsSecret || st.Resource.HoldsSecret()
 	}
 	n.Sent.First = slices.Clip(n.Sent.First)
 	if worthBatching(len(n.States), n.Size) {

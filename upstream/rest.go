@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // REST-JSON over HTTP. xDS: "REST-JSON polling subscriptions".
@@ -176,8 +179,7 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 		return nil, nil
 	default:
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		why := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "")), " ")
-		return nil, errors.New(strings.TrimSuffix(resp.Status+": "+why, ": "))
+		return nil, errors.New(strings.TrimSuffix(resp.Status+": "+errorWords(r.GetTypeUrl(), text), ": "))
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxResponseBytes)+1))
 	if err != nil {
@@ -187,6 +189,24 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 		return nil, fmt.Errorf("the answer is longer than %d bytes", c.o.MaxResponseBytes)
 	}
 	return parseJSON(text)
+}
+
+// errorWords returns what the body of an error says, on one line: text, or the message of a
+// google.rpc.Status. It may be a response with the wrong status, and so of anything else, and
+// of all about secrets, it says nothing.
+func errorWords(typeURL string, body []byte) string {
+	words := string(body)
+	if bytes.ContainsAny(body, "{}") {
+		var status struct{ Message string }
+		if json.Unmarshal(body, &status) != nil || status.Message == "" {
+			return "(the answer is not shown, as it may hold a secret)"
+		}
+		words = status.Message
+	}
+	if xdstype.Of(typeURL) == xdstype.Secret {
+		return "(the control plane's words are not shown, as they may hold a secret)"
+	}
+	return secrets.Words(strings.Join(strings.Fields(strings.ToValidUTF8(words, "")), " "))
 }
 
 var errSilent = errors.New("an old connection brings no answer")

@@ -409,6 +409,9 @@ func TestPollThatFailsTellsWhoWaits(t *testing.T) {
 	}{
 		{"status", func(_ *restBench, r *restRequest) { r.reply(500, "no\n  such snapshot\n") },
 			"POST http://cp.example.com:80/v3/discovery:endpoints: 500 Internal Server Error: no such snapshot"},
+		{"a status in JSON", func(_ *restBench, r *restRequest) { r.reply(503, `{"code": 14, "message": "no such snapshot"}`) }, "503 Service Unavailable: no such snapshot"},
+		{"a response with the wrong status", func(_ *restBench, r *restRequest) { r.reply(203, `{"resources": [{"inline_string": "hush"}]}`) }, "203 Non-Authoritative Information: (the answer is not shown, as it may hold a secret)"},
+		{"a private key", func(_ *restBench, r *restRequest) { r.reply(500, "-----BEGIN PRIVATE KEY-----\nhush") }, "500 Internal Server Error: [redacted]"},
 		{"empty", func(_ *restBench, r *restRequest) { r.reply(404, "") }, "404 Not Found"},
 		{"redirect", func(_ *restBench, r *restRequest) { r.reply(302, "") }, "302 Found"},
 		{"long", func(_ *restBench, r *restRequest) { r.reply(500, strings.Repeat("x", 1<<20)) }, strings.Repeat("x", maxErrorBody)},

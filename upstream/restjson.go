@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -234,20 +234,8 @@ func unmarshal(text []byte, m proto.Message) error {
 	if err == nil {
 		return nil
 	}
-	for _, f := range jsonFaults {
-		if what := f.FindString(err.Error()); what != "" {
-			return errors.New(what)
-		}
+	if what := secrets.Fault(err); what != "" {
+		return errors.New(what)
 	}
 	return errors.New("not the JSON form of its type")
-}
-
-// jsonFaults are the parts of protojson's errors that say what is wrong.
-var jsonFaults = []*regexp.Regexp{
-	regexp.MustCompile(`unknown field "[A-Za-z0-9_@.\[\]-]*"`),
-	regexp.MustCompile(`duplicate field "[A-Za-z0-9_@.\[\]-]*"`),
-	regexp.MustCompile(`unable to resolve "[A-Za-z0-9_./-]*"`),
-	regexp.MustCompile(`invalid value for [a-z0-9]+ field [A-Za-z0-9_.]+`),
-	regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`),
-	regexp.MustCompile(`missing "(@type|value)" field`),
 }

@@ -40,6 +40,7 @@ type traits struct {
 	alias      bool
 	aliasOf    string
 	doNotCache bool
+	secret     bool // there is one in the resource
 	redirect   string
 }
 

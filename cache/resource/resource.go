@@ -5,11 +5,13 @@ package resource
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -55,7 +57,7 @@ func New(s Spec) *Resource {
 	r := &Resource{hash: h.Sum64()}
 	t := traits{
 		typeURL: s.TypeURL, extraLen: len(s.Extra), ttl: s.TTL, constraints: s.Constraints, doNotCache: s.DoNotCache,
-		redirect: s.Redirect,
+		redirect: s.Redirect, secret: secrets.Holds(s.TypeURL, s.Value),
 	}
 	if s.Name != "" && xdstype.HasInnerName(s.TypeURL) {
 		// It was found to be a message, if that matters to anybody.
@@ -66,6 +68,9 @@ func New(s Spec) *Resource {
 		default:
 			t.inner = string(inner)
 		}
+	}
+	if t.secret {
+		secretTypes.Store(messageOf(s.TypeURL), struct{}{})
 	}
 	r.traits = t.shared()
 	version := s.Version
@@ -185,6 +190,21 @@ func (r *Resource) Constraints() string { return r.constraints }
 // DoNotCache reports whether the resource is only for the clients that were subscribed when it
 // came.
 func (r *Resource) DoNotCache() bool { return r.doNotCache }
+
+// HoldsSecret reports whether there is a secret in the resource, as [secrets.Holds] says.
+func (r *Resource) HoldsSecret() bool { return r.secret }
+
+// secretTypes are the messages of which there was a resource with a secret. There are no more
+// than this binary knows.
+var secretTypes sync.Map
+
+// HasHeldSecrets reports whether there ever was a resource of a type with a secret in it.
+func HasHeldSecrets(typeURL string) bool {
+	_, ok := secretTypes.Load(messageOf(typeURL))
+	return ok
+}
+
+func messageOf(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 // Redirect returns the canonical URL, possibly with directives, to which this resource
 // redirects. It is empty for other resources.

@@ -1,6 +1,6 @@
-// Package render prints resources for people, as YAML or JSON. Messages that this binary does
-// not know, or cannot decode, are printed in base64, so that they do not hide the rest.
-// Private keys and other secrets are redacted by default.
+// Package render prints resources for people, as YAML or JSON. Private keys and other secrets
+// are redacted by default. Of messages that this binary does not know, or cannot decode, it
+// prints the type and the size, or, with the secrets, the content in base64.
 //
 // The form is that of an envoy.service.discovery.v3.Resource, with the fields
 // named as in Envoy's documentation.
@@ -16,6 +16,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/secrets"
 )
 
 // Options select what to print.
@@ -26,16 +28,17 @@ type Options struct {
 
 // JSON returns the resource as one line of JSON.
 func (o Options) JSON(r *discoveryv3.Resource) ([]byte, error) {
-	clean := proto.CloneOf(r)
-	cleaner{showSecrets: o.ShowSecrets}.message(clean.ProtoReflect(), false, 0)
-	marshal := protojson.MarshalOptions{UseProtoNames: true, AllowPartial: true, Resolver: lenientTypes{}}
-	text, err := marshal.Marshal(clean)
+	printable := secrets.Masked[*discoveryv3.Resource]
+	if o.ShowSecrets {
+		printable = secrets.Unmasked[*discoveryv3.Resource]
+	}
+	marshal := protojson.MarshalOptions{UseProtoNames: true, AllowPartial: true, Resolver: secrets.Types{}}
+	text, err := marshal.Marshal(printable(r))
 	if err != nil {
 		// It was decoded but has no form in JSON, such as a duration that is out of range.
-		clean = proto.CloneOf(r)
-		cleaner{showSecrets: o.ShowSecrets}.broken(clean.GetResource())
-		clean.Metadata, clean.Ttl = nil, nil
-		if text, err = marshal.Marshal(clean); err != nil {
+		bare := proto.CloneOf(r)
+		bare.Resource, bare.Metadata, bare.Ttl = secrets.Hidden(r.GetResource(), o.ShowSecrets), nil, nil
+		if text, err = marshal.Marshal(bare); err != nil {
 			return nil, fmt.Errorf("resource %q: %w", r.GetName(), err)
 		}
 	}

@@ -103,6 +103,12 @@ resource:
 version: "1"
 resource:
   '@type': type.googleapis.com/example.Unheard
+  hidden: 2 bytes that may have secrets in them
+`, ""},
+		{"a type that is not known, with its secrets", "--server $UNHEARD --type example.Unheard a --show-secrets", 0, `name: a
+version: "1"
+resource:
+  '@type': type.googleapis.com/example.Unheard
   value: /wA=
 `, ""},
 		{"content that does not decode", "--server $UNHEARD --type cluster a", 1,

@@ -120,6 +120,9 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shu
 		return err
 	}
 	process.LimitMemory(log, memlimit.FromCgroup)
+	if err := process.ForbidCoreDumps(); err != nil {
+		log.Warn("a core dump would have secrets in it, and cannot be forbidden", "reason", err)
+	}
 	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Shutdown: s})
 	if err != nil {
 		return err

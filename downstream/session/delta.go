@@ -297,7 +297,7 @@ func (d *Delta) Sent(r *Response) {
 	if len(d.unanswered) == maxUnanswered {
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
-	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At})
+	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At, secret: r.holdsSecret})
 }
 
 // Resend has a name's resource sent again, though the client has it.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/xdstype"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ type sentResponse struct {
 	names    NameSample
 	at       uint32 // Response.At
 	rejected bool
+	secret   bool // there was a secret in it
 }
 
 // NACK is a client's rejection of a response, in its own words.
@@ -34,8 +36,8 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 		return nil
 	}
 	r.rejected = true
-	s.rejection = loglines.Clip(detail.GetMessage())
-	if xdstype.Of(s.typeURL) == xdstype.Secret {
+	s.rejection = secrets.Words(loglines.Clip(detail.GetMessage()))
+	if r.secret || xdstype.Of(s.typeURL) == xdstype.Secret {
 		// A client may quote what it rejects.
 		s.rejection = "(the client's words are not shown, as they may hold a secret)"
 	}

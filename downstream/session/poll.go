@@ -45,7 +45,8 @@ func NewPoll(typeURL string, c *Client) *Poll {
 func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	f.has = req.GetVersionInfo()
 	if detail := req.GetErrorDetail(); detail != nil {
-		r := sentResponse{nonce: req.GetResponseNonce()}
+		// Which response it rejects is not remembered.
+		r := sentResponse{nonce: req.GetResponseNonce(), secret: cache.HasHeldSecrets(f.typeURL)}
 		for _, name := range req.GetResourceNames() {
 			r.names.Add(name)
 		}

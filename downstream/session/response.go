@@ -48,6 +48,8 @@ type Response struct {
 	Count     int // of resources
 	// substantial: there is a resource that is no heartbeat in it, or a removal.
 	substantial bool
+	// holdsSecret: there is a secret in a resource in it.
+	holdsSecret bool
 	private     []byte          // encoded removals and errors
 	head        mem.SliceBuffer // the private part, once it is encoded
 
@@ -115,6 +117,7 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 	r.plainSize += n
 	r.size += n
 	r.Count++
+	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
 	r.Names.Add(name)
 	return true
 }
@@ -186,6 +189,7 @@ func (r *Response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
 	r.substantial = r.substantial || f&cache.Heartbeat == 0
+	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
 	r.Names.Add(name)
 }
 
@@ -194,6 +198,7 @@ func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, al
 	before := len(r.resources)
 	r.resources = res.AppendAliased(r.room(), name, f, aliases)
 	r.added(before)
+	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
 	r.Names.Add(name)
 }
 
@@ -204,6 +209,7 @@ func (r *Response) addRun(run *cache.EncodedChunk) {
 	r.size += b.Len()
 	r.Count += len(run.Resources)
 	r.substantial = true
+	r.holdsSecret = r.holdsSecret || run.HoldsSecret
 	for _, name := range run.Names {
 		r.Names.Add(name)
 	}
@@ -217,6 +223,7 @@ func (r *Response) addMember(name string, res *cache.Resource, f cache.Form) {
 	r.resources = res.AppendDelta(r.room(), name, f)
 	r.added(before)
 	r.substantial = r.substantial || f&cache.Heartbeat == 0
+	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
 	r.Names.addPart(name)
 }
 
@@ -228,6 +235,7 @@ func (r *Response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	before := len(r.resources)
 	r.resources = res.AppendSotW(r.room(), name, f)
 	r.added(before)
+	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
 	r.Names.Add(name)
 }
 
@@ -243,6 +251,7 @@ func (r *Response) room() mem.BufferSlice {
 // addFull adds the whole of a set.
 func (r *Response) addFull(f cache.FullState) {
 	r.full = append(r.full, f.Resources)
+	r.holdsSecret = r.holdsSecret || f.Resources.HoldsSecret()
 	r.Count += f.Len
 	r.Names.Total += f.Len
 }

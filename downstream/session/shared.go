@@ -100,6 +100,8 @@ type News struct {
 	Parts    mem.BufferSlice
 	Size     int
 	Sent     NameSample
+	// HoldsSecret: there is a secret in one of the resources.
+	HoldsSecret bool
 }
 
 // addNews adds what is sent to all clients of a group that were sent the same before. The
@@ -111,6 +113,7 @@ func (r *Response) addNews(n *News) {
 	r.resources = n.Parts[:len(n.Parts):len(n.Parts)] // who appends has another
 	r.size, r.Count, r.substantial = r.size+n.Size, len(n.Names), true
 	r.Names = n.Sent
+	r.holdsSecret = r.holdsSecret || n.HoldsSecret
 	for _, st := range n.States {
 		r.noteChanged(st.Resource)
 	}

@@ -321,7 +321,7 @@ func (s *SotW) Sent(r *Response) {
 		}
 		s.earlier = append(s.earlier, s.last)
 	}
-	s.last = sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At}
+	s.last = sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, secret: r.holdsSecret}
 	s.answered = false
 }
 

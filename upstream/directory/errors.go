@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/xds-relay/xds-relay/fileerrors"
+	"github.com/xds-relay/xds-relay/secrets"
 )
 
 // Error is one thing that is wrong with a directory. It has no Line in wire format, and for
@@ -22,7 +23,9 @@ var (
 	protoError   = regexp.MustCompile(`(?s)^proto:[ \x{a0}](?:syntax error )?(?:\(line (\d+):(\d+)\): )?(.*)$`)
 	unknownType  = regexp.MustCompile(`(?s)^unable to resolve (?:message )?["\[]([^"\]]*)["\]]: `)
 	invalidValue = regexp.MustCompile(`(?s)^invalid value for (string|bytes) (field \S+|type): `)
-	unexpected   = regexp.MustCompile(`(?s)^unexpected token:? (.*)$`)
+	// Enums and durations are no secrets, unless something else is in their place.
+	plainValue = regexp.MustCompile(`^invalid (?:value for enum field \S+:|google\.protobuf\.Duration value) "[A-Za-z0-9_.]{1,32}"$`)
+	unexpected = regexp.MustCompile(`(?s)^unexpected token:? (.*)$`)
 )
 
 // explain takes the place out of an error of protojson or prototext, and says
@@ -30,7 +33,7 @@ var (
 func explain(err error) (line, column int, message string) {
 	m := protoError.FindStringSubmatch(err.Error())
 	if m == nil {
-		return 0, 0, err.Error()
+		return 0, 0, "not the form of its type"
 	}
 	line, _ = strconv.Atoi(m[1])
 	column, _ = strconv.Atoi(m[2])
@@ -42,6 +45,10 @@ func explain(err error) (line, column int, message string) {
 		message = fmt.Sprintf("invalid value for %s %s (want %s)", v[1], v[2], want)
 	} else if t := unexpected.FindStringSubmatch(message); t != nil {
 		message = "unexpected " + word(t[1])
+	} else if plainValue.MatchString(message) {
+		return line, column, message
+	} else if message = secrets.Fault(err); message == "" {
+		message = "not the form of its type"
 	}
 	return line, column, message
 }

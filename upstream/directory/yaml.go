@@ -48,6 +48,9 @@ func yamlError(err error) *Error {
 			line, _ = strconv.Atoi(m[1])
 		}
 	}
+	if strings.HasPrefix(text, "unknown anchor ") {
+		text = "an alias of an unknown anchor" // whose name may be a value without quotes
+	}
 	return &Error{Line: line, Err: fmt.Errorf("not YAML: %s", text)}
 }
 
@@ -154,7 +157,7 @@ func yamlScalar(n *yaml.Node) (string, error) {
 		}
 		return fmt.Sprint(x), nil
 	default:
-		return "", fmt.Errorf("tag %s is not supported", tag)
+		return "", errors.New("a tag that is not supported (a value that begins with ! needs quotes)")
 	}
 }
 

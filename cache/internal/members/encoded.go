@@ -14,7 +14,9 @@ type EncodedChunk struct {
 	Resources []*resource.Resource
 	// Names are copies of the first few of the resources' names, to be stored for longer.
 	Names []string
-	delta mem.SliceBuffer
+	// HoldsSecret: there is a secret in one of the resources.
+	HoldsSecret bool
+	delta       mem.SliceBuffer
 }
 
 // namesPerChunk is the number of names in EncodedChunk.Names.
@@ -35,6 +37,7 @@ func newEncodedChunk(resources, size int) *EncodedChunk {
 
 func (e *EncodedChunk) add(r *resource.Resource) {
 	e.Resources = append(e.Resources, r)
+	e.HoldsSecret = e.HoldsSecret || r.HoldsSecret()
 	e.delta = append(e.delta, r.Encoded(true)...)
 	if len(e.Names) < namesPerChunk {
 		e.Names = append(e.Names, strings.Clone(r.Name()))

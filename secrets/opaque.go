@@ -1,4 +1,4 @@
-package render
+package secrets
 
 // How to print an Any whose message is unknown or cannot be decoded.
 //
@@ -8,7 +8,6 @@ package render
 // if the content may have secrets, {"@type": "...", "hidden": "<why>"}.
 
 import (
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -30,7 +29,7 @@ const brokenPrefix = "undecodable/"
 var opaqueType = func() protoreflect.MessageType {
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
 		Name:    proto.String("opaque.proto"),
-		Package: proto.String("xds_relay.render"),
+		Package: proto.String("xds_relay.secrets"),
 		Syntax:  proto.String("proto3"),
 		MessageType: []*descriptorpb.DescriptorProto{{
 			Name: proto.String("Opaque"),
@@ -56,44 +55,44 @@ var opaqueType = func() protoreflect.MessageType {
 	return dynamicpb.NewMessageType(file.Messages().Get(0))
 }()
 
-// opaque returns the encoding of an Opaque with a value.
-func opaque(value []byte) []byte {
-	if len(value) == 0 {
+// opaque returns the encoding of an Opaque with a value, or with its size.
+func (k masker) opaque(value []byte) []byte {
+	switch {
+	case !k.show:
+		return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), hiddenText(len(value)))
+	case len(value) == 0:
 		return nil
 	}
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
 }
 
-// hidden returns the encoding of an Opaque that says only how many bytes it hides.
-func hidden(value []byte) []byte {
-	text := fmt.Sprintf("%d bytes that may have secrets in them", len(value))
-	return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), text)
+// hide makes an Any printable whose message is known but cannot be decoded.
+func (k masker) hide(content *anypb.Any) {
+	content.TypeUrl, content.Value = brokenPrefix+content.GetTypeUrl(), k.opaque(content.GetValue())
 }
 
-// broken makes an Any printable whose message is known but cannot be decoded. Its secrets
-// cannot be found, so the content is shown only if secrets are.
-func (c cleaner) broken(content *anypb.Any) {
+// Hidden returns an Any to print in the place of one that has no form in JSON, such as one with
+// a duration that is out of range. With show it has the content in base64.
+func Hidden(content *anypb.Any, show bool) *anypb.Any {
 	if content == nil {
-		return
+		return nil
 	}
-	encode := hidden
-	if c.showSecrets {
-		encode = opaque
-	}
-	content.TypeUrl, content.Value = brokenPrefix+content.GetTypeUrl(), encode(content.GetValue())
+	c := proto.CloneOf(content)
+	masker{show: show}.hide(c)
+	return c
 }
 
-// lenientTypes resolves every type URL: to the message if this binary has it, otherwise to
-// Opaque.
-type lenientTypes struct{}
+// Types resolves the types of a message that is to be printed: every type URL is that of the
+// message if this binary has it, and otherwise that of Opaque.
+type Types struct{}
 
 // FindMessageByName implements protoregistry.MessageTypeResolver.
-func (lenientTypes) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
+func (Types) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
 	return protoregistry.GlobalTypes.FindMessageByName(name)
 }
 
 // FindMessageByURL implements protoregistry.MessageTypeResolver. It never fails.
-func (lenientTypes) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+func (Types) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if !strings.HasPrefix(url, brokenPrefix) {
 		if known, err := protoregistry.GlobalTypes.FindMessageByURL(url); err == nil {
 			return known, nil
@@ -103,11 +102,11 @@ func (lenientTypes) FindMessageByURL(url string) (protoreflect.MessageType, erro
 }
 
 // FindExtensionByName implements protoregistry.ExtensionTypeResolver.
-func (lenientTypes) FindExtensionByName(field protoreflect.FullName) (protoreflect.ExtensionType, error) {
+func (Types) FindExtensionByName(field protoreflect.FullName) (protoreflect.ExtensionType, error) {
 	return protoregistry.GlobalTypes.FindExtensionByName(field)
 }
 
 // FindExtensionByNumber implements protoregistry.ExtensionTypeResolver.
-func (lenientTypes) FindExtensionByNumber(message protoreflect.FullName, field protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
+func (Types) FindExtensionByNumber(message protoreflect.FullName, field protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
 	return protoregistry.GlobalTypes.FindExtensionByNumber(message, field)
 }

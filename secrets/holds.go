@@ -1,0 +1,280 @@
+package secrets
+
+// Whether an encoded resource holds a secret. Only the fields that can lead to one are looked
+// at, and nothing is decoded: the cache asks for each resource that changes.
+
+import (
+	"bytes"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/wire"
+)
+
+// Holds reports whether a resource holds a secret. value is its encoded message, which the
+// relay has decoded before; an Any in it that cannot be read counts as a secret. A type that this binary does not know counts as none, because a
+// secret is what Envoy's API marks; a printed resource shows nothing of such a type
+// ([Masked]).
+func Holds(typeURL string, value []byte) bool {
+	p := planOf(typeURL)
+	if p == nil || !p.direct && bytes.IndexByte(value, '/') < 0 {
+		return false // a type URL, which every Any has, has a slash
+	}
+	return p.holds(value, depth{})
+}
+
+// plan says how to look for secrets in the messages of one type.
+type plan struct {
+	kind kind
+	// steps are the fields that may lead to a secret, by their numbers.
+	steps []step
+	// all are the same, before the numbers are looked at; nil once the plan is complete.
+	all map[protowire.Number]step
+	// reaches: there may be a secret in such a message. direct: also without an Any.
+	reaches, direct bool
+}
+
+type kind uint8
+
+const (
+	ofMessage kind = iota
+	ofAny
+	ofTypedStruct
+	ofSecret
+)
+
+// step is a field. Either it is secret itself, or it may lead to a secret, or it is neither.
+type step struct {
+	secret     bool
+	dataSource bool // a secret one, of which only the inline data is secret
+	inner      *plan
+}
+
+// dataSourceInline are the fields of a DataSource that have data.
+var dataSourceInline = map[protowire.Number]bool{2: true, 3: true}
+
+// depth is where a message is.
+type depth struct {
+	nesting int
+	inAny   bool
+}
+
+func (d depth) next() depth { return depth{d.nesting + 1, d.inAny} }
+
+func (p *plan) holds(message []byte, at depth) bool {
+	if at.nesting > maxNesting {
+		return true
+	}
+	switch p.kind {
+	case ofSecret:
+		return true
+	case ofAny:
+		return anyHolds(message, at)
+	case ofTypedStruct:
+		return typedStructHolds(message)
+	case ofMessage:
+	}
+	f := wire.Walk(message)
+	for f.Next() {
+		if int(f.Num) >= len(p.steps) {
+			continue
+		}
+		switch s := &p.steps[f.Num]; {
+		case s.secret:
+			if !s.dataSource || f.Type != protowire.BytesType || inlineDataIn(f.Bytes) {
+				return true
+			}
+		case s.inner != nil && f.Type == protowire.BytesType && s.inner.holds(f.Bytes, at.next()):
+			return true
+		}
+	}
+	return f.Err != nil && at.inAny
+}
+
+func inlineDataIn(dataSource []byte) bool {
+	f := wire.Walk(dataSource)
+	for f.Next() {
+		if dataSourceInline[f.Num] {
+			return true
+		}
+	}
+	return f.Err != nil
+}
+
+func anyHolds(message []byte, at depth) bool {
+	var typeURL, value []byte
+	f := wire.Walk(message)
+	for f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.AnyTypeURL:
+			typeURL = f.Bytes
+		case wire.AnyValue:
+			value = f.Bytes
+		}
+	}
+	if f.Err != nil {
+		return true
+	}
+	p := knownPlan(typeURL)
+	if p == nil {
+		p = planOf(string(typeURL))
+	}
+	return p != nil && p.reaches && p.holds(value, depth{at.nesting + 1, true})
+}
+
+func typedStructHolds(message []byte) bool {
+	var typeURL string
+	var content structpb.Struct
+	f := wire.Walk(message)
+	for f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case 1: // type_url
+			typeURL = string(f.Bytes)
+		case 2: // value
+			if (proto.UnmarshalOptions{Merge: true}).Unmarshal(f.Bytes, &content) != nil {
+				return true
+			}
+		}
+	}
+	if f.Err != nil {
+		return true
+	}
+	p := planOf(typeURL)
+	if p == nil || !p.reaches {
+		return false
+	}
+	found := false
+	structWalk{found: func() { found = true }}.message(&content, descriptorOf(typeURL), false, 0)
+	return found
+}
+
+// plans are those of types that were looked at, by type URL. Their number is that of the
+// types that this binary knows, in one spelling.
+var plans struct {
+	byURL atomic.Pointer[map[string]*plan]
+	mu    sync.Mutex // of who adds one
+	all   map[protoreflect.FullName]*plan
+}
+
+// planOf returns nil for a type that this binary does not know.
+func planOf(typeURL string) *plan {
+	if p := knownPlan([]byte(typeURL)); p != nil {
+		return p
+	}
+	message := descriptorOf(typeURL)
+	if message == nil {
+		return nil
+	}
+	plans.mu.Lock()
+	defer plans.mu.Unlock()
+	if plans.all == nil {
+		plans.all = map[protoreflect.FullName]*plan{}
+	}
+	p := compile(message)
+	if strings.HasPrefix(typeURL, usualPrefix) { // others can be made up
+		known := map[string]*plan{}
+		if before := plans.byURL.Load(); before != nil {
+			known = maps.Clone(*before)
+		}
+		known[typeURL] = p
+		plans.byURL.Store(&known)
+	}
+	return p
+}
+
+// knownPlan returns nil for a type that was not looked at.
+func knownPlan(typeURL []byte) *plan {
+	if known := plans.byURL.Load(); known != nil {
+		return (*known)[string(typeURL)]
+	}
+	return nil
+}
+
+const usualPrefix = "type.googleapis.com/"
+
+// descriptorOf returns nil for a type that this binary does not know.
+func descriptorOf(typeURL string) protoreflect.MessageDescriptor {
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	if err != nil {
+		return nil
+	}
+	return t.Descriptor()
+}
+
+// compile returns the plan of a message. The caller holds plans.mu.
+func compile(message protoreflect.MessageDescriptor) *plan {
+	if p := plans.all[message.FullName()]; p != nil {
+		return p
+	}
+	added := map[protoreflect.FullName]*plan{}
+	p := addPlan(message, added)
+	for changed := true; changed; { // messages contain each other in circles
+		changed = false
+		for _, p := range added {
+			for _, s := range p.all {
+				reaches := s.secret || s.inner.reaches
+				direct := s.secret || s.inner.direct
+				if reaches && !p.reaches || direct && !p.direct {
+					p.reaches, p.direct, changed = p.reaches || reaches, p.direct || direct, true
+				}
+			}
+		}
+	}
+	for name, p := range added {
+		for number, s := range p.all {
+			if s.secret || s.inner.reaches {
+				if n := int(number) + 1; n > len(p.steps) {
+					p.steps = append(p.steps, make([]step, n-len(p.steps))...)
+				}
+				p.steps[number] = s
+			}
+		}
+		p.all = nil
+		plans.all[name] = p
+	}
+	return p
+}
+
+// addPlan adds the plans of a message, and of those that its fields have, to added.
+func addPlan(message protoreflect.MessageDescriptor, added map[protoreflect.FullName]*plan) *plan {
+	name := message.FullName()
+	if p := plans.all[name]; p != nil {
+		return p
+	}
+	if p := added[name]; p != nil {
+		return p
+	}
+	p := &plan{}
+	added[name] = p
+	switch {
+	case name == anyName:
+		p.kind, p.reaches = ofAny, true
+		return p
+	case isTypedStruct(name):
+		p.kind, p.reaches = ofTypedStruct, true
+		return p
+	case isSecret(name):
+		p.kind, p.reaches, p.direct = ofSecret, true, true
+		return p
+	}
+	p.all = map[protowire.Number]step{}
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		inner := field.Message()
+		switch {
+		case sensitive(field):
+			p.all[field.Number()] = step{secret: true, dataSource: inner != nil && isDataSource(inner.FullName())}
+		case inner != nil:
+			p.all[field.Number()] = step{inner: addPlan(inner, added)}
+		}
+	}
+	return p
+}

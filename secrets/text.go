@@ -1,0 +1,156 @@
+package secrets
+
+// Texts that may quote a resource: words of others, and errors of protobuf.
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+var (
+	// privateKey is a private key in PEM, or its beginning.
+	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
+	// validationFailed is how Envoy begins when it prints the message that it rejects.
+	validationFailed = regexp.MustCompile(`(?s)(Proto constraint validation failed \(.*?\)): .+$`)
+)
+
+// Words returns a text of a client or of a control plane as it may be shown: without private
+// keys, and without the message that Envoy prints when a validation fails. Other quotations
+// are not recognized: nothing at all may be shown of a text about a resource that holds a
+// secret.
+func Words(text string) string {
+	text = validationFailed.ReplaceAllString(text, "$1: "+redacted)
+	return privateKey.ReplaceAllString(text, redacted)
+}
+
+// faults are the parts of protobuf's errors that say what is wrong in JSON or in the text
+// format, without the values that they quote. The group is the name of a field.
+var faults = []*regexp.Regexp{
+	regexp.MustCompile(`^unknown field "([^"]*)"`),
+	regexp.MustCompile(`^unknown field: (\S*)`),
+	regexp.MustCompile(`^duplicate field "([^"]*)"`),
+	regexp.MustCompile(`^non-repeated field "([^"]*)" is repeated`),
+	regexp.MustCompile(`^unable to resolve "[A-Za-z0-9_./-]*"`),
+	regexp.MustCompile(`^invalid value for [a-z0-9]+ field [A-Za-z0-9_.]+`),
+	regexp.MustCompile(`^invalid value for [a-z0-9]+ (?:type|key)`),
+	regexp.MustCompile(`^duplicate map key`),
+	regexp.MustCompile(`^(?:missing|duplicate) "(?:@type|value)" field`),
+	regexp.MustCompile(`^@type field (?:value is not a string|contains empty value)(?:: [\[{])?`),
+	regexp.MustCompile(`^missing field separator`),
+	regexp.MustCompile(`^unexpected EOF`),
+	regexp.MustCompile(`^exceeded max(?:imum)? recursion depth`),
+	regexp.MustCompile(`^invalid escape code`),
+	regexp.MustCompile(`^invalid UTF-8`),
+	regexp.MustCompile(`^contains invalid UTF-8`),
+	regexp.MustCompile(`^field [A-Za-z0-9_.]+ contains invalid UTF-8`),
+}
+
+var (
+	// protobuf prints a normal or a non-breaking space, so that nobody compares.
+	protoPlace = regexp.MustCompile(`^proto:[ \x{a0}](?:syntax error )?(?:\(line \d+:\d+\): )?(?:google\.protobuf\.Any: )?`)
+	oneofSet   = regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`)
+)
+
+// Fault returns what an error of protobuf says about text in JSON or in the text format. It
+// quotes none of the text but names of types and of fields, and is empty for an error that
+// cannot be shown.
+func Fault(err error) string {
+	text := err.Error()
+	text = text[len(protoPlace.FindString(text)):]
+	for _, f := range faults {
+		m := f.FindStringSubmatch(text)
+		switch {
+		case m == nil:
+		case len(m) > 1 && !isLikeField(m[1]):
+			kind, _, _ := strings.Cut(m[0], " ")
+			return fmt.Sprintf("%s field, whose name is not shown because it is like none in Envoy's API", kind)
+		default:
+			return m[0]
+		}
+	}
+	if strings.HasPrefix(text, "error parsing ") {
+		return oneofSet.FindString(text)
+	}
+	return ""
+}
+
+// isLikeField reports whether a name is that of a field in Envoy's API, or differs from one in
+// no more than one letter. A secret in the place of a field is not.
+func isLikeField(name string) bool {
+	names := fieldNames()
+	if _, ok := names.all[name]; ok || name == "@type" {
+		return true
+	}
+	for length := len(name) - 1; length <= len(name)+1; length++ {
+		for _, other := range names.byLength[length] {
+			if isNear(name, other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isNear reports whether one letter of a is missing, added, or another one in b, or whether
+// two that follow each other are swapped.
+func isNear(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	same := 0
+	for same < len(a) && a[same] == b[same] {
+		same++
+	}
+	rest, other := a[same:], b[same:]
+	switch {
+	case len(a) < len(b):
+		return rest == other[1:]
+	case len(rest) == 0 || rest[1:] == other[1:]:
+		return true
+	}
+	return len(rest) > 1 && rest[0] == other[1] && rest[1] == other[0] && rest[2:] == other[2:]
+}
+
+type names struct {
+	all      map[string]struct{}
+	byLength map[int][]string
+}
+
+// fieldNames are the names of all fields in this binary.
+var fieldNames = sync.OnceValue(func() names {
+	n := names{map[string]struct{}{}, map[int][]string{}}
+	add := func(name string) {
+		if _, known := n.all[name]; !known {
+			n.all[name] = struct{}{}
+			n.byLength[len(name)] = append(n.byLength[len(name)], name)
+		}
+	}
+	eachField(func(field protoreflect.FieldDescriptor) {
+		add(field.JSONName())
+		add(field.TextName())
+	})
+	return n
+})
+
+// eachField calls f for each field of each message in this binary.
+func eachField(f func(protoreflect.FieldDescriptor)) {
+	var visit func(protoreflect.MessageDescriptors)
+	visit = func(messages protoreflect.MessageDescriptors) {
+		for i := range messages.Len() {
+			fields := messages.Get(i).Fields()
+			for j := range fields.Len() {
+				f(fields.Get(j))
+			}
+			visit(messages.Get(i).Messages())
+		}
+	}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		visit(file.Messages())
+		return true
+	})
+}
