@@ -52,8 +52,8 @@ func (r *Router) withPolicies(key urn.Key) urn.Key {
 	if !ok {
 		return key
 	}
-	if asked, err := withPolicy(r.authorities[i].ContextParameters, key.Name, key); err == nil {
-		return asked
+	if requested, err := withPolicy(r.authorities[i].ContextParameters, key.Name, key); err == nil {
+		return requested
 	}
 	return key
 }

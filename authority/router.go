@@ -34,8 +34,8 @@ type Route struct {
 // Under reports whether a client may request the name under the type of that message name:
 // its own type or, for a list collection, the type of its members, for clients that request
 // listeners and name a collection of them. TP1: "List collections".
-func (r Route) Under(asked string) bool {
-	return asked == r.Key.Type || !r.Key.Glob && asked+"Collection" == r.Key.Type
+func (r Route) Under(requested string) bool {
+	return requested == r.Key.Type || !r.Key.Glob && requested+"Collection" == r.Key.Type
 }
 
 // Router routes names by a configuration. It is immutable and safe for concurrent use.

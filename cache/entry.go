@@ -58,7 +58,7 @@ type Error struct {
 }
 
 // Transient reports whether the error is about the way to the authority, and not about the
-// resource: the authority was not reached, was not asked, or has not answered.
+// resource: the authority was not reached, was sent no request, or has not answered.
 func (e *Error) Transient() bool {
 	return e.Unanswered || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }

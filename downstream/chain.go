@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Clients that are relays. One that asks through this relay would be asked for
-// what it asks for, and is refused.
+// Clients that are relays. A client whose requests have come through this relay already is
+// refused: that would be a loop.
 
-// through returns the relays through which the client asks.
+// through returns the relays through which the client's requests come.
 func (st *stream) through() (chain.Chain, error) {
 	c, err := chain.Parse(metadata.ValueFromIncomingContext(st.grpc.Context(), chain.Header))
 	if err != nil {

@@ -32,7 +32,7 @@ type incoming struct {
 
 // readFactor is how much more than its listener's limit a request may have, if that is
 // more than leastRead, for gRPC to read it at all, so that the relay can say which
-// limit it is over. Of a longer one gRPC ends the stream before anybody here is asked.
+// limit it is over. Of a longer one gRPC ends the stream before the relay sees it.
 const readFactor = 4
 
 // leastRead is what gRPC reads however small the limit is: what it does with the

@@ -59,7 +59,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			return nil, true
 		}
 		r, ok := st.composeHeld()
-		st.logUnasked()
+		st.logNotRequested()
 		if ok {
 			return r, false
 		}

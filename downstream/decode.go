@@ -15,10 +15,10 @@ import (
 )
 
 // The names in requests. Thousands of clients ask for the same ones, often all at
-// once, so that a name is looked up among those that were asked for before, and not
+// once, so that a name is looked up among those that were requested before, and not
 // made anew.
 
-// knownNames are names that clients have asked for. The zero value is ready. They are there
+// knownNames are names that clients have requested. The zero value is ready. They are there
 // for as long as a request is read with them, and then until the garbage collector comes: what
 // one client has made up does not stay when nobody asks.
 type knownNames struct {

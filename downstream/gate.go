@@ -75,23 +75,23 @@ func (st *stream) refuseName(e *excess) {
 	}
 }
 
-// refuseUnasked notes that a name of the client's is not asked for, because a request to the
-// control plane has no room for it. The caller holds mu and the topics: logUnasked follows.
-func (st *stream) refuseUnasked(why *cache.Error) {
-	if !st.namesUnasked {
-		st.namesUnasked, st.unaskedWhy = true, why
+// refuseNotRequested notes that a name of the client's is not requested, because a request to the
+// control plane has no room for it. The caller holds mu and the topics: logNotRequested follows.
+func (st *stream) refuseNotRequested(why *cache.Error) {
+	if !st.namesNotRequested {
+		st.namesNotRequested, st.notRequestedWhy = true, why
 	}
 }
 
-// logUnasked logs the first refusal of refuseUnasked on the stream. The caller holds mu.
-func (st *stream) logUnasked() {
-	if st.unaskedWhy == nil {
+// logNotRequested logs the first refusal of refuseNotRequested on the stream. The caller holds mu.
+func (st *stream) logNotRequested() {
+	if st.notRequestedWhy == nil {
 		return
 	}
 	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.unaskedWhy.Message)
+		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
 	}
-	st.unaskedWhy = nil
+	st.notRequestedWhy = nil
 }
 
 // refuseRequest is refuse for a request that has no stream yet. client is its
@@ -114,7 +114,7 @@ func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 }
 
 func logExcess(log *slog.Logger, e *excess) {
-	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.asked)
+	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.got)
 }
 
 // check holds a request against the limits before anything of it is done. The

@@ -7,7 +7,7 @@ import (
 )
 
 // A stream with several types holds the removal of a resource that its client has and
-// asked for by name, for Options.RemovalHold. A control plane that changes several types
+// requested by name, for Options.RemovalHold. A control plane that changes several types
 // at once does so in several responses, and may wait with each until its client asks for
 // all that it is going to be sent. The relay asks for more than one client does, so it
 // may read a removal before the response that leads this client away from the resource.

@@ -50,8 +50,8 @@ func (st *stream) Refused(typeURL, name string, err error) {
 }
 
 // Unasked implements session.Host. The caller holds mu.
-func (st *stream) Unasked(typeURL, name string, err *cache.Error) {
-	st.refuseUnasked(err)
+func (st *stream) NotRequested(typeURL, name string, err *cache.Error) {
+	st.refuseNotRequested(err)
 	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})
 }
 

@@ -99,23 +99,23 @@ func (l limit) place() string {
 
 // excess is a client's going over a limit, as the error that ends its stream.
 type excess struct {
-	limit       limit
-	asked, most int
-	what        string // a format for asked
+	limit     limit
+	got, most int
+	what      string // a format for got
 }
 
-// Error says what was asked for, and what the limit is.
+// Error says what was requested, and what the limit is.
 func (e *excess) Error() string {
-	return fmt.Sprintf(e.what, e.asked) + fmt.Sprintf(", but %s is %d", e.limit.place(), e.most)
+	return fmt.Sprintf(e.what, e.got) + fmt.Sprintf(", but %s is %d", e.limit.place(), e.most)
 }
 
 // GRPCStatus makes it gRPC's RESOURCE_EXHAUSTED.
 func (e *excess) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Error()) }
 
-// over returns the excess, if asked is more than most. A most of 0 is no limit.
-func over(l limit, asked, most int, what string) *excess {
-	if most == 0 || asked <= most {
+// over returns the excess, if got is more than most. A most of 0 is no limit.
+func over(l limit, got, most int, what string) *excess {
+	if most == 0 || got <= most {
 		return nil
 	}
-	return &excess{limit: l, asked: asked, most: most, what: what}
+	return &excess{limit: l, got: got, most: most, what: what}
 }

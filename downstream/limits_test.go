@@ -140,7 +140,7 @@ func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 		t.Fatal(e)
 	}
 	st.sessions[0] = unreadSession{n: maxPendingNames/4 + 1}
-	if e := st.checkPendingNames(); e == nil || e.limit != limitPendingNames || e.asked != maxPendingNames+1 {
+	if e := st.checkPendingNames(); e == nil || e.limit != limitPendingNames || e.got != maxPendingNames+1 {
 		t.Errorf("got %v, want an excess of 1", e)
 	}
 }

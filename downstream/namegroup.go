@@ -18,7 +18,7 @@ import (
 // however many names there are.
 //
 // This holds for resources that are there, and of which there is nothing else to say. A name
-// for which that is not so is odd: each client watches it by itself (membership.take).
+// for which that is not so is individual: each client watches it by itself (membership.take).
 
 // watchGroup is the watch of the names in a list, for those who have sent it.
 type watchGroup struct {
@@ -40,7 +40,7 @@ type watchGroup struct {
 	// log has the changes from number logged on.
 	log    []groupChange
 	logged uint64
-	// nHeld is how many names have a resource and are not odd, bytes are theirs, and sum is
+	// nHeld is how many names have a resource and are not individual, bytes are theirs, and sum is
 	// the sum of their digests. SotW.
 	nHeld int
 	bytes int
@@ -58,10 +58,10 @@ type watchGroup struct {
 
 // groupName is what is known of one of the names.
 type groupName struct {
-	seq   uint64 // of its last change
-	mark  uint64 // of its resource; 0 for none
-	bytes int
-	odd   bool
+	seq        uint64 // of its last change
+	mark       uint64 // of its resource; 0 for none
+	bytes      int
+	individual bool
 }
 
 // groupChange is a change of one name, with what there was before.
@@ -87,7 +87,7 @@ func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *wa
 		w.Own = [4]byte{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}
 		key := kind.First
 		key.Name = name
-		// What newcomers must not be given is odd, and each asks for it.
+		// What newcomers must not be given is individual, and each requests it.
 		entry, _ := topics.WatchInGroup(key, w)
 		st := entry.State()
 		g.mu.Lock()
@@ -106,10 +106,10 @@ func (g *watchGroup) look(i int, st *cache.State) groupName {
 	case st.Status == cache.Requested:
 		return groupName{}
 	case st.Status != cache.Present, st.Err != nil, st.Partial, r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
-		return groupName{odd: true}
+		return groupName{individual: true}
 	}
 	if form, ok := r.SharedForm(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
-		return groupName{odd: true} // as with a TTL, for who knows them
+		return groupName{individual: true} // as with a TTL, for who knows them
 	}
 	return groupName{mark: r.Hash(), bytes: len(r.Encoded(!g.kind.SotW))}
 }
@@ -180,18 +180,18 @@ func (g *watchGroup) Wake() {
 func (g *watchGroup) List() session.NameList { return g.of }
 
 // Enter implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Enter(m *session.Member) (bytes int, odd []uint32) {
+func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.Index = len(g.members)
 	g.members = append(g.members, m)
 	g.audience.Clients.Store(int64(len(g.members)))
 	for i := range g.names {
-		if g.names[i].odd {
-			odd = append(odd, uint32(i))
+		if g.names[i].individual {
+			individual = append(individual, uint32(i))
 		}
 	}
-	return g.bytes, odd
+	return g.bytes, individual
 }
 
 // Resume implements the stream's typeSession.WatchGroup.
@@ -245,7 +245,7 @@ func (g *watchGroup) sentAtLocked(i uint32, seq uint64) (mark uint64, changed bo
 	case seq == 0:
 		return 0, true
 	case n.seq <= seq:
-		return n.mark, n.odd
+		return n.mark, n.individual
 	case seq+1 < g.logged:
 		return unknownMark, true
 	}
@@ -289,7 +289,7 @@ func (g *watchGroup) NewsSince(seq uint64) *session.News {
 	g.changedSince(seq, func(i uint32) {
 		of := &g.names[i]
 		switch before, _ := g.sentAtLocked(i, seq); {
-		case of.odd:
+		case of.individual:
 			n.Odd = append(n.Odd, i)
 		case of.mark != 0 && of.mark != before:
 			n.Names = append(n.Names, i)
@@ -389,7 +389,7 @@ func (g *watchGroup) Origin(but session.NameBits) *cache.OriginVersion {
 	return origin
 }
 
-// askedList is a list of names that more than one client has sent.
+// sharedList is a list of names that more than one client has sent.
 type nameList struct {
 	fields []byte // as they are in requests
 	names  []string

@@ -16,7 +16,7 @@ import (
 // all at once. From the second of them on a list is found by its bytes, and its names are
 // not decoded again; and those clients become a group (namegroup.go).
 
-// askedLists are the lists that clients have sent of late. The zero value is ready.
+// sharedLists are the lists that clients have sent of late. The zero value is ready.
 type nameLists struct {
 	mu sync.Mutex
 	// known has each list by a hash over its bytes: nothing yet of one that was sent once.

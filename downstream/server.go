@@ -83,7 +83,7 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	return s
 }
 
-// What a connection may cost on which nothing is asked for.
+// What a connection may cost on which nothing is requested.
 const (
 	// connectionSetup is for TLS, and HTTP/2's preface.
 	connectionSetup = 20 * time.Second
@@ -183,10 +183,10 @@ type stream struct {
 	nackLines loglines.Lines
 	// namesRefused: the operator was told that it was refused names.
 	namesRefused bool
-	// namesUnasked: so it is, or will be with unaskedWhy, of names that a request to a control
+	// namesNotRequested: the same, now or with notRequestedWhy, of names that a request to a control
 	// plane has no room for.
-	namesUnasked bool
-	unaskedWhy   *cache.Error
+	namesNotRequested bool
+	notRequestedWhy   *cache.Error
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
 	// denies is for when the client may have nothing of what it asks for, and nil if it may have

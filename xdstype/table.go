@@ -21,7 +21,7 @@ type Type struct {
 	// Order is the type's place on an aggregated stream: additions and changes of a
 	// lower one are sent first. xDS: "Eventual consistency considerations".
 	Order uint8
-	// FullState: a SotW response lists everything that the client asked for, also by
+	// FullState: a SotW response lists everything that the client requested, also by
 	// name, so that a name that it leaves out does not exist. Responses to a wildcard
 	// are like that for all types. xDS: "Grouping Resources into Responses".
 	FullState bool
@@ -102,7 +102,7 @@ const (
 // last is the order of all types of which the protocol names no place.
 const last = 6
 
-// table has a line for each type, in the order in which people are told the words.
+// table has a line for each type, in the order in which people are shown the words.
 var table = []*Type{
 	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
 	{Word: "route", Abbreviation: "rds", Order: 3, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},

@@ -23,7 +23,7 @@ const (
 	// xds.config.supports-resource-in-sotw.
 	Wrapped
 	// ByLocator names it by resource_name, with its constraints: the client
-	// asked by a ResourceLocator (TP2).
+	// requested by a ResourceLocator (TP2).
 	ByLocator
 	// Heartbeat leaves out the resource itself, if it has a time to live.
 	// xDS: "TTL".
@@ -155,7 +155,7 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 		return head, nil
 	}
 	if r.alias && name != r.Name() {
-		// SotW has no aliases: who asked by one knows it by that only. Its own name stays
+		// SotW has no aliases: a client that requested one knows the resource by that only. Its own name stays
 		// inside.
 		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
 		head = wire.AppendString(head, wire.ResourceAliases, r.Name())

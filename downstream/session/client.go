@@ -55,9 +55,9 @@ type Admission interface {
 // Refusals records each name that the client is refused.
 type Refusals interface {
 	// Refused records a name that can mean nothing to the client, or for which there is a
-	// limit. Unasked records a name for which a request to the control plane has no room.
+	// limit. NotRequested records a name for which a request to the control plane has no room.
 	Refused(typeURL, name string, why error)
-	Unasked(typeURL, name string, why *cache.Error)
+	NotRequested(typeURL, name string, why *cache.Error)
 }
 
 // Changes is where subscriptions are marked that have changed. It may be called at any time.

@@ -61,7 +61,7 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	}
 	add := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceLocatorsSubscribe())
 	drop := len(req.GetResourceNamesUnsubscribe()) + len(req.GetResourceLocatorsUnsubscribe())
-	// Unsubscribing first: a name that is in both lists is asked for anew.
+	// Unsubscribing first: a name that is in both lists is requested anew.
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		d.unsubscribeOne(refByName(name))
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Aliases. A delta client is sent a resource once, under the resource's own name. Its
-// aliases are the names by which this client asked for it, whatever others asked for.
+// aliases are the names by which this client requested it, whatever others requested.
 // xDS: "Resource names" of "Incremental xDS".
 
 // aliasKey returns the key of a resource of which a name is an alias, or which has
@@ -170,7 +170,7 @@ func (d *Delta) given(a resourceRef, but *nameSub) bool {
 	})
 }
 
-// addRemoved adds a removal to r, once for all names by which the client asked.
+// addRemoved adds a removal to r, once for all names by which the client requested it.
 func (d *Delta) addRemoved(r *Response, a resourceRef, constraints string) {
 	if r.removed[a.key()] {
 		return

@@ -129,7 +129,7 @@ func (s *nameSub) rarely(a resourceRef) *rareSub {
 }
 
 // key is what the subscription is kept under: the client's spelling, and more if it
-// asked by a locator.
+// requested by a locator.
 func (s *nameSub) key() string {
 	if r := s.rare(); r != nil {
 		return r.key
@@ -137,7 +137,7 @@ func (s *nameSub) key() string {
 	return s.entry().Name()
 }
 
-// ref is how the client asked for it.
+// ref is how the client requested it.
 func (s *nameSub) ref() resourceRef {
 	if r := s.rare(); r != nil {
 		return r.resourceRef
@@ -200,7 +200,7 @@ func (s *nameSub) constraints() string {
 	return ""
 }
 
-// byLocator says that the client asked by a ResourceLocator.
+// byLocator says that the client requested by a ResourceLocator.
 func (s *nameSub) byLocator() bool {
 	r := s.rare()
 	return r != nil && r.locator
@@ -246,7 +246,7 @@ func (s *nameSub) stated() cache.State {
 	}
 	st := entry.State()
 	if st.Status == cache.Failed && st.Err.Refused {
-		s.noteUnasked(st.Err)
+		s.noteNotRequested(st.Err)
 		return s.refusedState(st.Err)
 	}
 	if r := st.Resource; r != nil && r.Redirect() != "" && s.redirected() {
@@ -304,15 +304,15 @@ func (s *nameSub) refusedState(err *cache.Error) cache.State {
 	return cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: err.Message, Refused: true}}
 }
 
-// noteUnasked notes, once until the client is sent the resource, that a name is not asked for
+// noteNotRequested notes, once until the client is sent the resource, that a name is not requested
 // because a request to the control plane has no room for it.
-func (s *nameSub) noteUnasked(err *cache.Error) {
+func (s *nameSub) noteNotRequested(err *cache.Error) {
 	if s.Own[ownSent]&isNotedBit != 0 {
 		return
 	}
 	s.Own[ownSent] |= isNotedBit
 	subs := s.of()
-	subs.Host.Unasked(subs.typeURL, s.name(), err)
+	subs.Host.NotRequested(subs.typeURL, s.name(), err)
 }
 
 // refused says that the client was refused a name that it may be given now.

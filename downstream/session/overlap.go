@@ -76,7 +76,7 @@ func (x *setIndex) wildOf(a resourceRef) *setSub {
 	return x.wild
 }
 
-// covers says that a wildcard or a view may have a name: it is asked for in the same way.
+// covers says that a wildcard or a view may have a name: it is requested in the same way.
 func (s *setSub) covers(a resourceRef) bool { return s.ref.of(a.name) == a }
 
 func (x *setIndex) isView(set *setSub) bool { return slices.Contains(x.views, set) }

@@ -18,7 +18,7 @@ import (
 )
 
 // Poll is a SotW session of one request. Its responses are the full state
-// of what was asked for, whatever the type.
+// of what was requested, whatever the type.
 type Poll struct {
 	*SotW
 	// missingMeansGone: so the client understands what is missing in a response.

@@ -45,7 +45,7 @@ type WatchGroup interface {
 type groupMembers interface {
 	// Enter adds a client. It returns the bytes of all resources, and the names that each client
 	// watches by itself.
-	Enter(*Member) (bytes int, odd []uint32)
+	Enter(*Member) (bytes int, individual []uint32)
 	Leave(*Member)
 	// Resume notes that a client has come which may hold the names from an earlier stream.
 	Resume(*cache.Reader)

@@ -60,7 +60,7 @@ type SotW struct {
 	content string
 
 	last sentResponse
-	// requested is a hash over what the last request asked for that counted: see FastACK.
+	// requested is a hash over what the last request that counted subscribed to: see FastACK.
 	requested uint64
 	// earlier are those before last that the client has not answered, the newest.
 	earlier []sentResponse
@@ -145,7 +145,7 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 	s.slab = nil
 	s.endGlobs(req)
-	s.askAgain(refused)
+	s.requestAgain(refused)
 	switch {
 	case wild && (s.wild == nil || s.wild.ref != wildcard):
 		s.subscribeWildcard(wildcard)
@@ -186,9 +186,9 @@ func (s *SotW) begin(a resourceRef) {
 	}
 }
 
-// askAgain takes up what was refused and is asked for again, as far as it can be given now
+// requestAgain takes up what was refused and is requested again, as far as it can be given now
 // that others have ended.
-func (s *SotW) askAgain(refused []resourceRef) {
+func (s *SotW) requestAgain(refused []resourceRef) {
 	for _, a := range refused {
 		if key, err := s.lookUp(a); err == nil && s.Host.Admits(key) == nil {
 			was := s.named.get(a.key())

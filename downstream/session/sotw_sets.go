@@ -115,7 +115,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 		if m.Resource != nil {
 			r.noteChanged(m.Resource)
 		}
-		// What is asked for by name as well is sent with the name.
+		// What is requested by name as well is sent with the name.
 		if m.Err != nil && s.namedIn(set, m.Name) == nil {
 			r.addError(wire.SotWErrors, m.Name, m.Err)
 		}
@@ -190,7 +190,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	return r, set
 }
 
-// sentKeys are the keys of what a full state has, by the way in which it is asked for.
+// sentKeys are the keys of what a full state has, by the way in which it is requested.
 type sentKeys map[resourceRef]map[string]bool
 
 // ownedByNames are the keys of the names that own themselves; nil if there are no views,

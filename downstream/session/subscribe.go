@@ -44,7 +44,7 @@ func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 	return s.subscribeName(a, key, err), nil
 }
 
-// resume has the control plane asked for what a client holds by a name from an earlier
+// resume has the source request what a client holds by a name from an earlier
 // stream, if nothing is known of it.
 func (s *subscriptions) resume(sub *nameSub) {
 	if entry := sub.entry(); entry != nil {
@@ -253,7 +253,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 		return false
 	}
 	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold}
-	bytes, odd := g.Enter(&m.Member)
+	bytes, individual := g.Enter(&m.Member)
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
 	if s.Host.Enter(first) != nil || tooLarge {
 		g.Leave(&m.Member) // each name is sent, or refused, by itself
@@ -264,7 +264,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 	}
 	s.named.shared = m
 	s.Topics.Include(m.entry(0))
-	for _, i := range odd {
+	for _, i := range individual {
 		if m.has(i) {
 			m.take(i)
 		}
