@@ -26,7 +26,7 @@ func mutualTLS() []scenario {
 		return of(id, title, ours, func(b *bench, system string) []metric {
 			folder := must(os.MkdirTemp("", "xds-relay-bench"))
 			defer os.RemoveAll(folder)
-			check(writeCertificates(folder))
+			writeCertificates(folder)
 			return run(b, system, &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100, Certificates: folder, Resume: resume})
 		})
 	}
@@ -73,55 +73,34 @@ const (
 	certificateAge, sessionsMax = 24 * time.Hour, 100_000
 )
 
-func writeCertificates(folder string) error {
-	ca, caKey, err := certify(folder, caFile, "", &x509.Certificate{
+func writeCertificates(folder string) {
+	ca, caKey := certify(folder, caFile, "", &x509.Certificate{
 		Subject: pkix.Name{CommonName: "bench"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}, nil, nil)
-	if err != nil {
-		return err
-	}
-	if _, _, err = certify(folder, serverCertFile, serverKey, &x509.Certificate{
+	certify(folder, serverCertFile, serverKey, &x509.Certificate{
 		DNSNames: []string{serverName}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, ca, caKey); err != nil {
-		return err
-	}
-	_, _, err = certify(folder, clientCertFile, clientKey, &x509.Certificate{
+	}, ca, caKey)
+	certify(folder, clientCertFile, clientKey, &x509.Certificate{
 		Subject:  pkix.Name{CommonName: "client"},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca, caKey)
-	return err
 }
 
 // certify writes a certificate, and its key unless keyFile is empty. Without a parent it signs
 // itself.
-func certify(folder, certFile, keyFile string, c, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
+func certify(folder, certFile, keyFile string, c, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	if parent == nil {
 		parent, parentKey = c, key
 	}
 	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(certificateAge)
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := writePEM(filepath.Join(folder, certFile), "CERTIFICATE", der); err != nil {
-		return nil, nil, err
-	}
+	der := must(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))
+	check(writePEM(filepath.Join(folder, certFile), "CERTIFICATE", der))
 	if keyFile != "" {
-		encoded, err := x509.MarshalECPrivateKey(key)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := writePEM(filepath.Join(folder, keyFile), "EC PRIVATE KEY", encoded); err != nil {
-			return nil, nil, err
-		}
+		check(writePEM(filepath.Join(folder, keyFile), "EC PRIVATE KEY", must(x509.MarshalECPrivateKey(key))))
 	}
-	made, err := x509.ParseCertificate(der)
-	return made, key, err
+	return must(x509.ParseCertificate(der)), key
 }
 
 func writePEM(path, kind string, bytes []byte) error {

@@ -49,7 +49,7 @@ func (st *stream) Refused(typeURL, name string, err error) {
 	st.noteRefused(typeURL, name, as)
 }
 
-// Unasked implements session.Host. The caller holds mu.
+// NotRequested implements session.Host. The caller holds mu.
 func (st *stream) NotRequested(typeURL, name string, err *cache.Error) {
 	st.refuseNotRequested(err)
 	st.noteRefused(typeURL, name, &RefusedError{Refusal: RefusedLimit, Client: err})

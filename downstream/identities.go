@@ -242,7 +242,7 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 	switch {
 	case refused:
 		return s.refuseRequest(g, addressOf(ctx), &excess{
-			limit: limitIdentityRequests, asked: int(wait.Milliseconds()), most: most,
+			limit: limitIdentityRequests, got: int(wait.Milliseconds()), most: most,
 			what: "a request that would have to wait for %d ms, because of the others of this identity",
 		})
 	case wait == 0:
