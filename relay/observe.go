@@ -308,7 +308,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
 				Node:       node, NodesDiffer: differ.fields(),
-				NamesStream: st.Beside, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				NamesStream: st.NamesStream, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {

@@ -55,7 +55,7 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	open := func(i int, child *failover.Child) failover.ServerSource {
-		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, TellEnds: true}
+		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, WithExpiresAt: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.cache)
 		}

@@ -18,10 +18,10 @@ import (
 
 // What of a response can be stored, and what is said of the rest.
 
-// verdict is what a response says of one name.
-type verdict struct {
+// resourceUpdate is what a response has of one name.
+type resourceUpdate struct {
 	key string
-	// constraints tell a variant apart from others of its name, see name.
+	// constraints distinguish a variant from others of its name, see name.
 	constraints string
 	// resource is set if there is one that can be stored, or if heartbeat says
 	// that the one that is held lives on.
@@ -35,11 +35,11 @@ type verdict struct {
 	bad     bool // with err: what was sent for it cannot be stored
 }
 
-// verdicts are those of a whole response.
-type verdicts struct {
-	list []verdict // one per name, in the response's order
+// accepted is what a whole response has, as far as it can be stored, and why the rest cannot.
+type accepted struct {
+	list []resourceUpdate // one per name, in the response's order
 	// globs is what is said of glob collections as such.
-	globs []verdict
+	globs []resourceUpdate
 	// nack says what cannot be stored and why, a line each. Empty: an ACK.
 	nack string
 	// hidden says that the name of something bad cannot be known, so that a
@@ -52,18 +52,18 @@ type verdicts struct {
 }
 
 // onlyBeats says that there is nothing but heartbeats.
-func (v *verdicts) onlyBeats() bool {
-	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o verdict) bool { return !o.heartbeat })
+func (v *accepted) onlyBeats() bool {
+	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o resourceUpdate) bool { return !o.heartbeat })
 }
 
 // errNameless says that a resource cannot be kept under anything.
 var errNameless = errors.New("has no name")
 
-// accept judges a response of a type that was asked for, wildcard says whether with
-// one, and as whom the control plane was asked.
-func accept(r *response, wildcard bool, as speaker) verdicts {
-	v := verdicts{
-		list: make([]verdict, 0, len(r.resources)+len(r.removed)+len(r.errors)),
+// accept says what of a response of a requested type can be stored. wildcard says whether a
+// wildcard was requested, and as whom the control plane was asked.
+func accept(r *response, wildcard bool, as speaker) accepted {
+	v := accepted{
+		list: make([]resourceUpdate, 0, len(r.resources)+len(r.removed)+len(r.errors)),
 		size: r.size,
 	}
 	index := make(map[name]int, cap(v.list)) // in v.list, by key
@@ -119,13 +119,13 @@ func accept(r *response, wildcard bool, as speaker) verdicts {
 		case err != nil:
 			v.list = append(v.list, badResource(id, err))
 		case isGlob(key): // and bodiless: what removed_resources says now
-			v.globs = append(v.globs, verdict{key: key, gone: true})
+			v.globs = append(v.globs, resourceUpdate{key: key, gone: true})
 		case res.present:
-			v.list = append(v.list, verdict{key: key, constraints: res.constraints, resource: res, aliases: res.aliases})
+			v.list = append(v.list, resourceUpdate{key: key, constraints: res.constraints, resource: res, aliases: res.aliases})
 		case res.ttl > 0:
-			v.list = append(v.list, verdict{key: key, constraints: res.constraints, resource: res, heartbeat: true})
+			v.list = append(v.list, resourceUpdate{key: key, constraints: res.constraints, resource: res, heartbeat: true})
 		default:
-			v.list = append(v.list, verdict{key: key, constraints: res.constraints, gone: true, aliases: res.aliases})
+			v.list = append(v.list, resourceUpdate{key: key, constraints: res.constraints, gone: true, aliases: res.aliases})
 		}
 	}
 	for _, removed := range r.removed {
@@ -135,12 +135,12 @@ func accept(r *response, wildcard bool, as speaker) verdicts {
 		}
 		id := name{canonical(removed.name), removed.constraints}
 		if isGlob(id.name) {
-			v.globs = append(v.globs, verdict{key: id.name, gone: true})
+			v.globs = append(v.globs, resourceUpdate{key: id.name, gone: true})
 			continue
 		}
 		if first, twice := index[id]; !twice {
 			index[id] = len(v.list)
-			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, gone: true})
+			v.list = append(v.list, resourceUpdate{key: id.name, constraints: id.constraints, gone: true})
 		} else if v.list[first].resource != nil {
 			err := errors.New("is there and removed in one response (neither was taken)")
 			nack.add(-1, removed.name, err)
@@ -160,12 +160,12 @@ func accept(r *response, wildcard bool, as speaker) verdicts {
 		}
 		id := name{canonical(e.name.name), e.name.constraints}
 		if isGlob(id.name) {
-			v.globs = append(v.globs, verdict{key: id.name, err: err, gone: err.Code == codes.NotFound})
+			v.globs = append(v.globs, resourceUpdate{key: id.name, err: err, gone: err.Code == codes.NotFound})
 			continue
 		}
 		if first, twice := index[id]; !twice {
 			index[id] = len(v.list)
-			v.list = append(v.list, verdict{key: id.name, constraints: id.constraints, err: err, gone: err.Code == codes.NotFound})
+			v.list = append(v.list, resourceUpdate{key: id.name, constraints: id.constraints, err: err, gone: err.Code == codes.NotFound})
 		} else if !v.list[first].bad {
 			v.list[first].err = err
 		}
@@ -197,8 +197,8 @@ func unheard(typeURL string) bool {
 	return err != nil && xdstype.Of(typeURL) == xdstype.Other && xdstype.HasInnerName(typeURL)
 }
 
-func badResource(id name, reason error) verdict {
-	return verdict{key: id.name, constraints: id.constraints, bad: true, err: &cache.Error{
+func badResource(id name, reason error) resourceUpdate {
+	return resourceUpdate{key: id.name, constraints: id.constraints, bad: true, err: &cache.Error{
 		Code:    codes.InvalidArgument,
 		Message: "the control plane sent a bad resource: it " + reason.Error(),
 		Invalid: true,

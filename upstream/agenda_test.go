@@ -104,7 +104,7 @@ func TestWorkOfEventsOfOneTypeWithoutAStream(t *testing.T) {
 	})
 }
 
-// And where each type has a wildcard, and a name beside it on the second stream.
+// And where each type has a wildcard, and a name on the names stream.
 func TestWorkOfEventsOfOneTypeWithAWildcard(t *testing.T) {
 	costs.Linear(t, maxIdleFeeds/2, func(t *testing.T, n int) {
 		run(t, Options{Protocol: Delta}, func(b *bench) {
@@ -149,7 +149,7 @@ func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
 			b.stream.inbox.notes = append(b.stream.inbox.notes, note{key: key(typ, "burst")})
 		}
 		b.stream.inbox.Unlock()
-		b.stream.poke()
+		b.stream.wakeUp()
 		synctest.Wait()
 		var got []string
 		for range 4 {

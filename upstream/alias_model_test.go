@@ -50,8 +50,8 @@ type aliasModel struct {
 	subs    *names
 	session session
 	now     time.Time
-	told    map[string]string // what the cache was told of each name, "" if it is absent
-	kept    map[string]bool   // what it must not be told to be absent
+	cached  map[string]string // what the cache has of each name, "" if it is absent
+	kept    map[string]bool   // what must not become absent
 
 	state   map[string]aliasState // of each resource
 	known   map[string]aliasState // what was sent
@@ -72,7 +72,7 @@ var (
 
 func newAliasModel(t *rapid.T) *aliasModel {
 	m := &aliasModel{
-		now: t0, told: map[string]string{},
+		now: t0, cached: map[string]string{},
 		state: map[string]aliasState{}, known: map[string]aliasState{},
 	}
 	m.subs = newNames(cache.Scope{}, typeURLs["rds"])
@@ -97,16 +97,16 @@ func (m *aliasModel) stands(name string) string {
 func (m *aliasModel) ask(t *rapid.T) {
 	name := rapid.SampledFrom(movingNames).Draw(t, "name")
 	u := m.subs.newUpdate()
-	if _, asked := m.told[name]; asked {
+	if _, asked := m.cached[name]; asked {
 		t.Logf("stop %s", name)
-		delete(m.told, name)
+		delete(m.cached, name)
 		m.subs.stop(name)
 	} else {
 		t.Logf("start %s", name)
-		m.told[name] = ""
+		m.cached[name] = ""
 		m.subs.start(name, nil, &u)
 	}
-	m.tell(t, u)
+	m.update(t, u)
 	m.send(t)
 }
 
@@ -143,7 +143,7 @@ func (m *aliasModel) respond(t *rapid.T, r *discoveryv3.DeltaDiscoveryResponse) 
 // any number of responses.
 func (m *aliasModel) change(t *rapid.T, atOnce bool) {
 	before := map[string]bool{}
-	for name := range m.told {
+	for name := range m.cached {
 		before[name] = m.stands(name) != ""
 	}
 	m.changes++
@@ -175,7 +175,7 @@ func (m *aliasModel) change(t *rapid.T, atOnce bool) {
 		return
 	}
 	m.kept = map[string]bool{}
-	for name := range m.told {
+	for name := range m.cached {
 		m.kept[name] = before[name] && m.stands(name) != ""
 	}
 	m.deliver(t, 1)
@@ -185,7 +185,7 @@ func (m *aliasModel) change(t *rapid.T, atOnce bool) {
 
 func (m *aliasModel) push(t *rapid.T, atOnce bool) {
 	wanted := map[string]bool{}
-	for name := range m.told {
+	for name := range m.cached {
 		wanted[m.stands(name)] = true
 	}
 	var changed []string
@@ -231,35 +231,35 @@ func (m *aliasModel) deliver(t *rapid.T, n int) {
 		if nack != "" {
 			t.Fatal(nack)
 		}
-		m.tell(t, u)
+		m.update(t, u)
 	}
 	m.send(t)
 }
 
-func (m *aliasModel) tell(t *rapid.T, u cache.Update) {
-	told := map[string]string{}
+func (m *aliasModel) update(t *rapid.T, u cache.Update) {
+	got := map[string]string{}
 	for _, c := range u.Changes {
-		if told[c.Name] = ""; c.Resource != nil {
-			told[c.Name] = c.Resource.Version()
+		if got[c.Name] = ""; c.Resource != nil {
+			got[c.Name] = c.Resource.Version()
 		}
 	}
-	for name, text := range told {
+	for name, text := range got {
 		if text == "" && m.kept[name] {
-			t.Errorf("%s is told to be absent, and there is %s before and after", name, m.stands(name))
+			t.Errorf("%s becomes absent, and there is %s before and after", name, m.stands(name))
 		}
 	}
-	t.Logf("told %v", told)
-	maps.Copy(m.told, told)
+	t.Logf("got %v", got)
+	maps.Copy(m.cached, got)
 }
 
-// compare compares what the cache was told with the state, of which all has come.
+// compare compares what the cache has with the state, of which all has come.
 func (m *aliasModel) compare(t *rapid.T) {
 	if len(m.under) > 0 {
 		return
 	}
-	for name, told := range m.told {
-		if want := m.state[m.stands(name)].content; told != want {
-			t.Errorf("%s is %q, want %q", name, told, want)
+	for name, got := range m.cached {
+		if want := m.state[m.stands(name)].content; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
 }

@@ -17,24 +17,24 @@ import (
 //     one response that is the one that had not done so before, or else the one that the
 //     name stands for already.
 //   - If that one lists it no more, the name stands for another that still does, or is
-//     asked for again if that is not held.
+//     requested again if that is not held.
 
-// aliasRound is what a response says of aliases.
-type aliasRound struct {
+// aliasUpdate is what a response changes of aliases.
+type aliasUpdate struct {
 	names   *names
 	changes []cache.Change
-	gains   map[string]*verdict // the resource that each alias stands for, if the response has it
-	losses  map[string]*verdict // why an alias stands no more for what it did
-	made    map[*verdict]*cache.Resource
+	gains   map[string]*resourceUpdate // the resource that each alias stands for, if the response has it
+	losses  map[string]*resourceUpdate // why an alias stands no more for what it did
+	made    map[*resourceUpdate]*cache.Resource
 }
 
-// takeAliases tells those who asked for a resource by another of its names what
-// has become of it. list is all of a response.
-func (n *names) takeAliases(list []verdict, changes []cache.Change) []cache.Change {
-	if len(n.claims.by) == 0 && !slices.ContainsFunc(list, func(v verdict) bool { return len(v.aliases) > 0 }) {
+// takeAliases adds the changes of the names that are aliases of resources. list is all of a
+// response.
+func (n *names) takeAliases(list []resourceUpdate, changes []cache.Change) []cache.Change {
+	if len(n.claims.by) == 0 && !slices.ContainsFunc(list, func(v resourceUpdate) bool { return len(v.aliases) > 0 }) {
 		return changes
 	}
-	r := aliasRound{names: n, changes: changes}
+	r := aliasUpdate{names: n, changes: changes}
 	for i := range list {
 		if v := &list[i]; len(v.aliases) > 0 && !v.present() {
 			r.end(v)
@@ -66,10 +66,10 @@ func (n *names) takeAliases(list []verdict, changes []cache.Change) []cache.Chan
 }
 
 // present says that there is a resource that is new, or comes again.
-func (v *verdict) present() bool { return v.variant != nil || v.resource != nil && !v.heartbeat }
+func (v *resourceUpdate) present() bool { return v.variant != nil || v.resource != nil && !v.heartbeat }
 
 // end takes it that names stand for nothing, whatever was said of them before.
-func (r *aliasRound) end(v *verdict) {
+func (r *aliasUpdate) end(v *resourceUpdate) {
 	for _, alias := range v.aliases {
 		if name := canonical(alias); r.names.subs[name] != nil && name != v.key {
 			r.names.unalias(name)
@@ -79,7 +79,7 @@ func (r *aliasRound) end(v *verdict) {
 }
 
 // gain notes which names a resource is for.
-func (r *aliasRound) gain(v *verdict) {
+func (r *aliasUpdate) gain(v *resourceUpdate) {
 	for _, alias := range v.aliases {
 		name := canonical(alias)
 		if name == v.key || r.names.subs[name] == nil {
@@ -87,7 +87,7 @@ func (r *aliasRound) gain(v *verdict) {
 		}
 		if other := r.gains[name]; other == nil || r.before(name, v, other) {
 			if r.gains == nil {
-				r.gains = map[string]*verdict{}
+				r.gains = map[string]*resourceUpdate{}
 			}
 			r.gains[name] = v
 		}
@@ -95,7 +95,7 @@ func (r *aliasRound) gain(v *verdict) {
 }
 
 // before says which of two resources in one response that list a name it stands for.
-func (r *aliasRound) before(name string, a, b *verdict) bool {
+func (r *aliasUpdate) before(name string, a, b *resourceUpdate) bool {
 	if had := r.names.claims.has(a.key, name); had != r.names.claims.has(b.key, name) {
 		return !had
 	}
@@ -104,16 +104,16 @@ func (r *aliasRound) before(name string, a, b *verdict) bool {
 }
 
 // lose notes that a name may stand for something else now, or for nothing.
-func (r *aliasRound) lose(name string, v *verdict) {
+func (r *aliasUpdate) lose(name string, v *resourceUpdate) {
 	if r.losses == nil {
-		r.losses = map[string]*verdict{}
+		r.losses = map[string]*resourceUpdate{}
 	}
 	r.losses[name] = v
 }
 
-// update takes over which aliases a resource lists, or tells those that it has what is
+// update takes over which aliases a resource lists, or changes those that it has to what is
 // said of it.
-func (r *aliasRound) update(v *verdict) {
+func (r *aliasUpdate) update(v *resourceUpdate) {
 	s := r.names
 	before := slices.Sorted(maps.Keys(s.claims.of[v.key]))
 	replaced := v.present() || v.gone
@@ -129,9 +129,9 @@ func (r *aliasRound) update(v *verdict) {
 			}
 		case !answers || held == nil:
 		case v.heartbeat:
-			r.tell(name, v.key, v, cache.Change{Resource: held.WithTTL(v.resource.ttl)})
+			r.change(name, v.key, v, cache.Change{Resource: held.WithTTL(v.resource.ttl)})
 		default: // what cannot be had anew is not lost
-			r.tell(name, v.key, v, cache.Change{Resource: held, Err: v.err})
+			r.change(name, v.key, v, cache.Change{Resource: held, Err: v.err})
 		}
 	}
 	if !v.present() {
@@ -144,8 +144,8 @@ func (r *aliasRound) update(v *verdict) {
 	}
 }
 
-// settle tells a name that it stands for a resource of the response.
-func (r *aliasRound) settle(name string, v *verdict) {
+// settle has a name stand for a resource of the response.
+func (r *aliasUpdate) settle(name string, v *resourceUpdate) {
 	s := r.names
 	s.claims.add(v.key, name) // it is the last one that lists it
 	sub := s.subs[name]
@@ -158,23 +158,23 @@ func (r *aliasRound) settle(name string, v *verdict) {
 			res = s.encode(v.resource)
 		}
 		if r.made == nil {
-			r.made = map[*verdict]*cache.Resource{}
+			r.made = map[*resourceUpdate]*cache.Resource{}
 		}
 		res = res.Aliased()
 		r.made[v] = res
 	}
-	r.tell(name, v.key, v, cache.Change{Resource: res, Err: v.err, Gone: v.gone})
+	r.change(name, v.key, v, cache.Change{Resource: res, Err: v.err, Gone: v.gone})
 }
 
-// fall tells a name that has lost what it stood for what it stands for instead.
-func (r *aliasRound) fall(name string, v *verdict) {
+// fall has a name that lost what it stood for stand for something else, or for nothing.
+func (r *aliasUpdate) fall(name string, v *resourceUpdate) {
 	s := r.names
 	if sub := s.subs[name]; sub.via == "" && sub.answer.Resource != nil && sub.seen == s.responses {
 		return // there is a resource under the name itself
 	}
 	for _, own := range slices.Backward(s.claims.by[name]) {
 		if res := s.holds(own); res != nil && canonical(res.Name()) == own {
-			r.tell(name, own, v, cache.Change{Resource: res.Aliased()})
+			r.change(name, own, v, cache.Change{Resource: res.Aliased()})
 			return
 		}
 	}
@@ -182,11 +182,11 @@ func (r *aliasRound) fall(name string, v *verdict) {
 		s.refresh(s.subs[name]) // what it stands for is not held, or not known
 		return
 	}
-	r.tell(name, "", v, cache.Change{Err: v.err, Gone: true})
+	r.change(name, "", v, cache.Change{Err: v.err, Gone: true})
 }
 
-// tell tells a name what it stands for, and by which resource.
-func (r *aliasRound) tell(name, via string, v *verdict, c cache.Change) {
+// change adds the change of a name to what it stands for, and by which resource.
+func (r *aliasUpdate) change(name, via string, v *resourceUpdate, c cache.Change) {
 	s, sub := r.names, r.names.subs[name]
 	c.Name = sub.name
 	c.Origin = s.versionIn(&c)

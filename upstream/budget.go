@@ -14,8 +14,8 @@ import (
 
 // A control plane reads requests up to a length, and fails the stream of all clients at a
 // longer one. In delta names are split over requests, in SotW all names of a type are in
-// each request. A name that would make one too long is not asked for, and its clients are
-// told so. What is asked for already stays; when some of it is given up, names that were
+// each request. A name that would make one too long is not requested, and its clients are
+// sent an error. What was requested before stays; when some of it is given up, names that were
 // refused take the place.
 //
 // The last part of a SotW request is for clients that ask for little: otherwise one that
@@ -43,7 +43,7 @@ func roomFor(typeURL string, limit int) int {
 	return limit - proto.Size(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL})
 }
 
-// sotwRoomFor is how many beside an answer.
+// sotwRoomFor is how many there may be in a request that also has an ACK or NACK.
 func sotwRoomFor(typeURL string, limit int) int {
 	return roomFor(typeURL, limit) - min(spareBytes, limit/4)
 }
@@ -56,7 +56,7 @@ func (c *core) sizeOf(sub *subscription) int {
 	return wire.SizeString(sub.name)
 }
 
-// refuse notes that a subscription is not asked for, and that this is to be told.
+// refuse notes that a subscription is not requested, and that the cache is to know it.
 func refuse(of subscriptions, sub *subscription, why *cache.Error) {
 	sub.refused = true
 	if sub.failure == nil || !sub.failure.Refused {
@@ -71,7 +71,7 @@ func (c *core) takeRefusals() cache.Update {
 	return u
 }
 
-// tooLong is what is told of a name that does not fit into any request.
+// tooLong is the error of a name that does not fit into any request.
 func tooLong(size int) *cache.Error {
 	return &cache.Error{
 		Code:    codes.ResourceExhausted,
@@ -80,7 +80,7 @@ func tooLong(size int) *cache.Error {
 	}
 }
 
-// full is what is told of a name for which there is no room.
+// full is the error of a name for which there is no room.
 func full(room int) *cache.Error {
 	return &cache.Error{
 		Code:    codes.ResourceExhausted,

@@ -33,8 +33,8 @@ type call struct {
 	err    error // why it has ended; nil if it was not needed any more
 
 	// Of the receiver, until it has ended.
-	responded bool // there was a response
-	strays    int  // responses of types that were not asked for
+	responded   bool // there was a response
+	unrequested int  // responses of types that were not requested
 
 	// Stream.mu guards these: heard is the last question of a poll that was answered,
 	// answered says that there was a response, of whichever type.
@@ -216,7 +216,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	return out, next, nil
 }
 
-// refused tells those whose names do not fit into a request. The caller holds mu.
+// refused applies that names do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
 	u, n := f.topics.takeRefusals()
 	s.apply(f.topics, u)
@@ -330,7 +330,7 @@ func (s *Stream) receive(c *call) {
 				c.cancel(c.err) // the sender may be waiting for the control plane
 			}
 			f.free()
-			s.poke()
+			s.wakeUp()
 		}
 	}
 }
@@ -361,7 +361,7 @@ func (s *Stream) begin(c *call) {
 // has answered a poll. The caller holds mu.
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
-	s.opts.peers.tell(s, false)
+	s.opts.peers.reached(s, false)
 	s.event(Opened, "")
 	s.own.Debug("stream to control plane is open", "protocol", string(c.form.name))
 }
@@ -388,7 +388,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		c.responded = true
 		s.outage.End()
 		s.outage = nil
-		s.opts.peers.tell(s, true)
+		s.opts.peers.reached(s, true)
 		s.opts.Presence.answered(s, c.form.name)
 		s.opts.Presence.forms.answered(c.form)
 		s.event(Responded, "")
@@ -414,7 +414,7 @@ func (s *Stream) response(c *call, m *frame) error {
 		return nil // it is for names that have moved, and there will be another stream
 	}
 	if f == nil || f.session == nil || !f.session.begun() {
-		s.stray(c, r)
+		s.ignoreUnrequested(c, r)
 		return nil
 	}
 	u, nack := f.session.response(time.Now(), r)
@@ -443,13 +443,13 @@ func (s *Stream) answered(c *call) {
 	s.concernAll()
 }
 
-// stray takes note of a response of a type that was not asked for. It is not
+// ignoreUnrequested takes note of a response of a type that was not requested. It is not
 // answered: an answer would be the first request of its type, and having no
 // names it would subscribe to everything. The caller holds mu.
-func (s *Stream) stray(c *call, r *response) {
+func (s *Stream) ignoreUnrequested(c *call, r *response) {
 	log, level := s.log, slog.LevelDebug
-	if c.strays++; c.strays == 1 {
-		log, level = bounded(&s.lines.strays, s.log)
+	if c.unrequested++; c.unrequested == 1 {
+		log, level = bounded(&s.lines.unrequested, s.log)
 	}
 	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.typeURL), "nonce", shown(r.nonce))
 }
@@ -467,7 +467,7 @@ func (s *Stream) watchChain() (stop func()) {
 	if s.opts.Chain == nil {
 		return func() {}
 	}
-	return s.opts.Chain.Watch(s.poke)
+	return s.opts.Chain.Watch(s.wakeUp)
 }
 
 // announceChain adds to a call's context which relays are behind it.

@@ -58,7 +58,7 @@ type subscription struct {
 	name string
 	// started says that the cache wants it, and wanted that the control plane is to be
 	// asked for it: not for a glob that is fed from the wildcard, but for that. After it
-	// was given up it is kept only until the control plane has been told.
+	// was given up it is kept only until the control plane has been sent that.
 	started, wanted bool
 
 	// Of the present stream:
@@ -90,7 +90,7 @@ type subscription struct {
 	// that.
 	via string
 	// resumed says that a client holds it from an earlier stream, and listed that the
-	// control plane was told so although it is not held here. See resumed.go.
+	// control plane was sent so although it is not held here. See resumed.go.
 	resumed, listed bool
 	// expired says that the control plane did not remove it, but its TTL expired.
 	expired bool
@@ -245,7 +245,7 @@ func (c *core) oldest() (time.Time, bool) {
 }
 
 // renewTTL restarts the TTL of what a response has.
-func (c *core) renewTTL(now time.Time, v *verdict, held *cache.Resource) {
+func (c *core) renewTTL(now time.Time, v *resourceUpdate, held *cache.Resource) {
 	switch {
 	case held == nil || held.TTL() == 0:
 		c.expiries.End(v.key)
@@ -256,7 +256,7 @@ func (c *core) renewTTL(now time.Time, v *verdict, held *cache.Resource) {
 
 // changeOf returns what a response says of a name of which last was held, other than that
 // it lives, and what is held now.
-func (c *core) changeOf(v *verdict, last *cache.Resource) (change cache.Change, held *cache.Resource) {
+func (c *core) changeOf(v *resourceUpdate, last *cache.Resource) (change cache.Change, held *cache.Resource) {
 	change = cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
 	switch {
 	case v.variant != nil:
@@ -329,7 +329,7 @@ func (c *core) newOrigin() { c.origin = cache.NewOriginVersion(c.server, "") }
 // version of what is in the response. In SotW, what is in a response leaves the present
 // version for a new one if not all of it is good, or the response does not have all that
 // has the present version: left says that.
-func (c *core) takeVersion(v *verdicts, version string, hasAll func(*verdicts) bool) (left bool) {
+func (c *core) takeVersion(v *accepted, version string, hasAll func(*accepted) bool) (left bool) {
 	switch {
 	case v.onlyBeats(), c.sotw && version == "":
 		c.now = nil // nothing was said anew

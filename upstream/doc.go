@@ -49,23 +49,23 @@
 //     a list of such; otherwise it is rejected as any bad resource. A glob itself
 //     cannot be redirected.
 //   - Nothing marks the end of a wildcard's first answer in delta, which may come in
-//     several responses. What a small one has is told at once, after a large one nothing
+//     several responses. What a small one has is applied at once, after a large one nothing
 //     else has to come for a time that depends on what is known of the control plane, see
 //     habits. The set is incomplete in the cache until nothing has come for a while
 //     (8 s, or 2 s of a control plane that was seen to be done by then), so that no client
 //     is sent the removal of what comes later. See grace.go.
 //   - A subscription that is given up and wanted again before the control plane
-//     has been told of either is no news for it: the new topic gets what is held.
+//     has been sent either is no news for it: the new topic gets what is held.
 //     So does a name that a wildcard or a glob has already given, until it is answered
 //     itself.
 //   - Names of a type of which a wildcard is wanted are requested on a second stream. `*`
-//     together with names is in the document, but what a name is given could not be told
-//     from the wildcard's members in delta, and SotW control planes (go-control-plane's
+//     together with names is in the document, but in delta nothing says which resources are
+//     the wildcard's members and which are for names, and SotW control planes (go-control-plane's
 //     snapshots) take `*` for one more name. Between the two streams there is no order. See
 //     namesstream.go.
-//   - A stream that has brought a response may end without anybody being told. Only
-//     if the next one brings none are those who wait told why. gRFC A57: "Handling
-//     ADS Stream Termination".
+//   - When a stream that has brought a response ends, no client is sent an error. Only if
+//     the next one brings none, those that wait for an answer are. gRFC A57: "Handling ADS
+//     Stream Termination".
 //   - A bad resource whose name is not known may be any that is missing: what the response
 //     is of counts as partial until a response that is good. In delta that need not have
 //     the same resource.
@@ -82,7 +82,7 @@
 //     says of no other name that it does not exist. See resumed.go.
 //   - Delta: a resource that came without a version is listed under the hash that
 //     stands in for it. No control plane knows that version, so it sends the
-//     resource again, but many (Istio) look at the names, to tell what is gone.
+//     resource again, but many (Istio) look at the names, to find what is gone.
 //   - SotW: the version of an old stream is only shown if all that is wanted was
 //     known on it. Otherwise the control plane might take what is new for known.
 //   - SotW: a name that was added later on a stream may be missing from a full

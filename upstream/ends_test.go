@@ -30,10 +30,10 @@ func (s *endsSink) Apply(u cache.Update) {
 // What is said again says when its time to live ends, which is not begun by that; of
 // members too, and of what goes by another name.
 func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
-	for _, tell := range []bool{true, false} {
+	for _, with := range []bool{true, false} {
 		sink := &endsSink{}
 		run(t, Options{Protocol: Delta}, func(b *bench) {
-			stream := NewStream(testScope, b.conn, nil, Options{Protocol: Delta, TellEnds: tell}, sink, slog.New(slog.DiscardHandler))
+			stream := NewStream(testScope, b.conn, nil, Options{Protocol: Delta, WithExpiresAt: with}, sink, slog.New(slog.DiscardHandler))
 			defer func() {
 				stream.Close()
 				<-stream.Done()
@@ -45,8 +45,8 @@ func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
 				synctest.Wait()
 				sink.mu.Lock()
 				defer sink.mu.Unlock()
-				if !sink.any || tell && !maps.EqualFunc(sink.ends, want, time.Time.Equal) || !tell && sink.ends != nil {
-					t.Errorf("%s, telling %t: %v, want %v", when, tell, sink.ends, want)
+				if !sink.any || with && !maps.EqualFunc(sink.ends, want, time.Time.Equal) || !with && sink.ends != nil {
+					t.Errorf("%s, ExpiresAt %t: %v, want %v", when, with, sink.ends, want)
 				}
 				sink.any = false
 			}

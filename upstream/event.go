@@ -16,8 +16,8 @@ const (
 	// Lost: a stream that had brought a response has ended, and is being opened
 	// again. gRFC A57 calls that no error.
 	Lost
-	// Failed: a stream could not be opened, or has ended without a response. That it
-	// cannot be reached is told to the sink after that.
+	// Failed: a stream could not be opened, or has ended without a response. After that
+	// the sink gets the error.
 	Failed
 	// Ended: a stream is not needed any more, or is needed anew.
 	Ended
@@ -26,10 +26,10 @@ const (
 // Event is what has become of a control plane.
 type Event struct {
 	Kind EventKind
-	// TypeURL is that of a stream for one type, and Beside is set of one for names
-	// beside a wildcard. Events of all streams as a whole have neither.
-	TypeURL string
-	Beside  bool
+	// TypeURL is that of a stream for one type, and NamesStream is set of a second stream
+	// for names. Events of all streams as a whole have neither.
+	TypeURL     string
+	NamesStream bool
 	// Reason is why, if it is Lost or Failed.
 	Reason string
 }
@@ -42,8 +42,8 @@ func mergeEvents(watch func(Event)) func(Event) {
 	}
 	var mu sync.Mutex
 	type stream struct {
-		typeURL string
-		beside  bool
+		typeURL     string
+		namesStream bool
 	}
 	last := map[stream]EventKind{}
 	all := func(fits func(EventKind) bool) bool {
@@ -57,19 +57,19 @@ func mergeEvents(watch func(Event)) func(Event) {
 	return func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		of := stream{e.TypeURL, e.Beside}
+		of := stream{e.TypeURL, e.NamesStream}
 		last[of] = e.Kind
-		tell := true
+		pass := true
 		switch e.Kind {
 		case Lost:
-			tell = all(func(k EventKind) bool { return k == Lost || k == Failed })
+			pass = all(func(k EventKind) bool { return k == Lost || k == Failed })
 		case Failed:
-			tell = all(func(k EventKind) bool { return k == Failed })
+			pass = all(func(k EventKind) bool { return k == Failed })
 		case Ended:
 			delete(last, of)
-			tell = len(last) == 0
+			pass = len(last) == 0
 		}
-		if tell {
+		if pass {
 			watch(Event{Kind: e.Kind, Reason: e.Reason})
 		}
 	}

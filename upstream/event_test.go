@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// events writes down what it is told, with what look says at that moment.
+// events writes down what it gets, with what look says at that moment.
 type events struct {
 	mu   sync.Mutex
 	all  []string
@@ -79,17 +79,17 @@ func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
 		expect("opened present", "failed present")
 		b.next()
 		expect("opened present")
-		// A new stream for a wildcard, and one for the names beside it, are nobody's fault.
+		// A new stream for a wildcard, and one for its names, are nobody's fault.
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		b.next()
-		beside := b.next()
+		ofNamesStream := b.next()
 		for _, event := range e.take() {
 			if event != "ended present" && event != "opened present" {
 				b.Errorf("event %q", event)
 			}
 		}
 		// Nor is it anything if one of them fails while the other is open.
-		beside.end <- status.Error(codes.Unavailable, "restarting")
+		ofNamesStream.end <- status.Error(codes.Unavailable, "restarting")
 		expect()
 	})
 }
@@ -161,10 +161,10 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 			entries := b.watchLocked("cds", "same", "gone", "new")
 			b.mu.Unlock()
 			b.stream.mu.Unlock()
-			all, beside := b.next(), b.next()
-			ofAll, ofNames := all.request(t), beside.request(t)
+			all, ofNamesStream := b.next(), b.next()
+			ofAll, ofNames := all.request(t), ofNamesStream.request(t)
 			if len(describe(ofAll).names) > 0 {
-				all, beside, ofAll, ofNames = beside, all, ofNames, ofAll
+				all, ofNamesStream, ofAll, ofNames = ofNamesStream, all, ofNames, ofAll
 			}
 			if form == SotW {
 				// Its version is not the other server's.
@@ -184,10 +184,10 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 			if got, want := offered(ofAll)+offered(ofNames), "[member same][gone same]"; got != want {
 				t.Errorf("offered are %s, want %s", got, want)
 			}
-			b.want(entries["same"], "requested") // who was told of it knows it
+			b.want(entries["same"], "requested") // who got the error knows it
 			m := deltaResponse(t, "cds", "8", "new")
 			m.RemovedResources = []string{"gone"}
-			b.respond(beside, m)
+			b.respond(ofNamesStream, m)
 			b.respond(all, deltaResponse(t, "cds", "8", "new"))
 			b.want(entries["new"], "present v8")
 			b.want(entries["gone"], "absent")

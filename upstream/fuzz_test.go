@@ -26,8 +26,8 @@ import (
 // FuzzResponses has a control plane answer anything, response after response, while
 // names are wanted and given up, time passes and streams end. Whatever it says:
 //
-//   - the cache is told only of what is wanted, and of nothing twice in one update;
-//   - a full set that the cache is told has everything that is held of it;
+//   - the cache gets only what is wanted, and nothing twice in one update;
+//   - a full set that the cache gets has everything that is held of it;
 //   - every response is answered, once, with its nonce, in requests of bounded size;
 //   - a NACK says why, at a bounded length.
 //
@@ -212,34 +212,34 @@ func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 	return members
 }
 
-// check holds what the cache is told.
+// check holds what the cache gets.
 func (p *fuzzed) check(u cache.Update) {
-	told := map[string]bool{}
+	got := map[string]bool{}
 	for _, c := range u.Changes {
 		if p.of.get(c.Name) == nil {
-			p.t.Fatalf("the cache is told of %q, which nobody wants", c.Name)
+			p.t.Fatalf("the cache gets %q, which nobody wants", c.Name)
 		}
-		if told[c.Name] {
-			p.t.Fatalf("the cache is told of %q twice", c.Name)
+		if got[c.Name] {
+			p.t.Fatalf("the cache gets %q twice", c.Name)
 		}
-		told[c.Name] = true
+		got[c.Name] = true
 		p.checkChange(c)
 	}
 	sets := map[string]bool{}
 	for _, set := range u.Sets {
 		if sub := p.of.get(set.Name); sub == nil || !sub.wanted && !sub.started {
-			p.t.Fatalf("the cache is told of the set %q, which nobody wants", set.Name)
+			p.t.Fatalf("the cache gets the set %q, which nobody wants", set.Name)
 		}
 		if sets[set.Name] {
-			p.t.Fatalf("the cache is told of the set %q twice", set.Name)
+			p.t.Fatalf("the cache gets the set %q twice", set.Name)
 		}
 		sets[set.Name] = true
-		told := map[string]bool{}
+		got := map[string]bool{}
 		for _, c := range set.Changes {
-			if told[c.Name] {
-				p.t.Fatalf("the cache is told of the member %q of %q twice: %+v", c.Name, set.Name, set)
+			if got[c.Name] {
+				p.t.Fatalf("the cache gets the member %q of %q twice: %+v", c.Name, set.Name, set)
 			}
-			told[c.Name] = true
+			got[c.Name] = true
 			p.checkChange(c)
 		}
 	}
@@ -257,7 +257,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 		typeURL = xdstype.Locator
 	}
 	if c.Resource.TypeURL() != typeURL || keyOf(c.Resource.Name()) != c.Name && !c.Resource.Alias() {
-		p.t.Fatalf("%q is told as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
+		p.t.Fatalf("%q comes as %q of %s", c.Name, c.Resource.Name(), c.Resource.TypeURL())
 	}
 }
 

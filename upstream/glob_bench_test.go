@@ -35,7 +35,7 @@ func BenchmarkOneMemberOfAGlob(b *testing.B) {
 					one := &response{typeURL: typeURLs["cds"], nonce: "2", resources: []resource{member(n%members, fmt.Sprint(n))}}
 					u, _ := session.response(t0, one)
 					if len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
-						b.Fatalf("told %d sets", len(u.Sets))
+						b.Fatalf("the cache gets %d sets", len(u.Sets))
 					}
 					session.requests(t0.Add(time.Second), defaultMaxRequestBytes)
 				}

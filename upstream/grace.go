@@ -55,7 +55,7 @@ func (s *sets) awaitRest(c *set, now time.Time) {
 	}
 }
 
-// endGraces tells which first answers have come as a whole. Without a response the silence of
+// endGraces applies which first answers have come as a whole. Without a response the silence of
 // the control plane says that only if it answers something else.
 func (s *sets) endGraces(now time.Time, what silence, u *cache.Update) {
 	for _, c := range s.graces.Due(now) {
@@ -76,7 +76,7 @@ func (s *sets) endGraces(now time.Time, what silence, u *cache.Update) {
 }
 
 // goesOn says whether more of a set's first answer may be to come, and has that waited for.
-func (s *sets) goesOn(now time.Time, p *part, v *verdicts) bool {
+func (s *sets) goesOn(now time.Time, p *part, v *accepted) bool {
 	c, large := p.set, v.size >= largeResponse
 	if _, waiting := s.settling.At(c); waiting {
 		c.first.goesOn(now, v.size, false, s.habits)

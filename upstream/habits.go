@@ -5,7 +5,7 @@ import "time"
 // How a control plane answers, as far as that says whether a first answer in delta is whole.
 //
 // A delta control plane that cuts its first answer to a wildcard into several responses does
-// not say which is the last. Clients that resume would be told that what comes later is gone,
+// not say which is the last. Clients that resume would be sent the removal of what comes later,
 // and SotW clients would get a half of the world. So an answer that may have been cut is not
 // taken for whole until a smaller response comes, or nothing for a while. Known are:
 //
@@ -16,7 +16,7 @@ import "time"
 //     until the next resource does not fit. So what was cut is within a resource of the limit;
 //   - the parts of an answer follow each other as fast as they are made and sent: none takes
 //     much longer than the first;
-//   - nothing else tells: an answer to another request, or of another type, may come between
+//   - nothing else says so: an answer to another request, or of another type, may come between
 //     two parts of this one, and a later request is answered whether or not all was sent.
 
 const (

@@ -135,7 +135,7 @@ func TestLinesAboutVariantsAreFew(t *testing.T) {
 	})
 }
 
-// resource_errors are told to the clients that they are about, and counted. They are no
+// resource_errors go to the clients that they are about, and are counted. They are no
 // line of log.
 func TestResourceErrorsAreNotLogged(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
@@ -151,7 +151,7 @@ func TestResourceErrorsAreNotLogged(t *testing.T) {
 			st.delta(t)
 		}
 		if err := e.State().Err; err == nil || len(err.Message) > loglines.MaxText+3 {
-			t.Errorf("the client is told %.100v", err)
+			t.Errorf("the client gets %.100v", err)
 		}
 		if n := b.stream.Status().ResourceErrors; n != 100 {
 			t.Errorf("%d are counted, want 100", n)

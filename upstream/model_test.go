@@ -18,7 +18,7 @@ import (
 
 // After any interleaving of subscriptions, changes, lost streams and messages
 // under way, the cache has what the control plane has; and on the way there it
-// is never told that something is gone that was there all the time.
+// never gets that something is gone that was there all the time.
 
 // model is a client, a control plane that does what the protocol document says,
 // and the messages between them.
@@ -31,8 +31,8 @@ type model struct {
 	side    *Stream // if not nil, it has the two above, as its feed
 	live    bool    // there is a stream
 	now     time.Time
-	// tell takes what the cache is told: apply, if there is one stream only.
-	tell func(cache.Update)
+	// update takes what the cache gets: apply, if there is one stream only.
+	update func(cache.Update)
 
 	// What the cache would have.
 	entries map[string]string            // of the names that were started: text, "absent", "failed" or "requested"
@@ -125,7 +125,7 @@ func newModel(t *testing.T, typ string, form *form, names []string, sets ...stri
 		names: names, setNames: sets, pause: time.Second,
 		world: map[string]string{names[0]: "0"},
 	}
-	m.tell = m.apply
+	m.update = m.apply
 	return m
 }
 
@@ -263,7 +263,7 @@ func (m *model) exchange() {
 func (m *model) check(t *rapid.T) {
 	always := m.names[0]
 	if m.entries[always] == "absent" {
-		t.Fatal("what is always there was told absent")
+		t.Fatal("what is always there became absent")
 	}
 	for n, got := range m.sets {
 		_, there := got[always]
@@ -358,8 +358,8 @@ func (m *model) send() {
 	if !m.attend() {
 		return
 	}
-	m.tell(m.subs.expire(m.now))
-	m.tell(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.core().answeredOnStream())))
+	m.update(m.subs.expire(m.now))
+	m.update(m.session.conclude(m.now, defaultResponseTimeout, silenceAfter(m.subs.core().answeredOnStream())))
 	m.up = append(m.up, m.session.requests(m.now, 1<<20)...)
 }
 
@@ -391,7 +391,7 @@ func (m *model) deliver() {
 	if nack != "" {
 		m.Fatalf("NACK: %s", nack)
 	}
-	m.tell(u)
+	m.update(u)
 }
 
 // serve gives the server the next request.

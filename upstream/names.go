@@ -340,7 +340,7 @@ func (n *names) lastSeen(key string) uint64 {
 	return n.responses
 }
 
-func (n *names) concerns(v *verdict) bool {
+func (n *names) concerns(v *resourceUpdate) bool {
 	return n.subs[v.key] != nil || len(n.claims.of[v.key]) > 0 ||
 		slices.ContainsFunc(v.aliases, func(alias string) bool { return n.subs[canonical(alias)] != nil })
 }

@@ -12,7 +12,7 @@ import (
 // What a response changes of names.
 
 // apply applies a response. version is its version_info, or system_version_info.
-func (n *names) apply(now time.Time, v *verdicts, sotw bool, version string) cache.Update {
+func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
 	n.responses++
 	n.hidden = v.hidden
 	// A response of nothing but heartbeats is not the whole state: servers send
@@ -44,7 +44,7 @@ func (n *names) apply(now time.Time, v *verdicts, sotw bool, version string) cac
 }
 
 // take takes what a response says of one name, and returns what has changed, if anything has.
-func (n *names) take(v *verdict) (c cache.Change, ok bool) {
+func (n *names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 	sub := n.subs[v.key]
 	switch {
 	case sub == nil:
@@ -144,7 +144,7 @@ func (sub *subscription) isSilent() bool {
 }
 
 // hasAll says that a SotW response has all names that have the present version.
-func (n *names) hasAll(v *verdicts) bool {
+func (n *names) hasAll(v *accepted) bool {
 	having := 0
 	for i := range v.list {
 		o := &v.list[i]
@@ -175,7 +175,7 @@ func (n *names) expire(now time.Time) cache.Update {
 				u.Changes = append(u.Changes, c)
 			}
 		}
-		u.Changes = n.takeAliases([]verdict{v}, u.Changes)
+		u.Changes = n.takeAliases([]resourceUpdate{v}, u.Changes)
 		n.shown = "" // on a new stream it is to be sent again
 	}
 	return u

@@ -216,7 +216,7 @@ func (w *noted) done() {
 		b := w.first.namesStream
 		b.count()
 		b.mu.Unlock()
-		b.poke()
+		b.wakeUp()
 	}
 }
 
@@ -226,18 +226,18 @@ func (s *Stream) openNamesStream() {
 	o := s.opts
 	if watch := o.Watch; watch != nil {
 		o.Watch = func(e Event) {
-			e.Beside = true
+			e.NamesStream = true
 			watch(e)
 		}
 	}
-	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.sink, s.log.With("stream", "beside"))
+	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.sink, s.log.With("stream", "names"))
 	b.mu.Lock()
 	b.speak(s.form)
 	b.mu.Unlock()
-	b.board.post(func(st *Status) { st.Beside = true })
+	b.board.post(func(st *Status) { st.NamesStream = true })
 	context.AfterFunc(s.ctx, b.cancel)
 	s.namesStream = b
 	s.board.mu.Lock()
-	s.board.beside = b
+	s.board.namesStream = b
 	s.board.mu.Unlock()
 }

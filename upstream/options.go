@@ -28,7 +28,7 @@ type Options struct {
 	// ForceAnswer has a control plane that could not be reached asked for something that it
 	// has to answer, once a stream is open again: one of the resources that are held,
 	// or in SotW all of one type, come once more. Otherwise one that has nothing new to
-	// say cannot be told from one that does not answer.
+	// say looks like one that does not answer.
 	ForceAnswer bool
 	// Speaks, if not nil, says whether the control plane is believed in what it says of
 	// another authority, because that is served from the same place.
@@ -41,12 +41,12 @@ type Options struct {
 	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
 	// shared.
 	ResourceErrors *atomic.Uint64
-	// Watch, if not nil, is told what becomes of the control plane, in order, and in
-	// order with what the sink is told. It must not block, and must not call the
+	// Watch, if not nil, is called with what becomes of the control plane, in order, and in
+	// order with the updates of the sink. It must not block, and must not call the
 	// Stream but to Close it.
 	Watch func(Event)
-	// TellEnds has updates say when times to live end (cache.Update.ExpiresAt).
-	TellEnds bool
+	// WithExpiresAt adds to updates when TTLs expire (cache.Update.ExpiresAt).
+	WithExpiresAt bool
 	// Presence, if not nil, is that of the server, for all of its streams.
 	Presence *Presence
 	// peers are the streams to the same control plane, each with these Options.

@@ -355,12 +355,12 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	subs.start("name", nil, &u)
 	s := newDelta(&topics{names: subs})
 	s.requests(t0, 1<<20)
-	told, nack := s.response(t0, r)
+	update, nack := s.response(t0, r)
 	if nack != "" {
 		t.Fatal(nack)
 	}
 	clear(b) // as when the buffer is used again
-	got := told.Changes[0].Resource
+	got := update.Changes[0].Resource
 	if got.Name() != "name" || !bytes.Equal(got.Value(), appendText(nil, 1, "name")) {
 		t.Fatalf("%q %q", got.Name(), got.Value())
 	}

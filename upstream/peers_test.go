@@ -14,7 +14,7 @@ import (
 )
 
 // When a control plane is back, both streams of a scope are at the same time, however
-// long each has been waiting to try again; and nobody is told that it cannot be reached.
+// long each has been waiting to try again; and no client gets the error that it cannot be reached.
 func TestStreamsComeBackTogether(t *testing.T) {
 	withPlane(t, func(b *bench, p *plane) {
 		p.set(b.T, "1", map[string]string{"a": "1"})

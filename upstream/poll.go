@@ -130,7 +130,7 @@ func (p *pollStream) SendMsg(m any) error {
 	}
 	p.named = p.named || len(names) > 0
 	p.request = req
-	p.poke()
+	p.wakeUp()
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (p *pollStream) CloseSend() error {
 	if p.giveUp != nil {
 		p.giveUp()
 	}
-	p.poke()
+	p.wakeUp()
 	return nil
 }
 
@@ -198,7 +198,7 @@ func (p *pollStream) question() int {
 	return p.number
 }
 
-func (p *pollStream) poke() {
+func (p *pollStream) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:

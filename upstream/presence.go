@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Presence tells the operator when a control plane is lost and when it answers again: a
+// Presence logs when a control plane is lost and when it answers again: a
 // line each, however many streams go to it. Streams that are lost at about the same time
 // are one loss. What becomes of each stream, and of each attempt, is logged at debug.
 //
@@ -42,8 +42,8 @@ type Presence struct {
 	// lossLines bounds the lines, and skipped counts the losses without one since the last.
 	lossLines *rate.Limiter
 	skipped   int
-	// greeted: the operator was told that the control plane answers, and of no loss since.
-	greeted bool
+	// reportedUp: a line says that the control plane answers, and none since that it is lost.
+	reportedUp bool
 }
 
 // presentStream is what is known of a stream. It is guarded by Presence.mu.
@@ -54,17 +54,17 @@ type presentStream struct {
 
 // loss is the loss of a control plane. Guarded by Presence.mu.
 type loss struct {
-	since   time.Time
-	first   *slog.Logger // of the first stream
-	reason  string       // of the first stream
-	quiet   bool         // the first one ended after a response
-	streams int          // that were ever part of it
-	told    bool         // that it was lost
-	late    bool         // there was no line for it in time
-	failed  bool         // the operator was told that the control plane cannot be reached
-	back    time.Time    // when the first stream had a response again
-	again   int          // streams that had one
-	left    int          // streams that are still part of it
+	since    time.Time
+	first    *slog.Logger // of the first stream
+	reason   string       // of the first stream
+	quiet    bool         // the first one ended after a response
+	streams  int          // that were ever part of it
+	reported bool         // a line says that it was lost
+	late     bool         // there was no line for it in time
+	failed   bool         // a line says that the control plane cannot be reached
+	back     time.Time    // when the first stream had a response again
+	again    int          // streams that had one
+	left     int          // streams that are still part of it
 }
 
 // together is how long streams are waited for that share a loss, or its end.
@@ -128,7 +128,7 @@ func (p *Presence) lost(s *Stream, reason string, responded bool) {
 	if l == nil {
 		l = &loss{since: time.Now(), first: s.own, reason: reason, quiet: responded}
 		p.current = l
-		time.AfterFunc(together, func() { p.tellLost(l) })
+		time.AfterFunc(together, func() { p.reportLost(l) })
 	}
 	st.loss = l
 	l.streams++
@@ -140,7 +140,7 @@ func (p *Presence) lost(s *Stream, reason string, responded bool) {
 func (p *Presence) failed(l *loss, reason string, responded bool) {
 	switch {
 	case responded, l.failed, !l.back.IsZero():
-	case !l.told:
+	case !l.reported:
 		if l.quiet {
 			l.quiet, l.reason = false, l.reason+"; then: "+reason
 		}
@@ -163,8 +163,8 @@ func (p *Presence) logger(l *loss) *slog.Logger {
 	return log
 }
 
-// tellLost tells the operator of a loss.
-func (p *Presence) tellLost(l *loss) {
+// reportLost logs a loss.
+func (p *Presence) reportLost(l *loss) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.left == 0 && l.again == 0 {
@@ -183,10 +183,10 @@ func (p *Presence) tellLost(l *loss) {
 		return
 	default:
 		l.late = true
-		time.AfterFunc(lossEvery, func() { p.tellLost(l) })
+		time.AfterFunc(lossEvery, func() { p.reportLost(l) })
 		return
 	}
-	l.told, p.greeted = true, false
+	l.reported, p.reportedUp = true, false
 	level := slog.LevelWarn
 	if l.quiet {
 		level = slog.LevelInfo
@@ -198,7 +198,7 @@ func (p *Presence) tellLost(l *loss) {
 	}
 	log.Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason)
 	if over {
-		p.tellBack(l)
+		p.reportBack(l)
 	}
 }
 
@@ -211,7 +211,7 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 	p.setUp(st, true)
 	l := st.loss
 	if l == nil {
-		p.greet(s, protocol)
+		p.reportAnswer(s, protocol)
 		return
 	}
 	l.again++
@@ -220,11 +220,11 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 		return
 	}
 	l.back = time.Now()
-	if l.late && !l.told {
+	if l.late && !l.reported {
 		p.skipped++
 	}
-	if !l.told {
-		return // tellLost tells both
+	if !l.reported {
+		return // reportLost logs both
 	}
 	if p.current == l {
 		p.current = nil
@@ -232,21 +232,21 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 	time.AfterFunc(together, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tellBack(l)
+		p.reportBack(l)
 	})
 }
 
-// greet tells the operator that a control plane answers. The caller holds mu.
-func (p *Presence) greet(s *Stream, protocol Protocol) {
-	if !p.greeted {
-		p.greeted = true
+// reportAnswer logs that a control plane answers. The caller holds mu.
+func (p *Presence) reportAnswer(s *Stream, protocol Protocol) {
+	if !p.reportedUp {
+		p.reportedUp = true
 		p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol))
 	}
 }
 
-// tellBack tells the operator that a control plane answers again. The caller holds mu.
-func (p *Presence) tellBack(l *loss) {
-	p.greeted = true
+// reportBack logs that a control plane answers again. The caller holds mu.
+func (p *Presence) reportBack(l *loss) {
+	p.reportedUp = true
 	p.logger(l).Info("control plane answers again", "streams", l.again, "away", l.back.Sub(l.since).Round(time.Millisecond))
 }
 

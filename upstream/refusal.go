@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// refusal feeds topics whose type cannot be asked for: with an error that says
+// refusal feeds topics whose type cannot be requested: with an error that says
 // why, because silence would look as if the control plane had yet to answer.
 type refusal struct {
 	sink Sink
@@ -22,11 +22,11 @@ type refusal struct {
 	// types are those that were asked for.
 	types map[string]*refused
 	room  cache.Room // of types
-	// untold are the topics that are yet to be told, in order.
-	untold []cache.Key
-	// telling says that there is a goroutine that tells them: whoever starts a
+	// pending are the topics of which the sink is yet to get the error, in order.
+	pending []cache.Key
+	// sending says that there is a goroutine that sends it: whoever starts a
 	// topic holds the cache's locks.
-	telling bool
+	sending bool
 	closed  bool
 	logged  int
 }
@@ -45,8 +45,8 @@ func newRefusal(sink Sink, log *slog.Logger) *refusal {
 	return &refusal{sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
 }
 
-// start tells a topic why there is nothing for it. It neither blocks nor calls the
-// cache.
+// start has the sink get the error of a topic, for which there is nothing. It neither blocks
+// nor calls the cache.
 func (r *refusal) start(k cache.Key, why *cache.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,19 +62,20 @@ func (r *refusal) start(k cache.Key, why *cache.Error) {
 		}
 	}
 	t.topics[k] = struct{}{}
-	r.untold = append(r.untold, k)
+	r.pending = append(r.pending, k)
 	r.begin()
 }
 
-// begin has what is untold be told. The caller holds mu.
+// begin has the sink get what is pending. The caller holds mu.
 func (r *refusal) begin() {
-	if !r.telling {
-		r.telling = true
-		go r.tell()
+	if !r.sending {
+		r.sending = true
+		go r.send()
 	}
 }
 
-// restate tells all topics once more. It neither blocks nor calls the cache.
+// restate has the sink get the errors of all topics once more. It neither blocks nor calls
+// the cache.
 func (r *refusal) restate() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *refusal) restate() {
 		return
 	}
 	for _, t := range r.types {
-		r.untold = slices.AppendSeq(r.untold, maps.Keys(t.topics))
+		r.pending = slices.AppendSeq(r.pending, maps.Keys(t.topics))
 	}
 	r.begin()
 }
@@ -104,19 +105,19 @@ func (r *refusal) stop(k cache.Key) {
 func (r *refusal) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed, r.untold = true, nil
-	if !r.telling {
+	r.closed, r.pending = true, nil
+	if !r.sending {
 		close(r.done)
 	}
 }
 
-func (r *refusal) tell() {
+func (r *refusal) send() {
 	for {
 		r.mu.Lock()
-		keys := r.untold
-		r.untold = nil
+		keys := r.pending
+		r.pending = nil
 		if len(keys) == 0 {
-			r.telling = false
+			r.sending = false
 			if r.closed {
 				close(r.done)
 			}
@@ -147,7 +148,7 @@ func (r *refusal) tell() {
 	}
 }
 
-// statuses returns what an operator is told of the types.
+// statuses returns what an operator sees of the types.
 func (r *refusal) statuses() (all []Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,7 +33,7 @@ func TestWildcardsOfMadeUpTypesRenewTheStreamAtGrowingDistances(t *testing.T) {
 		b.next().delta(t)
 		b.cache.WatchSet(key("eds", cache.Wildcard), &setWatcher{})
 		b.next()
-		b.next() // beside it
+		b.next() // of the names
 		pass(time.Minute)
 		renewals := []time.Time{}
 		stop := time.Now().Add(time.Minute)

@@ -294,7 +294,7 @@ func TestPollsWithNewNamesAtOnce(t *testing.T) {
 		r.reply(200, answerOf(t, "eds", "1", "1", "a", "c"))
 		b.wantText(c, "1")
 
-		// A name less is told, and the version with it: there is nothing to be had.
+		// A name less goes with the version: there is nothing to be had.
 		b.cache.Unwatch(w)
 		r = b.next()
 		b.wantAsked(r, "c@1")

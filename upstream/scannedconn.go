@@ -104,15 +104,15 @@ type frameScanner struct {
 	streams func(uint32)
 	goAway  func()
 
-	header   [frameHeader]byte
-	headed   int // bytes of header
-	rest     int // bytes of the payload to come
-	settings bool
-	pair     [settingPair]byte // an identifier and its value
-	paired   int               // bytes of pair
-	greeted  bool              // the first SETTINGS have come
-	allowed  uint32
-	changed  bool // allowed, by this frame
+	header     [frameHeader]byte
+	headed     int // bytes of header
+	rest       int // bytes of the payload to come
+	settings   bool
+	pair       [settingPair]byte // an identifier and its value
+	paired     int               // bytes of pair
+	reportedUp bool              // the first SETTINGS have come
+	allowed    uint32
+	changed    bool // allowed, by this frame
 }
 
 const (
@@ -180,10 +180,10 @@ func (s *frameScanner) end() {
 	if !s.settings {
 		return
 	}
-	if !s.greeted && !s.changed {
+	if !s.reportedUp && !s.changed {
 		s.allowed, s.changed = math.MaxUint32, true
 	}
-	s.greeted = true
+	s.reportedUp = true
 	if s.changed {
 		s.streams(s.allowed)
 	}

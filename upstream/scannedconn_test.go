@@ -17,7 +17,7 @@ func TestScannerReadsStreamLimitsAndGoAwayInBytesOfAnyLength(t *testing.T) {
 		var b bytes.Buffer
 		framer := http2.NewFramer(&b, nil)
 		var want []string
-		greeted := false
+		reportedUp := false
 		for range rapid.IntRange(0, 8).Draw(t, "frames") {
 			switch rapid.IntRange(0, 4).Draw(t, "kind") {
 			case 0:
@@ -29,10 +29,10 @@ func TestScannerReadsStreamLimitsAndGoAwayInBytesOfAnyLength(t *testing.T) {
 				want = append(want, "go away")
 			case 3:
 				_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
-				if !greeted {
+				if !reportedUp {
 					want = append(want, fmt.Sprint(uint32(math.MaxUint32)))
 				}
-				greeted = true
+				reportedUp = true
 			default:
 				streams := rapid.Uint32().Draw(t, "streams")
 				_ = framer.WriteSettings(
@@ -40,7 +40,7 @@ func TestScannerReadsStreamLimitsAndGoAwayInBytesOfAnyLength(t *testing.T) {
 					http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: streams},
 				)
 				want = append(want, fmt.Sprint(streams))
-				greeted = true
+				reportedUp = true
 			}
 		}
 		var got []string

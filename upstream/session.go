@@ -13,7 +13,7 @@ import (
 )
 
 // session is the protocol of one type on one stream: of what is wanted, what
-// the control plane has been told, and what it is still to be told. What is wanted
+// the control plane has been sent, and what it is still to be sent. What is wanted
 // is in subscriptions.
 type session interface {
 	// requests returns what is to be sent now: first the answers to responses,
@@ -27,9 +27,9 @@ type session interface {
 	// begun says whether the first request was sent.
 	begun() bool
 	// response takes a response and queues the answer to it. It returns what the
-	// cache is to be told, and why if the response was not accepted as a whole.
+	// cache is to store, and why if the response was not accepted as a whole.
 	response(now time.Time, r *response) (u cache.Update, nack string)
-	// conclude tells what follows from the control plane's silence. It is called
+	// conclude applies what follows from the control plane's silence. It is called
 	// before requests.
 	conclude(now time.Time, timeout time.Duration, what silence) cache.Update
 	// pending returns the memory that unsent answers take, in bytes, about.

@@ -105,7 +105,7 @@ func (c *set) partial() bool { return c.guessed || c.hidden }
 
 // noteHidden notes whether a response leaves open what all of the members are: as long as
 // its first answer is not complete, what one part of that has left open stays so.
-func (c *set) noteHidden(p *part, v *verdicts, sotw, settling bool) {
+func (c *set) noteHidden(p *part, v *accepted, sotw, settling bool) {
 	switch {
 	case v.hidden:
 		c.hidden = true

@@ -486,7 +486,7 @@ func (s *sets) lastSeen(key string) uint64 {
 	return s.responses
 }
 
-func (s *sets) concerns(v *verdict) bool {
+func (s *sets) concerns(v *resourceUpdate) bool {
 	g := s.globOf(v.key)
 	return g != nil && g.sent || s.wildcard != nil && s.wildcard.sent
 }

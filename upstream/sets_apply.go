@@ -32,7 +32,7 @@ type failedGlob struct {
 }
 
 // apply applies a response. version is its version_info, or system_version_info.
-func (s *sets) apply(now time.Time, v *verdicts, sotw bool, version string) cache.Update {
+func (s *sets) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
 	s.responses++
 	s.hidden = v.hidden
 	whole := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
@@ -43,7 +43,7 @@ func (s *sets) apply(now time.Time, v *verdicts, sotw bool, version string) cach
 	if whole && !sotw {
 		s.dropNameless(v)
 	}
-	s.takeVersion(v, version, func(*verdicts) bool { return true })
+	s.takeVersion(v, version, func(*accepted) bool { return true })
 	u := s.newUpdate()
 	r := s.newSetsUpdate(v, whole, full)
 	for i := range v.list {
@@ -70,19 +70,19 @@ func (s *sets) apply(now time.Time, v *verdicts, sotw bool, version string) cach
 // dropNameless removes a resource without a name that the first answer of a stream
 // does not have. In initial_resource_versions it cannot be listed, so that it would
 // have come again.
-func (s *sets) dropNameless(v *verdicts) {
+func (s *sets) dropNameless(v *accepted) {
 	const unnamed = ""
 	if s.responses != s.before+1 || v.hidden || s.members().Get(unnamed) == nil {
 		return
 	}
-	if !slices.ContainsFunc(v.list, func(o verdict) bool { return o.key == unnamed }) {
-		v.list = append(v.list, verdict{key: unnamed, gone: true})
+	if !slices.ContainsFunc(v.list, func(o resourceUpdate) bool { return o.key == unnamed }) {
+		v.list = append(v.list, resourceUpdate{key: unnamed, gone: true})
 	}
 }
 
 // newSetsUpdate begins to apply a response, with what it says of sets as such. whole says
 // that it is of the wildcard, and full that it is all of that.
-func (s *sets) newSetsUpdate(v *verdicts, whole, full bool) *setsUpdate {
+func (s *sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 	r := &setsUpdate{sets: s}
 	if whole {
 		c := s.wildcard
@@ -164,7 +164,7 @@ func (r *setsUpdate) of(c *set) *part {
 }
 
 // places returns where a name has its place.
-func (r *setsUpdate) places(v *verdict) (in places) {
+func (r *setsUpdate) places(v *resourceUpdate) (in places) {
 	in[0] = r.whole
 	g := r.sets.globOf(v.key)
 	if g == nil || !g.sent {
@@ -186,7 +186,7 @@ func (r *setsUpdate) places(v *verdict) (in places) {
 }
 
 // take takes what is said of one name, and adds it to the parts that it changes.
-func (r *setsUpdate) take(v *verdict) {
+func (r *setsUpdate) take(v *resourceUpdate) {
 	s, in := r.sets, r.places(v)
 	if in == (places{}) {
 		return // nobody asked
@@ -247,7 +247,7 @@ func (in places) held(key string) *cache.Resource {
 }
 
 // finish adds to the update what a response has made of a set.
-func (s *sets) finish(now time.Time, p *part, v *verdicts, sotw bool, u *cache.Update) {
+func (s *sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.answered
 	s.grace(now, p, sotw)

@@ -12,8 +12,8 @@ import (
 type Status struct {
 	// TypeURL is the stream's type, empty for an aggregated one.
 	TypeURL string
-	// Beside says that it is for names of types of which a wildcard is wanted, too.
-	Beside bool
+	// NamesStream says that it is the second stream, for names of types with a wildcard.
+	NamesStream bool
 	// Connected says whether a stream to the control plane is open.
 	Connected bool
 	// Since is when that became so.
@@ -35,9 +35,9 @@ type Status struct {
 // board has what operators see of a Stream, under a lock that nobody computes or waits
 // with: whatever the stream is busy with, they can look.
 type board struct {
-	mu     sync.Mutex
-	status Status
-	beside *Stream // the second stream, nil until it was needed
+	mu          sync.Mutex
+	status      Status
+	namesStream *Stream // the second stream, nil until it was needed
 }
 
 // post changes what is seen.
@@ -54,12 +54,11 @@ func (s *Stream) Status() Status {
 	return s.board.status
 }
 
-// Statuses returns the status of the stream, and of the one for names beside a
-// wildcard if that is in use. It does not wait for what the streams are doing.
+// Statuses returns the status of the stream, and of the names stream if that is in use. It does not wait for what the streams are doing.
 func (s *Stream) Statuses() []Status {
 	all := []Status{s.Status()}
 	s.board.mu.Lock()
-	b := s.board.beside
+	b := s.board.namesStream
 	s.board.mu.Unlock()
 	if b != nil {
 		if st := b.Status(); st.inUse() {
@@ -99,7 +98,7 @@ func (s *Stream) setConnected(connected bool) {
 // time. They last as long as the Stream, so that a control plane that ends the gRPC stream
 // does not begin anew. Stream.mu guards them.
 type lines struct {
-	nacks, strays, variants, unfit loglines.Lines
+	nacks, unrequested, variants, unfit loglines.Lines
 }
 
 // shown bounds a name, a version or a nonce in a line of log.
@@ -141,7 +140,7 @@ func (s *Stream) logUnfit(f *feed, what string) {
 	log.Log(s.ctx, level, "request is too long", "type_url", shown(f.typeURL()), "limit", s.opts.MaxRequestBytes, "reason", what)
 }
 
-// event tells whoever watches. The caller holds mu.
+// event passes an event to Options.Watch. The caller holds mu.
 func (s *Stream) event(kind EventKind, reason string) {
 	if s.opts.Watch != nil {
 		s.opts.Watch(Event{Kind: kind, TypeURL: s.forms[0].typeURL, Reason: reason})

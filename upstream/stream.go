@@ -46,7 +46,7 @@ type Stream struct {
 	done   chan struct{}
 	// left has room for one, and gets it when a stream has ended.
 	left chan struct{}
-	// wake tells the goroutine that there are notes, or answers to be sent.
+	// wake wakes the goroutine, as there are notes, or answers to be sent.
 	wake chan struct{}
 
 	// inbox is what Start and Stop have noted. It comes last in the order of locks.
@@ -83,7 +83,7 @@ type Stream struct {
 	backoff  backoff
 	retryAt  time.Time
 	swapped  bool      // the other form is tried, as the control plane does not implement one
-	hurried  time.Time // when it was last not waited for that
+	retried  time.Time // when it was last tried before that, see retryNow
 	renewals pace      // of the stream, for what clients wish
 	// rechained is when one was last opened to announce other relays.
 	rechained time.Time
@@ -98,7 +98,7 @@ type note struct {
 	again, stop bool
 	resume      bool
 	resend      bool // see Resend; then there is no key
-	hurry, open bool // see peers; nor is there then
+	retry, open bool // see peers; nor is there then
 }
 
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
@@ -166,7 +166,7 @@ func (s *Stream) Resume(k cache.Key) { s.note(note{key: k, resume: true}) }
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.note(note{key: k, stop: true}) }
 
-// Resend tells the sink once more all that is held, and why what is wanted and not
+// Resend sends the sink once more all that is held, and why what is wanted and not
 // held cannot be had: for a sink that has not listened. It neither blocks nor calls
 // the sink.
 func (s *Stream) Resend() { s.note(note{resend: true}) }
@@ -178,7 +178,7 @@ func (s *Stream) Close() { s.cancel() }
 // Done is closed when the stream has ended, after Close.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
-// Drain waits until the control plane has been told that nothing is wanted any
+// Drain waits until the control plane has been sent that nothing is wanted any
 // more, but not for long. It is for the time between the last Stop and Close.
 func (s *Stream) Drain() {
 	s.mu.Lock()
@@ -212,10 +212,10 @@ func (s *Stream) note(n note) {
 	s.inbox.Lock()
 	s.inbox.notes = append(s.inbox.notes, n)
 	s.inbox.Unlock()
-	s.poke()
+	s.wakeUp()
 }
 
-func (s *Stream) poke() {
+func (s *Stream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -275,8 +275,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 		switch {
 		case n.resend:
 			resend = true
-		case n.hurry:
-			s.hurry(!n.open)
+		case n.retry:
+			s.retryNow(!n.open)
 		default:
 			w.take(n)
 		}
@@ -349,7 +349,7 @@ func (s *Stream) apply(of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
 	}
-	if s.opts.TellEnds {
+	if s.opts.WithExpiresAt {
 		u.ExpiresAt = of.ends(&u)
 	}
 	s.sink.Apply(u)

@@ -606,7 +606,7 @@ func TestLostStreamTakesNothingAway(t *testing.T) {
 			}
 			b.want(eds["b"], "failed Unavailable")
 			if msg := eds["b"].State().Err.Message; !strings.Contains(msg, "nobody there") || !strings.Contains(msg, "auth/part") {
-				t.Errorf("%s: b is told %q", form, msg)
+				t.Errorf("%s: b gets %q", form, msg)
 			}
 			// At once.
 			b.want(b.watch("eds", "c")["c"], "failed Unavailable")

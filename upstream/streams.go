@@ -125,7 +125,7 @@ func (s *Streams) refuse(typeURL string) *cache.Error {
 	}
 }
 
-// Drain waits until the control plane has been told that nothing is wanted any
+// Drain waits until the control plane has been sent that nothing is wanted any
 // more, but not for long. It is for the time between the last Stop and Close.
 func (s *Streams) Drain() {
 	var wg sync.WaitGroup

@@ -171,7 +171,7 @@ func (s *separate) statuses() string {
 func (s *separate) wantFailed(what string, err *cache.Error, code codes.Code, text string) {
 	s.Helper()
 	if err == nil || err.Code != code || !strings.Contains(err.Message, text) {
-		s.Errorf("%s is told %v, want %s with %q", what, err, code, text)
+		s.Errorf("%s gets %v, want %s with %q", what, err, code, text)
 	}
 }
 

@@ -172,14 +172,14 @@ func (t *topics) lost() {
 }
 
 // apply applies a response. version is its version_info, or system_version_info.
-func (t *topics) apply(now time.Time, v *verdicts, sotw bool, version string) cache.Update {
+func (t *topics) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
 	switch {
 	case t.names == nil:
 		return t.sets.apply(now, v, sotw, version)
 	case t.sets == nil:
 		return t.names.apply(now, v, sotw, version)
 	}
-	ofSets := *v // each puts one verdict in the place of those of variants
+	ofSets := *v // each resolves the variants by itself
 	u := t.names.apply(now, v, sotw, version)
 	merge(&u, t.sets.apply(now, &ofSets, sotw, version))
 	return u

@@ -38,14 +38,14 @@ func TestNamesThatMovedAreNoAnswerToAGlob(t *testing.T) {
 	}
 	session.requests(t0, defaultMaxRequestBytes)
 	of.removeNames()
-	told, _ := session.response(t0, &response{typeURL: typeURLs["cds"], resources: []resource{{
+	got, _ := session.response(t0, &response{typeURL: typeURLs["cds"], resources: []resource{{
 		name: member1, version: "1", present: true, typeURL: typeURLs["cds"], value: appendText(nil, 1, member1),
 	}}})
-	if len(told.Sets)+len(told.Changes) > 0 {
-		t.Errorf("the response is taken for %+v", told)
+	if len(got.Sets)+len(got.Changes) > 0 {
+		t.Errorf("the response is taken for %+v", got)
 	}
-	if told := of.expire(t0.Add(settleTime)); len(told.Sets) != 1 || told.Sets[0].Name != membersGlob {
-		t.Errorf("when nothing else has come, the cache gets %+v, want the glob", told)
+	if got := of.expire(t0.Add(settleTime)); len(got.Sets) != 1 || got.Sets[0].Name != membersGlob {
+		t.Errorf("when nothing else has come, the cache gets %+v, want the glob", got)
 	}
 }
 

@@ -66,11 +66,11 @@ import (
 //	unreachable REASON                              and there is no other
 //	open [form=delta|sotw]                          a new stream
 //
-// What is sent to the control plane is printed as `send`, what is told to the
-// cache as `tell`.
+// What is sent to the control plane is printed as `send`, what the cache
+// gets as `update`.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if !strings.HasSuffix(path, ".txt") || isBeside(path) {
+		if !strings.HasSuffix(path, ".txt") || isOfNamesStream(path) {
 			return
 		}
 		p := &player{}
@@ -185,16 +185,16 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	if p.of == nil {
 		return ""
 	}
-	p.tell(u)
+	p.print(u)
 	for _, name := range p.of.takeWarnings() {
 		fmt.Fprintf(&p.out, "warning: several variants of %s\n", name)
 	}
-	p.tell(p.of.expire(p.now))
+	p.print(p.of.expire(p.now))
 	if p.session != nil && !quiet {
 		if p.of.needStream(p.session.begun()) {
 			return p.out.String() + "a new stream is needed"
 		}
-		p.tell(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered)))
+		p.print(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered)))
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
@@ -205,7 +205,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			p.out.WriteString("a new stream is needed\n")
 		}
 		refusals, _ := p.of.takeRefusals()
-		p.tell(refusals)
+		p.print(refusals)
 		if what := p.session.unfit(); what != "" {
 			fmt.Fprintf(&p.out, "unfit: %s\n", what)
 		}
@@ -603,16 +603,16 @@ func (p *player) versions() string {
 	return strings.Join(out, " ")
 }
 
-func (p *player) tell(u cache.Update) {
+func (p *player) print(u cache.Update) {
 	for _, c := range u.Changes {
-		fmt.Fprintf(&p.out, "tell %s: %s\n", shorten(c.Name), change(c))
+		fmt.Fprintf(&p.out, "update %s: %s\n", shorten(c.Name), change(c))
 	}
 	for _, set := range u.Sets {
 		if set.Err != nil {
-			fmt.Fprintf(&p.out, "tell set %s: failed: %s\n", set.Name, set.Err)
+			fmt.Fprintf(&p.out, "update set %s: failed: %s\n", set.Name, set.Err)
 			continue
 		}
-		fmt.Fprintf(&p.out, "tell set %s:", set.Name)
+		fmt.Fprintf(&p.out, "update set %s:", set.Name)
 		if set.Full {
 			fmt.Fprintf(&p.out, " full, version=%s", set.Origin.Latest())
 		}

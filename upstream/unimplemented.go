@@ -10,8 +10,8 @@ import (
 const unimplementedFor = 10 * time.Minute
 
 // unimplemented are the methods that one control plane does not implement, over all of its
-// streams: what one stream has found out the others need not try, and the operator is told
-// once. The zero value knows nothing.
+// streams: what one stream has found out the others need not try, and there is one line of
+// log. The zero value knows nothing.
 type unimplemented struct {
 	mu    sync.Mutex           // comes last in the order of locks
 	until map[string]time.Time // by method, of which there are few

@@ -80,14 +80,14 @@ type holder interface {
 	// lastSeen returns the last response that had what is held under a key, as far as it
 	// matters on which stream that came.
 	lastSeen(key string) uint64
-	// concerns says whether anything is wanted that a verdict may be about.
-	concerns(v *verdict) bool
+	// concerns says whether anything is wanted that an update may be about.
+	concerns(v *resourceUpdate) bool
 }
 
-// resolve puts, for each name of which there are variants, one verdict in the
+// resolve puts, for each name of which there are variants, one update in the
 // place of those of the variants. full says that what is not in the list is not
 // there any more.
-func (c *core) resolve(list []verdict, full bool, h holder) []verdict {
+func (c *core) resolve(list []resourceUpdate, full bool, h holder) []resourceUpdate {
 	touched := c.touched(list, full, h)
 	if len(touched) == 0 {
 		return list
@@ -99,8 +99,8 @@ func (c *core) resolve(list []verdict, full bool, h holder) []verdict {
 			c.variants.of[key] = nil
 		}
 	}
-	rest := make([]verdict, 0, len(list))
-	said := map[string]verdict{} // what is left to say of a name if no variant matches
+	rest := make([]resourceUpdate, 0, len(list))
+	said := map[string]resourceUpdate{} // what is left to say of a name if no variant matches
 	for i := range list {
 		v := &list[i]
 		if _, several := c.variants.of[v.key]; !several {
@@ -129,7 +129,7 @@ func (c *core) resolve(list []verdict, full bool, h holder) []verdict {
 
 // touched returns the names of which there are variants, in order, and begins to
 // keep those of new ones.
-func (c *core) touched(list []verdict, full bool, h holder) []string {
+func (c *core) touched(list []resourceUpdate, full bool, h holder) []string {
 	keys := map[string]bool{}
 	for i := range list {
 		v := &list[i]
@@ -174,7 +174,7 @@ func (c *core) supersede(key string) {
 
 // takeVariant takes what was said of one variant that matches. before are those
 // of its name that were held before the response.
-func (c *core) takeVariant(v *verdict, before []variant, said map[string]verdict) {
+func (c *core) takeVariant(v *resourceUpdate, before []variant, said map[string]resourceUpdate) {
 	of := func(o variant) bool { return o.constraints == v.constraints }
 	held := c.variants.of[v.key]
 	at := slices.IndexFunc(held, of)
@@ -210,19 +210,19 @@ func (c *core) takeVariant(v *verdict, before []variant, said map[string]verdict
 	}
 	c.variants.of[v.key] = held
 	if v.resource == nil {
-		said[v.key] = verdict{key: v.key, gone: v.gone, err: v.err, bad: v.bad}
+		said[v.key] = resourceUpdate{key: v.key, gone: v.gone, err: v.err, bad: v.bad}
 	}
 }
 
 // choose returns what is to be said of a name: the variant that there is, or that
 // there is none. What is missing in a full response is for takeMissing to say.
-func (c *core) choose(key string, said map[string]verdict, full bool, h holder) (verdict, bool) {
+func (c *core) choose(key string, said map[string]resourceUpdate, full bool, h holder) (resourceUpdate, bool) {
 	held := c.variants.of[key]
 	if len(held) == 0 {
 		delete(c.variants.ambiguous, key)
 		v, ok := said[key]
 		if !ok && !full && h.holds(key) != nil {
-			v, ok = verdict{key: key, gone: true}, true
+			v, ok = resourceUpdate{key: key, gone: true}, true
 		}
 		return v, ok
 	}
@@ -235,7 +235,7 @@ func (c *core) choose(key string, said map[string]verdict, full bool, h holder) 
 	} else if len(held) == 1 {
 		delete(c.variants.ambiguous, key)
 	}
-	v := verdict{key: key, variant: held[0].resource, aliases: held[0].aliases}
+	v := resourceUpdate{key: key, variant: held[0].resource, aliases: held[0].aliases}
 	if e, ok := said[key]; ok && !e.gone {
 		v.err = e.err
 	}
@@ -244,11 +244,11 @@ func (c *core) choose(key string, said map[string]verdict, full bool, h holder) 
 
 // expireVariant drops what is held under a key and was not renewed, and returns what is to
 // be said of it: that it is gone, or a variant that has no TTL.
-func (c *core) expireVariant(key string, h holder) verdict {
+func (c *core) expireVariant(key string, h holder) resourceUpdate {
 	held := slices.DeleteFunc(c.variants.of[key], func(o variant) bool { return o.resource.TTL() > 0 })
 	if len(held) == 0 {
 		delete(c.variants.of, key)
-		return verdict{key: key, gone: true}
+		return resourceUpdate{key: key, gone: true}
 	}
 	c.variants.of[key] = held
 	v, _ := c.choose(key, nil, false, h)

@@ -135,7 +135,7 @@ func TestWorkOfMembersAndGlobs(t *testing.T) {
 					w.start(glob)
 					sets += w.say(&response{nonce: "g", resources: workResources([]string{fmt.Sprintf(workType+"dir/%d/y", i)}, "1")})
 				}
-				if want := 2 * n; sets != want { // the wildcard is told as well
+				if want := 2 * n; sets != want { // the wildcard has one as well
 					t.Fatalf("%d globs come to %d updates of sets, want %d", n, sets, want)
 				}
 			})
@@ -152,7 +152,7 @@ func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
 		w.say(&response{nonce: "n", version: "1", resources: workResources(workNames("dir/%d/x", n), "1")})
 		for _, glob := range globs[1:] {
 			if u := w.start(glob); len(u.Sets) != 1 || len(u.Sets[0].Changes) != 1 {
-				t.Fatalf("told %v", u.Sets)
+				t.Fatalf("the cache gets %v", u.Sets)
 			}
 		}
 		w.round()

@@ -14,35 +14,35 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestBesideTranscripts plays testdata/beside_*.txt: one type of one client with
+// TestNamesStreamTranscripts plays testdata/namesstream_*.txt: one type of one client with
 // both its streams, without I/O. The directives are those of TestTranscripts, and
 //
-//	response on=first|beside ...
+//	response on=first|names ...
 //	lost STREAM | unreachable STREAM REASON | open STREAM [form=delta|sotw]
 //
 // Streams that are needed anew are opened anew. What is sent to the control plane
-// is printed with the stream, what is told to the cache without.
-func TestBesideTranscripts(t *testing.T) {
+// is printed with the stream, what the cache gets without.
+func TestNamesStreamTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if !isBeside(path) {
+		if !isOfNamesStream(path) {
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
-			p := &besidePlayer{}
+			p := &twoStreamsPlayer{}
 			datadriven.RunTest(t, path, p.play)
 		})
 	})
 }
 
-func isBeside(path string) bool { return strings.Contains(path, "beside_") }
+func isOfNamesStream(path string) bool { return strings.Contains(path, "namesstream_") }
 
-// besidePlayer drives two Streams that have no goroutine.
-type besidePlayer struct {
+// twoStreamsPlayer drives two Streams that have no goroutine.
+type twoStreamsPlayer struct {
 	player
 	sides []*Stream
 }
 
-var sideNames = []string{"first", "beside"}
+var sideNames = []string{"first", "names"}
 
 func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 	var sides []*Stream
@@ -57,9 +57,9 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 }
 
 // Apply implements Sink.
-func (p *besidePlayer) Apply(u cache.Update) { p.tell(u) }
+func (p *twoStreamsPlayer) Apply(u cache.Update) { p.print(u) }
 
-func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
+func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	p.out.Reset()
 	quiet := d.HasArg("quietly")
@@ -99,7 +99,7 @@ func (p *besidePlayer) play(t *testing.T, d *datadriven.TestData) string {
 		p.form = s.form
 		r, err := s.form.parse(p.response(t, d))
 		if err != nil || f == nil || !f.begun() {
-			t.Fatalf("%s: nothing was asked for there: %v", d.Pos, err)
+			t.Fatalf("%s: nothing was requested there: %v", d.Pos, err)
 		}
 		s.answered(&call{})
 		u, _ := f.session.response(time.Now(), r)
@@ -164,7 +164,7 @@ func openSide(s *Stream) {
 }
 
 // turn is what a Stream does after something has happened.
-func (p *besidePlayer) turn(name string, s *Stream) {
+func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 	f := s.feeds[typeURLs[p.typ]]
 	if f == nil {
 		return

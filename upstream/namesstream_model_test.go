@@ -12,25 +12,25 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// With names beside a wildcard as without: after any interleaving, with two streams
+// With names and a wildcard as with one of them: after any interleaving, with two streams
 // of which each is as slow and as often lost as it likes, the cache has what the
-// control plane has, and on the way there it is never told that something is gone
+// control plane has, and on the way there it never gets that something is gone
 // that was there all the time. Here the wildcard is only of some names.
 
-// besideModel is a model for each stream; they share what the cache would have and
+// twoStreamsModel is a model for each stream; they share what the cache would have and
 // what the control plane has.
-type besideModel struct {
+type twoStreamsModel struct {
 	*model // the first's, whose entries and set count
 	second *model
 	sides  []*Stream
 }
 
-func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
+func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 	for _, typ := range []string{"cds", "eds"} {
 		for _, form := range []*form{deltaForm, sotwForm} {
 			t.Run(fmt.Sprint(typ, "/", form.name), func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
-					m := &besideModel{}
+					m := &twoStreamsModel{}
 					m.sides = newSides(cache.Scope{}, form, m)
 					entries, world := map[string]string{}, map[string]string{"always": "0"}
 					for i, side := range m.sides {
@@ -38,7 +38,7 @@ func TestCacheHasWhatTheControlPlaneHasWithNamesBeside(t *testing.T) {
 						half.entries, half.world = entries, world
 						half.side = side
 						half.hidden = modelOutside
-						half.tell = func(u cache.Update) { side.apply(half.subs, u) }
+						half.update = func(u cache.Update) { side.apply(half.subs, u) }
 						if i == 0 {
 							m.model = half
 						} else {
@@ -60,21 +60,21 @@ var modelNames = []string{"always", "a", "b", "c"}
 var modelOutside = map[string]bool{"c": true}
 
 // Apply implements Sink.
-func (m *besideModel) Apply(u cache.Update) {
+func (m *twoStreamsModel) Apply(u cache.Update) {
 	if m.sets[cache.Wildcard] == nil {
-		// A topic that has ended and begun again before that is noted may be told a
+		// A topic that has ended and begun again before that is noted may get a
 		// part of the set first. All of it follows.
 		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
 	}
 	m.apply(u)
 }
 
-func (m *besideModel) note(n note, name string) {
+func (m *twoStreamsModel) note(n note, name string) {
 	n.key = cache.Key{TypeURL: typeURLs[m.typ], Name: name}
 	m.sides[0].inbox.notes = append(m.sides[0].inbox.notes, n)
 }
 
-func (m *besideModel) run(t *rapid.T) {
+func (m *twoStreamsModel) run(t *rapid.T) {
 	name := rapid.SampledFrom(modelNames)
 	// The cache's topics begin and end at once, the notes are taken later.
 	steps := map[string]func(*rapid.T){
@@ -162,4 +162,4 @@ func (m *besideModel) run(t *rapid.T) {
 	}
 }
 
-func (m *besideModel) halves() []*model { return []*model{m.model, m.second} }
+func (m *twoStreamsModel) halves() []*model { return []*model{m.model, m.second} }

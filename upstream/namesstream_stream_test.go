@@ -19,7 +19,7 @@ func inUse(s interface{ Statuses() []Status }) string {
 	text := ""
 	for _, st := range s.Statuses() {
 		if st.inUse() {
-			text += fmt.Sprintf("[beside=%t connected=%t %d]", st.Beside, st.Connected, st.Subscriptions)
+			text += fmt.Sprintf("[names=%t connected=%t %d]", st.NamesStream, st.Connected, st.Subscriptions)
 		}
 	}
 	return text
@@ -33,11 +33,11 @@ func wantInUse(t *testing.T, s interface{ Statuses() []Status }, want string) {
 }
 
 const (
-	firstInUse  = "[beside=false connected=true %d]"
-	besideInUse = "[beside=true connected=true %d]"
+	firstInUse = "[names=false connected=true %d]"
+	namesInUse = "[names=true connected=true %d]"
 )
 
-func TestGoControlPlaneNamesBesideAWildcard(t *testing.T) {
+func TestGoControlPlaneNamesAndAWildcard(t *testing.T) {
 	withPlane(t, func(b *bench, p *plane) {
 		wantNothing := func(e *cache.Entry) {
 			b.Helper()
@@ -54,7 +54,7 @@ func TestGoControlPlaneNamesBesideAWildcard(t *testing.T) {
 		names := []*watcher{{}, {}}
 		a := entryOf(b.cache.Watch(key("cds", "a"), names[0]))
 		x := entryOf(b.cache.Watch(key("cds", "x"), names[1]))
-		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 2))
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+namesInUse, 1, 2))
 		b.wantText(a, "1")
 		wantNothing(x)
 
@@ -76,24 +76,24 @@ func TestGoControlPlaneNamesBesideAWildcard(t *testing.T) {
 		// The wildcard goes, and its stream with it.
 		b.cache.Unwatch(all)
 		pass(2 * time.Minute)
-		wantInUse(b.T, b.stream, fmt.Sprintf(besideInUse, 2))
+		wantInUse(b.T, b.stream, fmt.Sprintf(namesInUse, 2))
 		p.set(b.T, "4", map[string]string{"a": "4", "x": "4"})
 		b.wantText(a, "4")
 		c := b.watch("cds", "c")["c"]
 		b.wantText(c, "requested") // on a stream that has begun, silence says nothing yet
-		wantInUse(b.T, b.stream, fmt.Sprintf(besideInUse, 3))
+		wantInUse(b.T, b.stream, fmt.Sprintf(namesInUse, 3))
 
 		// It comes back, and takes the first stream for itself.
 		set = b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		if got := members(set); got != "present [a=4]" {
 			b.Errorf("the second set is %s", got)
 		}
-		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 3))
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+namesInUse, 1, 3))
 		for _, w := range names {
 			b.cache.Unwatch(w)
 		}
 		pass(2 * time.Minute)
-		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+		wantInUse(b.T, b.stream, fmt.Sprintf(firstInUse+namesInUse, 1, 1))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.nacks > 0 {
@@ -104,17 +104,17 @@ func TestGoControlPlaneNamesBesideAWildcard(t *testing.T) {
 
 // The second stream ends when nothing is wanted of it, and takes its leave no longer
 // than until something is.
-func TestBesideStreamTakesLeaveAndComesBack(t *testing.T) {
+func TestNamesStreamEndsAndComesBack(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		b.next().delta(t)
 		w := &watcher{}
 		b.cache.Watch(key("cds", "a"), w)
-		beside := b.next()
-		beside.delta(t)
+		second := b.next()
+		second.delta(t)
 		b.cache.Unwatch(w)
 		pass(time.Minute)
-		if got := beside.delta(t).GetResourceNamesUnsubscribe(); len(got) != 1 {
+		if got := second.delta(t).GetResourceNamesUnsubscribe(); len(got) != 1 {
 			t.Fatalf("unsubscribed from %q, want a", got)
 		}
 		before := time.Now()
@@ -133,14 +133,14 @@ func TestBesideStreamTakesLeaveAndComesBack(t *testing.T) {
 }
 
 // What the first stream has found out about the control plane counts for the second.
-func TestBesideStreamSpeaksWhatTheFirstDoes(t *testing.T) {
+func TestNamesStreamSpeaksWhatTheFirstDoes(t *testing.T) {
 	run(t, Options{}, func(b *bench) {
 		b.script.noDelta = true
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		b.next().request(t)
 		b.watch("cds", "a")
-		beside := b.next()
-		if r := beside.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
+		second := b.next()
+		if r := second.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
 			t.Errorf("it asks for %q, want a", r.GetResourceNames())
 		}
 		if n := b.logs.count("does not implement"); n != 1 {
@@ -149,20 +149,20 @@ func TestBesideStreamSpeaksWhatTheFirstDoes(t *testing.T) {
 	})
 }
 
-func TestNamesBesideAWildcardWithAStreamForEachType(t *testing.T) {
+func TestNamesAndAWildcardWithAStreamForEachType(t *testing.T) {
 	runSeparate(t, Options{Protocol: SotW}, func(s *separate) {
 		set := s.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		first := s.next("StreamClusters")[0]
 		first.request(t)
 		w := &watcher{}
 		out := entryOf(s.cache.Watch(key("cds", "out"), w))
-		beside := s.next("StreamClusters")[0]
-		if r := beside.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
+		second := s.next("StreamClusters")[0]
+		if r := second.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) != 1 {
 			t.Errorf("the second asks for %q, want out", r.GetResourceNames())
 		}
-		wantInUse(t, s.streams, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+		wantInUse(t, s.streams, fmt.Sprintf(firstInUse+namesInUse, 1, 1))
 		s.respond(&first.scripted, sotwResponse(t, "cds", "1", "a"))
-		s.respond(&beside.scripted, sotwResponse(t, "cds", "2", "out"))
+		s.respond(&second.scripted, sotwResponse(t, "cds", "2", "out"))
 		if got := members(set); got != "present [a=1]" {
 			t.Errorf("the set is %s", got)
 		}
@@ -175,7 +175,7 @@ func TestNamesBesideAWildcardWithAStreamForEachType(t *testing.T) {
 	})
 }
 
-func TestNamesBesideAWildcardThatIsPolled(t *testing.T) {
+func TestNamesAndAWildcardThatArePolled(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: 10 * time.Second}, func(b *restBench) {
 		set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		b.next().reply(200, answerOf(t, "cds", "1", "1", "a"))
@@ -211,11 +211,11 @@ func TestCloseEndsBothStreams(t *testing.T) {
 		b.watch("cds", "a")
 		b.next()
 		synctest.Wait()
-		beside := b.stream.namesStream
+		second := b.stream.namesStream
 		b.stream.Close()
 		<-b.stream.Done()
 		select {
-		case <-beside.Done():
+		case <-second.Done():
 		default:
 			t.Error("the second has not ended")
 		}
@@ -229,25 +229,25 @@ func TestLeaveIsOfBothStreams(t *testing.T) {
 		b.cache.WatchSet(key("cds", cache.Wildcard), all)
 		b.next()
 		b.cache.Watch(key("cds", "a"), name)
-		beside := b.next()
-		beside.delta(t)
+		second := b.next()
+		second.delta(t)
 		b.cache.Unwatch(all)
 		pass(2 * time.Minute)
 		b.cache.Unwatch(name)
-		told := make(chan []string, 1)
+		unsubscribed := make(chan []string, 1)
 		go func() {
-			if m, err := beside.recv(); err == nil {
-				told <- m.(*discoveryv3.DeltaDiscoveryRequest).GetResourceNamesUnsubscribe()
+			if m, err := second.recv(); err == nil {
+				unsubscribed <- m.(*discoveryv3.DeltaDiscoveryRequest).GetResourceNamesUnsubscribe()
 			}
-			close(told)
-			beside.end <- nil
+			close(unsubscribed)
+			second.end <- nil
 		}()
 		<-time.After(time.Minute)
 		b.stream.Drain()
 		if st := b.stream.namesStream.Status(); st.Connected {
 			t.Error("the second has yet to leave")
 		}
-		if names := <-told; len(names) != 1 {
+		if names := <-unsubscribed; len(names) != 1 {
 			t.Errorf("unsubscribed from %q, want a", names)
 		}
 		wantInUse(t, b.stream, "")
@@ -292,7 +292,7 @@ func TestNamesAndGlobsShareAStreamInDelta(t *testing.T) {
 				t.Errorf("a stream is asked for %q with %v", got, m.GetInitialResourceVersions())
 			}
 		}
-		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+besideInUse, 2, 1))
+		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+namesInUse, 2, 1))
 		b.wantText(name, "2")
 	})
 }
@@ -306,24 +306,24 @@ func TestNamesMoveFromGlobsWhereThereIsNoDelta(t *testing.T) {
 		name := b.watchLocked("eds", member1)[member1]
 		glob := b.cache.WatchSet(key("eds", membersGlob), &setWatcher{})
 		b.mu.Unlock()
-		var first, beside *scripted
+		var first, second *scripted
 		for range 2 {
 			st := b.next()
 			if r := st.request(t).(*discoveryv3.DiscoveryRequest); len(r.GetResourceNames()) == 0 {
 				first = st
 			} else {
-				beside = st
+				second = st
 			}
 		}
-		if first == nil || beside == nil {
+		if first == nil || second == nil {
 			t.Fatal("want a stream for the wildcard, and one for the name")
 		}
 		b.respond(first, sotwResponse(t, "eds", "1", member1, member2))
-		b.respond(beside, sotwResponse(t, "eds", "2", member1))
+		b.respond(second, sotwResponse(t, "eds", "2", member1))
 		if got := members(glob); got != "present [1=1 2=1]" {
 			t.Errorf("the glob has %s", got)
 		}
 		b.wantText(name, "2")
-		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+besideInUse, 1, 1))
+		wantInUse(t, b.stream, fmt.Sprintf(firstInUse+namesInUse, 1, 1))
 	})
 }
