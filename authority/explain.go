@@ -181,10 +181,6 @@ func describeSource(a *configs.Authority) string {
 }
 
 func describeServer(s *configs.Server) string {
-	security := "plaintext"
-	if s.TLS != nil {
-		security = "TLS"
-	}
 	how := string(s.Protocol)
 	if !s.Globs && s.Protocol != configs.ProtocolSotW && s.Protocol != configs.ProtocolREST {
 		how += ", globs from wildcards"
@@ -195,7 +191,29 @@ func describeServer(s *configs.Server) string {
 	case !s.Aggregated:
 		how += ", a stream for each type"
 	}
-	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, security)
+	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, describeSecurity(s))
+}
+
+// describeSecurity says how the relay knows a server, and the server the relay.
+func describeSecurity(s *configs.Server) string {
+	t := s.TLS
+	if t == nil {
+		return "plaintext"
+	}
+	security := "TLS"
+	if t.ServerID != "" {
+		security += " to " + t.ServerID
+	}
+	switch {
+	case t.SPIFFE.WorkloadAPI != "":
+		security += ", with an SVID"
+	case t.CertFile != "":
+		security += ", with a certificate"
+	}
+	if s.TokenFile != "" {
+		security += ", with a token"
+	}
+	return security
 }
 
 // asksServers reports whether control planes serve an authority. They receive a Node.

@@ -5,6 +5,7 @@ package configs
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/xds-relay/xds-relay/certs/credfile"
 )
@@ -14,6 +15,18 @@ import (
 // cannot use. CheckFiles does not look at directories of resources: a directory may appear
 // later, and its source reports it until then.
 func (c *Config) CheckFiles() error {
+	return inOrder(c.checkFiles().errs)
+}
+
+// FileWarnings reads the same files, and returns which of them have expired. The relay starts
+// in spite of it, because they may be replaced.
+func (c *Config) FileWarnings() Errors {
+	expired := c.checkFiles().expired
+	_ = inOrder(expired)
+	return expired
+}
+
+func (c *Config) checkFiles() *fileChecker {
 	f := &fileChecker{source: c.source}
 	for i, l := range c.Listeners {
 		if l.TLS != nil {
@@ -35,13 +48,13 @@ func (c *Config) CheckFiles() error {
 			}
 		}
 	}
-	return inOrder(f.errs)
+	return f
 }
 
-// fileChecker collects the errors of files.
+// fileChecker collects the errors of files, and those that have expired.
 type fileChecker struct {
 	source
-	errs Errors
+	errs, expired Errors
 }
 
 func (f *fileChecker) add(path string, err error) {
@@ -66,11 +79,23 @@ func (f *fileChecker) tls(path, certFile, keyFile, caKey, caFile string) {
 	cert, hasCert := f.read(path+".cert_file", certFile)
 	key, hasKey := f.read(path+".key_file", keyFile)
 	if hasCert && hasKey {
-		_, err := credfile.Pair(certFile, keyFile, cert, key)
+		pair, err := credfile.Pair(certFile, keyFile, cert, key)
 		f.add(path+".cert_file", err)
+		if err == nil {
+			f.expires(path+".cert_file", certFile, pair.Leaf.NotAfter)
+		}
 	}
 	if ca, ok := f.read(path+"."+caKey, caFile); ok {
-		_, err := credfile.Roots(caFile, ca)
+		roots, err := credfile.Roots(caFile, ca)
 		f.add(path+"."+caKey, err)
+		if err == nil {
+			f.expires(path+"."+caKey, caFile, roots.Expiry())
+		}
+	}
+}
+
+func (f *fileChecker) expires(path, file string, at time.Time) {
+	if time.Now().After(at) {
+		f.expired = append(f.expired, f.errorf(path, "%s has a certificate that expired at %s", file, at.UTC().Format(time.RFC3339)))
 	}
 }

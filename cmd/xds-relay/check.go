@@ -101,6 +101,9 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	if !fine {
 		return &exitError{status: statusNotAll}
 	}
+	for _, expired := range cfg.FileWarnings() {
+		fmt.Fprintf(stderr, "warning: %v\n", expired)
+	}
 	for _, key := range f.settings.Keys() {
 		fmt.Fprintf(stdout, "%s: set by %s\n", key, f.settings.Origin(key))
 	}
@@ -119,8 +122,14 @@ func describeListener(l configs.Listener) string {
 	security, services := "plaintext", "v3"
 	if l.TLS != nil {
 		security = "TLS"
-		if l.TLS.ClientCAFile != "" {
-			security = "TLS with client certificates"
+		if l.TLS.SPIFFE.WorkloadAPI != "" {
+			security = "TLS by SPIFFE"
+		}
+		if l.TLS.ClientCAFile != "" || l.TLS.SPIFFE.WorkloadAPI != "" {
+			security += " with client certificates"
+			if l.TLS.ClientCertificates == configs.ClientCertificatesOptional {
+				security += " or without"
+			}
 		}
 	}
 	if l.V2 {
