@@ -17,7 +17,14 @@ type Table[K comparable] struct {
 
 	mu     sync.Mutex
 	scopes map[K]*scope
+	// idle are scopes that lost their last client and that no stream announces, the oldest
+	// first. Some may have clients again.
+	idle []K
 }
+
+// maxIdle bounds the scopes whose relays are kept for the linger time although no stream announces
+// them: clients can make up scopes.
+const maxIdle = 100
 
 // maxRelays bounds the known relays of a scope: clients can make up ids. Loops are found only
 // through known relays.
@@ -116,6 +123,33 @@ func (t *Table[K]) Leave(k K, c Chain) {
 	if shrunk && s.forget == nil {
 		s.forget = time.AfterFunc(t.linger, func() { t.afterLinger(k, s) })
 	}
+	t.boundIdle(k, s)
+}
+
+// boundIdle notes that a scope may be idle, and removes the oldest one if there are too many. The
+// caller holds mu.
+func (t *Table[K]) boundIdle(k K, s *scope) {
+	if !s.isIdle() {
+		return
+	}
+	if t.idle = append(t.idle, k); len(t.idle) <= maxIdle {
+		return
+	}
+	oldest := t.idle[0]
+	t.idle = slices.Delete(t.idle, 0, 1)
+	if s := t.scopes[oldest]; s != nil && s.isIdle() {
+		s.stopForgetting()
+		t.tidy(oldest, s)
+	}
+}
+
+func (s *scope) isIdle() bool { return s.self.clients == 0 && len(s.watchers) == 0 }
+
+func (s *scope) stopForgetting() {
+	if s.forget != nil {
+		s.forget.Stop()
+		s.forget = nil
+	}
 }
 
 // leave reports whether this was the last client.
@@ -136,6 +170,9 @@ func (t *Table[K]) recent(r *relayClients) bool {
 func (t *Table[K]) afterLinger(k K, s *scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.scopes[k] != s {
+		return // it was removed meanwhile
+	}
 	s.forget = nil
 	s.relays = slices.DeleteFunc(s.relays, func(r *relayClients) bool {
 		if t.recent(r) {
@@ -230,6 +267,7 @@ func (a Announced[K]) Watch(f func()) (stop func()) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(s.watchers, &f)
+		t.boundIdle(a.scope, s)
 		t.tidy(a.scope, s)
 	}
 }
@@ -246,7 +284,7 @@ func (t *Table[K]) get(k K) *scope {
 
 // tidy removes a scope without clients and watchers. The caller holds mu.
 func (t *Table[K]) tidy(k K, s *scope) {
-	if t.scopes[k] == s && s.self.clients == 0 && len(s.watchers) == 0 && s.forget == nil {
+	if t.scopes[k] == s && s.isIdle() && s.forget == nil {
 		delete(t.scopes, k)
 	}
 }

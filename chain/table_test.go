@@ -198,3 +198,35 @@ func TestWorkOfRelaysBehindAScope(t *testing.T) {
 		}
 	})
 }
+
+// Clients make up scopes, with relays in each. Of few that no stream announces anything is kept
+// when they leave.
+func TestATableKeepsRelaysOfFewScopesThatNoStreamAnnounces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable[int]("own", time.Minute)
+		defer table.Of(-1).Watch(func() {})()
+		table.Leave(-1, table.Join(-1, relays("a")))
+		for i := range 10 * maxIdle {
+			known := table.Join(i, relays(fmt.Sprint("made-up-", i)))
+			stop := table.Of(i).Watch(func() {})
+			if i%2 == 0 {
+				stop()
+				table.Leave(i, known)
+			} else {
+				table.Leave(i, known)
+				stop()
+			}
+		}
+		if n := len(table.scopes); n != maxIdle+1 || len(table.idle) > maxIdle {
+			t.Errorf("%d scopes are left, and %d idle, want %d", n, len(table.idle), maxIdle)
+		}
+		if table.Of(-1).Stale([]string{"own", "a"}) {
+			t.Error("what a stream announces is forgotten before the linger time")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(table.scopes); n != 1 {
+			t.Errorf("%d scopes are left after the linger time", n)
+		}
+	})
+}

@@ -30,7 +30,7 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Presence = s.presences[server]
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {
-		return upstream.NewStream(scope, s.conns[server], node, o, sink, s.log)
+		return upstream.NewAggregated(scope, s.conns[server], node, o, sink, s.log)
 	}
 	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }

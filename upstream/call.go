@@ -419,6 +419,9 @@ func (s *Stream) response(c *call, m *frame) error {
 	}
 	u, nack := f.session.response(time.Now(), r)
 	s.apply(f.topics, u)
+	if s.opts.typeAnswered != nil && f.topics.core().responses == 1 {
+		s.opts.typeAnswered(f.typeURL())
+	}
 	s.logVariants(f)
 	if nack != "" {
 		s.board.post(func(st *Status) { st.Nacks++ })

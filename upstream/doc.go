@@ -1,5 +1,5 @@
 // Package upstream feeds the topics of one [cache.Scope] from a control plane, as
-// one well-behaved xDS client: a [Stream] over one aggregated stream, or [Streams]
+// one well-behaved xDS client: [Aggregated] over one aggregated [Stream], or [Streams]
 // over one for each type, from the types' own services or by polling (REST-JSON).
 //
 // The protocol is in plain values, without goroutine, lock, clock or I/O:
@@ -23,6 +23,10 @@
 //
 // # Where the protocol leaves a choice
 //
+//   - A control plane may end a stream on which a type is requested that it does not have
+//     (go-control-plane's MuxCache does). When it has done so, types that it has never
+//     answered get streams of their own until it answers them, at most 16 of a scope. So one
+//     client's type does not keep the others from what they request. See [Aggregated].
 //   - A response of a type that was not asked for on the stream is logged and not
 //     answered. An answer would be the first request of its type, and that, having
 //     no names, subscribes to everything.

@@ -49,6 +49,12 @@ type Options struct {
 	WithExpiresAt bool
 	// Presence, if not nil, is that of the server, for all of its streams.
 	Presence *Presence
+	// typeAnswered, if not nil, is called with the stream's lock when a type that is requested has
+	// its first response. typesBlamed is called with it when the control plane has ended the
+	// stream, with why and the types of which one may be the reason. It says whether any of them
+	// is not requested on the stream any more.
+	typeAnswered func(typeURL string)
+	typesBlamed  func(types []string, why string) bool
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
 	// Seed, if not nil, gives what is held of a topic that came from another server

@@ -33,6 +33,7 @@ type Presence struct {
 	log    *slog.Logger
 	habits habits
 	forms  unimplemented
+	types  planeTypes
 
 	mu      sync.Mutex // comes last in the order of locks
 	streams map[*Stream]*presentStream

@@ -375,6 +375,7 @@ func (s *Stream) ended(c *call) {
 	default:
 	}
 	s.setConnected(false)
+	blamed := s.blame(c)
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
 		if f.topics.lost(); f.wanted() == 0 {
@@ -388,7 +389,7 @@ func (s *Stream) ended(c *call) {
 		s.swapped = false
 	}
 	switch err := c.err; {
-	case err == nil, errors.Is(err, errRenew), s.ctx.Err() != nil:
+	case err == nil, blamed, errors.Is(err, errRenew), s.ctx.Err() != nil:
 		s.event(Ended, "")
 		s.opts.Presence.rests(s)
 		return

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -29,6 +30,13 @@ func (u *unimplemented) found(f *form) bool {
 	}
 	u.until[f.method] = time.Now().Add(unimplementedFor)
 	return true
+}
+
+// inherit takes over what another one knows.
+func (u *unimplemented) inherit(from *unimplemented) {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	u.until = maps.Clone(from.until)
 }
 
 // answered notes that the control plane has answered in a form.

@@ -1,0 +1,250 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// strictPlane is a control plane that ends each stream on which a type is requested that it does
+// not have. go-control-plane's MuxCache does so.
+type strictPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	mu     sync.Mutex
+	has    []string // type URLs
+	opened int
+	most   int
+	open   map[int][]string // types on each open stream
+}
+
+// DeltaAggregatedResources implements the service in delta.
+func (p *strictPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	p.mu.Lock()
+	p.opened++
+	id := p.opened
+	if p.open == nil {
+		p.open = map[int][]string{}
+	}
+	p.open[id] = nil
+	p.most = max(p.most, len(p.open))
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, id)
+	}()
+	for n := 0; ; n++ {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil // the relay has ended the stream
+		}
+		p.mu.Lock()
+		has := slices.Contains(p.has, req.GetTypeUrl())
+		if !slices.Contains(p.open[id], req.GetTypeUrl()) {
+			p.open[id] = append(p.open[id], req.GetTypeUrl())
+		}
+		p.mu.Unlock()
+		if !has {
+			return status.Error(codes.Unknown, "no cache defined for key "+req.GetTypeUrl())
+		}
+		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: fmt.Sprint(n)}
+		for _, name := range req.GetResourceNamesSubscribe() {
+			m.Resources = append(m.Resources, &discoveryv3.Resource{Name: name, Version: "1", Resource: &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: append([]byte{10, byte(len(name))}, name...)}})
+		}
+		if len(m.GetResources()) > 0 && stream.Send(m) != nil {
+			return nil
+		}
+	}
+}
+
+// shared returns the types on the stream that has the most.
+func (p *strictPlane) shared() (types []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, of := range p.open {
+		if len(of) > len(types) {
+			types = slices.Clone(of)
+		}
+	}
+	return types
+}
+
+func (p *strictPlane) counts() (opened, open int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opened, len(p.open)
+}
+
+// strictRig is a control plane that is strict, and what feeds from it.
+type strictRig struct {
+	*strictPlane
+	cache   *cache.Cache
+	of      *Aggregated
+	logs    *logBuffer
+	watched map[cache.Key]*watcher
+}
+
+func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &strictRig{strictPlane: &strictPlane{has: []string{typeURLs["cds"], typeURLs["eds"]}}, logs: &logBuffer{}, watched: map[cache.Key]*watcher{}}
+		lis := bufconn.Listen(1 << 20)
+		server := grpc.NewServer()
+		discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, r.strictPlane)
+		go func() { _ = server.Serve(lis) }()
+		conn, err := Dial("passthrough:///control-plane", DialOptions{Extra: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &lateSource{}
+		r.cache = cache.New(source, cache.Options{IdleEntries: 100})
+		r.of = NewAggregated(testScope, conn, &corev3.Node{Id: "relay"}, Options{}, r.cache, slog.New(slog.NewTextHandler(r.logs, nil)))
+		source.Source = r.of
+		test(t, r)
+		r.of.Close()
+		r.of.Close() // which does nothing
+		<-r.of.Done()
+		r.cache.Close()
+		_ = conn.Close()
+		server.Stop()
+	})
+}
+
+func (r *strictRig) ask(typeURL, name string) *cache.Entry {
+	k := cache.Key{Scope: testScope, TypeURL: typeURL, Name: name}
+	r.watched[k] = &watcher{}
+	return entryOf(r.cache.Watch(k, r.watched[k]))
+}
+
+func (r *strictRig) leave(typeURL, name string) {
+	k := cache.Key{Scope: testScope, TypeURL: typeURL, Name: name}
+	r.cache.Unwatch(r.watched[k])
+	delete(r.watched, k)
+}
+
+func expectStatus(t *testing.T, what string, e *cache.Entry, want cache.Status) {
+	t.Helper()
+	if got := e.State(); got.Status != want {
+		t.Errorf("%s is %v (%v), want %v", what, got.Status, got.Err, want)
+	}
+}
+
+// One client's type must not keep the others from what they ask for.
+func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
+	runStrict(t, func(t *testing.T, r *strictRig) {
+		first := r.ask(typeURLs["cds"], "a")
+		pass(time.Second)
+		expectStatus(t, "a resource", first, cache.Present)
+		bad := r.ask("made.up/0", "x")
+		late := r.ask(typeURLs["eds"], "b") // never answered until then
+		pass(time.Second)
+		expectStatus(t, "a resource of another type", late, cache.Present)
+		expectStatus(t, "a name of a type that the control plane does not have", bad, cache.Failed)
+		if got := r.shared(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values([]string{typeURLs["cds"], typeURLs["eds"]}))) {
+			t.Errorf("the shared stream has %q, want all types that the control plane has", got)
+		}
+		// From now on made-up types begin alone, and nobody else notices.
+		before, _ := r.counts()
+		shared := r.of.Stream.Status().Since
+		for i := range 10 * maxAlone {
+			r.ask(fmt.Sprint("made.up/", 1+i), "x")
+		}
+		pass(10 * time.Minute)
+		if r.of.Stream.Status().Since != shared {
+			t.Error("the shared stream was opened again")
+		}
+		if opened, _ := r.counts(); opened-before > 10*maxAlone+maxAlone*10*60/15 {
+			t.Errorf("%d streams were opened for types that the control plane does not have", opened-before)
+		}
+		if r.most > maxAlone+2 {
+			t.Errorf("%d streams were open at once, want %d", r.most, maxAlone+2)
+		}
+		refused := 0
+		for _, st := range r.of.Statuses() {
+			if st.Protocol == "" && st.LastError == "" {
+				t.Errorf("%s has no error", st.TypeURL)
+			}
+			if st.TypeURL != "" {
+				refused++
+			}
+		}
+		if refused != 10*maxAlone+1 {
+			t.Errorf("%d types are shown to have failed, want %d", refused, 10*maxAlone+1)
+		}
+		// Those that fail give way to one that the control plane has.
+		r.mu.Lock()
+		r.has = append(r.has, "good/1")
+		r.mu.Unlock()
+		good := r.ask("good/1", "x")
+		pass(time.Second)
+		expectStatus(t, "a name of a new type that the control plane has", good, cache.Present)
+		if !slices.Contains(r.shared(), "good/1") {
+			t.Error("a type that was answered is not on the shared stream")
+		}
+		expectStatus(t, "a name of a type beyond the limit", r.ask("made.up/1", "y"), cache.Requested)
+	})
+}
+
+// A type that the control plane has only later is served then.
+func TestATypeOfItsOwnStreamIsTriedAgain(t *testing.T) {
+	runStrict(t, func(t *testing.T, r *strictRig) {
+		r.ask(typeURLs["cds"], "a")
+		e := r.ask("late/1", "x")
+		pass(time.Minute)
+		expectStatus(t, "a name of a type that the control plane does not have", e, cache.Failed)
+		r.mu.Lock()
+		r.has = append(r.has, "late/1")
+		r.mu.Unlock()
+		pass(time.Minute)
+		expectStatus(t, "a name of a type that the control plane has by now", e, cache.Present)
+	})
+}
+
+// Nothing is left of types that nobody requests any more, and a refused one takes their place.
+func TestATypeThatIsGivenUpLeavesItsPlace(t *testing.T) {
+	runStrict(t, func(t *testing.T, r *strictRig) {
+		r.ask(typeURLs["cds"], "a")
+		for i := range maxAlone + 1 {
+			r.ask(fmt.Sprint("made.up/", i), "x")
+			pass(time.Second)
+		}
+		r.of.mu.Lock()
+		alone := r.of.alone
+		r.of.mu.Unlock()
+		if alone != maxAlone {
+			t.Errorf("%d types have streams of their own, want %d", alone, maxAlone)
+		}
+		for i := range maxAlone + 1 {
+			r.leave(fmt.Sprint("made.up/", i), "x")
+			pass(time.Second)
+			r.of.mu.Lock()
+			if want := min(maxAlone, maxAlone-i); r.of.alone != want {
+				t.Errorf("%d types have streams of their own after %d have gone, want %d", r.of.alone, i+1, want)
+			}
+			r.of.mu.Unlock()
+		}
+		pass(time.Minute)
+		if _, open := r.counts(); open != 1 || len(r.of.types) != 0 {
+			t.Errorf("%d streams are open, and %d types known, want the shared stream only", open, len(r.of.types))
+		}
+	})
+}
