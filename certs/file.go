@@ -30,7 +30,9 @@ type File[T any] struct {
 	wakes chan struct{} // holds one
 	value atomic.Pointer[T]
 
-	contents [][]byte // of value; only who reads uses them
+	// Only who reads uses these.
+	contents [][]byte // of value
+	expired  bool     // the log says that value has expired
 
 	mu       sync.Mutex
 	problem  string // what is wrong with the files now
@@ -55,7 +57,7 @@ func newFile[T any](s *Store, kind Kind[T], paths []string) (*File[T], error) {
 	}
 	f.contents = contents
 	f.value.Store(&value)
-	f.warnIfExpired(value)
+	f.warnIfExpired()
 	s.add(f)
 	return f, nil
 }
@@ -96,6 +98,7 @@ func (f *File[T]) run(ctx context.Context) {
 
 // read reads the files. If they cannot be used, the value stays what it is.
 func (f *File[T]) read() {
+	defer f.warnIfExpired()
 	contents, value, err := f.load()
 	before := f.note(err)
 	switch {
@@ -110,10 +113,9 @@ func (f *File[T]) read() {
 		}
 		return
 	}
-	f.contents = contents
+	f.contents, f.expired = contents, false
 	f.value.Store(&value)
 	f.log.Info("read changed files")
-	f.warnIfExpired(value)
 }
 
 // note notes how a reading went, and returns what was wrong before it.
@@ -139,11 +141,14 @@ func (f *File[T]) load() (contents [][]byte, value T, err error) {
 	return contents, value, err
 }
 
-func (f *File[T]) warnIfExpired(value T) {
-	if f.kind.Expiry == nil {
+// warnIfExpired says once of each value that it has expired. While nothing changes, it is called
+// every watch.Rescan.
+func (f *File[T]) warnIfExpired() {
+	if f.kind.Expiry == nil || f.expired {
 		return
 	}
-	if at := f.kind.Expiry(value); time.Now().After(at) {
+	if at := f.kind.Expiry(f.Get()); time.Now().After(at) {
+		f.expired = true
 		f.log.Warn("certificate has expired", "expired", at)
 	}
 }

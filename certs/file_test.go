@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,4 +264,62 @@ func TestFilesOfARoleAreReadOnce(t *testing.T) {
 	if _, err := d.store.pair(RoleUpstream, d.cert, d.key); err != nil || len(d.store.Statuses()) != 2 {
 		t.Errorf("got %v, %v, want one for each role", d.store.Statuses(), err)
 	}
+}
+
+// A file system can hang. So other files are read, and the relay ends.
+func TestAFileThatCannotBeReadToItsEndDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pair := certtest.NewCA(t, "ca").Issue(t, certtest.Loopback)
+	writePair(t, dir, pair)
+	write(t, filepath.Join(dir, "token"), []byte("first"))
+	d := follow(t, dir)
+	token, err := d.store.Token(filepath.Join(dir, "token"))
+	check(t, err)
+
+	check(t, syscall.Mkfifo(d.cert+".new", 0o600))
+	check(t, os.Rename(d.cert+".new", d.cert)) // to open it waits for somebody who writes
+	write(t, filepath.Join(dir, "token"), []byte("second"))
+	await(t, "the token is read", func() bool { return token.Get() == "second" })
+	if !d.has(pair) {
+		t.Error("the pair changed")
+	}
+	began := time.Now()
+	d.store.Close()
+	if took := time.Since(began); took > 10*closing {
+		t.Errorf("Close took %v", took)
+	}
+	writer, err := os.OpenFile(d.cert, os.O_WRONLY, 0) // the reading ends
+	check(t, err)
+	check(t, writer.Close())
+	ended := make(chan struct{})
+	go func() { defer close(ended); d.store.running.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(watch.Rescan / 2):
+		t.Error("the reading has not ended")
+	}
+}
+
+func TestACertificateThatExpiresIsLoggedOnce(t *testing.T) {
+	dir, ca := t.TempDir(), certtest.NewCA(t, "ca")
+	synctest.Test(t, func(t *testing.T) {
+		expires := time.Now().Add(10 * time.Minute)
+		writePair(t, dir, ca.Issue(t, certtest.Options{NotAfter: expires}))
+		s, log := newStore(t)
+		s.running.Go(func() { s.wakeOnChanges(func() {}, nil) })
+		_, err := newFile(s, pairKind(RoleListener), []string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")})
+		check(t, err)
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		if got := log.take(); got != "" {
+			t.Errorf("before it expires, the log has %s", got)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := log.take(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="certificate has expired"`) {
+			t.Errorf("after it has expired, the log has %s", got)
+		}
+		s.Close()
+	})
 }

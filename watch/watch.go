@@ -78,7 +78,7 @@ func New(log *slog.Logger, folders ...string) *Watcher {
 	var err error
 	if w.notify, err = fsnotify.NewWatcher(); err != nil {
 		w.notify = nil
-		w.warn("", err)
+		log.Warn("cannot watch files, reading them from time to time", "every", Rescan, "error", err)
 	}
 	for _, f := range folders {
 		w.Add(f)
@@ -110,10 +110,6 @@ func (w *Watcher) Add(path string) {
 	}
 }
 
-func (w *Watcher) warn(path string, err error) {
-	w.log.Warn("cannot watch folder, reading it from time to time", "folder", path, "every", Rescan, "error", err)
-}
-
 // Arm begins to watch anew: what is called like a folder may be another one now.
 func (w *Watcher) Arm() {
 	w.arming.Lock()
@@ -136,7 +132,7 @@ func (w *Watcher) arm(path string, f *folder) {
 	err := w.notify.Add(path)
 	silent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fsnotify.ErrClosed) // not worth a line, or said elsewhere
 	if err != nil && !f.deaf && !silent {
-		w.warn(path, err)
+		w.log.Warn("cannot watch folder, reading it from time to time", "folder", path, "every", Rescan, "error", err)
 	}
 	f.deaf = err != nil && !silent
 }

@@ -1,0 +1,112 @@
+package watch
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWhenFilesAreReadAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		changes []time.Duration // since the last reading
+		want    time.Duration
+	}{
+		{"without a notice", nil, Rescan},
+		{"after one change", []time.Duration{time.Second}, time.Second + Quiet},
+		{"after the last of several", []time.Duration{0, Quiet / 2, Quiet}, 2 * Quiet},
+		{"while they change all the time", []time.Duration{0, Patience / 20, Patience * 2 / 20, Patience * 3 / 20, Patience * 4 / 20, Patience * 5 / 20,
+			Patience * 6 / 20, Patience * 7 / 20, Patience * 8 / 20, Patience * 9 / 20, Patience * 10 / 20, Patience * 11 / 20, Patience * 12 / 20,
+			Patience * 13 / 20, Patience * 14 / 20, Patience * 15 / 20, Patience * 16 / 20, Patience * 17 / 20, Patience * 18 / 20, Patience * 19 / 20, Patience}, Patience},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				changes, began := make(chan struct{}, 1), time.Now()
+				for _, at := range tt.changes {
+					time.AfterFunc(at, func() {
+						select {
+						case changes <- struct{}{}:
+						default:
+						}
+					})
+				}
+				if !UntilChanged(t.Context(), changes) || time.Since(began) != tt.want {
+					t.Errorf("they are read after %v, want %v", time.Since(began), tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsReadAfterTheEnd(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if UntilChanged(ended, nil) {
+		t.Error("files are to be read after the end")
+	}
+}
+
+// Of the folders above only the folders themselves are of interest.
+func TestWatcherHearsOfItsFoldersOnly(t *testing.T) {
+	above := t.TempDir()
+	first, second, other := filepath.Join(above, "first"), filepath.Join(above, "second"), filepath.Join(above, "other")
+	for _, dir := range []string{first, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := New(slog.New(slog.DiscardHandler), first)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	change := func(path string, heard bool) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !heard {
+			return // what is heard next would be of this
+		}
+		select {
+		case <-w.Changes():
+		case <-time.After(Rescan / 2):
+			t.Fatalf("%s changed, and the watcher heard nothing", path)
+		}
+		for quiet := false; !quiet; { // a change is several events
+			select {
+			case <-w.Changes():
+			case <-time.After(Quiet):
+				quiet = true
+			}
+		}
+	}
+	change(filepath.Join(first, "a"), true)
+	change(filepath.Join(above, "a"), false)
+	change(filepath.Join(other, "a"), false)
+	select {
+	case <-w.Changes():
+		t.Error("the watcher heard of what is not in its folder")
+	case <-time.After(Quiet):
+	}
+	// A folder that comes later is watched once it is there.
+	w.Add(second)
+	if err := os.Mkdir(second, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-w.Changes():
+	case <-time.After(Rescan / 2):
+		t.Fatal("the watcher did not hear of the new folder")
+	}
+	w.Arm()
+	change(filepath.Join(second, "a"), true)
+}
