@@ -53,6 +53,7 @@ var faults = []*regexp.Regexp{
 var (
 	// protobuf prints a normal or a non-breaking space, so that nobody compares.
 	protoPlace = regexp.MustCompile(`^proto:[ \x{a0}](?:syntax error )?(?:\(line \d+:\d+\): )?(?:google\.protobuf\.Any: )?`)
+	enumFault  = regexp.MustCompile(`^invalid value for enum field [A-Za-z0-9_.]+: "([^"]*)"$`)
 	oneofSet   = regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`)
 )
 
@@ -62,11 +63,14 @@ var (
 func Fault(err error) string {
 	text := err.Error()
 	text = text[len(protoPlace.FindString(text)):]
+	if m := enumFault.FindStringSubmatch(text); m != nil && enumNames().isLike(m[1]) {
+		return m[0]
+	}
 	for _, f := range faults {
 		m := f.FindStringSubmatch(text)
 		switch {
 		case m == nil:
-		case len(m) > 1 && !isLikeField(m[1]):
+		case len(m) > 1 && m[1] != "@type" && !fieldNames().isLike(m[1]):
 			kind, _, _ := strings.Cut(m[0], " ")
 			return fmt.Sprintf("%s field, whose name is not shown because it is like none in Envoy's API", kind)
 		default:
@@ -79,15 +83,30 @@ func Fault(err error) string {
 	return ""
 }
 
-// isLikeField reports whether a name is that of a field in Envoy's API, or differs from one in
-// no more than one letter. A secret in the place of a field is not.
-func isLikeField(name string) bool {
-	names := fieldNames()
-	if _, ok := names.all[name]; ok || name == "@type" {
+// names are those of fields or of enum values in Envoy's API.
+type names struct {
+	all      map[string]struct{}
+	byLength map[int][]string
+}
+
+func (n *names) add(name string) {
+	if n.all == nil {
+		n.all, n.byLength = map[string]struct{}{}, map[int][]string{}
+	}
+	if _, known := n.all[name]; !known {
+		n.all[name] = struct{}{}
+		n.byLength[len(name)] = append(n.byLength[len(name)], name)
+	}
+}
+
+// isLike reports whether a name is one of them, or differs from one in no more than one letter.
+// A secret in the place of a name is not.
+func (n *names) isLike(name string) bool {
+	if _, ok := n.all[name]; ok {
 		return true
 	}
 	for length := len(name) - 1; length <= len(name)+1; length++ {
-		for _, other := range names.byLength[length] {
+		for _, other := range n.byLength[length] {
 			if isNear(name, other) {
 				return true
 			}
@@ -116,23 +135,25 @@ func isNear(a, b string) bool {
 	return len(rest) > 1 && rest[0] == other[1] && rest[1] == other[0] && rest[2:] == other[2:]
 }
 
-type names struct {
-	all      map[string]struct{}
-	byLength map[int][]string
-}
-
 // fieldNames are the names of all fields in this binary.
-var fieldNames = sync.OnceValue(func() names {
-	n := names{map[string]struct{}{}, map[int][]string{}}
-	add := func(name string) {
-		if _, known := n.all[name]; !known {
-			n.all[name] = struct{}{}
-			n.byLength[len(name)] = append(n.byLength[len(name)], name)
-		}
-	}
+var fieldNames = sync.OnceValue(func() *names {
+	n := new(names)
 	eachField(func(field protoreflect.FieldDescriptor) {
-		add(field.JSONName())
-		add(field.TextName())
+		n.add(field.JSONName())
+		n.add(field.TextName())
+	})
+	return n
+})
+
+// enumNames are the names of all values of enums that a field has in this binary.
+var enumNames = sync.OnceValue(func() *names {
+	n := new(names)
+	eachField(func(field protoreflect.FieldDescriptor) {
+		if enum := field.Enum(); enum != nil {
+			for i := range enum.Values().Len() {
+				n.add(string(enum.Values().Get(i).Name()))
+			}
+		}
 	})
 	return n
 })

@@ -23,8 +23,8 @@ var (
 	protoError   = regexp.MustCompile(`(?s)^proto:[ \x{a0}](?:syntax error )?(?:\(line (\d+):(\d+)\): )?(.*)$`)
 	unknownType  = regexp.MustCompile(`(?s)^unable to resolve (?:message )?["\[]([^"\]]*)["\]]: `)
 	invalidValue = regexp.MustCompile(`(?s)^invalid value for (string|bytes) (field \S+|type): `)
-	// Enums and durations are no secrets, unless something else is in their place.
-	plainValue = regexp.MustCompile(`^invalid (?:value for enum field \S+:|google\.protobuf\.Duration value) "[A-Za-z0-9_.]{1,32}"$`)
+	// Nobody has a secret that short in the place of a time.
+	shortTime  = regexp.MustCompile(`^invalid google\.protobuf\.Duration value "[a-z0-9.]{1,8}"$`)
 	unexpected = regexp.MustCompile(`(?s)^unexpected token:? (.*)$`)
 )
 
@@ -45,7 +45,7 @@ func explain(err error) (line, column int, message string) {
 		message = fmt.Sprintf("invalid value for %s %s (want %s)", v[1], v[2], want)
 	} else if t := unexpected.FindStringSubmatch(message); t != nil {
 		message = "unexpected " + word(t[1])
-	} else if plainValue.MatchString(message) {
+	} else if shortTime.MatchString(message) {
 		return line, column, message
 	} else if message = secrets.Fault(err); message == "" {
 		message = "not the form of its type"
