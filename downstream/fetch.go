@@ -42,7 +42,7 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 	st := s.open(noStream{ctx: ctx}, id, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.uses, st.gate, st.limits, st.passes = uses, g, g.limits, g.passes
+	st.uses, st.gate, st.limits, st.passes = uses, g, &g.limits, g.passes
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()

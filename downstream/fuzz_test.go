@@ -98,7 +98,7 @@ func play(t *testing.T, form string, script []byte) {
 	defer p.cache.Close()
 	server, _ := newTestServer(p.cache, 1000)
 	p.c = newTestClient(server, form, nil)
-	p.c.st.limits = fuzzedLimits
+	p.c.st.limits = &fuzzedLimits
 	for len(script) > 0 {
 		var act byte
 		var argument []byte

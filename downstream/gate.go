@@ -30,7 +30,7 @@ func newGate(o ListenerOptions) *gate {
 // admit has a stream kept to the limits.
 func (g *gate) admit(st *stream) {
 	st.gate = g
-	st.limits, st.passes, st.unreachable = g.limits, g.passes, g.unreachable
+	st.limits, st.passes, st.unreachable = &g.limits, g.passes, g.unreachable
 	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
 }
 

@@ -168,7 +168,7 @@ func (e edge) check(t *testing.T) {
 		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
 		c := newTestClient(server, deltaForm.name, &corev3.Node{})
 		defer c.close()
-		c.st.limits = e.limits
+		c.st.limits = &e.limits
 		for _, req := range reqs {
 			if err == nil {
 				err = c.delta(req)

@@ -58,7 +58,7 @@ func TestRequestsAreReadNoFasterThanAllowed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		st := server.open(contextStream{ctx: ctx}, nil, deltaForm.name, "")
-		st.limits = Limits{RequestsPerSecond: perSecond, RequestBurst: burst}
+		st.limits = &Limits{RequestsPerSecond: perSecond, RequestBurst: burst}
 		began := time.Now()
 		for i := range reads {
 			if !st.pace() {

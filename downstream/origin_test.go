@@ -62,7 +62,7 @@ type clusterNames struct {
 
 func newClusterNames(c Client) Names {
 	denied := strings.Fields(c.Node.GetMetadata().GetFields()[deniedField].GetStringValue())
-	if denied == nil {
+	if len(denied) == 0 {
 		return &clusterNames{cluster: c.Node.GetCluster()}
 	}
 	return &restrictedNames{clusterNames{cluster: c.Node.GetCluster()}, denied}

@@ -284,7 +284,7 @@ func (st *stream) pace() bool {
 		return true
 	}
 	if st.requests == nil {
-		st.requests = newPace(st.limits)
+		st.requests = newPace(*st.limits)
 	}
 	waited, ok := pause(st.grpc.Context(), st.requests)
 	if !waited {

@@ -220,7 +220,7 @@ func TestManyScopesCostWhatEachOfThemDoes(t *testing.T) {
 			keys[i].Scope.Authority = fmt.Sprint("a", i)
 		}
 		return testing.AllocsPerRun(5, func() {
-			st := &stream{server: &Server{}, grpc: contextStream{ctx: context.Background()}, limits: Limits{Scopes: n, ScopesPerConnection: n}}
+			st := &stream{server: &Server{}, grpc: contextStream{ctx: context.Background()}, limits: &Limits{Scopes: n, ScopesPerConnection: n}}
 			st.scopes.stream = st
 			for _, k := range keys {
 				if e := st.scopes.Enter(k); e != nil {

@@ -94,8 +94,11 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
+// unlimited is for streams of no listener.
+var unlimited Limits
+
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), topics: s.topics.NewReader()}
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +149,8 @@ type stream struct {
 	// uses is what all streams of the identity use; nil without limits on that.
 	uses   *identityUse
 	since  time.Time
-	limits Limits
-	gate   *gate // nil of no listener
+	limits *Limits // of its listener
+	gate   *gate   // nil of no listener
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
 	// passes: redirects go to the client as they are.

@@ -154,7 +154,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		node.Metadata = deniedMetadata(d)
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
-		c.st.limits, c.st.passes = tr.limits, d.HasArg("pass")
+		c.st.limits, c.st.passes = &tr.limits, d.HasArg("pass")
 		var ends string
 		d.MaybeScanArgs(t, "ends", &ends)
 		c.st.unreachable = map[string]WhenUnreachable{"names": EndNames, "all": EndAll}[ends]
