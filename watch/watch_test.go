@@ -57,56 +57,61 @@ func TestNothingIsReadAfterTheEnd(t *testing.T) {
 // Of the folders above only the folders themselves are of interest.
 func TestWatcherHearsOfItsFoldersOnly(t *testing.T) {
 	above := t.TempDir()
-	first, second, other := filepath.Join(above, "first"), filepath.Join(above, "second"), filepath.Join(above, "other")
-	for _, dir := range []string{first, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
+	w := New(slog.New(slog.DiscardHandler), filepath.Join(above, "first"), filepath.Join(above, "first", "inner"))
+	defer run(t, w)()
+	for path, want := range map[string]bool{
+		"first": true, "first/a": true, "first/inner": true, "first/inner/a": true,
+		"a": false, "other": false, "other/a": false, "first/deep/a": false, "first2": false,
+	} {
+		if got := w.concerns(filepath.Join(above, path)); got != want {
+			t.Errorf("%s concerns it: %t, want %t", path, got, want)
 		}
 	}
+}
+
+func TestWatcherHearsOfAFolderThatComesLater(t *testing.T) {
+	first := t.TempDir()
+	second := filepath.Join(t.TempDir(), "second")
 	w := New(slog.New(slog.DiscardHandler), first)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); w.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
-	change := func(path string, heard bool) {
+	defer run(t, w)()
+	heard := func(what string) {
+		t.Helper()
+		select {
+		case <-w.Changes():
+		case <-time.After(Rescan / 2):
+			t.Fatalf("the watcher did not hear of %s", what)
+		}
+	}
+	write := func(path string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if !heard {
-			return // what is heard next would be of this
-		}
-		select {
-		case <-w.Changes():
-		case <-time.After(Rescan / 2):
-			t.Fatalf("%s changed, and the watcher heard nothing", path)
-		}
-		for quiet := false; !quiet; { // a change is several events
-			select {
-			case <-w.Changes():
-			case <-time.After(Quiet):
-				quiet = true
-			}
-		}
 	}
-	change(filepath.Join(first, "a"), true)
-	change(filepath.Join(above, "a"), false)
-	change(filepath.Join(other, "a"), false)
-	select {
-	case <-w.Changes():
-		t.Error("the watcher heard of what is not in its folder")
-	case <-time.After(Quiet):
-	}
-	// A folder that comes later is watched once it is there.
+	write(filepath.Join(first, "a"))
+	heard("a file")
 	w.Add(second)
 	if err := os.Mkdir(second, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-w.Changes():
-	case <-time.After(Rescan / 2):
-		t.Fatal("the watcher did not hear of the new folder")
-	}
+	heard("the new folder")
 	w.Arm()
-	change(filepath.Join(second, "a"), true)
+	for quiet := false; !quiet; { // a change is several events
+		select {
+		case <-w.Changes():
+		case <-time.After(Quiet):
+			quiet = true
+		}
+	}
+	write(filepath.Join(second, "a"))
+	heard("a file in the new folder")
+}
+
+// run runs w until the function that it returns is called.
+func run(t *testing.T, w *Watcher) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	return func() { cancel(); <-ended }
 }
