@@ -116,7 +116,7 @@ type limitedConn struct {
 	// notBefore is when the next bytes are read, in nanoseconds since 1970.
 	notBefore atomic.Int64
 	// waitsFor is the limit for which it is not.
-	waitsFor limit
+	waitsFor atomic.Uint32
 	// streams is nil before the first. It is of the goroutine that reads.
 	streams *rate.Limiter
 	paced   bool // the operator was told
@@ -175,8 +175,8 @@ func (c *limitedConn) Close() error {
 
 // readAfter has the next bytes not read before then.
 func (c *limitedConn) readAfter(at time.Time, l limit) {
-	c.waitsFor = l
-	c.notBefore.Store(at.UnixNano())
+	c.waitsFor.Store(uint32(l))
+	c.notBefore.Store(max(at.UnixNano(), c.notBefore.Load()))
 }
 
 // wait waits until bytes may be read.
@@ -190,7 +190,7 @@ func (c *limitedConn) wait() {
 	if delay <= 0 {
 		return
 	}
-	c.listener.server.stats.limits[c.waitsFor].Add(1)
+	c.listener.server.stats.limits[c.waitsFor.Load()].Add(1)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {

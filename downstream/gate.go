@@ -49,6 +49,7 @@ func (g *gate) leave() { g.open.Add(-1) }
 // turnAway notes that a stream could not enter, and returns why.
 func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
+	s.slowDown(stream.Context(), nil)
 	g.turnedAway.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
 	return e
 }
@@ -57,6 +58,7 @@ func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 // error that ends its stream.
 func (st *stream) refuse(e *excess) error {
 	st.server.stats.limits[e.limit].Add(1)
+	st.server.slowDown(st.grpc.Context(), st.identity)
 	if log, ok := st.gate.line(eventLimit, st.logger()); ok {
 		logExcess(log, e)
 	}

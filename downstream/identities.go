@@ -155,10 +155,11 @@ func (u *identityUse) leaveType(typeURL string) {
 	}
 }
 
-// The rate of requests that get one answer: clients can send each on another connection.
+// The rates of requests that get one answer, and of streams that are refused: clients can send
+// each on another connection.
 
 const (
-	// identityBurst is how many seconds' worth of such requests may come at once.
+	// identityBurst is how many seconds' worth of them may come at once.
 	identityBurst = 5
 	// mostIdentityWait is how long a request waits at most. One that would wait longer is refused.
 	mostIdentityWait = time.Second
@@ -166,7 +167,7 @@ const (
 	mostPaced = 4096
 )
 
-// identityPaces are those of the identities whose requests came of late. The zero value is ready.
+// identityPaces are those of the identities that sent something of late. The zero value is ready.
 type identityPaces struct {
 	mu    sync.Mutex
 	of    map[identityKey]*rate.Limiter
@@ -212,6 +213,23 @@ func (p *identityPaces) sweep(now time.Time) {
 		if pace.TokensAt(now) >= float64(pace.Burst()) {
 			delete(p.of, key)
 		}
+	}
+}
+
+// slowDown has the connection of a stream that was refused read later, if too many of its
+// client's identity were.
+func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	addr, ok := p.Addr.(*limitedAddr)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	if wait, _ := s.refusals.take(identityKeyOf(ctx, id), maxRefusedStreams, now); wait > 0 {
+		addr.conn.readAfter(now.Add(min(wait, mostIdentityWait)), limitRefusedStreams)
 	}
 }
 

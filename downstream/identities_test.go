@@ -232,3 +232,56 @@ func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
 		t.Errorf("%d identities are kept that have sent nothing for a minute", n)
 	}
 }
+
+// A client that is refused its streams comes back no faster on more connections, and others are
+// not read more slowly.
+func TestConnectionsOfRefusedStreamsAreReadMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := newTestServer(nil, 0)
+		p := pipeListener{next: make(chan net.Conn, 1)}
+		l := server.Listen(p, ListenerOptions{})
+		connect := func() (conn, client net.Conn, st *stream) {
+			client, relay := net.Pipe()
+			p.next <- relay
+			conn, _ = l.Accept()
+			st = server.open(contextStream{ctx: peer.NewContext(t.Context(), &peer.Peer{Addr: conn.RemoteAddr()})}, nil, deltaForm.name, "")
+			return conn, client, st
+		}
+		read := func(conn, client net.Conn) time.Duration {
+			began := time.Now()
+			go func() { _, _ = client.Write([]byte("x")) }()
+			_, _ = conn.Read(make([]byte, 1))
+			return time.Since(began)
+		}
+		one, oneClient, refused := connect()
+		two, twoClient, again := connect()
+		other, otherClient, _ := connect()
+		for range identityBurst * maxRefusedStreams {
+			_ = refused.refuse(&excess{limit: limitTypes})
+		}
+		if waited := read(one, oneClient); waited != 0 {
+			t.Errorf("after as many refused streams as may be at once, the connection is read after %v", waited)
+		}
+		for range maxRefusedStreams / 2 {
+			_ = again.refuse(&excess{limit: limitTypes})
+		}
+		if waited := read(two, twoClient); waited != time.Second/2 {
+			t.Errorf("another connection, with half of a second's worth, is read after %v", waited)
+		}
+		for range 10 * maxRefusedStreams {
+			_ = again.refuse(&excess{limit: limitTypes})
+		}
+		if waited := read(two, twoClient); waited != mostIdentityWait {
+			t.Errorf("with far more it is read after %v, want %v", waited, mostIdentityWait)
+		}
+		if waited := read(other, otherClient); waited != 0 {
+			t.Errorf("a connection without refused streams is read after %v", waited)
+		}
+		if n := server.Stats().Limits["refused_streams"]; n != 2 {
+			t.Errorf("%d pauses are counted, want 2", n)
+		}
+		for _, c := range []net.Conn{one, two, other, oneClient, twoClient, otherClient} {
+			_ = c.Close()
+		}
+	})
+}

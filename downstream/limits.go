@@ -25,6 +25,9 @@ const (
 	// maxAlternatives are different alternatives of one name, and globs with one: each
 	// has copies of what it comes to.
 	maxAlternatives = 16
+	// maxRefusedStreams is how many streams of an identity may be refused in a second, in the
+	// long run, before its connections are read more slowly.
+	maxRefusedStreams = 100
 )
 
 // limit is one of the limits, those that are configured and those that are not.
@@ -53,6 +56,7 @@ const (
 	limitIdentityScopes
 	limitIdentityTypes
 	limitIdentityRequests
+	limitRefusedStreams
 	numLimits
 )
 
@@ -79,6 +83,7 @@ var limitNames = [numLimits]string{
 	limitIdentityScopes:       "scopes_per_identity",
 	limitIdentityTypes:        "types_per_identity",
 	limitIdentityRequests:     "requests_per_second_per_identity",
+	limitRefusedStreams:       "refused_streams",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -88,7 +93,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

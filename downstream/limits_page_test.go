@@ -105,6 +105,7 @@ var edges = map[string]edge{
 	"limits.scopes":                 {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes is 100"},
 	"limits.scopes_per_connection":  {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes_per_connection is 20"},
 
+	"refused_streams":                         {elsewhere: "identities_test.go", text: "func TestConnectionsOfRefusedStreamsAreReadMoreSlowly("},
 	"limits.scopes_per_identity":              {elsewhere: "identities_test.go", text: "limits.scopes_per_identity is 2"},
 	"limits.types_per_identity":               {elsewhere: "identities_test.go", text: "limits.types_per_identity is 2"},
 	"limits.streams_per_identity":             {elsewhere: "identities_test.go", text: "limits.streams_per_identity is 2"},

@@ -39,7 +39,8 @@ type Server struct {
 	senders *senders
 
 	identities identities
-	paces      identityPaces
+	paces      identityPaces // of requests that get one answer
+	refusals   identityPaces // of streams that are refused
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
