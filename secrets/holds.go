@@ -82,21 +82,56 @@ func (p *plan) holds(message []byte, at depth) bool {
 		return typedStructHolds(message)
 	case ofMessage:
 	}
-	f := wire.Walk(message)
-	for f.Next() {
-		if int(f.Num) >= len(p.steps) {
+	for len(message) > 0 {
+		num, typ, value, n := field(message)
+		if n < 0 {
+			return at.inAny
+		}
+		message = message[n:]
+		if int(num) >= len(p.steps) {
 			continue
 		}
-		switch s := &p.steps[f.Num]; {
+		switch s := &p.steps[num]; {
 		case s.secret:
-			if !s.dataSource || f.Type != protowire.BytesType || inlineDataIn(f.Bytes) {
+			if !s.dataSource || typ != protowire.BytesType || inlineDataIn(value) {
 				return true
 			}
-		case s.inner != nil && f.Type == protowire.BytesType && s.inner.holds(f.Bytes, at.next()):
+		case s.inner != nil && typ == protowire.BytesType && s.inner.holds(value, at.next()):
 			return true
 		}
 	}
-	return f.Err != nil && at.inAny
+	return false
+}
+
+// field returns the first field of a message, and its length, which is negative if it cannot
+// be read. It is wire.Fields for what is asked most: a short number, and less than 128 bytes.
+func field(message []byte) (num protowire.Number, typ protowire.Type, value []byte, n int) {
+	if len(message) > 1 && message[0] < 0x80 && message[1] < 0x80 {
+		switch num, typ = protowire.Number(message[0]>>3), protowire.Type(message[0]&7); typ {
+		case protowire.BytesType:
+			if n = 2 + int(message[1]); num > 0 && n <= len(message) {
+				return num, typ, message[2:n], n
+			}
+		case protowire.VarintType:
+			if num > 0 {
+				return num, typ, nil, 2
+			}
+		}
+	}
+	num, typ, n = protowire.ConsumeTag(message)
+	if n < 0 {
+		return 0, 0, nil, n
+	}
+	var m int
+	if typ == protowire.BytesType {
+		value, m = protowire.ConsumeBytes(message[n:])
+	} else {
+		m = protowire.ConsumeFieldValue(num, typ, message[n:])
+	}
+	if m < 0 {
+		return 0, 0, nil, m
+	}
+	return num, typ, value, n + m
 }
 
 func inlineDataIn(dataSource []byte) bool {
@@ -111,17 +146,19 @@ func inlineDataIn(dataSource []byte) bool {
 
 func anyHolds(message []byte, at depth) bool {
 	var typeURL, value []byte
-	f := wire.Walk(message)
-	for f.Next() {
-		switch f.OnlyBytes(); f.Num {
-		case wire.AnyTypeURL:
-			typeURL = f.Bytes
-		case wire.AnyValue:
-			value = f.Bytes
+	for len(message) > 0 {
+		num, typ, bytes, n := field(message)
+		if n < 0 {
+			return true
 		}
-	}
-	if f.Err != nil {
-		return true
+		message = message[n:]
+		switch {
+		case typ != protowire.BytesType:
+		case num == wire.AnyTypeURL:
+			typeURL = bytes
+		case num == wire.AnyValue:
+			value = bytes
+		}
 	}
 	p := knownPlan(typeURL)
 	if p == nil {

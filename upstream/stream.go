@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/secrets"
 )
 
 // Sink takes what has become known. It is a [cache.Cache].
@@ -462,7 +463,7 @@ func reason(err error) string {
 		return "the control plane has ended the stream"
 	}
 	if st, ok := status.FromError(err); ok {
-		return fmt.Sprintf("%s: %s", st.Code(), loglines.Clip(st.Message()))
+		return fmt.Sprintf("%s: %s", st.Code(), secrets.Words(loglines.Clip(st.Message())))
 	}
 	return err.Error()
 }
