@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 )
 
@@ -72,14 +71,7 @@ func checkUnixPath(address string) error {
 // host is in 127.0.0.0/8, ::1 or localhost. An empty host is all interfaces.
 func IsLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	return err == nil && isLoopbackHost(host)
 }
 
 var errExposed = errors.New("other hosts can reach it, and there is no admin.tls, so anyone there could read what the relay serves to whom (want a loopback address such as 127.0.0.1:19000, unix:/path, or admin.tls with cert_file, key_file and client_ca_file)")

@@ -72,6 +72,9 @@ func (k *checker) listeners(c *Config) {
 			k.buffer(path+".buffers.read", l.Buffers.Read)
 			k.buffer(path+".buffers.write", l.Buffers.Write)
 		}
+		if l.JWT != nil {
+			k.jwt(path+".jwt", l.JWT)
+		}
 		if l.TLS != nil {
 			k.listenerTLS(path+".tls", l.TLS)
 		}

@@ -13,6 +13,7 @@ import (
 const (
 	listener  = "listeners: [{address: ':18000'}]\n"
 	authority = "authorities: [{name: cp, directory: .}]\n"
+	jwtHead   = "listeners: [{address: ':1', jwt: {issuer: a, audiences: [b], "
 )
 
 // viewed are collections of clusters.
@@ -112,6 +113,20 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 	{"a condition for clients over a Node", "listeners: [{address: ':1', admit: node.id == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 1: undeclared reference to 'node' (want CEL over identity)`},
 	{"a condition for clients over what they cannot prove", "listeners: [{address: ':1', admit: identity.name == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 9: undefined field 'name' (want CEL over identity)`},
 	{"a condition for clients that is text", "listeners: [{address: ':1', admit: identity.spiffe_id}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: gives string (want bool)`},
+	{"tokens of anybody", "listeners: [{address: ':1', jwt: {}}]\n" + authority, `
+relay.yaml:1:29: listeners[0].jwt.issuer: missing (want the issuer of the tokens, such as https://kubernetes.default.svc)
+relay.yaml:1:29: listeners[0].jwt.audiences: missing (want the audiences of the tokens, such as [xds-relay]: without one, tokens for any other service would do)
+relay.yaml:1:29: listeners[0].jwt: has neither jwks_file nor jwks_url (want one of them)`},
+	{"tokens for nobody", "listeners: [{address: ':1', jwt: {issuer: a, audiences: ['']}}]\n" + authority, `
+relay.yaml:1:29: listeners[0].jwt: has neither jwks_file nor jwks_url (want one of them)
+relay.yaml:1:58: listeners[0].jwt.audiences[0]: is "" (want text, or no such key)`},
+	{"keys twice", jwtHead + "jwks_file: a, jwks_url: 'https://a/b'}}]\n" + authority, `relay.yaml:1:29: listeners[0].jwt: has both jwks_file and jwks_url (want one of them)`},
+	{"keys from a file of a CA", jwtHead + "jwks_file: a, jwks_ca_file: b}}]\n" + authority, `relay.yaml:1:76: listeners[0].jwt.jwks_ca_file: is for jwks_url (want no such key)`},
+	{"keys in plaintext", jwtHead + "jwks_url: 'http://issuer/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: "http://issuer/keys" is not encrypted, so that others on the way could make up keys (want https, or a loopback host)`},
+	{"keys with a password", jwtHead + "jwks_url: 'https://a:b@issuer/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: has a user (want https://host/path, and jwks_token_file)`},
+	{"keys from a file URL", jwtHead + "jwks_url: 'file://host/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: "file://host/keys" is not of https (want https://host/path)`},
+	{"keys from nowhere", jwtHead + "jwks_url: keys}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: is not a URL (want https://host/path)`},
+	{"keys of this host", jwtHead + "jwks_url: 'http://127.0.0.1:1/keys'}}]\n" + "x: 1\n" + authority, `relay.yaml:2:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, cache)`},
 	{"a mode of what is no unix socket", "listeners: [{address: ':1', mode: '0600'}]\n" + authority, `relay.yaml:1:29: listeners[0].mode: is for unix sockets (want no such key, or address: unix:/path)`},
 	{"a unix socket of no path", "listeners: [{address: 'unix:'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "unix:" has no path (want unix:/path)`},
 	{"a unix socket twice", "listeners: [{address: 'unix:/a'}, {address: 'unix:/a'}]\n" + authority, `relay.yaml:1:36: listeners[1].address: "unix:/a" is already listeners[0].address (want another path)`},
@@ -295,7 +310,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, secrets, limits, keepalive, windows, buffers, tls, admit)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, long_poll, max_request_bytes, max_response_bytes, redirects, when_unreachable, secrets, limits, keepalive, windows, buffers, tls, jwt, admit)
 relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6:18: admin.address: is a list (want text)
 relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/certs/credfile"
+	"github.com/xds-relay/xds-relay/identity/tokens"
 )
 
 // CheckFiles reads the files that c names. Load and Parse do not, so that one can check a
@@ -29,6 +30,9 @@ func (c *Config) FileWarnings() Errors {
 func (c *Config) checkFiles() *fileChecker {
 	f := &fileChecker{source: c.source}
 	for i, l := range c.Listeners {
+		if j := l.JWT; j != nil {
+			f.jwt(fmt.Sprintf("listeners[%d].jwt", i), j)
+		}
 		if l.TLS != nil {
 			f.tls(fmt.Sprintf("listeners[%d].tls", i), l.TLS.CertFile, l.TLS.KeyFile, "client_ca_file", l.TLS.ClientCAFile)
 		}
@@ -72,6 +76,23 @@ func (f *fileChecker) read(path, file string) (data []byte, ok bool) {
 	data, err := os.ReadFile(file)
 	f.add(path, err)
 	return data, err == nil
+}
+
+// jwt reads the files of the JWT at path.
+func (f *fileChecker) jwt(path string, j *JWT) {
+	if set, ok := f.read(path+".jwks_file", j.JWKSFile); ok {
+		if _, err := tokens.ParseKeys(set); err != nil {
+			f.add(path+".jwks_file", fmt.Errorf("%s %w", j.JWKSFile, err))
+		}
+	}
+	if ca, ok := f.read(path+".jwks_ca_file", j.JWKSCAFile); ok {
+		_, err := credfile.Roots(j.JWKSCAFile, ca)
+		f.add(path+".jwks_ca_file", err)
+	}
+	if token, ok := f.read(path+".jwks_token_file", j.JWKSTokenFile); ok {
+		_, err := credfile.Token(j.JWKSTokenFile, token)
+		f.add(path+".jwks_token_file", err)
+	}
 }
 
 // tls reads the files of the TLS at path. caKey is the key of caFile.

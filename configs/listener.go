@@ -66,6 +66,10 @@ type Listener struct {
 	Buffers Buffers `yaml:"buffers" with:"grpc"`
 	// TLS towards clients. Files are PEM, and the relay reads them again when they change.
 	TLS *ListenerTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext
+	// Bearer tokens that prove who a client is: JSON Web Tokens, in the metadata or header
+	// `authorization`. A token that is not valid ends the stream with UNAUTHENTICATED; over REST the
+	// request gets status 401.
+	JWT *JWT `yaml:"jwt" absent:"tokens prove nothing"`
 	// Whom the listener serves: an expression that gives a bool. It is CEL over `identity`, who
 	// the client has proven to be (security.md). If it is false, or the relay cannot evaluate it,
 	// the client's stream ends with PERMISSION_DENIED; over REST it gets status 403.

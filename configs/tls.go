@@ -29,6 +29,9 @@ type ListenerTLS struct {
 	//	require    clients without one fail the handshake
 	//	optional   clients without one are accepted
 	ClientCertificates ClientCertificates `yaml:"client_certificates" default:"require"`
+	// Whether a stream ends when its client's certificate expires: up to a tenth of the
+	// certificate's lifetime and 1m before. The client then has to connect with a new one.
+	EndStreamsAtExpiry bool `yaml:"end_streams_at_expiry" default:"false"`
 	// The certificate, and the roots of client certificates, from a SPIFFE agent, in place of
 	// the three files. Clients need an SVID of a trust domain whose bundle the agent has.
 	SPIFFE SPIFFE `yaml:"spiffe"`

@@ -122,6 +122,8 @@ type limitedConn struct {
 	paced   bool // the operator was told
 
 	ready readyReader
+	// goAway is set before the first stream, and nil as in meteredConn.
+	goAway *goAway
 }
 
 // handshakeFailed tells the operator why a client has no connection.

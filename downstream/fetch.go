@@ -43,6 +43,12 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 	defer s.forget(st)
 	defer st.end()
 	st.uses, st.gate, st.limits, st.passes = uses, g, &g.limits, g.passes
+	if stop := st.expires(g); stop != nil {
+		defer stop()
+		if ends := id.Ends.At; !ends.IsZero() {
+			hold = min(hold, max(0, time.Until(ends)))
+		}
+	}
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()

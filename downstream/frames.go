@@ -131,6 +131,8 @@ type meteredConn struct {
 	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http
 	// does not see it.
 	tls *tls.Conn
+	// goAway is nil unless the client may have to come back with another certificate.
+	goAway *goAway
 
 	meter frameMeter // of the goroutine that reads
 }
@@ -146,7 +148,13 @@ func (c *meteredConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *meteredConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
+	var n int
+	var err error
+	if c.goAway == nil {
+		n, err = c.Conn.Write(b)
+	} else {
+		n, err = c.goAway.write(b, c.Conn.Write)
+	}
 	c.sent.Add(int64(n))
 	return n, err
 }
@@ -223,6 +231,10 @@ func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 		return conn, info, err
 	}
 	metered := &meteredConn{Conn: conn, limited: limited, meter: newFrameMeter(time.Now())}
+	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.VerifiedChains) > 0 {
+		metered.goAway = new(goAway)
+		limited.goAway = metered.goAway
+	}
 	if ready, ok := conn.(onReady); ok {
 		return &readyMeteredConn{metered, ready}, info, nil
 	}

@@ -37,6 +37,9 @@ func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 		return // nobody makes others
 	}
 	s.stats.clientsRefused[refused.Reason].Add(1)
+	if refused.Reason == identity.CertificateExpired {
+		sendAway(ctx)
+	}
 	if log, ok := g.line(eventClientRefused, s.options.Log.With("client", addressOf(ctx))); ok {
 		log.Warn("client is refused for who it is", "refused", refused.Reason.String(), "reason", refused.Detail)
 	}

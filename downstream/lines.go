@@ -17,6 +17,7 @@ const (
 	eventUnreachable
 	eventClientRefused
 	eventDenied
+	eventExpired
 	numEvents
 )
 

@@ -99,6 +99,8 @@ type ListenerOptions struct {
 	// and for each request that gets one answer, before the relay reads the request. Its error
 	// is a gRPC status, with which the call ends. If it is nil, clients prove nothing.
 	Identify func(identity.Proof) (*identity.Identity, error)
+	// Expiries, if not nil, is told when clients' certificates expire.
+	Expiries *Expiries
 	// Limits are what its clients may cost, and PerIdentity what all clients of one identity may.
 	Limits      Limits
 	PerIdentity IdentityLimits

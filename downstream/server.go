@@ -130,6 +130,8 @@ type gate struct {
 	unreachable WhenUnreachable
 	// identify says who a client is; nil where nobody has to prove anything.
 	identify func(identity.Proof) (*identity.Identity, error)
+	// expiries may be nil.
+	expiries *Expiries
 
 	open       atomic.Int64   // streams
 	turnedAway rate.Sometimes // of those that were turned away

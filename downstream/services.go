@@ -77,6 +77,9 @@ func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service
 		defer s.forget(st)
 		st.uses = uses
 		g.admit(st)
+		if stop := st.expires(g); stop != nil {
+			defer stop()
+		}
 		return serve(st, f)
 	}
 }

@@ -45,9 +45,8 @@ type Identity struct {
 	Local bool `json:"-"`
 	// Expires is when the client's certificate expires; zero without one.
 	Expires time.Time `json:"-"`
-	// Ends is when streams of the client end, because what it has shown has expired, or will soon;
-	// zero if they do not.
-	Ends time.Time `json:"-"`
+	// Ends is when streams of the client end, because what it has shown expires.
+	Ends End `json:"-"`
 
 	lifetime time.Duration // of the certificate
 }

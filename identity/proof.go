@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -38,4 +39,27 @@ func (p Proof) Connection() *Identity {
 	}
 	id.addCertificate(p.chains())
 	return id
+}
+
+var errTokens = &RefusedError{
+	Reason:  InvalidToken,
+	Message: "the client has sent several tokens (want one)",
+	Detail:  "several values of authorization",
+}
+
+// Token returns the bearer token that the client has sent, "" if none. RFC 6750: "Authorization
+// Request Header Field". What is of another scheme is no token.
+func (p Proof) Token() (string, error) {
+	token, found := "", false
+	for _, value := range p.Authorization {
+		scheme, of, _ := strings.Cut(value, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			continue
+		}
+		if found {
+			return "", errTokens
+		}
+		token, found = strings.TrimSpace(of), true
+	}
+	return token, nil
 }

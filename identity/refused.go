@@ -22,6 +22,8 @@ const (
 	NoKeys
 	// CertificateExpired: the client's certificate has expired since it connected.
 	CertificateExpired
+	// TokenExpired: the client's token has expired since its stream began.
+	TokenExpired
 	// NumReasons is how many there are.
 	NumReasons
 )
@@ -36,10 +38,19 @@ var reasons = [NumReasons]struct {
 	InvalidToken:       {"invalid_token", codes.Unauthenticated},
 	NoKeys:             {"no_keys", codes.Unavailable},
 	CertificateExpired: {"certificate_expired", codes.Unavailable},
+	TokenExpired:       {"token_expired", codes.Unavailable},
 }
 
 // String returns the reason's name in metrics and logs.
 func (r Reason) String() string { return reasons[r].name }
+
+// Ended returns the text for a client whose stream has ended for that reason.
+func (r Reason) Ended() string {
+	if r == TokenExpired {
+		return "the client's token has expired (want a new stream, with a new token)"
+	}
+	return "the client's certificate has expired, or does so soon (want a new connection, with a new certificate)"
+}
 
 // RefusedError refuses a client for who it is.
 type RefusedError struct {

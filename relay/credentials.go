@@ -49,12 +49,26 @@ func serverTLS(credentials *certs.Store, s *configs.Server) (*tls.Config, error)
 	})
 }
 
-// certificateExpiries are those of the relay's own certificates and of CAs.
+// roleClient is the role of clients' certificates in metrics.
+const roleClient = "client"
+
+// certificateExpiries are those of the relay's own certificates and of CAs, and for each listener
+// the first of its clients'.
 func (r *Relay) certificateExpiries() []admin.Sample {
 	var samples []admin.Sample
 	for _, st := range r.credentials.Statuses() {
 		if !st.Expires.IsZero() {
 			samples = append(samples, admin.Sample{Value: st.Expires.Unix(), Labels: credentialLabels(st)})
+		}
+	}
+	for _, l := range r.listeners {
+		if l.expiries == nil {
+			continue
+		}
+		if first, ok := l.expiries.First(); ok {
+			samples = append(samples, admin.Sample{Value: first.Unix(), Labels: []attribute.KeyValue{
+				attribute.String("role", roleClient), attribute.String("path", l.address),
+			}})
 		}
 	}
 	return samples
@@ -65,7 +79,7 @@ func (r *Relay) reloadFailures() []admin.Sample {
 	for _, st := range r.credentials.Statuses() {
 		samples = append(samples, admin.Sample{Value: int64(st.Failures), Labels: credentialLabels(st)})
 	}
-	return samples
+	return append(samples, r.issuers.failures()...)
 }
 
 func credentialLabels(st certs.Status) []attribute.KeyValue {

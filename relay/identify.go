@@ -3,39 +3,83 @@ package relay
 // Who the clients of a listener are, and which of them it serves.
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/identity/tokens"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // identifier identifies the clients of a listener.
 type identifier struct {
 	listener *configs.Listener
+	// ends: streams end with their client's certificate.
+	ends     bool
+	verifier *tokens.Verifier // nil if tokens prove nothing
 }
 
-// newIdentifier returns downstream.ListenerOptions.Identify for a listener: nil if its clients
-// cannot prove anything.
-func newIdentifier(l *configs.Listener) func(identity.Proof) (*identity.Identity, error) {
-	_, unix := configs.UnixPath(l.Address)
-	if l.TLS == nil && !unix && l.Admit == "" {
-		return nil
+// identify returns downstream.ListenerOptions.Identify for a listener: nil if its clients cannot
+// prove anything.
+func (r *Relay) identify(l *configs.Listener) (func(identity.Proof) (*identity.Identity, error), error) {
+	verifier, err := r.verifier(l)
+	if err != nil {
+		return nil, err
 	}
-	return (&identifier{listener: l}).identify
+	if _, unix := configs.UnixPath(l.Address); l.TLS == nil && !unix && verifier == nil && l.Admit == "" {
+		return nil, nil
+	}
+	i := &identifier{listener: l, ends: l.TLS != nil && l.TLS.EndStreamsAtExpiry, verifier: verifier}
+	return i.identify, nil
 }
 
 func (i *identifier) identify(p identity.Proof) (*identity.Identity, error) {
-	id := p.Connection()
-	if now := time.Now(); id.Expired(now) {
+	id, now := p.Connection(), time.Now()
+	if id.Expired(now) {
 		return nil, &identity.RefusedError{
 			Reason:  identity.CertificateExpired,
-			Message: "the client's certificate has expired (want a new connection, with a new certificate)",
-			Detail:  fmt.Sprintf("the certificate of %s expired at %s, and the client opens streams on the connection on which it has shown it", id, id.Expires.UTC().Format(time.RFC3339)),
+			Message: identity.CertificateExpired.Ended(),
+			Detail:  fmt.Sprintf("the certificate of %s expired at %s, and its connection is older", id, id.Expires.UTC().Format(time.RFC3339)),
 		}
 	}
+	if i.ends {
+		id.EndWithCertificate(now)
+	}
+	if err := i.addToken(id, p, now); err != nil {
+		return nil, err
+	}
 	return i.admit(id)
+}
+
+// addToken adds what the client's token proves, if it has one.
+func (i *identifier) addToken(id *identity.Identity, p identity.Proof, now time.Time) error {
+	if i.verifier == nil {
+		return nil
+	}
+	text, err := p.Token()
+	switch {
+	case err != nil:
+		return err
+	case text == "" && i.listener.JWT.Required:
+		return &identity.RefusedError{
+			Reason:  identity.NoToken,
+			Message: "this listener requires a token (want authorization: Bearer TOKEN)",
+			Detail:  fmt.Sprintf("%s has sent no token", id),
+		}
+	case text == "":
+		return nil
+	}
+	token, err := i.verifier.Verify(text)
+	switch {
+	case errors.Is(err, tokens.ErrNoKeys):
+		return &identity.RefusedError{Reason: identity.NoKeys, Message: "the relay cannot verify the token now: " + err.Error(), Detail: err.Error()}
+	case err != nil:
+		return &identity.RefusedError{Reason: identity.InvalidToken, Message: err.Error(), Detail: err.Error()}
+	}
+	id.AddToken(token, i.listener.JWT.Grace, now)
+	return nil
 }
 
 // admit refuses clients that `admit` does not let in.

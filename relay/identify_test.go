@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -391,6 +392,140 @@ func TestClientsOverUnixSocketsAreTheirUsers(t *testing.T) {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// rotating is a client that shows the newest of its certificates.
+type rotating struct {
+	certificate atomic.Pointer[tls.Certificate]
+	handshakes  atomic.Int64
+}
+
+func (r *rotating) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	r.handshakes.Add(1)
+	return r.certificate.Load(), nil
+}
+
+// connect returns a connection of that client.
+func (r *rotating) connect(t *testing.T, ca *certtest.CA, address string) *grpc.ClientConn {
+	t.Helper()
+	creds := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), GetClientCertificate: r.get, MinVersion: tls.VersionTLS12})
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// subscribe opens a stream, and returns it when it has received the cluster c.
+func subscribe(ctx context.Context, conn *grpc.ClientConn) (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"c"}}); err != nil {
+		return nil, err
+	}
+	_, err = s.Recv()
+	return s, err
+}
+
+func TestAStreamEndsWithItsCertificateAndTheClientReconnects(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	r := listen(t, grpcAndREST(`tls: `+mutualTLS(t, ca, ", end_streams_at_expiry: true")))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first, second := time.Now().Add(3*time.Second).Truncate(time.Second), time.Now().Add(2*time.Hour).Truncate(time.Second)
+	var c rotating
+	c.certificate.Store(&ca.Issue(t, certtest.Options{SPIFFEID: "spiffe://example.org/a", NotAfter: first}).TLS)
+	conn := c.connect(t, ca, r.Addresses()[0])
+	streams := make([]discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, 3)
+	for i := range streams {
+		var err error
+		if streams[i], err = subscribe(ctx, conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var later rotating // is not concerned
+	later.certificate.Store(&ca.Issue(t, certtest.Options{NotAfter: second}).TLS)
+	stays, err := subscribe(ctx, later.connect(t, ca, r.Addresses()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expiry := func() (at int64) {
+		for _, s := range r.certificateExpiries() {
+			if s.Labels[0].Value.AsString() == "client" {
+				if path := s.Labels[1].Value.AsString(); path != r.Addresses()[0] || at != 0 {
+					t.Errorf("clients of %s have an expiry", path)
+				}
+				at = s.Value
+			}
+		}
+		return at
+	}
+	if got := expiry(); got != first.Unix() {
+		t.Errorf("the first expiry is %d, want %d", got, first.Unix())
+	}
+	c.certificate.Store(&ca.Issue(t, certtest.Options{SPIFFEID: "spiffe://example.org/a", NotAfter: second}).TLS)
+	for _, s := range streams {
+		_, err := s.Recv()
+		if st := status.Convert(err); st.Code() != codes.Unavailable || !strings.HasPrefix(st.Message(), "the client's certificate has expired, or does so soon") {
+			t.Errorf("the stream ends with %v", err)
+		}
+	}
+	if early := time.Until(first); early > 0 && early > time.Second {
+		t.Errorf("the streams end %v before the certificate", early)
+	}
+	// At once, and without an error: the next stream is on a new connection.
+	if _, err := subscribe(ctx, conn); err != nil {
+		t.Errorf("the next stream: %v", err)
+	}
+	if n := c.handshakes.Load(); n != 2 {
+		t.Errorf("%d handshakes, want 2", n)
+	}
+	if err := stays.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"d"}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := stays.Recv(); err != nil {
+		t.Errorf("another client's stream: %v", err)
+	}
+	if got := expiry(); got != second.Unix() {
+		t.Errorf("afterwards the first expiry is %d, want %d", got, second.Unix())
+	}
+	if refused := r.server.Stats().ClientsRefused; refused["certificate_expired"] != uint64(len(streams)) {
+		t.Errorf("refused: %v", refused)
+	}
+}
+
+// Without end_streams_at_expiry, streams go on. New ones have to show a certificate that is valid.
+func TestAStreamOnAConnectionWhoseCertificateHasExpiredIsRefused(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	r := listen(t, grpcAndREST(`tls: `+mutualTLS(t, ca, "")))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expires := time.Now().Add(3 * time.Second).Truncate(time.Second)
+	var c rotating
+	c.certificate.Store(&ca.Issue(t, certtest.Options{NotAfter: expires}).TLS)
+	conn := c.connect(t, ca, r.Addresses()[0])
+	open, err := subscribe(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.certificate.Store(&ca.Issue(t, certtest.Options{}).TLS)
+	<-time.After(time.Until(expires))
+	if _, err := subscribe(ctx, conn); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	// Which sends the client to a new connection.
+	if _, err := subscribe(ctx, conn); err != nil {
+		t.Errorf("the next stream: %v", err)
+	}
+	if err := open.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"d"}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := open.Recv(); err != nil {
+		t.Errorf("the open stream: %v", err)
 	}
 }
 

@@ -18,19 +18,22 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // listener has either grpc or rest.
 type listener struct {
-	socket   net.Listener
-	address  string
+	socket  net.Listener
+	address string
+	// expiries are those of clients' certificates. It is nil for plaintext.
+	expiries *downstream.Expiries
 	protocol configs.ListenerProtocol
 	grpc     *grpc.Server
 	rest     *http.Server
 }
 
 // newListener makes the server of a listener. tlsConfig is nil for plaintext.
-func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address string, tlsConfig *tls.Config) *listener {
+func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address string, tlsConfig *tls.Config, identify func(identity.Proof) (*identity.Identity, error)) *listener {
 	o := downstream.ListenerOptions{
 		MaxRequestBytes:  int(l.MaxRequestBytes),
 		MaxResponseBytes: int(l.MaxResponseBytes),
@@ -47,7 +50,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
 		SecretsForAnyone: l.Secrets == configs.SecretsAnyone,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
-		Identify:         newIdentifier(l),
+		Identify:         identify,
 		Limits:           limitsOf(l),
 		PerIdentity: downstream.IdentityLimits{
 			Streams:           l.Limits.StreamsPerIdentity,
@@ -58,6 +61,10 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 	}
 	o.Limits.Connections = r.connections(l)
 	n := &listener{address: address, protocol: l.Protocol}
+	if tlsConfig != nil {
+		n.expiries = new(downstream.Expiries)
+		o.Expiries = n.expiries
+	}
 	if l.Protocol == configs.ListenerREST {
 		o.UserTimeout = 0 // HTTP servers have a write timeout
 		n.socket = r.server.ListenREST(socket, tlsConfig, o)

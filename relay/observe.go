@@ -68,7 +68,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
 			func() []admin.Sample { return byAuthority(r.origins.errors) }},
 		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
-		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA or a token that failed.", r.reloadFailures},
+		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	} {
 		if err := i.add(i.name, i.about, i.read); err != nil {

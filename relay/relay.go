@@ -31,6 +31,7 @@ const removalHold = 100 * time.Millisecond
 type Relay struct {
 	cfg         *configs.Config
 	credentials *certs.Store
+	issuers     issuers
 	log         *slog.Logger
 	cache       *cache.Cache
 	origins     *origins
@@ -118,7 +119,12 @@ func (r *Relay) Listen(ctx context.Context) error {
 			_ = socket.Close()
 			return fmt.Errorf("listeners[%d].tls: %w", i, err)
 		}
-		r.listeners = append(r.listeners, r.newListener(l, socket, address, tlsConfig))
+		identify, err := r.identify(l)
+		if err != nil {
+			_ = socket.Close()
+			return fmt.Errorf("listeners[%d].jwt: %w", i, err)
+		}
+		r.listeners = append(r.listeners, r.newListener(l, socket, address, tlsConfig, identify))
 		r.addresses = append(r.addresses, address)
 	}
 	return r.listenOperator(ctx)
@@ -206,6 +212,7 @@ func (r *Relay) Close() {
 	r.shutdown.Stage("closing connections to control planes, and reading directories")
 	r.origins.Close()
 	r.credentials.Close()
+	r.issuers.close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

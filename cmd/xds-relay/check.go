@@ -135,6 +135,12 @@ func describeListener(l configs.Listener) string {
 	if l.V2 {
 		services = "v3 and v2"
 	}
+	if l.JWT != nil {
+		security += ", tokens of " + l.JWT.Issuer
+	}
+	if l.Admit != "" {
+		security += ", admit"
+	}
 	return fmt.Sprintf("serves clients on %s over %s (%s, %s); polls wait up to %s", l.Address, l.Protocol, services, security, l.LongPoll)
 }
 

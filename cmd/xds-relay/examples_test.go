@@ -27,6 +27,10 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 	if err := os.WriteFile("token", []byte("eyJhbGciOi.eyJpc3Mi.c2ln\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	const keys = `{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
+	if err := os.WriteFile("jwks.json", []byte(keys), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := regexp.MustCompile(`/etc/\S+\.pem`)
 	for i, example := range examples {
 		example = file.ReplaceAllStringFunc(example, func(name string) string {
@@ -35,6 +39,8 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 			}
 			return "cert.pem"
 		})
+		example = regexp.MustCompile(`/var/run/secrets/\S+\.crt`).ReplaceAllString(example, "cert.pem")
+		example = regexp.MustCompile(`/etc/\S+/jwks\.json`).ReplaceAllString(example, "jwks.json")
 		example = regexp.MustCompile(`/var/run/secrets/\S+`).ReplaceAllString(example, "token")
 		example = regexp.MustCompile(`/etc/xds/\w+`).ReplaceAllString(example, "resources")
 		if err := os.MkdirAll("resources", 0o700); err != nil {

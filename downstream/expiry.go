@@ -1,0 +1,131 @@
+package downstream
+
+import (
+	queue "container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// Clients whose certificate or token expires while they have a stream.
+
+// Expiries are when the certificates of a listener's clients expire that have a stream, or a
+// request that waits. The zero value is ready. Its methods may be called concurrently.
+type Expiries struct {
+	mu   sync.Mutex
+	heap expiryHeap
+}
+
+// expiry is that of one stream.
+type expiry struct {
+	at    time.Time
+	place int // in the heap
+}
+
+// First returns the first of them, false if there are none.
+func (e *Expiries) First() (time.Time, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.heap) == 0 {
+		return time.Time{}, false
+	}
+	return e.heap[0].at, true
+}
+
+func (e *Expiries) add(at time.Time) *expiry {
+	of := &expiry{at: at}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	queue.Push(&e.heap, of)
+	return of
+}
+
+func (e *Expiries) remove(of *expiry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	queue.Remove(&e.heap, of.place)
+}
+
+// expiryHeap implements heap.Interface: the first to expire is the first.
+type expiryHeap []*expiry
+
+func (h expiryHeap) Len() int           { return len(h) }
+func (h expiryHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h expiryHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *expiryHeap) Push(of any) {
+	e, _ := of.(*expiry)
+	e.place = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop implements heap.Interface.
+func (h *expiryHeap) Pop() any {
+	last := len(*h) - 1
+	of := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return of
+}
+
+// expires notes when the certificate of the stream's client expires, and has the stream end when
+// it is time. stop undoes that. It is nil if nothing expires.
+func (st *stream) expires(g *gate) (stop func()) {
+	id := st.identity
+	if id == nil || id.Expires.IsZero() && id.Ends.At.IsZero() {
+		return nil
+	}
+	var noted *expiry
+	if g.expiries != nil && !id.Expires.IsZero() {
+		noted = g.expiries.add(id.Expires)
+	}
+	var timer *time.Timer
+	if !id.Ends.At.IsZero() {
+		timer = time.AfterFunc(time.Until(id.Ends.At), st.expire)
+	}
+	return func() {
+		if timer != nil {
+			timer.Stop()
+		}
+		if noted != nil {
+			g.expiries.remove(noted)
+		}
+	}
+}
+
+// expire ends the stream, because what its client has shown has expired.
+func (st *stream) expire() {
+	why := &identity.RefusedError{Reason: st.identity.Ends.Because, Message: st.identity.Ends.Because.Ended()}
+	st.server.stats.clientsRefused[why.Reason].Add(1)
+	st.mu.Lock()
+	client := st.client()
+	st.mu.Unlock()
+	if log, ok := st.gate.line(eventExpired, st.server.options.Log); ok {
+		log.Info("stream of a client ends: what proves who it is has expired, or does so soon",
+			"stream", st.id, "client", client, "identity", st.identity.String(), "refused", why.Reason.String())
+	}
+	if why.Reason == identity.CertificateExpired {
+		sendAway(st.grpc.Context())
+	}
+	finish(st.grpc.Context(), why)
+}
+
+// sendAway has a gRPC client open its next stream on another connection: on the one of the call
+// with this context, it cannot show another certificate.
+func sendAway(ctx context.Context) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	if a, ok := p.Addr.(*limitedAddr); ok && a.conn.goAway != nil {
+		a.conn.goAway.wanted.Store(true)
+	}
+}

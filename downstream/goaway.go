@@ -1,0 +1,96 @@
+package downstream
+
+import (
+	"encoding/binary"
+	"math"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+)
+
+// goAway sends a client away from a connection that stays open, so that streams end with their
+// status, and the client's next stream is on another connection. HTTP/2: "GOAWAY". gRPC sends one to
+// all connections of a server only, or when they are of an age. So the frame goes between two
+// of gRPC's. There always is one: the trailers of the stream for which the client is sent away.
+type goAway struct {
+	wanted atomic.Bool
+
+	// Of the goroutine that writes.
+	sent   bool
+	header [frameHeader]byte // of the frame that is written
+	have   int               // bytes of it
+	skip   int               // bytes until the next frame
+}
+
+const frameHeader = 9
+
+// next returns where in the next bytes the first frame begins, -1 if none does.
+func (g *goAway) next(b []byte) int {
+	if g.have == 0 && g.skip == 0 {
+		return 0
+	}
+	at, skip := 0, g.skip
+	if g.have > 0 {
+		header := g.header
+		at = copy(header[g.have:], b)
+		if g.have+at < frameHeader {
+			return -1
+		}
+		skip = lengthOf(header)
+	}
+	if at += skip; at > len(b) {
+		return -1
+	}
+	return at
+}
+
+// wrote notes what has been written.
+func (g *goAway) wrote(b []byte) {
+	for len(b) > 0 {
+		if g.skip > 0 {
+			n := min(g.skip, len(b))
+			g.skip, b = g.skip-n, b[n:]
+			continue
+		}
+		n := copy(g.header[g.have:], b)
+		g.have, b = g.have+n, b[n:]
+		if g.have == frameHeader {
+			g.have, g.skip = 0, lengthOf(g.header)
+		}
+	}
+}
+
+func lengthOf(header [frameHeader]byte) int { return int(binary.BigEndian.Uint32(header[:]) >> 8) }
+
+// write writes with the frame in it, if it is wanted and fits.
+func (g *goAway) write(b []byte, write func([]byte) (int, error)) (int, error) {
+	at := -1
+	if g.wanted.Load() && !g.sent {
+		at = g.next(b)
+	}
+	if at < 0 {
+		n, err := write(b)
+		g.wrote(b[:n])
+		return n, err
+	}
+	g.sent = true
+	all := make([]byte, 0, len(b)+len(goAwayFrame))
+	all = append(append(append(all, b[:at]...), goAwayFrame...), b[at:]...)
+	n, err := write(all)
+	if n > at {
+		n = max(at, n-len(goAwayFrame))
+	}
+	g.wrote(b[:n])
+	return n, err
+}
+
+// goAwayFrame ends no streams: the last one that the server takes is the last that there can be.
+var goAwayFrame = func() []byte {
+	const text = "the client's certificate expires"
+	frame := binary.BigEndian.AppendUint32(nil, (8+uint32(len(text)))<<8|uint32(http2.FrameGoAway))
+	frame = append(frame, 0)                                              // flags
+	frame = binary.BigEndian.AppendUint32(frame, 0)                       // of the connection
+	frame = binary.BigEndian.AppendUint32(frame, math.MaxInt32)           // the last stream
+	frame = binary.BigEndian.AppendUint32(frame, uint32(http2.ErrCodeNo)) // no error
+	return append(frame, text...)
+}()
