@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -100,8 +101,9 @@ func parseDelta(b []byte) (*response, error) {
 	})
 }
 
-func parseResponse(b []byte, element func([]byte) resource, other func(*response, *wire.Fields) error) (*response, error) {
+func parseResponse(b []byte, element func(b []byte, like string) resource, other func(*response, *wire.Fields) error) (*response, error) {
 	r := &response{size: len(b)}
+	like := "" // the type of the last resource, which most others have, too: one string for all
 	f := wire.Walk(b)
 	for f.Next() {
 		var err error
@@ -109,7 +111,11 @@ func parseResponse(b []byte, element func([]byte) resource, other func(*response
 		case wire.ResponseVersion:
 			r.version, err = f.Text()
 		case wire.ResponseResources:
-			r.resources = append(r.resources, element(f.Bytes))
+			if n := len(r.resources); n > 0 && n == cap(r.resources) {
+				r.resources = slices.Grow(r.resources, 1+f.Ahead(wire.ResponseResources))
+			}
+			r.resources = append(r.resources, element(f.Bytes, like))
+			like = r.resources[len(r.resources)-1].typeURL
 		case wire.ResponseTypeURL:
 			r.typeURL, err = f.Text()
 		case wire.ResponseNonce:
@@ -124,8 +130,8 @@ func parseResponse(b []byte, element func([]byte) resource, other func(*response
 	return r, f.Err
 }
 
-// parseResource parses a Resource.
-func parseResource(b []byte) resource {
+// parseResource parses a Resource. like is a type URL that it may have.
+func parseResource(b []byte, like string) resource {
 	r := resource{raw: b}
 	var body, name, control, ttl []byte // the messages in it
 	f := wire.Walk(b)
@@ -175,7 +181,7 @@ func parseResource(b []byte) resource {
 		return resource{raw: b, err: fmt.Errorf("undecodable Resource: %w", err)}
 	}
 	if r.present {
-		r.parseAny(body)
+		r.parseAny(body, like)
 	}
 	return r
 }
@@ -190,14 +196,14 @@ func (r *resource) takeName(b []byte) error {
 	return err
 }
 
-// parseAnyResource parses a resource of a SotW response.
-func parseAnyResource(b []byte) resource {
+// parseAnyResource parses a resource of a SotW response. like is a type URL that it may have.
+func parseAnyResource(b []byte, like string) resource {
 	r := resource{raw: b, present: true}
-	if r.parseAny(b); r.err != nil {
+	if r.parseAny(b, like); r.err != nil {
 		return r
 	}
 	if r.typeURL == xdstype.Wrapper {
-		if r = parseResource(r.value); r.name != "" || !r.present || r.err != nil {
+		if r = parseResource(r.value, like); r.name != "" || !r.present || r.err != nil {
 			r.raw = b
 			return r
 		}
@@ -221,13 +227,15 @@ func parseAnyResource(b []byte) resource {
 }
 
 // parseAny parses the resource itself.
-func (r *resource) parseAny(b []byte) {
+func (r *resource) parseAny(b []byte, like string) {
 	f := wire.Walk(b)
 	var err error
 	for err == nil && f.Next() {
 		switch f.OnlyBytes(); f.Num {
 		case wire.AnyTypeURL:
-			r.typeURL, err = f.Text()
+			if r.typeURL = like; string(f.Bytes) != like {
+				r.typeURL, err = f.Text()
+			}
 		case wire.AnyValue:
 			r.value = f.Bytes
 		}

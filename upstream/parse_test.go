@@ -365,3 +365,20 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 		t.Fatalf("%q %q", got.Name(), got.Value())
 	}
 }
+
+// However many resources a response has, their slice is allocated once or twice, and each has
+// one string of its own: its name. The type is that of the others.
+func TestParsingAllocatesANameForEachResource(t *testing.T) {
+	for _, n := range []int{1, 2, 100, 1000} {
+		msg := encodedClusters(n)
+		const once = 8 // the response, its slices, types and nonce; more with the race detector
+		got := testing.AllocsPerRun(10, func() {
+			if r, err := parseDelta(msg); err != nil || len(r.resources) != n {
+				t.Fatal(err)
+			}
+		})
+		if most := float64(n + once); got > most {
+			t.Errorf("%d resources are parsed with %.0f allocations, want at most %.0f", n, got, most)
+		}
+	}
+}

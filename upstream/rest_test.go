@@ -881,7 +881,7 @@ func TestWrapperInJSONIsThatOfTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := parseAnyResource(b)
+	want := parseAnyResource(b, "")
 	got := decodeResource([]byte(toJSON(t, outer)))
 	want.raw, got.raw = nil, nil
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {

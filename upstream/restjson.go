@@ -104,7 +104,7 @@ func decodeResource(text json.RawMessage) resource {
 	if err != nil {
 		return resource{raw: text, name: nameJSON(text), err: err}
 	}
-	return parseAnyResource(b)
+	return parseAnyResource(b, "")
 }
 
 // decodeError returns an element of resource_errors as it goes over the wire. The

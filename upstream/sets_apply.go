@@ -19,6 +19,7 @@ type places [2]*part
 // setsUpdate is what a response, or the time, changes of sets.
 type setsUpdate struct {
 	sets  *sets
+	size  int   // how many resources it is of
 	whole *part // the wildcard's, nil if there is none
 	parts []*part
 	globs map[*set]*part
@@ -83,7 +84,7 @@ func (s *sets) dropNameless(v *accepted) {
 // newSetsUpdate begins to apply a response, with what it says of sets as such. whole says
 // that it is of the wildcard, and full that it is all of that.
 func (s *sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
-	r := &setsUpdate{sets: s}
+	r := &setsUpdate{sets: s, size: len(v.list)}
 	if whole {
 		c := s.wildcard
 		r.whole = &part{
@@ -93,7 +94,7 @@ func (s *sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 		r.parts = append(r.parts, r.whole)
 		switch {
 		case r.whole.begins && !s.sotw:
-			s.begin(c)
+			s.begin(c, len(v.list))
 		case r.whole.begins, full:
 			c.replace(cache.NewResources(len(v.list)))
 		}
@@ -119,10 +120,10 @@ func (s *sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 	return r
 }
 
-// begin begins to hold the members of a set, of which something has come, with those
+// begin begins to hold the members of a set, of which so many have come, with those
 // that the control plane need not send again.
-func (s *sets) begin(c *set) {
-	c.replace(cache.NewResources(len(c.listed)))
+func (s *sets) begin(c *set, members int) {
+	c.replace(cache.NewResources(max(len(c.listed), members)))
 	for key, r := range c.listed {
 		c.members.Put(key, r)
 	}
@@ -156,11 +157,20 @@ func (r *setsUpdate) of(c *set) *part {
 		r.globs[c] = p
 		r.parts = append(r.parts, p)
 		if p.begins {
-			r.sets.begin(c)
+			r.sets.begin(c, r.likely())
 		}
 		p.held = c.members
 	}
 	return p
+}
+
+// likely returns how many members a glob gets that begins: all that has come, if there is
+// nothing else to which it could belong.
+func (r *setsUpdate) likely() int {
+	if r.whole == nil && len(r.sets.globs) == 1 && r.sets.names == nil {
+		return r.size
+	}
+	return 0
 }
 
 // places returns where a name has its place.
@@ -316,7 +326,7 @@ func (s *sets) settleHeld(c *set, u *cache.Update) bool {
 	if c.isWildcard() || c.members != nil {
 		return false
 	}
-	s.begin(c)
+	s.begin(c, 0)
 	if c.members.Len() == 0 {
 		c.replace(nil)
 		return false

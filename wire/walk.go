@@ -63,6 +63,21 @@ func (f *Fields) Next() bool {
 	return true
 }
 
+// Ahead counts the fields of a number that follow, up to the first that is no string, bytes or
+// message, or cannot be read.
+func (f *Fields) Ahead(num protowire.Number) (n int) {
+	for rest := f.rest; ; {
+		got, _, size := NextBytes(rest)
+		if size == 0 {
+			return n
+		}
+		if got == num {
+			n++
+		}
+		rest = rest[size:]
+	}
+}
+
 // OnlyBytes gives a field of another type than string, bytes or message the number 0:
 // protobuf treats a field of the wrong wire type as unknown.
 func (f *Fields) OnlyBytes() {

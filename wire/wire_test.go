@@ -114,8 +114,15 @@ func FuzzWalk(f *testing.F) {
 	f.Add(protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		walk, length := Walk(message), 0
+		ahead, found, all := walk.Ahead(1), 0, true // all: every field is bytes
 		for walk.Next() {
 			length += len(walk.Raw)
+			if all = all && walk.Type == protowire.BytesType; walk.Num == 1 && all {
+				found++
+			}
+		}
+		if walk.Err == nil && ahead != found {
+			t.Errorf("%d fields 1 are ahead, and %d come", ahead, found)
 		}
 		err := proto.Unmarshal(message, &emptypb.Empty{})
 		if (walk.Err == nil) != (err == nil) {
