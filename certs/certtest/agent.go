@@ -28,7 +28,7 @@ func NewAgent() *Agent { return &Agent{changed: make(chan struct{})} }
 
 // Issue sends an SVID, with the CA that is the bundle of its trust domain, and the CAs that are
 // the bundles of other trust domains.
-func (a *Agent) Issue(t *testing.T, id string, ca *CA, federated map[string]*CA) *Pair {
+func (a *Agent) Issue(t testing.TB, id string, ca *CA, federated map[string]*CA) *Pair {
 	t.Helper()
 	pair := ca.Issue(t, Options{SPIFFEID: id})
 	r := &workload.X509SVIDResponse{
@@ -65,7 +65,7 @@ func (a *Agent) Trust(cas ...*CA) {
 }
 
 // Serve serves on the unix socket at path until Stop is called, or the test ends.
-func (a *Agent) Serve(t *testing.T, path string) {
+func (a *Agent) Serve(t testing.TB, path string) {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "unix", path)

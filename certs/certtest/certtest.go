@@ -23,7 +23,7 @@ type CA struct {
 }
 
 // NewCA returns a CA of that name.
-func NewCA(t *testing.T, name string) *CA {
+func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
 	template := &x509.Certificate{
 		Subject:  pkix.Name{CommonName: name},
@@ -72,7 +72,7 @@ type Pair struct {
 }
 
 // Issue returns a certificate that the CA has signed, for servers and clients.
-func (ca *CA) Issue(t *testing.T, o Options) *Pair {
+func (ca *CA) Issue(t testing.TB, o Options) *Pair {
 	t.Helper()
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: o.CommonName}, DNSNames: o.DNSNames, IPAddresses: o.IPs,
@@ -106,7 +106,7 @@ func (ca *CA) Issue(t *testing.T, o Options) *Pair {
 	}
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -116,7 +116,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // sign signs a certificate for key. Without a parent it signs itself.
-func sign(t *testing.T, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
+func sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

@@ -7,6 +7,9 @@
 // limit service, which sends no such RPCs, loads its rules and follows their
 // changes.
 //
+// The gRPC clients also prove who they are, by certificates and by tokens in their call
+// credentials, and are told when what they have shown expires.
+//
 // The package is a module of its own, because Istio's discovery server needs
 // more modules than all of the relay; `make interop` runs it. It imports nothing
 // of ours. Some clients need programs that are no Go modules: node and npm,
