@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -20,24 +21,27 @@ type checkFlags struct {
 	name     string
 	typeName string
 	node     nodeFlags
+	identity string // a file
 }
 
 func newCheckCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
-		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE]]",
+		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE] [--identity FILE]]",
 		Short: "Print the errors of a configuration, or what it does",
 		Long: `Print every error of a configuration, and of the files and directories that it names.
-If there is none, print what each authority, each rule for old-style names and each view
-does. The command connects to nothing.
+If there is none, print what each authority, each rule for old-style names, each view and
+each rule of rights does, and warn of what is dangerous. The command connects to nothing.
 
 With --name, print which view, or which authority, partition and source, serves that name
-to a client with the given Node.
+to a client with the given Node; and whether a client with the given identity may have it,
+and which rule of rights says so. The file has the keys of identity in expressions:
+source (mtls, jwt, unix or none), spiffe_id, dns_names, subject, claims, uid.
 
 ` + settingsHelp + ` stands for --config.
 
-Exit status: 0 if all is well, 1 if the configuration has an error or nothing serves the
-name, 2 for a wrong command line, 3 if a file cannot be read.`,
+Exit status: 0 if all is well, also with warnings, 1 if the configuration has an error or
+nothing serves the name, 2 for a wrong command line, 3 if a file cannot be read.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -47,8 +51,8 @@ name, 2 for a wrong command line, 3 if a file cannot be read.`,
 			if f.settings.Option(optionConfig) == "" {
 				return usageError(errors.New("--config is missing"))
 			}
-			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{})) {
-				return usageError(errors.New("--type and --node go with --name"))
+			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{}) || f.identity != "") {
+				return usageError(errors.New("--type, --node and --identity go with --name"))
 			}
 			if f.name != "" {
 				return f.explain(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -62,6 +66,7 @@ name, 2 for a wrong command line, 3 if a file cannot be read.`,
 	flags.StringVar(&f.name, "name", "", "explain what serves this resource `NAME`; \"*\" is the wildcard")
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names contain it")
 	f.node.register(flags)
+	flags.StringVar(&f.identity, "identity", "", "read who the client has proven to be from this `FILE`, in JSON or YAML (default: nothing)")
 	return cmd
 }
 
@@ -114,6 +119,10 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "admin: %s\n", describeAdmin(cfg.Admin))
 	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())
+	fmt.Fprint(stdout, relay.DescribeRights(cfg))
+	for _, warning := range cfg.Warnings() {
+		fmt.Fprintf(stderr, "warning: %v\n", warning)
+	}
 	return nil
 }
 
@@ -165,17 +174,27 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 	if err != nil {
 		return usageError(err)
 	}
+	id, err := readIdentity(f.identity)
+	if err != nil {
+		return usageError(err)
+	}
 	cfg, err := f.load(stderr)
 	if err != nil {
 		return err
 	}
-	router, asks := authority.New(cfg), configs.Client{Node: node}
+	router, asks := authority.New(cfg), configs.Client{Node: node, Identity: id}
 	steps, err := router.Explain(asks, typeURL, f.name)
 	fmt.Fprint(stdout, steps)
 	if err != nil {
 		fmt.Fprintf(stderr, "not served: %v\n", err)
 		return &exitError{status: statusNotAll}
 	}
+	if steps, err = relay.ExplainRights(cfg, router, asks, typeURL, f.name); err != nil {
+		fmt.Fprint(stdout, steps)
+		fmt.Fprintf(stderr, "not served: the client may not have it: %v\n", err)
+		return &exitError{status: statusNotAll}
+	}
+	fmt.Fprint(stdout, steps)
 	_, viewed := router.View(typeURL, f.name, router.ViewMatcher(asks))
 	if f.name != cache.Wildcard && !viewed {
 		fmt.Fprintf(stdout, "requested upstream as %s %s\n", xdstype.Word(typeURL), f.name)

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// readIdentity reads an identity, in JSON or YAML. Without a file it is that of a client that has
+// proven nothing.
+func readIdentity(file string) (*identity.Identity, error) {
+	if file == "" {
+		return identity.Anonymous(nil), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--identity: %w", err)
+	}
+	if text, err = yaml.YAMLToJSON(text); err != nil {
+		return nil, fmt.Errorf("--identity %s: %w", file, err)
+	}
+	id := &identity.Identity{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(id); err != nil {
+		return nil, fmt.Errorf("--identity %s: not an identity: %w", file, err)
+	}
+	if err := complete(id); err != nil {
+		return nil, fmt.Errorf("--identity %s: %w", file, err)
+	}
+	return id, nil
+}
+
+// complete fills in what follows from the rest, as it does for a client.
+func complete(id *identity.Identity) error {
+	if id.SPIFFEID != "" {
+		u, err := url.Parse(id.SPIFFEID)
+		if err != nil || u.Scheme != "spiffe" || u.Host == "" {
+			return fmt.Errorf("spiffe_id: %q is not a SPIFFE ID (want one such as spiffe://example.org/ns/pay/sa/gw)", id.SPIFFEID)
+		}
+		id.TrustDomain, id.SPIFFEPath = u.Host, u.Path
+	}
+	switch id.Source {
+	case identity.None, identity.MTLS, identity.JWT, identity.Unix:
+		return nil
+	case "":
+	default:
+		return fmt.Errorf("source: %q is not a source (want mtls, jwt, unix or none)", id.Source)
+	}
+	switch {
+	case id.Claims != nil:
+		id.Source = identity.JWT
+	case id.UID != nil:
+		id.Source = identity.Unix
+	case id.SPIFFEID != "" || len(id.DNSNames) > 0 || id.Subject != "":
+		id.Source = identity.MTLS
+	default:
+		id.Source = identity.None
+	}
+	return nil
+}

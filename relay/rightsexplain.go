@@ -1,0 +1,143 @@
+package relay
+
+// Explanations of rights, for people.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/rights"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// ExplainRights describes, one step per line, whether a client may have what it requests, and which
+// rule says so. The error says why it may not. Who requests an alias needs the right to the
+// resource's own name too, which only the control plane knows.
+func ExplainRights(cfg *configs.Config, router *authority.Router, client configs.Client, typeURL, name string) (string, error) {
+	names := &clientNames{router: router, client: client, views: router.ViewMatcher(client), through: chain.Chain{}}
+	k, err := names.meaning(typeURL, name)
+	if err != nil {
+		return "", err
+	}
+	e := rightsExplainer{Rights: NewRights(cfg, router), client: client}
+	denied := e.listeners(k)
+	if e.rules == nil {
+		return e.steps.String(), denied
+	}
+	e.class = e.rules.Class(client.Identity)
+	k.words(func(of, name string) bool {
+		err := e.word(k, of, name)
+		denied = errors.Join(denied, err)
+		return err == nil
+	})
+	return e.steps.String(), denied
+}
+
+type rightsExplainer struct {
+	*Rights
+	client configs.Client
+	class  *rights.Class
+	steps  strings.Builder
+}
+
+func (e *rightsExplainer) say(format string, args ...any) {
+	fmt.Fprintf(&e.steps, format+"\n", args...)
+}
+
+// listeners describes which listeners give the client a Secret. The error is that none does.
+func (e *rightsExplainer) listeners(k asked) error {
+	if xdstype.OfResources(k.TypeURL) != xdstype.SecretV3 || e.client.Identity.Authenticated() {
+		return nil
+	}
+	gives := false
+	for i, l := range e.cfg.Listeners {
+		if l.Secrets == configs.SecretsAnyone {
+			gives = true
+			e.say("listeners[%d].secrets is %s: the listener gives it to clients that have proven nothing", i, l.Secrets)
+		} else {
+			e.say("listeners[%d].secrets is %s: the listener gives it only to clients that have proven who they are, or that are on the relay's machine", i, l.Secrets)
+		}
+	}
+	if gives {
+		return nil
+	}
+	return errSecret
+}
+
+// word describes the decision on an authority and name in the client's words.
+func (e *rightsExplainer) word(k asked, of, name string) error {
+	at := rightsPlace{canonical: e.router.Canonical(of)}
+	resources := xdstype.OfResources(k.TypeURL)
+	at.rights = e.class.At(at.canonical, resources)
+	spelled, ok := withAuthority(name, of, at.canonical)
+	var d rights.Decision
+	if ok && !k.unspelled {
+		d = at.rights.Decide(spelled)
+		e.say("rights decide on authority %q, type_url %q, name %q", at.canonical, resources, spelled)
+	} else {
+		d = at.rights.DecideUnspelled()
+		e.say("rights decide on authority %q, type_url %q, and no name: %s has no canonical spelling", at.canonical, resources, loglines.Clip(name))
+	}
+	last := d.Rule
+	if last < 0 {
+		last = len(e.cfg.Rights)
+	}
+	for i := range last {
+		e.say("rights[%d] does not match: %s is false", i, oneLine(e.cfg.Rights[i].When))
+	}
+	if d.Rule < 0 {
+		return e.denial(d)
+	}
+	r := &e.cfg.Rights[d.Rule]
+	when := "it has no when"
+	if r.When != "" {
+		when = oneLine(r.When) + " is true"
+	}
+	switch {
+	case d.Failed:
+		e.say("%s denies it, because %s or %s cannot be evaluated for this client", r.Place(), cmp.Or(oneLine(r.When), "its when"), oneLine(r.Allow))
+	case d.Allowed:
+		e.say("%s matches: %s; it allows it: %s is true", r.Place(), when, oneLine(r.Allow))
+		return nil
+	default:
+		e.say("%s matches: %s; it denies it: %s is false", r.Place(), when, oneLine(r.Allow))
+	}
+	return e.denial(d)
+}
+
+// DescribeRights describes each rule of rights, one per line, and what nobody may have.
+func DescribeRights(cfg *configs.Config) string {
+	var b strings.Builder
+	always := false
+	for i := range cfg.Rights {
+		r := &cfg.Rights[i]
+		what := "everything"
+		switch {
+		case !r.Always():
+			what = "what has " + oneLine(r.When)
+		case i > 0:
+			what = "everything else"
+		}
+		always = always || r.Always()
+		whether := "is for clients with " + oneLine(r.Allow)
+		switch oneLine(r.Allow) {
+		case "true":
+			whether = "is for every client"
+		case "false":
+			whether = "is for nobody"
+		}
+		fmt.Fprintf(&b, "rights[%d]: %s %s\n", i, what, whether)
+	}
+	if len(cfg.Rights) > 0 && !always {
+		b.WriteString("rights: everything else is for nobody\n")
+	}
+	return b.String()
+}
+
+func oneLine(e configs.Expression) string { return strings.Join(strings.Fields(string(e)), " ") }
