@@ -395,7 +395,7 @@ func (c *rightsClient) check(o *rightsOracle) string {
 	for _, ask := range c.asks {
 		for _, i := range ask {
 			r := &rightsRequests[i]
-			if _, all := o.may(c, r); !all || blocked[r.word] {
+			if _, all := o.may(c, r); !all || blocked[r.word] || c.form == "rest" && r.notJSON {
 				continue
 			}
 			for _, mark := range r.gives {

@@ -210,7 +210,8 @@ type request struct {
 	words []nameOf
 	own   []nameOf
 	gives []string // markers
-	set   bool     // it is a wildcard or a glob
+	// notJSON: it has no form in JSON that has all of it: the API has no messages for lists, or wrong ones.
+	notJSON bool
 }
 
 type nameOf struct{ authority, name string }
@@ -219,7 +220,7 @@ type nameOf struct{ authority, name string }
 var rightsRequests = func() (all []request) {
 	escape := strings.NewReplacer("%", "%25", "#", "%23", ",", "%2C").Replace
 	old := func(word, name string, gives ...string) {
-		r := request{word: word, name: name, words: []nameOf{{"a", name}}, set: name == "*"}
+		r := request{word: word, name: name, words: []nameOf{{"a", name}}}
 		if own := rightsAliases[name]; own != "" {
 			r.own = []nameOf{{"a", own}}
 		}
@@ -242,7 +243,7 @@ var rightsRequests = func() (all []request) {
 		name := func(authority, id string) nameOf { return nameOf{authority, x(authority, id)} }
 		list, entry := listOf(word, "l"), listOf(word, "l")+"#entry=e0"
 		add := func(name string, words []nameOf, own []nameOf, gives ...string) {
-			r := request{word: word, name: name, words: words, own: own, set: strings.HasSuffix(name, "/*")}
+			r := request{word: word, name: name, words: words, own: own, notJSON: name == list}
 			for _, of := range gives {
 				r.gives = append(r.gives, marker(word, of))
 			}

@@ -171,7 +171,7 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 		glob := d.owner(a)
 		res, by, waits := first(key, d.covering(a)...)
 		switch {
-		case d.named.get(a.key()) != nil:
+		case d.named.get(a.key()).answers():
 			// Its own subscription sends it.
 		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
 			// The glob sends it; or it will, and until then the client keeps what it has.

@@ -28,6 +28,10 @@ func (s *nameSub) denial() *cache.Error {
 	return nil
 }
 
+// answers says that there is a subscription to a name, and that the client may have what it stands
+// for.
+func (s *nameSub) answers() bool { return s != nil && (s.of().Rights == nil || s.denial() == nil) }
+
 // ownDenial returns why the client may not have a resource that the name is an alias of.
 func (s *nameSub) ownDenial(r *cache.Resource) *cache.Error {
 	subs := s.of()
