@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -107,7 +108,7 @@ func benchStart(b *testing.B, names []string, when string, rules int, everNew bo
 			got += len(resp.GetResources())
 		}
 		_ = stream.CloseSend()
-		if _, err := stream.Recv(); err != io.EOF {
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
 	}
