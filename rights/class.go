@@ -11,7 +11,7 @@ type Class struct {
 	// ID is another one for each class.
 	ID uint64
 
-	rules    []*Rule
+	of       *Rules
 	identity *identity.Identity
 
 	mu     sync.Mutex
@@ -52,24 +52,30 @@ func (c *Class) At(authority, typeURL string) *Place {
 
 // place evaluates all that does not depend on a name.
 func (c *Class) place(authority, typeURL string) *Place {
-	p := &Place{class: c}
-	v := &variables{authority: authority, typeURL: typeURL, identity: c.identity}
-	for i, rule := range c.rules {
-		when := rule.when.at(v)
-		fixed, isFixed := when.(truth)
+	p := &Place{class: c, at: variables{authority: authority, typeURL: typeURL, identity: c.identity}}
+	p.shared = c.of.impersonal.at(c.of.rules, authority, typeURL)
+	named := 0
+	for i, rule := range c.of.rules {
+		r := ruleAt{index: i, when: p.shared.when[i]}
+		if rule.personal {
+			r.when = rule.when.at(&p.at)
+		}
+		fixed, isFixed := r.when.(truth)
 		if isFixed && fixed == isFalse {
 			continue
 		}
-		of := ruleAt{index: i, when: when, allow: failed}
-		if !isFixed || fixed == isTrue {
-			of.allow = rule.allow.at(v)
+		if rule.personal && !isFixed {
+			named++
+			p.costly = p.costly || evaluates(r.when) || named > fewRules
 		}
-		p.rules = append(p.rules, of)
-		p.costly = p.costly || evaluates(of.when) || evaluates(of.allow) || len(p.rules) > fewRules
+		r.shared = !rule.personal && !isFixed
+		p.rules = append(p.rules, r)
+		p.costly = p.costly || rule.evaluates
 		if isFixed {
 			break // no rule after it is reached
 		}
 	}
+	p.allow = make([]residual, len(p.rules))
 	return p
 }
 

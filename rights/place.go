@@ -1,12 +1,19 @@
 package rights
 
+import "sync"
+
 // Place is the rights of a class on the names of an authority and a type. It is safe for concurrent
 // use.
 type Place struct {
-	class *Class
-	rules []ruleAt // those that can match
+	class  *Class
+	at     variables
+	shared *sharedPlace
+	rules  []ruleAt // those that can match
 	// costly: to remember a decision is cheaper than to make it again.
 	costly bool
+
+	mu    sync.Mutex
+	allow []residual // of rules; nil until one is needed
 }
 
 // fewRules are decided in less time than a decision is found.
@@ -14,8 +21,10 @@ const fewRules = 8
 
 // ruleAt is what is left of a rule.
 type ruleAt struct {
-	index       int
-	when, allow residual
+	index int
+	when  residual
+	// shared: whether it matches a name is the same for all classes.
+	shared bool
 }
 
 // Decision says whether a client may have a name.
@@ -42,19 +51,36 @@ func (p *Place) Decide(name string) Decision {
 }
 
 func (p *Place) decide(name string) Decision {
+	matches := p.class.of.impersonal.matches(p.shared, name)
 	for i := range p.rules {
 		r := &p.rules[i]
-		switch r.when.of(name) {
+		var when truth
+		if r.shared && matches != nil {
+			when = matches[r.index]
+		} else {
+			when = r.when.of(name)
+		}
+		switch when {
 		case isFalse:
 			continue
 		case failed:
 			return Decision{Rule: r.index, Failed: true}
 		case isTrue:
 		}
-		allow := r.allow.of(name)
+		allow := p.allowed(i).of(name)
 		return Decision{Allowed: allow == isTrue, Rule: r.index, Failed: allow == failed}
 	}
 	return Decision{Rule: -1}
+}
+
+// allowed returns what is left of the allow of a rule. It is evaluated when the rule matches first.
+func (p *Place) allowed(i int) residual {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.allow[i] == nil {
+		p.allow[i] = p.class.of.rules[p.rules[i].index].allow.at(&p.at)
+	}
+	return p.allow[i]
 }
 
 // DecideUnspelled decides on a name that has no canonical spelling. A rule that reads the name
@@ -64,12 +90,11 @@ func (p *Place) DecideUnspelled() Decision {
 		return Decision{Rule: -1}
 	}
 	r := &p.rules[0]
-	when, fixed := r.when.(truth)
-	allow, fixedToo := r.allow.(truth)
-	if !fixed || !fixedToo || when != isTrue {
+	if when, fixed := r.when.(truth); !fixed || when != isTrue {
 		return Decision{Rule: r.index, Failed: true}
 	}
-	return Decision{Allowed: allow == isTrue, Rule: r.index, Failed: allow == failed}
+	allow, fixed := p.allowed(0).(truth)
+	return Decision{Allowed: fixed && allow == isTrue, Rule: r.index, Failed: !fixed || allow == failed}
 }
 
 // evaluates reports whether a residual has an expression in it that CEL evaluates.

@@ -280,6 +280,29 @@ func TestClassRemembersABoundedNumberOfDecisions(t *testing.T) {
 	}
 }
 
+func TestWhatAllClassesShareIsBounded(t *testing.T) {
+	rules := rulesOf(t, [2]string{`name.size() > 300`, `false`}, [2]string{``, `true`})
+	class := rules.Class(identity.Anonymous(nil))
+	place := class.At("a", cluster)
+	for i := range maxMatched + maxMatched/2 {
+		if !place.Decide(fmt.Sprint("name-", i)).Allowed {
+			t.Fatal("denied")
+		}
+	}
+	if place.Decide(strings.Repeat("x", 301)).Allowed {
+		t.Error("a long name is allowed")
+	}
+	if n := len(rules.impersonal.matched); n == 0 || n > maxMatched {
+		t.Errorf("%d names", n)
+	}
+	for i := range 2 * maxPlaces {
+		class.At(fmt.Sprint("authority-", i), cluster)
+	}
+	if n := len(rules.impersonal.places); n > maxPlaces {
+		t.Errorf("%d places", n)
+	}
+}
+
 func BenchmarkDecide(b *testing.B) {
 	for _, tt := range []struct{ of, when, last string }{
 		{"place", `authority == "a%d"`, `true`},

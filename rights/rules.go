@@ -28,6 +28,10 @@ var Environment = sync.OnceValues(func() (*cel.Env, error) {
 type Rule struct {
 	when, allow condition
 	reads       []identityPath
+	// personal: when reads the identity.
+	personal bool
+	// evaluates: allow has an expression in it that CEL evaluates for each name.
+	evaluates bool
 }
 
 // NewRule compiles a rule of two expressions of Environment. A nil when is true.
@@ -49,9 +53,25 @@ func NewRule(when, allow *cel.Ast) (*Rule, error) {
 		if *part.to, err = c.condition(checked.Expr()); err != nil {
 			return nil, err
 		}
-		r.reads = append(r.reads, identityReads(checked)...)
+		reads := identityReads(checked)
+		r.reads = append(r.reads, reads...)
+		r.personal = r.personal || part.to == &r.when && len(reads) > 0
 	}
+	r.evaluates = evaluatesNames(r.allow)
 	return r, nil
+}
+
+// evaluatesNames reports whether a condition has an expression in it that CEL evaluates for each name.
+func evaluatesNames(c condition) bool {
+	switch c := c.(type) {
+	case *atom:
+		return c.readsName
+	case *both:
+		return evaluatesNames(c.a) || evaluatesNames(c.b)
+	case *not:
+		return evaluatesNames(c.a)
+	}
+	return false
 }
 
 // at implements condition.
@@ -68,6 +88,8 @@ type Rules struct {
 	recent  [recentClasses]*Class          // kept for clients that come back
 	next    int                            // in recent
 	lastID  uint64
+
+	impersonal impersonal
 }
 
 const (
@@ -96,7 +118,7 @@ func (r *Rules) Class(id *identity.Identity) *Class {
 		}
 	}
 	r.lastID++
-	c := &Class{ID: r.lastID, rules: r.rules, identity: id}
+	c := &Class{ID: r.lastID, of: r, identity: id}
 	if !ok {
 		return c
 	}
