@@ -3,7 +3,6 @@ package relay
 // Who clients are, over every door of a relay that listens.
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,9 +35,29 @@ import (
 // listening is a relay that listens, and serves one cluster of the name c.
 type listening struct {
 	*Relay
-	log *bytes.Buffer // complete once stop was called
+	log *sharedLog
 	// stop ends the relay.
 	stop func()
+}
+
+// sharedLog is a log that is read while streams end.
+type sharedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *sharedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String returns what was logged so far.
+func (l *sharedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // listen runs a relay with these `listeners`, until the test ends.
@@ -55,7 +75,7 @@ old_style_names: [{authority: files}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(bytes.Buffer)
+	log := new(sharedLog)
 	r, err := New(cfg, Options{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
