@@ -81,8 +81,8 @@ type State struct {
 	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
 	// When Absent, it is the authority's reason.
 	Err *Error
-	// Partial is that of the Change that brought Resource.
-	Partial bool
+	// Partial and Stale are those of the Change that brought Resource.
+	Partial, Stale bool
 	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Heartbeats uint32
 	// Origin is the origin's version of this state, nil if there is none.
@@ -154,6 +154,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// The last known state is served as long as there is no newer one.
 		next.Status, next.Resource, next.Previous, next.Partial = old.Status, old.Resource, old.Previous, old.Partial
+		next.Stale = old.Stale
 	}
 	if next.Status == Absent && next.Previous == nil {
 		next.Previous = cmp.Or(old.Resource, old.Previous)

@@ -18,6 +18,7 @@ type Set struct {
 	status     Status
 	err        *Error
 	partial    bool // see SetUpdate.Partial
+	stale      bool // see SetUpdate.Stale
 	first      *firstAnswer
 	members    members.Members // removed ones too: see sweep
 	notes      notes           // heartbeats and errors
@@ -150,6 +151,14 @@ func (s *Set) Partial() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.partial
+}
+
+// Stale reports whether the members are from before the relay was started, and no control plane has
+// said since that they are still so.
+func (s *Set) Stale() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stale
 }
 
 // Origin returns the origin's version of the set's state, nil if there is no single one.

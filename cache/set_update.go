@@ -106,7 +106,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			pause()
 		}
 	}
-	s.status, s.err, s.partial = Present, nil, u.Partial
+	s.status, s.err, s.partial, s.stale = Present, nil, u.Partial, u.Stale
 	s.state(u, first, s.sum != before)
 	if len(s.removals) > s.sweepAt {
 		s.sweep()

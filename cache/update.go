@@ -16,6 +16,9 @@ type Change struct {
 	// Partial: Resource is made of others, and some of them could not be fetched. What is
 	// missing in it may exist nevertheless.
 	Partial bool
+	// Stale: Resource is from before the relay was started, and no control plane has said since
+	// that it is still so.
+	Stale bool
 	// Origin is the origin's version of this state, nil if there is none. An entry with an
 	// error then keeps its version.
 	Origin *OriginVersion
@@ -34,6 +37,8 @@ type SetUpdate struct {
 	// Incomplete, of a Full update: more of the origin's first answer may follow. The set
 	// keeps its missing members until an update is Complete, or is Full and not Incomplete.
 	Incomplete, Complete bool
+	// Stale is as in Change, of all members. It is valid until the set's next update.
+	Stale bool
 	// Origin is the origin's version of the set after these changes. If it is nil, the
 	// version stays as long as the members do.
 	Origin *OriginVersion
@@ -55,12 +60,15 @@ type Update struct {
 	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
 	// sources that pass updates on, which may be late. The cache ignores it.
 	ExpiresAt map[string]time.Time
+	// Server is the address of the control plane that sent the update, empty if none did. It is
+	// for who keeps resources for longer than the relay runs. The cache ignores it.
+	Server string
 }
 
 func (c Change) state() State {
 	switch {
 	case c.Resource != nil:
-		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial, Origin: c.Origin}
+		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial, Origin: c.Origin, Stale: c.Stale}
 	case c.Err != nil && !c.Gone:
 		return State{Status: Failed, Err: c.Err, Origin: c.Origin}
 	default:

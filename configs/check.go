@@ -31,6 +31,7 @@ func (c *Config) check(unusable map[string]bool) Errors {
 	k.rules(c)
 	k.views(c)
 	k.rights(c)
+	k.store(c.Store)
 	return k.errs
 }
 

@@ -55,6 +55,9 @@ type Config struct {
 	Rights []Right `yaml:"rights" absent:"every client may have everything"`
 	// What the relay keeps when no client asks for it.
 	Cache Cache `yaml:"cache"`
+	// Where the relay stores what it has accepted from control planes, so that it can serve that
+	// after a restart while they are away (store.md).
+	Store Store `yaml:"store" absent:"the relay stores nothing"`
 
 	source source
 }

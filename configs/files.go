@@ -5,6 +5,7 @@ package configs
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/xds-relay/xds-relay/certs/credfile"
@@ -52,6 +53,10 @@ func (c *Config) checkFiles() *fileChecker {
 			}
 		}
 	}
+	if c.Store.Path != "" {
+		f.read("store.key_file", c.Store.KeyFile)
+		f.folder("store.path", filepath.Dir(c.Store.Path))
+	}
 	return f
 }
 
@@ -93,6 +98,15 @@ func (f *fileChecker) jwt(path string, j *JWT) {
 		_, err := credfile.Token(j.JWKSTokenFile, token)
 		f.add(path+".jwks_token_file", err)
 	}
+}
+
+// folder looks whether the folder of the key at path is there.
+func (f *fileChecker) folder(path, folder string) {
+	info, err := os.Stat(folder)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", folder)
+	}
+	f.add(path, err)
 }
 
 // tls reads the files of the TLS at path. caKey is the key of caFile.

@@ -17,30 +17,60 @@ type Bytes int
 var units = []struct {
 	suffix string
 	size   int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
 
 // UnmarshalText sets b from its notation.
 func (b *Bytes) UnmarshalText(text []byte) error {
-	for _, unit := range units {
-		digits, ok := strings.CutSuffix(string(text), unit.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 32)
-		if err != nil || n <= 0 || n*unit.size > math.MaxInt32 {
-			break
-		}
-		*b = Bytes(n * unit.size)
-		return nil
+	n, ok := parseSize(string(text), math.MaxInt32)
+	if !ok {
+		return fmt.Errorf("%q is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)", text)
 	}
-	return fmt.Errorf("%q is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)", text)
+	*b = Bytes(n)
+	return nil
 }
 
 // String returns b in the largest unit that divides it.
-func (b Bytes) String() string {
+func (b Bytes) String() string { return formatSize(int64(b)) }
+
+// DiskBytes is a size on disk in bytes, from 1 to 1024 TiB. It is written as Bytes are, also
+// with TiB.
+type DiskBytes int64
+
+// UnmarshalText sets b from its notation.
+func (b *DiskBytes) UnmarshalText(text []byte) error {
+	const most = 1 << 50
+	n, ok := parseSize(string(text), most)
+	if !ok {
+		return fmt.Errorf("%q is not a size on disk (want bytes, from 1 to 1024 TiB, such as 512MiB or 4GiB)", text)
+	}
+	*b = DiskBytes(n)
+	return nil
+}
+
+// String returns b in the largest unit that divides it.
+func (b DiskBytes) String() string { return formatSize(int64(b)) }
+
+// parseSize parses a size from 1 to most bytes.
+func parseSize(text string, most int64) (n int64, ok bool) {
 	for _, unit := range units {
-		if b != 0 && int64(b)%unit.size == 0 {
-			return strconv.FormatInt(int64(b)/unit.size, 10) + unit.suffix
+		digits, ok := strings.CutSuffix(text, unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n <= 0 || n > most/unit.size {
+			return 0, false
+		}
+		return n * unit.size, true
+	}
+	return 0, false
+}
+
+// formatSize returns a size in the largest unit that divides it.
+func formatSize(n int64) string {
+	for _, unit := range units {
+		if n != 0 && n%unit.size == 0 {
+			return strconv.FormatInt(n/unit.size, 10) + unit.suffix
 		}
 	}
 	return "0"

@@ -105,7 +105,8 @@ authorities:
   - name: plane
     servers: [{address: "plane:18000"}]
 old_style_names: [{authority: plane}]
-`, t.TempDir(), ca), "a"))
+store: {path: %s}
+`, t.TempDir(), ca, filepath.Join(t.TempDir(), "store.db")), "a"))
 }
 
 // metricsWith returns the metrics of a relay whose control planes cannot be reached, and of which

@@ -29,11 +29,7 @@ func (r *Relay) observe() error {
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
-	for _, i := range []struct {
-		add         func(string, string, func() []admin.Sample) error
-		name, about string
-		read        func() []admin.Sample
-	}{
+	instruments := []instrument{
 		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, and waiting requests of clients that poll.",
 			one(func() int { return r.server.Clients() })},
 		{r.metrics.Counter, "xds_relay.downstream.requests", "Requests from clients, including ACKs and NACKs.",
@@ -70,12 +66,20 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
-	} {
+	}
+	for _, i := range append(instruments, r.storeInstruments()...) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// instrument is a metric.
+type instrument struct {
+	add         func(string, string, func() []admin.Sample) error
+	name, about string
+	read        func() []admin.Sample
 }
 
 // one reads an instrument that has a single value.
@@ -265,6 +269,7 @@ type StreamStatus struct {
 	Type          string    `json:"type,omitempty"`         // of a stream for one type
 	NamesStream   bool      `json:"names_stream,omitempty"` // for names of types that have a wildcard, too
 	Connected     bool      `json:"connected"`
+	Stored        int       `json:"stored,omitempty"` // names and sets of the partition that are served from the store
 	Since         time.Time `json:"since"`
 	Protocol      string    `json:"protocol,omitempty"` // empty if the server does not have the type
 	Subscriptions int       `json:"subscriptions"`
@@ -299,6 +304,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 			views[i].Directory = v
 		}
 	}
+	stale := r.origins.stale()
 	for scope, of := range r.origins.statuses() {
 		a, _ := r.origins.router.Source(scope)
 		v := &views[index[a]]
@@ -308,7 +314,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
 				Node:       node, NodesDiffer: differ.fields(),
-				NamesStream: st.NamesStream, Connected: st.Connected, Since: st.Since, Protocol: string(st.Protocol),
+				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
 			}
 			if st.TypeURL != "" {

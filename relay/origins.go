@@ -16,6 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -44,6 +45,11 @@ type origins struct {
 	// which topics small clients watch.
 	cache sink
 
+	// store has what was accepted, nil if nothing is stored. started and wait are as in
+	// store.KeeperOptions.
+	store *store.Store
+	keeps store.KeeperOptions
+
 	mu      sync.Mutex
 	streams map[cache.Scope]serverSource
 	room    cache.Room // of streams
@@ -51,7 +57,7 @@ type origins struct {
 
 // sink is the cache.
 type sink interface {
-	upstream.Sink
+	store.Cache
 	failover.Holder
 	HasSmallClient(k cache.Key, most int64) bool
 	GiveUpIdle(match func(cache.Scope) bool) bool
@@ -146,7 +152,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 	if node == nil {
 		node = s.node
 	}
-	f := s.openServers(scope, a, node)
+	f := s.openKept(scope, a, node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f

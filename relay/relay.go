@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/store"
 )
 
 // removalHold is longer than the time between the first and the last response with which a
@@ -40,6 +41,7 @@ type Relay struct {
 	server      *downstream.Server
 	health      *health.Server
 	shutdown    *process.Shutdown
+	store       *store.Store // nil if nothing is stored
 	admin       *admin.Server
 	metrics     *admin.Metrics
 
@@ -82,6 +84,12 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		r.credentials.Close()
 		return nil, err
 	}
+	if r.store, err = openStore(cfg.Store, r.cache, log); err != nil {
+		r.origins.Close()
+		r.credentials.Close()
+		return nil, err
+	}
+	r.origins.keep(r.store, cfg.Store.Wait)
 	r.scopes.open = r.origins.open
 	names := leafNames{router, r.origins.reachability}
 	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
@@ -213,6 +221,12 @@ func (r *Relay) Close() {
 	r.origins.Close()
 	r.credentials.Close()
 	r.issuers.close()
+	if r.store != nil {
+		r.shutdown.Stage("closing the store")
+		if err := r.store.Close(); err != nil {
+			r.log.Error("the store could not be closed", "reason", err)
+		}
+	}
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

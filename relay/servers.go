@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -35,8 +36,24 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }
 
-// openServers opens the source of a scope from its authority's servers.
-func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
+// openKept opens the source of a scope from its authority's servers, with a keeper if there is a
+// store.
+func (s *origins) openKept(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
+	if s.store == nil {
+		return s.openServers(scope, a, node, s.cache, nil)
+	}
+	k := store.NewKeeper(s.store, scope, s.cache, s.keeps)
+	return &keptSource{s.openServers(scope, a, node, k, k), k}
+}
+
+// openServers opens the source of a scope from its authority's servers. keeper is nil if there is
+// no store.
+func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node, sink upstream.Sink, keeper *store.Keeper) serverSource {
+	recall := func(o *upstream.Options, server *configs.Server) {
+		if keeper != nil {
+			o.Recall = keeper.Recall(server.Address, a.Failover.SharedVersions)
+		}
+	}
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
 	o := failover.Options{
 		Unreachable: unreachable,
@@ -48,7 +65,9 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	if len(a.Servers) == 1 {
 		f := &singleServer{server: &a.Servers[0]}
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
-		f.streams = s.openServer(scope, a, f.server, node, upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}, s.cache)
+		o := upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}
+		recall(&o, f.server)
+		f.streams = s.openServer(scope, a, f.server, node, o, sink)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
@@ -59,13 +78,14 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(s.cache)
 		}
+		recall(&o, &a.Servers[i])
 		return s.openServer(scope, a, &a.Servers[i], node, o, child)
 	}
 	names := make([]string, len(a.Servers))
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, s.cache, s.reachability, s.log)}
+	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, sink, s.reachability, s.log)}
 }
 
 // watch returns a function that passes the events of a server's streams to failover.

@@ -4,6 +4,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -27,6 +28,34 @@ func (directorySource) Drain() {}
 
 // Close implements source.
 func (directorySource) Close() {}
+
+// keptSource is a source from servers whose scope has a keeper: it begins topics before the servers
+// are asked for them.
+type keptSource struct {
+	serverSource
+	keeper *store.Keeper
+}
+
+// Start implements cache.Source.
+func (s *keptSource) Start(k cache.Key) {
+	s.keeper.Start(k)
+	s.serverSource.Start(k)
+}
+
+// Stop implements cache.Source.
+func (s *keptSource) Stop(k cache.Key) {
+	s.serverSource.Stop(k)
+	s.keeper.Stop(k)
+}
+
+// Resume implements cache.Resumer.
+func (s *keptSource) Resume(k cache.Key) { cache.Resume(s.serverSource, k) }
+
+// Close implements source.
+func (s *keptSource) Close() {
+	s.serverSource.Close()
+	s.keeper.Close()
+}
 
 // serverSource is the source of a scope whose authority has servers.
 type serverSource interface {

@@ -196,6 +196,9 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		if counts {
 			s.apply(f.topics, f.session.conclude(now, s.opts.ResponseTimeout, what))
 		}
+		if s.opts.Recall != nil && c.form.name == Delta && !f.session.begun() {
+			f.topics.recall(s.opts.Recall)
+		}
 		requests := f.session.requests(now, s.limit)
 		out = append(out, requests...)
 		s.refused(f, now)

@@ -45,6 +45,8 @@ type subscriptions interface {
 	nextDue() (time.Time, bool)
 	// seed takes over what another server with the same versions has said.
 	seed(now time.Time, held func(cache.Key, func(string, *cache.Resource)))
+	// recall notes what the relay had before it was started. See recall.go.
+	recall(had func(cache.Key, func(string, *cache.Resource)))
 	// resend returns everything that is held or has failed.
 	resend() cache.Update
 	// ends returns when the TTLs of what an update has expire.
@@ -92,6 +94,9 @@ type subscription struct {
 	// resumed says that a client holds it from an earlier stream, and listed that the
 	// control plane was sent so although it is not held here. See resumed.go.
 	resumed, listed bool
+	// recalled is what the relay had of it before it was started, as long as the control plane
+	// has said nothing of it; nil if there is nothing. See recall.go.
+	recalled *cache.Resource
 	// expired says that the control plane did not remove it, but its TTL expired.
 	expired bool
 	// reported says that answer.Err is the control plane's own. It says so once,
@@ -192,6 +197,7 @@ func (sub *subscription) lost() {
 		sub.answered = false // it was not certain, and is requested as if new
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+	sub.recalled = nil
 }
 
 // ask notes that subscriptions went out in a request. A subscription that has

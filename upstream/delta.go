@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,7 +46,8 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	if d.of.names != nil {
 		names = d.changes(limit, d.of.names)
 	}
-	if sets.none() && names.none() {
+	nudged := d.of.takeNudged()
+	if sets.none() && names.none() && nudged == "" {
 		return out
 	}
 	p := d.packer(limit, out)
@@ -56,6 +58,12 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	d.unsubscribe(p, sets.drop)
 	d.unsubscribe(p, names.drop)
 	p.flush()
+	if nudged != "" {
+		p.unsubscribe(nudged)
+		p.flush()
+		p.subscribe(nudged)
+		p.flush()
+	}
 	return p.out
 }
 
@@ -159,13 +167,14 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 	}
 	var resumed []*subscription // what is held goes first
 	for _, sub := range add {
-		r := sub.answer.Resource
+		held := cmp.Or(sub.answer.Resource, sub.recalled)
 		switch {
-		case first && sub.toList():
+		case first && held == nil && sub.toList():
 			resumed = append(resumed, sub)
-		case !first || r == nil || d.of.sets != nil && d.of.sets.member(sub.name) != nil:
+		case !first || held == nil || d.of.sets != nil && d.of.sets.member(sub.name) != nil:
 			p.subscribe(sub.name)
-		case !p.resubscribe(sub.name, r.Name(), d.versionOf(r)):
+		case !p.resubscribe(sub.name, held.Name(), d.versionOf(held)):
+			sub.recalled = nil // it comes again
 			d.unlisted++
 		}
 	}
@@ -176,6 +185,9 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 		}
 	}
 	d.explicit = true
+	if first {
+		d.of.names.nudgeLater(now)
+	}
 	d.of.names.ask(add, first, now)
 }
 
@@ -184,8 +196,8 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 // are gone.
 func (d *deltaSession) list(p *deltaPacker) {
 	s := d.of.sets
-	members := s.allMembers()
-	if len(members) > 0 {
+	members, recalled := s.allMembers(), s.recalled()
+	if len(members)+len(recalled) > 0 {
 		p.must()
 	}
 	listing := s.wildcard != nil && s.members() == nil
@@ -202,6 +214,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 			d.unlisted++
 		}
 	}
+	d.listRecalled(p, recalled)
 }
 
 // unsubscribe packs what is given up.
@@ -224,7 +237,11 @@ func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
 func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
 	v := accept(r, d.of.sets != nil && d.of.sets.wildcard != nil, d.of.core().speaker())
 	d.answer(r, v.nack)
-	return d.of.apply(now, &v, false, r.version), v.nack
+	u := d.of.apply(now, &v, false, r.version)
+	if n := d.of.names; n != nil {
+		n.confirmLater(now, v.size, &u)
+	}
+	return u, v.nack
 }
 
 // conclude applies that the control plane has not answered, which says nothing about
@@ -248,6 +265,7 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silen
 		if what != mute {
 			n.relistResumed()
 		}
+		n.nudge(now)
 	}
 	return u
 }

@@ -39,6 +39,17 @@ func (d *directories) remove(name string) {
 // an alias is no member.
 func (n *names) inDirectory(glob string) func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
+		for sub := range n.ofDirectory(glob) {
+			if sub.isMember() && !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
+// ofDirectory yields the names of a glob's directory.
+func (n *names) ofDirectory(glob string) func(yield func(*subscription) bool) {
+	return func(yield func(*subscription) bool) {
 		if n == nil {
 			return
 		}
@@ -49,7 +60,7 @@ func (n *names) inDirectory(glob string) func(yield func(*subscription) bool) {
 			}
 		}
 		for _, sub := range n.directories.byGlob[glob] {
-			if sub.isMember() && !yield(sub) {
+			if !yield(sub) {
 				return
 			}
 		}

@@ -37,6 +37,11 @@ type names struct {
 	// unlisted: a resumed name may be without an answer because it was not listed, and
 	// relist: one is, so that a new stream is needed.
 	unlisted, relist bool
+	// recalls: some names have something recalled. confirmAt is when that counts as confirmed,
+	// and nudgeAt when the control plane is asked for an answer; zero for never.
+	recalls            bool
+	confirmAt, nudgeAt time.Time
+	nudged             string // see takeNudged
 }
 
 func newNames(scope cache.Scope, typeURL string) *names {
@@ -200,6 +205,7 @@ func (n *names) lost() {
 	n.lostCore()
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
 	n.directories = directories{}
+	n.recalls, n.confirmAt, n.nudgeAt, n.nudged = false, time.Time{}, time.Time{}, ""
 	for _, sub := range n.subs {
 		if sub.again {
 			n.shown = "" // all of it is to come
@@ -245,6 +251,7 @@ func (n *names) needStream(begun bool) bool { return begun && n.relist }
 func (n *names) nextDue() (time.Time, bool) {
 	at, _ := n.expiries.Next()
 	at = earlier(earlier(at, n.forgetAt), n.reviewAt)
+	at = earlier(earlier(at, n.confirmAt), n.nudgeAt)
 	return at, !at.IsZero()
 }
 

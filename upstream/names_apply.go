@@ -75,7 +75,7 @@ func (n *names) answer(sub *subscription, c cache.Change) {
 	if n.has(&c) && !n.has(&sub.answer) {
 		n.having++
 	}
-	sub.answer = c
+	sub.answer, sub.recalled = c, nil
 }
 
 // keepAlive takes a heartbeat: there is nothing new about the resource but its
@@ -167,6 +167,7 @@ func (n *names) expire(now time.Time) cache.Update {
 		n.forgetAt = time.Time{}
 	}
 	u := n.newUpdate()
+	n.confirmDue(now, &u)
 	for _, key := range n.expiries.Due(now) {
 		v := n.expireVariant(key, n)
 		if c, ok := n.take(&v); ok {

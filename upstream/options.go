@@ -57,6 +57,10 @@ type Options struct {
 	typesBlamed  func(types []string, why string) bool
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
+	// Recall, if not nil, gives what the relay had of a topic from this server before it was
+	// started: the resource of a name, or the members of a set, each with what it is kept
+	// under. It is asked before the first request of a type on a delta stream. See recall.go.
+	Recall func(k cache.Key, yield func(key string, r *cache.Resource))
 	// Seed, if not nil, gives what is held of a topic that came from another server
 	// whose versions mean the same: the resource of a name, or the members of a
 	// wildcard, each with what it is kept under. It is asked when a delta stream

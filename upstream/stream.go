@@ -350,6 +350,9 @@ func (s *Stream) apply(of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
 	}
+	if s.opts.Presence != nil {
+		u.Server = s.opts.Presence.server
+	}
 	if s.opts.WithExpiresAt {
 		u.ExpiresAt = of.ends(&u)
 	}

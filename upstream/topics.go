@@ -105,6 +105,7 @@ func (t *topics) start(name string, down *cache.Error, u *cache.Update) {
 		t.names.know(name, t.sets, false)
 	}
 	t.kind(name).start(name, down, u)
+	t.shareRecalled(name)
 }
 
 // again requests a subscribed name once more.
@@ -233,6 +234,27 @@ func (t *topics) seed(now time.Time, held func(cache.Key, func(string, *cache.Re
 	for k := range t.each {
 		k.seed(now, held)
 	}
+}
+
+// recall notes what the relay had before it was started. See recall.go.
+func (t *topics) recall(had func(cache.Key, func(string, *cache.Resource))) {
+	for k := range t.each {
+		k.recall(had)
+	}
+	if !t.both() {
+		return
+	}
+	for name := range t.names.subs {
+		t.shareRecalled(name)
+	}
+}
+
+// takeNudged is that of names.
+func (t *topics) takeNudged() string {
+	if t.names == nil {
+		return ""
+	}
+	return t.names.takeNudged()
 }
 
 // resend returns everything that is held or has failed.

@@ -41,6 +41,8 @@ import (
 //	                                                asked for again
 //	resume NAME...                                  a client holds it from an earlier
 //	                                                stream
+//	recall NAME@VERSION...                          what the relay had before it was started, by
+//	                                                name or as a member of a set
 //	send                                            what is to be sent
 //	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
 //	    that size is as if there were more, of many small resources; one line per resource, NAME followed by any of
@@ -99,6 +101,7 @@ type player struct {
 	session session
 	now     time.Time
 	down    *cache.Error
+	had     []*cache.Resource // before the relay was started
 	// answered says that the control plane has answered on this stream.
 	answered bool
 	out      strings.Builder
@@ -139,6 +142,12 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		for _, name := range namesIn(d) {
 			p.of.resume(name)
 		}
+	case "recall":
+		for _, text := range namesIn(d) {
+			name, version, _ := strings.Cut(text, "@")
+			p.had = append(p.had, cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURLs[p.typ]}))
+		}
+		return ""
 	case "unsubscribe":
 		for _, name := range namesIn(d) {
 			p.of.stop(name)
@@ -195,6 +204,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			return p.out.String() + "a new stream is needed"
 		}
 		p.print(p.session.conclude(p.now, defaultResponseTimeout, silenceAfter(p.answered)))
+		if p.form == deltaForm && !p.session.begun() {
+			p.of.recall(p.recall)
+		}
 		for _, m := range p.session.requests(p.now, p.limit) {
 			if n := proto.Size(m); n > p.limit {
 				fmt.Fprintf(&p.out, "%d bytes: ", n)
@@ -211,6 +223,15 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	return p.out.String()
+}
+
+// recall yields what the relay had of a topic.
+func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
+	for _, r := range p.had {
+		if glob, _ := urn.GlobOf(r.Name()); k.Name == r.Name() || k.Name == cache.Wildcard || k.Name == glob {
+			yield(r.Name(), r)
+		}
+	}
 }
 
 // start subscribes to a name or a set.

@@ -150,10 +150,9 @@ func (r *Resource) Renamed(name, version string) *Resource {
 	if inner := r.Inner(); inner != "" && inner != name {
 		value = renameValue(value, name)
 	}
-	return New(Spec{
-		Name: name, Version: version, TypeURL: r.typeURL, Value: value, Extra: r.extra(),
-		TTL: r.ttl, Constraints: r.constraints, DoNotCache: r.doNotCache, Redirect: r.redirect,
-	})
+	s := r.Spec()
+	s.Name, s.Version, s.Value = name, version, value
+	return New(s)
 }
 
 // renameValue returns an encoded message with another name in its field 1. It is the
@@ -171,6 +170,15 @@ func renameValue(value []byte, name string) []byte {
 		value = value[n:]
 	}
 	return out
+}
+
+// Spec returns what New makes the resource of. Its byte slices share the resource's bytes, and must
+// not be changed. That the resource is under an alias is not in it.
+func (r *Resource) Spec() Spec {
+	return Spec{
+		Name: r.Name(), Version: r.Version(), TypeURL: r.typeURL, Value: r.Value(), Extra: r.extra(),
+		TTL: r.ttl, Constraints: r.constraints, DoNotCache: r.doNotCache, Redirect: r.redirect,
+	}
 }
 
 // TypeURL returns the type URL of the resource's Any.

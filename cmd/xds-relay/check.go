@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -103,6 +106,7 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 		}
 		fmt.Fprintf(stdout, "authorities[%d].directory: %s has %d resources\n", i, a.Directory, len(resources))
 	}
+	fine = checkStore(cfg.Store, stdout, stderr) && fine
 	if !fine {
 		return &exitError{status: statusNotAll}
 	}
@@ -124,6 +128,37 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "warning: %v\n", warning)
 	}
 	return nil
+}
+
+// checkStore says what is in the store, or why the relay could not use it.
+func checkStore(cfg configs.Store, stdout, stderr io.Writer) (fine bool) {
+	if cfg.Path == "" {
+		return true
+	}
+	var key *store.Key
+	if cfg.KeyFile != "" {
+		var err error
+		if key, err = store.ReadKey(cfg.KeyFile); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) { // that is an error already
+				fmt.Fprintf(stderr, "store.key_file: %v\n", err)
+			}
+			return false
+		}
+	}
+	records, unreadable, err := store.Check(cfg.Path, key, slog.New(slog.DiscardHandler))
+	switch {
+	case errors.Is(err, store.ErrInUse):
+		fmt.Fprintf(stdout, "store.path: a relay that runs has %s\n", cfg.Path)
+	case err != nil:
+		fmt.Fprintf(stderr, "store.path: %v; the relay would set the file aside, and begin with an empty store\n", err)
+		return false
+	case unreadable > 0:
+		fmt.Fprintf(stderr, "store.path: %s: %d of %d records cannot be read, and are not used\n", cfg.Path, unreadable, records+unreadable)
+		return false
+	default:
+		fmt.Fprintf(stdout, "store.path: %s has %d records\n", cfg.Path, records)
+	}
+	return true
 }
 
 // describeListener returns the protocol, security and services of a listener.

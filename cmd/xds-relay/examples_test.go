@@ -33,6 +33,9 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 	if err := os.WriteFile("jwks.json", []byte(keys), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if stdout, stderr, status := runCommand(t, "store", "keygen", "store.key"); status != 0 {
+		t.Fatal(stdout, stderr)
+	}
 	file := regexp.MustCompile(`/etc/\S+\.pem`)
 	for i, example := range examples {
 		example = file.ReplaceAllStringFunc(example, func(name string) string {
@@ -44,6 +47,7 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 		example = regexp.MustCompile(`/var/run/secrets/\S+\.crt`).ReplaceAllString(example, "cert.pem")
 		example = regexp.MustCompile(`/etc/\S+/jwks\.json`).ReplaceAllString(example, "jwks.json")
 		example = regexp.MustCompile(`/var/run/secrets/\S+`).ReplaceAllString(example, "token")
+		example = strings.NewReplacer("/etc/xds-relay/store.key", "store.key", "/var/lib/xds-relay/", "").Replace(example)
 		example = regexp.MustCompile(`/etc/xds/\w+`).ReplaceAllString(example, "resources")
 		if err := os.MkdirAll("resources", 0o700); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,358 @@
+package main
+
+// `xds-relay store` looks into a store, and moves what is in it.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/store"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+func newStoreCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look into what a relay has stored, and move it",
+		Long: `Look into the file in which a relay stores what it has accepted (` + "`store`" + ` in the configuration),
+and move it to another relay. The relay that uses the file must not run.
+
+FILE is "-", or left out, for standard input or output.
+
+Exit status: 0 if all is well, 1 if something is not there or cannot be read, 2 for a wrong
+command line, 3 if the store cannot be used.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newKeygenCommand(), newStoreInfoCommand(), newStoreListCommand(), newStoreGetCommand(), newStoreExportCommand(), newStoreImportCommand())
+	return cmd
+}
+
+// storeFlags say which store.
+type storeFlags struct{ path, keyFile string }
+
+func (f *storeFlags) register(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&f.path, "path", "", "the `FILE` of the store")
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "the key `FILE` of an encrypted store")
+}
+
+// key returns the key, nil if there is none.
+func (f *storeFlags) key() (*store.Key, error) {
+	if f.path == "" {
+		return nil, usageError(errors.New("--path is missing"))
+	}
+	if f.keyFile == "" {
+		return nil, nil
+	}
+	return store.ReadKey(f.keyFile)
+}
+
+func storeLog(cmd *cobra.Command) *slog.Logger {
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{ReplaceAttr: loglines.ClipAttr}))
+}
+
+// with calls do with the store.
+func (f *storeFlags) with(cmd *cobra.Command, do func(*store.Store) error) error {
+	key, err := f.key()
+	if err != nil {
+		return err
+	}
+	s, err := store.OpenReadOnly(f.path, key, storeLog(cmd))
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(s), s.Close())
+}
+
+// unreadable says that there were records which could not be read.
+func unreadable(cmd *cobra.Command, n int) error {
+	if n == 0 {
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d records cannot be read\n", n)
+	return &exitError{status: statusNotAll}
+}
+
+func newKeygenCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "keygen [FILE]",
+		Short: "Make a key that encrypts a store",
+		Long: `Make a key for ` + "`store.key_file`" + `. FILE must not be there yet. Whoever has the key and the store
+can read all that is in it; without the key nobody can.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := store.NewKey()
+			if err != nil {
+				return err
+			}
+			return writeTo(cmd, args, func(w io.Writer) error {
+				_, err := w.Write(key)
+				return err
+			})
+		},
+	}
+}
+
+// writeTo calls write with the new file that args have, or with standard output.
+func writeTo(cmd *cobra.Command, args []string, write func(io.Writer) error) error {
+	if len(args) == 0 || args[0] == "-" {
+		return write(cmd.OutOrStdout())
+	}
+	const private = 0o600
+	f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+func newStoreInfoCommand() *cobra.Command {
+	var f storeFlags
+	cmd := &cobra.Command{
+		Use:   "info --path FILE [--key-file FILE]",
+		Short: "Print what a store has, in numbers",
+		Long:  `Print what a store has, in numbers. All records are read, so that damaged ones are found.`,
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, func(s *store.Store) error { return storeInfo(cmd, s) })
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func storeInfo(cmd *cobra.Command, s *store.Store) error {
+	type kind struct{ scope, typ string }
+	type counts struct{ names, sets, members, omitted int }
+	of := map[kind]*counts{}
+	var all counts
+	var oldest, newest time.Time
+	bad, err := s.All(func(r *store.Record) bool {
+		k := kind{r.Topic.Scope.String(), xdstype.Word(r.Topic.TypeURL)}
+		if of[k] == nil {
+			of[k] = &counts{}
+		}
+		for _, c := range []*counts{of[k], &all} {
+			switch {
+			case r.Set:
+				c.sets++
+			case r.Topic.IsSet() && r.Resource == nil:
+				c.omitted++
+			case r.Topic.IsSet():
+				c.members++
+			default:
+				c.names++
+			}
+		}
+		if oldest.IsZero() || r.Time.Before(oldest) {
+			oldest = r.Time
+		}
+		if r.Time.After(newest) {
+			newest = r.Time
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	encrypted := "no"
+	if s.Encrypted() {
+		encrypted = "yes"
+	}
+	fmt.Fprintf(out, "size: %d bytes\nencrypted: %s\n", s.Stats().Size, encrypted)
+	if all != (counts{}) {
+		fmt.Fprintf(out, "oldest record: %s\nnewest record: %s\n", oldest.UTC().Format(time.RFC3339), newest.UTC().Format(time.RFC3339))
+	}
+	fmt.Fprintf(out, "names: %d\nwildcards and globs: %d, with %d members\nnot stored of these: %d\n", all.names, all.sets, all.members, all.omitted)
+	kinds := make([]kind, 0, len(of))
+	for k := range of {
+		kinds = append(kinds, k)
+	}
+	slices.SortFunc(kinds, func(a, b kind) int { return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.typ, b.typ)) })
+	for _, k := range kinds {
+		c := of[k]
+		fmt.Fprintf(out, "%s %s: %d names, %d wildcards and globs with %d members\n", loglines.Clip(k.scope), k.typ, c.names, c.sets, c.members)
+	}
+	return unreadable(cmd, bad)
+}
+
+func newStoreListCommand() *cobra.Command {
+	var f storeFlags
+	cmd := &cobra.Command{
+		Use:   "list --path FILE [--key-file FILE]",
+		Short: "Print the names of what a store has",
+		Long:  `Print a line for each record: its scope, type and name, the wildcard or glob that it is of, its version, when it came and from which server.`,
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, func(s *store.Store) error {
+				out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(out, "SCOPE\tTYPE\tNAME\tOF\tVERSION\tTIME\tSERVER")
+				bad, err := s.All(func(r *store.Record) bool {
+					name, set, version := r.Topic.Name, "-", "-"
+					switch {
+					case r.Set:
+						version = "(known as a whole)"
+					case r.Topic.IsSet():
+						name, set = r.Member, r.Topic.Name
+					}
+					if r.Resource != nil {
+						version = r.Resource.Version()
+					} else if !r.Set {
+						version = "(not stored)"
+					}
+					fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Topic.Scope, xdstype.Word(r.Topic.TypeURL), name, set, version,
+						r.Time.UTC().Format(time.RFC3339), cmp.Or(r.Server, "-"))
+					return true
+				})
+				if err := errors.Join(err, out.Flush()); err != nil {
+					return err
+				}
+				return unreadable(cmd, bad)
+			})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func newStoreGetCommand() *cobra.Command {
+	var f storeFlags
+	var typeName string
+	var print printFlags
+	cmd := &cobra.Command{
+		Use:   "get --path FILE [--key-file FILE] [--type TYPE] NAME...",
+		Short: "Print resources that a store has",
+		Long: `Print the resources that a store has under these names, of every authority, partition and
+collection, as ` + "`xds-relay get`" + ` does.`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := print.check(); err != nil {
+				return usageError(err)
+			}
+			var typeURL string
+			if typeName != "" {
+				var err error
+				if typeURL, err = typeOf(typeName, names); err != nil {
+					return usageError(err)
+				}
+			}
+			return f.with(cmd, func(s *store.Store) error { return storeGet(cmd, s, print.printer(cmd.OutOrStdout()), typeURL, names) })
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVarP(&typeName, "type", "t", "", "only resources of this `TYPE`")
+	print.register(cmd.Flags())
+	return cmd
+}
+
+func storeGet(cmd *cobra.Command, s *store.Store, out *printer, typeURL string, names []string) error {
+	found := map[string]bool{}
+	bad, err := s.All(func(r *store.Record) bool {
+		name := r.Topic.Name
+		if r.Topic.IsSet() {
+			name = r.Member
+		}
+		if r.Resource == nil || !slices.Contains(names, name) || typeURL != "" && r.Topic.TypeURL != typeURL {
+			return true
+		}
+		found[name] = true
+		out.resource(&discoveryv3.Resource{
+			Name: r.Resource.Name(), Version: r.Resource.Version(),
+			Resource: &anypb.Any{TypeUrl: r.Resource.TypeURL(), Value: r.Resource.Value()},
+		})
+		return out.err == nil
+	})
+	if err := errors.Join(err, out.err); err != nil {
+		return err
+	}
+	missing := false
+	for _, name := range names {
+		if !found[name] {
+			missing = true
+			fmt.Fprintf(cmd.ErrOrStderr(), "%q is not stored\n", name)
+		}
+	}
+	if missing {
+		return &exitError{status: statusNotAll}
+	}
+	return unreadable(cmd, bad)
+}
+
+func newStoreExportCommand() *cobra.Command {
+	var f storeFlags
+	cmd := &cobra.Command{
+		Use:   "export --path FILE [--key-file FILE] [FILE]",
+		Short: "Write all that a store has, for `import`",
+		Long: `Write all that a store has, for ` + "`import`" + `, also on another machine. What is encrypted stays so,
+and needs the same key there. FILE must not be there yet.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd, func(s *store.Store) error {
+				var written, bad int
+				err := writeTo(cmd, args, func(w io.Writer) (err error) {
+					written, bad, err = s.Export(w)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d records were exported\n", written)
+				return unreadable(cmd, bad)
+			})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func newStoreImportCommand() *cobra.Command {
+	var f storeFlags
+	cmd := &cobra.Command{
+		Use:   "import --path FILE [--key-file FILE] [FILE]",
+		Short: "Add to a store what `export` has written",
+		Long: `Add to a store what ` + "`export`" + ` has written: a way to fill a relay that cannot reach its control
+planes. The store is made if it is not there. Records that it has already are replaced.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := f.key()
+			if err != nil {
+				return err
+			}
+			in := cmd.InOrStdin()
+			if len(args) > 0 && args[0] != "-" {
+				file, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer func() { _ = file.Close() }()
+				in = file
+			}
+			done, err := store.Import(f.path, key, in, storeLog(cmd))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d records were imported\n", done.Records-done.Secrets)
+			if done.Secrets > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d resources with secrets in them were left out: a store without a key file has none\n", done.Secrets)
+				return &exitError{status: statusNotAll}
+			}
+			return nil
+		},
+	}
+	f.register(cmd)
+	return cmd
+}

@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/store"
+)
+
+// What the relay stores of what it has accepted.
+
+// openStore opens the configured store, nil if there is none.
+func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*store.Store, error) {
+	if cfg.Path == "" {
+		return nil, nil
+	}
+	o := store.Options{MaxBytes: int64(cfg.MaxBytes), MaxAge: cfg.MaxAge, Contents: c.Contents, Watched: c.Has, Log: log}
+	if cfg.KeyFile != "" {
+		var err error
+		if o.Key, err = store.ReadKey(cfg.KeyFile); err != nil {
+			return nil, fmt.Errorf("store.key_file: %w", err)
+		}
+	}
+	s, err := store.Open(cfg.Path, o)
+	if err != nil {
+		return nil, fmt.Errorf("store.path: %w", err)
+	}
+	return s, nil
+}
+
+// keep has the sources that are opened from now on keep in a store what the cache accepts.
+func (s *origins) keep(in *store.Store, wait time.Duration) {
+	s.store, s.keeps = in, store.KeeperOptions{Started: time.Now(), Wait: wait}
+}
+
+// stale returns how many topics of each scope are served from the store.
+func (s *origins) stale() map[cache.Scope]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stale := map[cache.Scope]int{}
+	for scope, of := range s.streams {
+		if kept, ok := of.(*keptSource); ok {
+			if n := kept.keeper.Stale(); n > 0 {
+				stale[scope] = n
+			}
+		}
+	}
+	return stale
+}
+
+// storeInstruments are the metrics of the store, if there is one.
+func (r *Relay) storeInstruments() []instrument {
+	if r.store == nil {
+		return nil
+	}
+	stats := func(of func(store.Stats) uint64) func() []admin.Sample {
+		return one(func() uint64 { return of(r.store.Stats()) })
+	}
+	return []instrument{
+		{r.metrics.Gauge, "xds_relay.store.stale_topics", "Names, wildcards and globs that are served from the store, as no control plane has answered since the start.", r.staleTopics},
+		{r.metrics.Gauge, "xds_relay.store.bytes", "The size of the store.", stats(func(s store.Stats) uint64 { return uint64(s.Size) })},
+		{r.metrics.Gauge, "xds_relay.store.pending", "Records that are to be written to the store.", stats(func(s store.Stats) uint64 { return uint64(s.Pending) })},
+		{r.metrics.Counter, "xds_relay.store.records_written", "Records written to the store, and deleted from it.", stats(func(s store.Stats) uint64 { return s.Written })},
+		{r.metrics.Counter, "xds_relay.store.failed_commits", "How often the store could not be written.", stats(func(s store.Stats) uint64 { return s.Failures })},
+		{r.metrics.Counter, "xds_relay.store.not_stored", "Resources that were not stored.", r.notStored},
+		{r.metrics.Counter, "xds_relay.store.unreadable_records", "Records in the store that could not be read.", stats(func(s store.Stats) uint64 { return s.Unreadable })},
+		{r.metrics.Counter, "xds_relay.store.files_set_aside", "Files that could not be used as the store, and were renamed.", stats(func(s store.Stats) uint64 { return s.SetAside })},
+	}
+}
+
+func (r *Relay) staleTopics() []admin.Sample {
+	count := map[string]int64{}
+	for _, a := range r.cfg.Authorities {
+		if len(a.Servers) > 0 {
+			count[a.Name] = 0
+		}
+	}
+	for scope, n := range r.origins.stale() {
+		a, _ := r.origins.router.Source(scope)
+		count[a.Name] += int64(n)
+	}
+	samples := make([]admin.Sample, 0, len(count))
+	for authority, n := range count {
+		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{attribute.String("authority", authority)}})
+	}
+	return samples
+}
+
+func (r *Relay) notStored() []admin.Sample {
+	s := r.store.Stats()
+	sample := func(reason string, n uint64) admin.Sample {
+		return admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}}
+	}
+	return []admin.Sample{sample("max_bytes", s.Lacking), sample("secret", s.Secrets)}
+}

@@ -1,0 +1,176 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// corruption is one way to damage a file.
+type corruption struct {
+	name   string
+	damage func(t *testing.T, r *rand.Rand, path string, content []byte)
+}
+
+func overwrite(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, fileMode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var corruptions = []corruption{
+	{"a bit", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+		overwrite(t, path, b)
+	}},
+	{"many bits", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		for range 1 + r.IntN(200) {
+			b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+		}
+		overwrite(t, path, b)
+	}},
+	{"a bit in the head of a page", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		at := r.IntN(len(b)/4096)*4096 + r.IntN(64)
+		b[at] ^= 1 << r.IntN(8)
+		overwrite(t, path, b)
+	}},
+	{"cut off", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		overwrite(t, path, b[:r.IntN(len(b))])
+	}},
+	{"zeroes", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		at := r.IntN(len(b))
+		clear(b[at:min(len(b), at+r.IntN(8192))])
+		overwrite(t, path, b)
+	}},
+	{"swapped pages", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		const page = 4096
+		x, y := r.IntN(len(b)/page)*page, r.IntN(len(b)/page)*page
+		other := append([]byte(nil), b[x:x+page]...)
+		copy(b[x:], b[y:y+page])
+		copy(b[y:], other)
+		overwrite(t, path, b)
+	}},
+	{"swapped records", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		overwrite(t, path, b)
+		db, err := bolt.Open(path, fileMode, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error {
+			records := tx.Bucket(recordsBucket)
+			var keys, values [][]byte
+			_ = records.ForEach(func(k, v []byte) error {
+				keys, values = append(keys, append([]byte(nil), k...)), append(values, append([]byte(nil), v...))
+				return nil
+			})
+			x, y := r.IntN(len(keys)), r.IntN(len(keys))
+			return errors.Join(records.Put(keys[x], values[y]), records.Put(keys[y], values[x]))
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}},
+}
+
+// Whatever has happened to the file, the relay starts, serves nothing but what was stored under the
+// name that is asked for, and says so if something is missing.
+func TestACorruptFileGivesNoWrongResource(t *testing.T) {
+	n := 1000
+	if testing.Short() {
+		n = 100
+	}
+	const names = 200
+	version := func(name string) string { return "version of " + name }
+	for kind, key := range keysToTest(t) {
+		dir := t.TempDir()
+		path, f := filepath.Join(dir, "db"), &fake{}
+		o := f.options()
+		o.Key = key
+		s := open(t, path, o)
+		s.Note("cp", func(n *Notes) {
+			for i := range names {
+				name := fmt.Sprint("entry", i)
+				n.Entry(entry(name), resource(name, version(name)))
+				name = fmt.Sprint("member", i)
+				n.Member(wildcard(), name, resource(name, version(name)))
+			}
+			n.Whole(wildcard(), false)
+		})
+		closed(t, s)
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asides, lost := 0, 0
+		for i := range n / 2 {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			c := corruptions[i%len(corruptions)]
+			where := fmt.Sprintf("%s, corruption %d (%s)", kind, i, c.name)
+			c.damage(t, r, path, append([]byte(nil), content...))
+			log := &fake{}
+			o.Log = log.options().Log
+			s := open(t, path, o)
+			missing := 0
+			check := func(name string, r *Record) {
+				switch {
+				case r == nil:
+					missing++
+				case r.Resource.Version() != version(name) || r.Resource.Name() != name || r.Resource.Hash() != resource(name, "").Hash():
+					t.Fatalf("%s: %s is %+v", where, name, r.Resource.Spec())
+				}
+			}
+			set := s.Set(wildcard())
+			members := map[string]*Record{}
+			for _, r := range set.Members {
+				members[r.Member] = r
+			}
+			for i := range names {
+				name := fmt.Sprint("entry", i)
+				check(name, s.Entry(entry(name)))
+				name = fmt.Sprint("member", i)
+				check(name, members[name])
+			}
+			if set.Whole() && len(members) != names {
+				t.Fatalf("%s: a set with %d of %d members counts as whole", where, len(members), names)
+			}
+			if missing > 0 {
+				lost++
+			}
+			if missing > 0 && !strings.Contains(log.lines(), "level=ERROR") {
+				t.Fatalf("%s: %d records are missing, and the log says nothing", where, missing)
+			}
+			// And it is written to as ever.
+			s.Note("cp", func(n *Notes) {
+				for i := range names {
+					name := fmt.Sprint("entry", i)
+					n.Entry(entry(name), resource(name, "2"))
+				}
+			})
+			closed(t, s)
+			aside, err := filepath.Glob(path + ".aside-*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range aside {
+				asides++
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if asides == 0 || lost == asides || lost == 0 {
+			t.Errorf("%s: %d files were set aside, and %d lost something: the test does not find what it is for", kind, asides, lost)
+		}
+	}
+}
+
+var _ = cache.Wildcard

@@ -1,0 +1,245 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// Opening the file, and what is wrong with one that cannot be used.
+
+// ErrInUse says that another process has the file.
+var ErrInUse = errors.New("another process uses it: two relays cannot share a store")
+
+// unusableError says why a file cannot be used as it is. Errors of the disk are others.
+type unusableError struct{ reason string }
+
+// Error implements error.
+func (e *unusableError) Error() string { return e.reason }
+
+func unusable(format string, args ...any) error {
+	return &unusableError{fmt.Sprintf(format, args...)}
+}
+
+var (
+	recordsBucket = []byte("records")
+	aboutBucket   = []byte("about")
+
+	formatKey    = []byte("format")
+	format       = []byte("xds-relay store 1")
+	encryptedKey = []byte("encrypted")
+	proofKey     = []byte("proof") // the format again, sealed
+	sumKey       = []byte("sum")   // see sum
+)
+
+const fileMode fs.FileMode = 0o600
+
+// The file grows by allocSize, or if it may not be large, by one of allocParts.
+const (
+	allocSize  = 1 << 20
+	allocParts = 32
+)
+
+// lockTimeout is how long a process waits for another one that is about to end.
+const lockTimeout = time.Second
+
+// openFile opens the database, or makes one. If the file is not one, or is not of this key, the
+// error is an unusableError.
+func openFile(path string, o Options, readOnly bool) (*bolt.DB, error) {
+	torn, err := verifyFile(path, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	if torn {
+		o.Log.Error("the newest state in the store cannot be read, and the one before it is used", "store", path)
+	}
+	var db *bolt.DB
+	err = guard(func() (err error) {
+		db, err = bolt.Open(path, fileMode, &bolt.Options{
+			Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: int(o.MaxBytes),
+		})
+		return err
+	})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, ErrInUse
+	case err != nil:
+		return nil, err
+	}
+	db.AllocSize = allocSize
+	if o.MaxBytes > 0 {
+		db.AllocSize = int(min(allocSize, o.MaxBytes/allocParts))
+	}
+	if err := guard(func() error { return introduce(db, o.Key, readOnly) }); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// verifyFile verifies the structure of the file, if there is one, while no other process has it.
+func verifyFile(path string, readOnly bool) (torn bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !readOnly {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !info.Mode().IsRegular() {
+		return false, fmt.Errorf("%s is not a file", path)
+	}
+	for end := time.Now().Add(lockTimeout); ; {
+		err := lock(f, !readOnly)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrInUse) || time.Now().After(end) {
+			return false, err
+		}
+		<-time.After(lockTimeout / 20)
+	}
+	if info, err = f.Stat(); err != nil { // of now that nobody writes
+		return false, err
+	}
+	if info.Size() == 0 {
+		return false, nil // nothing was written yet
+	}
+	if torn, err = verify(f, info.Size()); err != nil {
+		return false, unusable("it is damaged: %v", err)
+	}
+	return torn, nil
+}
+
+// introduce finds out whether the database is one of this relay and of this key. Of a new one it
+// writes that.
+func introduce(db *bolt.DB, key *Key, readOnly bool) error {
+	seals := sealedBy(key)
+	known := false
+	err := db.View(func(tx *bolt.Tx) error {
+		about := tx.Bucket(aboutBucket)
+		if about == nil {
+			if key, _ := tx.Cursor().First(); key != nil {
+				return unusable("it is a database of another program")
+			}
+			return nil
+		}
+		known = true
+		encrypted := string(about.Get(encryptedKey)) == "yes"
+		switch {
+		case string(about.Get(formatKey)) != string(format):
+			return unusable("its format is %q, and this relay knows %q", about.Get(formatKey), format)
+		case encrypted && key == nil:
+			return unusable("it is encrypted, and there is no key file")
+		case !encrypted && key != nil:
+			return unusable("it is not encrypted, and there is a key file")
+		}
+		if proof, err := seals.open(proofKey, about.Get(proofKey)); err != nil || string(proof) != string(format) {
+			if key != nil {
+				return unusable("it was encrypted with another key")
+			}
+			return unusable("it is damaged: the record that says what it is cannot be read")
+		}
+		records := tx.Bucket(recordsBucket)
+		if records == nil {
+			return unusable("it is damaged: it has no records")
+		}
+		var is sum
+		c := records.Cursor()
+		for key, _ := c.First(); key != nil; key, _ = c.Next() {
+			is.toggle(key)
+		}
+		if is != sumOf(about) {
+			return unusable("it is damaged: some of its records are missing")
+		}
+		return nil
+	})
+	switch {
+	case err != nil || known:
+		return err
+	case readOnly:
+		return unusable("it is empty")
+	}
+	return db.Update(func(tx *bolt.Tx) error {
+		about, err := tx.CreateBucket(aboutBucket)
+		if err != nil {
+			return err
+		}
+		proof, err := seals.seal(proofKey, append([]byte(nil), format...))
+		if err != nil {
+			return err
+		}
+		encrypted := "no"
+		if key != nil {
+			encrypted = "yes"
+		}
+		_, err = tx.CreateBucket(recordsBucket)
+		return errors.Join(err, about.Put(formatKey, format), about.Put(proofKey, proof), about.Put(encryptedKey, []byte(encrypted)))
+	})
+}
+
+// sum is over the keys of all records, so that one that was lost is missed.
+type sum uint64
+
+// toggle adds a key that is not in the sum, or takes one away that is.
+func (s *sum) toggle(key []byte) { *s ^= sum(xxhash.Sum64(key)) }
+
+// sumOf returns the sum that is stored.
+func sumOf(about *bolt.Bucket) sum {
+	if b := about.Get(sumKey); len(b) == checksumLen {
+		return sum(binary.BigEndian.Uint64(b))
+	}
+	return 0
+}
+
+// put stores the sum.
+func (s sum) put(about *bolt.Bucket) error {
+	return about.Put(sumKey, binary.BigEndian.AppendUint64(nil, uint64(s)))
+}
+
+// setAside renames a file that cannot be used, and returns its new name.
+func setAside(path string, now time.Time) (string, error) {
+	base := path + ".aside-" + now.UTC().Format("20060102T150405")
+	for i := range 100 {
+		aside := base
+		if i > 0 {
+			aside = fmt.Sprintf("%s-%d", base, i)
+		}
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			return aside, os.Rename(path, aside)
+		}
+	}
+	return "", fmt.Errorf("%s and 99 names like it are taken", base)
+}
+
+// guard calls f, and returns an error if it panics: bbolt does if the disk has not what was written,
+// or the file is cut off while it is used.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = unusable("it is damaged: %v", p)
+		}
+	}()
+	return f()
+}
+
+func sealedBy(key *Key) sealed {
+	if key != nil {
+		return key
+	}
+	return checksums{}
+}

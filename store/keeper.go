@@ -1,0 +1,381 @@
+package store
+
+import (
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
+)
+
+// Keeper stands between the servers of one scope and the cache. It notes in the store what the
+// cache accepts. And it answers the topics that the servers do not answer with what was stored,
+// after a while: their own word comes first.
+//
+// A topic waits for that word until Wait has passed since it began, and since the relay was started.
+// If the servers cannot be reached, only the latter counts. Until then the errors of topics that
+// are stored are kept back, so that clients wait too. What is not stored is left as it is.
+//
+// What was stored is no more than that: it removes nothing from clients that come back
+// (a set is incomplete, see [cache.SetUpdate]), and an empty set is not told.
+type Keeper struct {
+	// Read only.
+	store *Store
+	scope cache.Scope
+	cache Cache
+	opts  KeeperOptions
+	stop  chan struct{}
+	done  chan struct{}
+
+	inbox *inbox.Inbox[keeperNote] // calls of Start and Stop
+
+	// mu is held while the cache takes an update, so that what was stored never comes after what
+	// a server says. It comes after the locks of the servers' streams, and before the
+	// cache's.
+	mu     sync.Mutex
+	topics map[cache.Key]*topic
+	queue  []*topic // those that are not served, in the order in which they began
+	// unreachable: an error said so, and no answer has come since.
+	unreachable bool
+	stale       int // topics that are served from the store
+}
+
+// Cache is what a Keeper needs of the cache: see [cache.Cache].
+type Cache interface {
+	Apply(cache.Update)
+	Compare(*cache.Update) cache.Comparison
+	Len(cache.Key) int
+}
+
+// KeeperOptions are a Keeper's settings.
+type KeeperOptions struct {
+	// Started is when the relay was started, and Wait how long a server's own word is waited for.
+	Started time.Time
+	Wait    time.Duration
+}
+
+// topic is a topic without an answer of a server.
+type topic struct {
+	key   cache.Key
+	since time.Time
+	// looked: entry, or set, is what the store has of it. They are nil if there is nothing.
+	looked bool
+	entry  *Record
+	set    *Set
+	err    *cache.Error // that is kept back
+	// served: the cache has what was stored. over: it has an answer, or will get none from here.
+	served, over bool
+}
+
+// keeperNote is a call of Start or Stop.
+type keeperNote struct {
+	key  cache.Key
+	stop bool
+}
+
+// NewKeeper begins to keep a scope. Close ends it.
+func NewKeeper(s *Store, scope cache.Scope, c Cache, o KeeperOptions) *Keeper {
+	k := &Keeper{
+		store: s, scope: scope, cache: c, opts: o, stop: make(chan struct{}), done: make(chan struct{}),
+		inbox: inbox.New[keeperNote](), topics: map[cache.Key]*topic{},
+	}
+	go k.run()
+	return k
+}
+
+// Start notes that a topic has begun. It is called before the servers are asked for it, and does
+// not block.
+func (k *Keeper) Start(key cache.Key) { k.inbox.Put(keeperNote{key: key}) }
+
+// Stop notes that a topic has ended. It does not block.
+func (k *Keeper) Stop(key cache.Key) { k.inbox.Put(keeperNote{key: key, stop: true}) }
+
+// Close ends the keeping, and waits for it.
+func (k *Keeper) Close() {
+	close(k.stop)
+	<-k.done
+}
+
+// Stale returns how many topics are served from the store.
+func (k *Keeper) Stale() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stale
+}
+
+// Apply has the cache take an update of the servers, and notes it in the store. Errors of topics
+// that are stored are left out.
+func (k *Keeper) Apply(u cache.Update) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.takeNotes()
+	if len(k.topics) > 0 {
+		u = k.answer(u)
+	}
+	changed := k.cache.Compare(&u)
+	k.cache.Apply(u)
+	k.note(&u, &changed)
+}
+
+// note notes what an update has changed.
+func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
+	if len(changed.Entries)+len(changed.Sets) == 0 {
+		return
+	}
+	key := func(name string) cache.Key { return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name} }
+	after := make([]int, len(u.Sets))
+	for i := range u.Sets {
+		after[i] = k.cache.Len(key(u.Sets[i].Name))
+	}
+	k.store.Note(u.Server, func(n *Notes) {
+		for _, i := range changed.Entries {
+			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
+		}
+		for i := range changed.Sets {
+			is, set := &changed.Sets[i], &u.Sets[i]
+			if !is.Known || set.Err != nil {
+				continue
+			}
+			expected := is.Len + is.Added
+			for _, j := range is.Changes {
+				c := &set.Changes[j]
+				if c.Resource == nil && is.Present {
+					expected--
+				}
+				n.Member(key(set.Name), c.Name, c.Resource)
+			}
+			whole := set.Full && !set.Incomplete
+			others := set.Complete || whole && !is.Present || after[i] != expected
+			if len(is.Changes) > 0 || !is.Present || others {
+				n.Whole(key(set.Name), others)
+			}
+		}
+	})
+}
+
+// Recall returns what upstream.Options.Recall is, for one server. others says that versions of other
+// servers mean the same.
+func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string, *cache.Resource)) {
+	return func(key cache.Key, yield func(string, *cache.Resource)) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.takeNotes()
+		t := k.topics[key]
+		if t == nil {
+			return
+		}
+		k.look(t)
+		if r := t.entry; r != nil && (others || r.Server == server) {
+			yield(key.Name, r.Resource)
+		}
+		if t.set == nil {
+			return
+		}
+		for _, r := range t.set.Members {
+			if others || r.Server == server {
+				yield(r.Member, r.Resource)
+			}
+		}
+	}
+}
+
+// takeNotes takes the calls of Start and Stop. The caller holds mu.
+func (k *Keeper) takeNotes() {
+	notes := k.inbox.Take()
+	if len(notes) == 0 {
+		return
+	}
+	now := time.Now()
+	for _, n := range notes {
+		k.end(n.key)
+		if !n.stop {
+			t := &topic{key: n.key, since: now}
+			k.topics[n.key] = t
+			k.queue = append(k.queue, t)
+		}
+	}
+}
+
+// end ends that a topic has no answer. The caller holds mu.
+func (k *Keeper) end(key cache.Key) {
+	t := k.topics[key]
+	if t == nil {
+		return
+	}
+	delete(k.topics, key)
+	t.over = true
+	if t.served {
+		k.stale--
+	}
+}
+
+// look looks a topic up in the store. The caller holds mu.
+func (k *Keeper) look(t *topic) {
+	switch {
+	case t.looked:
+	case t.key.IsSet():
+		t.set = k.store.Set(t.key)
+	default:
+		t.entry = k.store.Entry(t.key)
+	}
+	t.looked = true
+}
+
+// stored reports whether a topic can be served from the store. The caller holds mu.
+func (k *Keeper) stored(t *topic) bool {
+	k.look(t)
+	return t.entry != nil && t.entry.Resource != nil || t.set != nil && t.set.Whole() && len(t.set.Members) > 0
+}
+
+// answer takes note of what an update says of the topics without an answer. It returns the update
+// without the errors that are kept back, and with what is stored in the place of errors that are
+// not. The caller holds mu.
+func (k *Keeper) answer(u cache.Update) cache.Update {
+	now := time.Now()
+	changes, sets := u.Changes, u.Sets
+	u.Changes, u.Sets = changes[:0:0], sets[:0:0]
+	stored := cache.Update{Scope: u.Scope, TypeURL: u.TypeURL}
+	for i := range changes {
+		c := &changes[i]
+		var err *cache.Error
+		if c.Resource == nil && !c.Gone {
+			err = c.Err
+		}
+		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}, err, &stored) {
+			u.Changes = append(u.Changes, *c)
+		}
+	}
+	for i := range sets {
+		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err, &stored) {
+			u.Sets = append(u.Sets, sets[i])
+		}
+	}
+	k.apply(&stored)
+	return u
+}
+
+// passes reports whether what a server says of a topic is for the cache. It adds to stored what is
+// served instead. The caller holds mu.
+func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error, stored *cache.Update) bool {
+	switch {
+	case err == nil:
+		k.unreachable = false
+	case err.Outage != nil && !k.unreachable:
+		k.unreachable = true
+		k.inbox.Wake() // those that wait for an answer need not
+	}
+	t := k.topics[key]
+	switch {
+	case t == nil:
+		return true
+	case err == nil || err.Refused || !err.Transient() || !k.stored(t):
+		k.end(key)
+		return true
+	case t.served:
+		return false
+	}
+	t.err = err
+	if !now.Before(k.due(t)) {
+		k.serve(t, stored)
+	}
+	return false
+}
+
+// due returns when a topic is served from the store. The caller holds mu.
+func (k *Keeper) due(t *topic) time.Time {
+	at, least := t.since, k.opts.Started.Add(k.opts.Wait)
+	if !k.unreachable {
+		at = at.Add(k.opts.Wait)
+	}
+	if at.Before(least) {
+		return least
+	}
+	return at
+}
+
+// serve adds to an update what is stored of a topic. The caller holds mu.
+func (k *Keeper) serve(t *topic, u *cache.Update) {
+	t.served = true
+	k.stale++
+	if t.entry != nil {
+		u.Changes = append(u.Changes, cache.Change{Name: t.key.Name, Resource: t.entry.Resource, Stale: true})
+		return
+	}
+	set := cache.SetUpdate{Name: t.key.Name, Full: true, Incomplete: true, Stale: true, Changes: make([]cache.Change, len(t.set.Members))}
+	for i, r := range t.set.Members {
+		set.Changes[i] = cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}
+	}
+	u.Sets = append(u.Sets, set)
+}
+
+func (k *Keeper) apply(u *cache.Update) {
+	if len(u.Changes)+len(u.Sets) > 0 {
+		k.cache.Apply(*u)
+	}
+}
+
+// run serves what waits for nothing more.
+func (k *Keeper) run() {
+	defer close(k.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.inbox.Awake():
+		case <-timer.C:
+		case <-k.stop:
+			return
+		}
+		for {
+			next, more := k.step()
+			if !more {
+				if next > 0 {
+					timer.Reset(next)
+				}
+				break
+			}
+			select {
+			case <-k.stop:
+				return
+			default:
+			}
+		}
+	}
+}
+
+// atOnce is how many topics are served before others may have the lock.
+const atOnce = 1000
+
+// step serves some of the topics that are due. It returns the time until the next is, 0 for none,
+// and whether more are due now.
+func (k *Keeper) step() (next time.Duration, more bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.takeNotes()
+	now := time.Now()
+	updates := map[string]*cache.Update{}
+	for n := 0; len(k.queue) > 0 && n < atOnce; n++ {
+		t := k.queue[0]
+		if at := k.due(t); !t.over && !t.served && at.After(now) {
+			next = at.Sub(now)
+			break
+		}
+		k.queue[0] = nil
+		k.queue = k.queue[1:]
+		if t.over || t.served {
+			continue
+		}
+		u := updates[t.key.TypeURL]
+		if u == nil {
+			u = &cache.Update{Scope: k.scope, TypeURL: t.key.TypeURL}
+			updates[t.key.TypeURL] = u
+		}
+		if k.stored(t) {
+			k.serve(t, u)
+		} // what is not stored has kept nothing back
+	}
+	for _, u := range updates {
+		k.apply(u)
+	}
+	return next, next == 0 && len(k.queue) > 0
+}

@@ -1,0 +1,295 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// Options are a Store's settings.
+type Options struct {
+	// Key encrypts the store, nil for none. Without it resources with secrets in them are not
+	// stored.
+	Key *Key
+	// MaxBytes bounds the file, 0 for no bound. What has no room is not stored.
+	MaxBytes int64
+	// MaxAge is how old a record is that is not returned any more, 0 for no limit.
+	MaxAge time.Duration
+	// Contents yields what the cache has of a topic, with the members' keys, and Watched reports
+	// whether it has the topic. They are called by the goroutine that writes, with no locks
+	// held.
+	Contents func(k cache.Key, yield func(key string, r *cache.Resource))
+	Watched  func(cache.Key) bool
+	Log      *slog.Logger
+
+	// update is that of the database, for tests.
+	update func(*bolt.DB, func(*bolt.Tx) error) error
+}
+
+// Store is an open store. Its methods may be called concurrently.
+type Store struct {
+	path  string
+	opts  Options
+	db    *bolt.DB
+	keys  keys
+	seals sealed
+	log   *slog.Logger
+
+	wake chan struct{} // has room for one
+	stop chan struct{}
+	done chan struct{}
+
+	mu sync.Mutex // comes last
+	// noted is what is not written yet.
+	noted *notes
+
+	stats  counters
+	unread loglines.Shared // lines about records that cannot be read
+
+	// Of the goroutine that writes: when it was last logged that something is not stored, the
+	// topics that have had no room, and when records were last given up for them.
+	logged  time.Time
+	lacking map[cache.Key]struct{}
+	pruned  time.Time
+}
+
+// counters are the parts of Stats that change.
+type counters struct {
+	written, bytes, commits, failures, unreadable, lacking, secrets, setAside atomic.Uint64
+	size                                                                      atomic.Int64
+	failing                                                                   atomic.Bool
+}
+
+// Stats are what a store has done since it was opened.
+type Stats struct {
+	// Written and Bytes count the records that were written, with the bytes in them; Commits the
+	// transactions, and Failures those that failed.
+	Written, Bytes, Commits, Failures uint64
+	// Unreadable counts the records that could not be read.
+	Unreadable uint64
+	// Lacking counts the resources that had no room, and Secrets those that were not stored
+	// because there is no key.
+	Lacking, Secrets uint64
+	// SetAside counts the files that could not be used and were renamed.
+	SetAside uint64
+	// Failing says that the last transaction failed.
+	Failing bool
+	// Size is the size of the database in bytes, and Pending how many records are not written
+	// yet.
+	Size    int64
+	Pending int
+}
+
+// Open opens a store, or makes one. A file that cannot be used is renamed, and the store begins
+// empty. Errors are those of the disk, and ErrInUse.
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}}
+	db, err := openFile(path, o, false)
+	var damaged *unusableError
+	if errors.As(err, &damaged) {
+		aside, renamed := setAside(path, time.Now())
+		if renamed != nil {
+			return nil, fmt.Errorf("%s cannot be used: %w; and it cannot be renamed: %w", path, err, renamed)
+		}
+		s.log.Error("the store cannot be used and was set aside: the relay begins with an empty one", "reason", damaged.reason, "renamed_to", aside)
+		s.stats.setAside.Add(1)
+		db, err = openFile(path, o, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s.use(db)
+	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	if s.opts.update == nil {
+		s.opts.update = (*bolt.DB).Update
+	}
+	go s.write()
+	return s, nil
+}
+
+// OpenReadOnly opens a store for who looks into it. It is an error if the file cannot be used.
+func OpenReadOnly(path string, key *Key, log *slog.Logger) (*Store, error) {
+	o := Options{Key: key, Log: log}
+	db, err := openFile(path, o, true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s := &Store{path: path, opts: o, log: log, noted: newNotes()}
+	s.use(db)
+	return s, nil
+}
+
+func (s *Store) use(db *bolt.DB) {
+	s.db, s.seals, s.keys = db, sealedBy(s.opts.Key), keys{hash: plainHash}
+	if s.opts.Key != nil {
+		s.keys.hash = s.opts.Key.hash
+	}
+	_ = db.View(func(tx *bolt.Tx) error { s.stats.size.Store(tx.Size()); return nil })
+}
+
+// Close writes what is not written yet, and closes the file.
+func (s *Store) Close() error {
+	if s.stop != nil {
+		close(s.stop)
+		<-s.done
+	}
+	return s.db.Close()
+}
+
+// Stats returns what the store has done.
+func (s *Store) Stats() Stats {
+	c := &s.stats
+	s.mu.Lock()
+	pending := s.noted.count
+	s.mu.Unlock()
+	return Stats{
+		Written: c.written.Load(), Bytes: c.bytes.Load(), Commits: c.commits.Load(), Failures: c.failures.Load(),
+		Unreadable: c.unreadable.Load(), Lacking: c.lacking.Load(), Secrets: c.secrets.Load(), SetAside: c.setAside.Load(),
+		Failing: c.failing.Load(), Size: c.size.Load(), Pending: pending,
+	}
+}
+
+// Entry returns the record of a name, nil if there is none.
+func (s *Store) Entry(k cache.Key) *Record {
+	wanted := &Record{Topic: k}
+	var found *Record
+	s.view(func(records *bolt.Bucket) error {
+		key, err := s.keys.of(wanted)
+		if err != nil {
+			return err
+		}
+		if r := s.read(key, records.Get(key)); r != nil && r.is(wanted) && !s.tooOld(r) {
+			found = r
+		}
+		return nil
+	})
+	return found
+}
+
+// Set is what the store has of a set.
+type Set struct {
+	// Record is the set's own, nil if the set was not known as a whole.
+	Record *Record
+	// Members are those that are stored. Lacks says that there are others.
+	Members []*Record
+	Lacks   bool
+}
+
+// Whole reports whether the set is as the control plane last had it.
+func (s *Set) Whole() bool { return s.Record != nil && !s.Lacks }
+
+// Set returns what the store has of a set.
+func (s *Store) Set(k cache.Key) *Set {
+	var set Set
+	wanted := &Record{Topic: k, Set: true}
+	s.view(func(records *bolt.Bucket) error {
+		key, err := s.keys.of(wanted)
+		if err != nil {
+			return err
+		}
+		if r := s.read(key, records.Get(key)); r != nil && r.is(wanted) {
+			set.Record = r
+		}
+		prefix := append([]byte{memberKind}, key[1:]...)
+		c := records.Cursor()
+		for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
+			switch r := s.read(key, value); {
+			case r == nil || r.Topic != k || r.Resource == nil, s.tooOld(r):
+				set.Lacks = true
+			default:
+				set.Members = append(set.Members, r)
+			}
+		}
+		return nil
+	})
+	return &set
+}
+
+// Encrypted reports whether there is a key.
+func (s *Store) Encrypted() bool { return s.opts.Key != nil }
+
+// All yields every record, those of one set one after another. It returns how many could not be
+// read.
+func (s *Store) All(yield func(*Record) bool) (unreadable int, err error) {
+	err = guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			c := tx.Bucket(recordsBucket).Cursor()
+			for key, value := c.First(); key != nil; key, value = c.Next() {
+				switch r := s.read(key, value); {
+				case r == nil:
+					unreadable++
+				case !yield(r):
+					return nil
+				}
+			}
+			return nil
+		})
+	})
+	return unreadable, err
+}
+
+// view reads the database. A damage that shows only now is logged.
+func (s *Store) view(f func(records *bolt.Bucket) error) {
+	err := guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(recordsBucket)) })
+	})
+	if err != nil {
+		s.stats.unreadable.Add(1)
+		s.log.Error("the store could not be read", "reason", err)
+	}
+}
+
+// read decodes a record, nil if there is none that can be read.
+func (s *Store) read(key, value []byte) *Record {
+	if value == nil {
+		return nil
+	}
+	r, err := s.open(key, value)
+	if err != nil {
+		s.stats.unreadable.Add(1)
+		if log, ok := s.unread.Next(s.log); ok {
+			log.Error("a record in the store cannot be read, and is not used", "reason", err, "key", fmt.Sprintf("%x", key))
+		}
+		return nil
+	}
+	return r
+}
+
+// open decodes a record. It is that of its key, as the two were sealed together.
+func (s *Store) open(key, value []byte) (*Record, error) {
+	content, err := s.seals.open(key, value)
+	if err != nil {
+		return nil, err
+	}
+	return decode(content)
+}
+
+// tooOld reports whether a record is older than MaxAge.
+func (s *Store) tooOld(r *Record) bool {
+	return s.opts.MaxAge > 0 && time.Since(r.Time) > s.opts.MaxAge
+}
+
+// Check returns what is wrong with a file, nil if it can be used or is not there yet. unreadable is
+// how many of its records cannot be read.
+func Check(path string, key *Key, log *slog.Logger) (records, unreadable int, err error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return 0, 0, nil
+	}
+	s, err := OpenReadOnly(path, key, log)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = s.Close() }()
+	unreadable, err = s.All(func(*Record) bool { records++; return true })
+	return records, unreadable, err
+}

@@ -1,0 +1,378 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/secrets"
+)
+
+// The goroutine that writes. It is the only one that does.
+
+const (
+	// commitEvery is how long what is noted waits for more that can be written with it.
+	commitEvery = 150 * time.Millisecond
+	// retryBase and retryMax are how long a disk that takes nothing is left alone.
+	retryBase = time.Second
+	retryMax  = time.Minute
+	// batchBytes bounds what one transaction writes: bbolt keeps it in memory until then.
+	batchBytes = 8 << 20
+	// roomParts: of MaxBytes, one part is for what a transaction writes.
+	roomParts = 8
+	// logEvery is how often it is logged that something is not stored.
+	logEvery = time.Minute
+	// pruneEvery is how often records are given up to make room.
+	pruneEvery = 10 * time.Minute
+)
+
+// write writes what is noted until the store is closed.
+func (s *Store) write() {
+	defer close(s.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	retry := retryBase
+	for {
+		select {
+		case <-s.wake:
+		case <-s.stop:
+			_ = s.commit()
+			return
+		}
+		wait := commitEvery
+		for {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-s.stop:
+				_ = s.commit()
+				return
+			}
+			if s.commit() == nil {
+				retry = retryBase
+				break
+			}
+			wait, retry = retry, min(2*retry, retryMax)
+		}
+	}
+}
+
+// commit writes all that is noted.
+func (s *Store) commit() error {
+	taken := s.take()
+	if taken.count == 0 {
+		return nil
+	}
+	b := batch{store: s, notes: taken}
+	err := b.write()
+	switch {
+	case err != nil:
+		s.stats.failures.Add(1)
+		s.putBack(b.left())
+		if !s.stats.failing.Swap(true) {
+			reason := err.Error()
+			if errors.Is(err, syscall.ENOSPC) {
+				reason = "the disk is full: " + reason
+			}
+			s.log.Error("what the relay has accepted cannot be stored; clients are served nevertheless", "reason", reason)
+		}
+	case s.stats.failing.Swap(false):
+		s.log.Info("what the relay has accepted is stored again")
+	}
+	s.logLacking(&b)
+	if err == nil && len(s.lacking) > 0 && time.Since(s.pruned) > pruneEvery {
+		s.pruned = time.Now()
+		s.makeRoom()
+	}
+	return err
+}
+
+// logLacking logs what is not stored, now and then.
+func (s *Store) logLacking(b *batch) {
+	if b.secrets+b.lacking == 0 || time.Since(s.logged) < logEvery {
+		return
+	}
+	s.logged = time.Now()
+	if b.secrets > 0 {
+		s.log.Warn("resources with secrets in them are not stored, and no set that has one: set store.key_file", "resources", b.secrets)
+	}
+	if b.lacking > 0 {
+		s.log.Warn("resources are not stored: the store has reached store.max_bytes", "resources", b.lacking, "max_bytes", s.opts.MaxBytes)
+	}
+}
+
+// batch is what is being written: notes, in one or more transactions.
+type batch struct {
+	store   *Store
+	notes   *notes
+	records *bolt.Bucket
+	sum     sum
+	bytes   int   // of this transaction
+	room    int64 // that is left for it; it may be negative
+	full    bool  // there is none, as bbolt has found
+
+	written, writtenBytes, secrets, lacking int
+}
+
+// errMore ends a transaction that is large enough.
+var errMore = errors.New("there is more to be written")
+
+// write writes the notes, and takes those away that are written.
+func (b *batch) write() error {
+	for {
+		done := notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}}
+		more := false
+		b.written, b.writtenBytes = 0, 0
+		err := guard(func() error {
+			return b.store.opts.update(b.store.db, func(tx *bolt.Tx) error {
+				return b.inside(tx, func() error {
+					err := b.fill(&done)
+					if more = errors.Is(err, errMore); more {
+						return nil
+					}
+					return err
+				})
+			})
+		})
+		if errors.Is(err, berrors.ErrMaxSizeReached) && !b.full {
+			b.full = true
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		stats := &b.store.stats
+		stats.commits.Add(1)
+		stats.written.Add(uint64(b.written))
+		stats.bytes.Add(uint64(b.writtenBytes))
+		b.takeAway(&done)
+		if !more {
+			return nil
+		}
+	}
+}
+
+// left returns the notes that are not written.
+func (b *batch) left() *notes { return b.notes }
+
+// takeAway removes from the notes what one transaction has written.
+func (b *batch) takeAway(done *notes) {
+	for k := range done.entries {
+		delete(b.notes.entries, k)
+	}
+	for k, set := range done.sets {
+		of := b.notes.sets[k]
+		for key := range set.members {
+			delete(of.members, key)
+		}
+		if set.whole {
+			delete(b.notes.sets, k)
+		}
+	}
+}
+
+// fill writes what fits into one transaction. It notes in done what that is; of a set, whole
+// says that nothing is left of it.
+func (b *batch) fill(done *notes) error {
+	for k, st := range b.notes.entries {
+		if err := b.put(&Record{Topic: k, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+			return err
+		}
+		done.entries[k] = st
+		if b.bytes > b.store.batchSize() {
+			return errMore
+		}
+	}
+	for k, set := range b.notes.sets {
+		of := &setNotes{members: map[string]state{}}
+		done.sets[k] = of
+		for key, st := range set.members {
+			if err := b.put(&Record{Topic: k, Member: key, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+				return err
+			}
+			of.members[key] = st
+			if b.bytes > b.store.batchSize() {
+				return errMore
+			}
+		}
+		if set.others {
+			if err := b.deleteOthers(k); err != nil {
+				return err
+			}
+		}
+		if set.whole {
+			if err := b.put(&Record{Topic: k, Set: true, Time: set.time, Server: set.server}); err != nil {
+				return err
+			}
+		}
+		of.whole = true
+	}
+	return nil
+}
+
+// inside calls f, which puts records into a transaction.
+func (b *batch) inside(tx *bolt.Tx, f func() error) error {
+	b.records, b.bytes = tx.Bucket(recordsBucket), 0
+	b.sum = sumOf(tx.Bucket(aboutBucket))
+	b.store.stats.size.Store(tx.Size())
+	b.room = b.roomIn(tx)
+	if err := f(); err != nil {
+		return err
+	}
+	return b.sum.put(tx.Bucket(aboutBucket))
+}
+
+// roomIn returns how much may still be written.
+func (b *batch) roomIn(tx *bolt.Tx) int64 {
+	s := b.store
+	switch {
+	case b.full:
+		return 0
+	case s.opts.MaxBytes == 0:
+		return math.MaxInt64 / 2
+	}
+	// A transaction copies the pages that it changes before it frees them.
+	return s.opts.MaxBytes - s.opts.MaxBytes/roomParts - used(tx)
+}
+
+// batchSize is how many bytes one transaction writes.
+func (s *Store) batchSize() int {
+	if s.opts.MaxBytes == 0 {
+		return batchBytes
+	}
+	return int(min(batchBytes, s.opts.MaxBytes/roomParts))
+}
+
+// used returns how much of the file is not free.
+func used(tx *bolt.Tx) int64 {
+	stats := tx.DB().Stats()
+	free := stats.FreePageN + stats.PendingPageN
+	return tx.Size() - int64(free)*int64(tx.DB().Info().PageSize)
+}
+
+// put brings one record up to date. What may not be stored, or has no room, is deleted: the store
+// never has another state than the last.
+func (b *batch) put(r *Record) error {
+	s := b.store
+	key, err := s.keys.of(r)
+	if err != nil {
+		return err
+	}
+	before := b.records.Get(key)
+	if r.Resource == nil && !r.Set {
+		return b.delete(key, before)
+	}
+	if r.Resource != nil && !b.storable(r.Resource) {
+		if !r.isMember() {
+			return b.delete(key, before)
+		}
+		r.Resource = nil // there is a member that is not stored
+	}
+	if before != nil {
+		if old, err := s.open(key, before); err == nil && old.is(r) && old.same(r) {
+			return nil
+		}
+	}
+	value, err := s.seals.seal(key, r.encode())
+	if err != nil {
+		return err
+	}
+	if cost := int64(len(key) + len(value)); b.room < cost && len(value) > len(before) {
+		return b.lack(r, key, before)
+	}
+	if before == nil {
+		b.sum.toggle(key)
+	}
+	b.count(len(key)+len(value), len(value)-len(before))
+	return b.records.Put(key, value)
+}
+
+// lack deletes what is stored of something that has no room now. A set without one of its members
+// is not one.
+func (b *batch) lack(r *Record, key, before []byte) error {
+	b.lacking++
+	b.store.stats.lacking.Add(1)
+	b.store.lacking[r.Topic] = struct{}{}
+	if r.isMember() {
+		set, err := b.store.keys.of(&Record{Topic: r.Topic, Set: true})
+		if err != nil {
+			return err
+		}
+		if err := b.delete(set, b.records.Get(set)); err != nil {
+			return err
+		}
+		b.notes.sets[r.Topic].whole = false // nor does it become one now
+	}
+	return b.delete(key, before)
+}
+
+func (b *batch) delete(key, before []byte) error {
+	if before == nil {
+		return nil
+	}
+	b.sum.toggle(key)
+	b.count(len(key), -len(before))
+	return b.records.Delete(key)
+}
+
+func (b *batch) count(written, grown int) {
+	b.written++
+	b.writtenBytes += written
+	b.bytes += written
+	b.room -= 2 * int64(grown) // pages are half full, at worst
+}
+
+// storable reports whether a resource may be on disk. What has a time to live, or is not to be
+// cached, is not to outlive its control plane.
+func (b *batch) storable(r *cache.Resource) bool {
+	switch {
+	case r.TTL() > 0 || r.DoNotCache():
+		return false
+	case b.store.opts.Key == nil && secrets.Holds(r.TypeURL(), r.Value()):
+		b.secrets++
+		b.store.stats.secrets.Add(1)
+		return false
+	}
+	return true
+}
+
+// deleteOthers deletes the members of a set that the cache does not have.
+func (b *batch) deleteOthers(k cache.Key) error {
+	s := b.store
+	set, err := s.keys.of(&Record{Topic: k, Set: true})
+	if err != nil {
+		return err
+	}
+	keep := map[string]struct{}{}
+	var failed error
+	s.opts.Contents(k, func(name string, _ *cache.Resource) {
+		key, err := s.keys.member(set[1:], name)
+		if err != nil {
+			failed = err
+		}
+		keep[string(key)] = struct{}{}
+	})
+	if failed != nil {
+		return failed
+	}
+	prefix := append([]byte{memberKind}, set[1:]...)
+	var others [][]byte
+	c := b.records.Cursor()
+	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
+		if _, is := keep[string(key)]; !is {
+			others = append(others, bytes.Clone(key))
+		}
+	}
+	for _, key := range others {
+		if err := b.delete(key, b.records.Get(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package upstream
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What the relay had before it was started is listed in the first request of its type, so that
+// a delta control plane sends only what has changed since. What it then does not send is as it
+// was. But nothing that was recalled is told before the control plane has answered: what it
+// says counts, and clients may hold something newer.
+//
+// Of a set, what was recalled counts as listed: the first answer is of what comes and of what
+// was listed, as for a wildcard beside globs.
+//
+// Of names, the rest counts as confirmed with the first response of their type; or, if that is
+// large, when nothing has come for a while, as more of the answer may follow. A control plane of
+// which nothing has changed may not answer at all. So if there is no response in nudgeAfter, one of the
+// names is given up and subscribed to again, which a control plane has to answer. (That a name which is
+// subscribed to is to be sent again, too, go-control-plane does not know.)
+// xDS: "Unsubscribing from Resources".
+
+// nudgeAfter is longer than a control plane takes that has something to say.
+const nudgeAfter = 500 * time.Millisecond
+
+// isRecallable reports whether a resource can be listed, and counts if it is not sent again.
+func isRecallable(r *cache.Resource) bool { return !r.Alias() && !r.DoNotCache() && r.TTL() == 0 }
+
+func (n *names) recall(had func(cache.Key, func(string, *cache.Resource))) {
+	if n.params != nil {
+		return // which variants there were is not known
+	}
+	for _, sub := range n.subs {
+		if !sub.wanted || sub.answered || sub.recalled != nil {
+			continue
+		}
+		had(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, func(_ string, r *cache.Resource) {
+			if isRecallable(r) {
+				sub.recalled, n.recalls = r, true
+			}
+		})
+	}
+}
+
+// nudgeLater has the control plane asked for an answer if none comes.
+func (n *names) nudgeLater(now time.Time) {
+	if n.recalls {
+		n.nudgeAt = now.Add(nudgeAfter)
+	}
+}
+
+// nudge asks the control plane for an answer, if it is time.
+func (n *names) nudge(now time.Time) {
+	if n.nudgeAt.IsZero() || now.Before(n.nudgeAt) {
+		return
+	}
+	n.nudgeAt = time.Time{}
+	for _, name := range n.sorted() {
+		if sub := n.subs[name]; sub.recalled != nil && sub.sent {
+			n.nudged = name
+			return
+		}
+	}
+}
+
+// takeNudged returns the name that is to be given up and subscribed to again, empty for none.
+func (n *names) takeNudged() string {
+	name := n.nudged
+	n.nudged = ""
+	if sub := n.subs[name]; sub == nil || !sub.sent || !sub.wanted {
+		return ""
+	}
+	return name
+}
+
+// confirmLater notes that there was a response, after which what was recalled is confirmed.
+func (n *names) confirmLater(now time.Time, size int, u *cache.Update) {
+	n.nudgeAt = time.Time{}
+	switch {
+	case !n.recalls:
+	case size < largeResponse:
+		n.confirm(u)
+	default:
+		n.confirmAt = now.Add(settleTime)
+	}
+}
+
+// confirmDue confirms what was recalled, if it is time.
+func (n *names) confirmDue(now time.Time, u *cache.Update) {
+	if !n.confirmAt.IsZero() && !now.Before(n.confirmAt) {
+		n.confirm(u)
+	}
+}
+
+// confirm makes what was recalled, and was not sent, the answer of its name.
+func (n *names) confirm(u *cache.Update) {
+	n.recalls, n.confirmAt = false, time.Time{}
+	for _, name := range n.sorted() {
+		sub := n.subs[name]
+		r := sub.recalled
+		if sub.recalled = nil; r == nil || sub.answered || !sub.sent {
+			continue
+		}
+		n.answer(sub, cache.Change{Name: name, Resource: r, Origin: n.versionOf()})
+		u.Changes = append(u.Changes, sub.answer)
+	}
+}
+
+// shareRecalled gives a name, or a glob, what was recalled for the other of the two: the control plane,
+// to which it is listed, need not send it for either.
+func (t *topics) shareRecalled(name string) {
+	if !t.both() {
+		return
+	}
+	if !isSet(name) {
+		t.shareWithGlob(t.names.subs[name])
+		return
+	}
+	if t.names.recalls {
+		for sub := range t.names.ofDirectory(name) {
+			t.shareWithGlob(sub)
+		}
+	}
+}
+
+// shareWithGlob is shareRecalled of a name and the glob of its directory.
+func (t *topics) shareWithGlob(sub *subscription) {
+	g := t.sets.globOf(sub.name)
+	switch {
+	case g == nil:
+	case sub.recalled == nil && !sub.answered && g.listed[sub.name] != nil:
+		sub.recalled, t.names.recalls = g.listed[sub.name], true
+	case sub.recalled != nil && g.members == nil && !g.answered:
+		g.list(sub.name, sub.recalled)
+	}
+}
+
+func (s *sets) recall(had func(cache.Key, func(string, *cache.Resource))) {
+	if s.params != nil {
+		return // which variants there were is not known
+	}
+	for _, c := range s.inOrder() {
+		if !c.wanted || c.answered || c.members != nil {
+			continue
+		}
+		had(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
+			if isRecallable(r) && r.Name() != "" {
+				c.list(key, r)
+			}
+		})
+	}
+}
+
+// recalled returns what was recalled of all sets. It is for the first request of a stream,
+// before which nothing else is listed.
+func (s *sets) recalled() map[string]*cache.Resource {
+	all := map[string]*cache.Resource{}
+	for _, c := range s.inOrder() {
+		maps.Copy(all, c.listed)
+	}
+	return all
+}
+
+// listRecalled lists what was recalled. What has no room comes again.
+func (d *deltaSession) listRecalled(p *deltaPacker, recalled map[string]*cache.Resource) {
+	for _, key := range slices.Sorted(maps.Keys(recalled)) {
+		r := recalled[key]
+		if p.room(versionSize(r.Name(), r.Version())) {
+			p.list(r.Name(), d.versionOf(r))
+			continue
+		}
+		d.unlisted++
+		for _, c := range d.of.sets.inOrder() {
+			delete(c.listed, key)
+		}
+	}
+}
