@@ -5,6 +5,7 @@ package authority
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
@@ -69,6 +70,55 @@ func (r *Router) view(typeURL, name string, matches ViewMatcher, skipped func(in
 		return cache.Key{Scope: cache.Scope{Derived: ViewScope(i)}, TypeURL: typeURL, Name: what.name}, i, true
 	}
 	return cache.Key{}, 0, false
+}
+
+// Shadows returns the index of a view that a client gets for another spelling of what it requests:
+// of the type, of the authority, or with context parameters that the authority's policy drops. It
+// returns false if there is none that matches the client. name has no directives.
+//
+// Rules about names do not tell such spellings apart. So a client that may have the view because it
+// may have the name must not get the collection in its place.
+func (r *Router) Shadows(typeURL, name string, matches ViewMatcher) (int, bool) {
+	for i := range r.views {
+		if !r.spelledAlike(&r.views[i], typeURL, name) {
+			continue
+		}
+		if ok, _ := matches(i); ok {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// spelledAlike reports whether rules cannot tell a name from what a view matches.
+func (r *Router) spelledAlike(v *configs.View, typeURL, name string) bool {
+	match := v.Match.Glob + v.Match.List
+	if v.Match.Wildcard || name == cache.Wildcard {
+		return v.Match.Wildcard && name == cache.Wildcard && xdstype.OfResources(typeURL) == xdstype.OfResources(string(v.Match.Type))
+	}
+	requested, ok := r.asRulesSee(name)
+	if !ok {
+		return false
+	}
+	matched, ok := r.asRulesSee(match)
+	return ok && requested == matched
+}
+
+// seenName is a name as rules see it.
+type seenName struct{ authority, path string }
+
+// asRulesSee returns false for a name that has no canonical spelling.
+func (r *Router) asRulesSee(name string) (seenName, bool) {
+	if !urn.IsXdstp(name) {
+		return seenName{}, false
+	}
+	key, err := urn.KeyOf(name)
+	if err != nil {
+		return seenName{}, false
+	}
+	key = r.withPolicies(key)
+	_, path, _ := strings.Cut(strings.TrimPrefix(key.Name, "xdstp://"), "/")
+	return seenName{r.Canonical(key.Authority), path}, true
 }
 
 // ViewSources returns the scopes of a view's collections and their alternatives, as far as

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -23,6 +24,7 @@ func (c *Config) Warnings() Errors {
 	w.rights(c.Rights)
 	if len(c.Rights) > 0 {
 		w.partitions(c.OldStyleNames)
+		w.views(c.Views)
 	}
 	_ = inOrder(w.found)
 	return w.found
@@ -81,6 +83,9 @@ func (w *warner) rights(rules []Right) {
 			matched[r.When] = i
 		}
 		for key, e := range map[string]Expression{"when": r.When, "allow": r.Allow} {
+			if barePath.MatchString(string(e)) {
+				w.warn(path+"."+key, `compares with identity.spiffe_path alone: /ns/pay is the beginning of /ns/payroll too, and the same in every trust domain (want identity.trust_domain == "..." && name.startsWith(identity.spiffe_path + "/"))`)
+			}
 			for _, url := range typeURLs.FindAllString(string(e), -1) {
 				if is := xdstype.OfResources(url); is != url {
 					w.warn(path+"."+key, "has the type URL %s, which type_url never is in rights (want %s)", url, is)
@@ -89,6 +94,18 @@ func (w *warner) rights(rules []Right) {
 		}
 	}
 }
+
+// views warns of views that a client leaves by saying another Node.
+func (w *warner) views(views []View) {
+	for i := range views {
+		if v := &views[i]; strings.Contains(v.When, nodeVariable) && !strings.Contains(v.When, identity.Variable) {
+			w.warn(fmt.Sprintf("views[%d].when", i), "reads the Node only, in which a client can say anything: with another Node it gets what the view replaces, as far as rights allow the name (want identity in when)")
+		}
+	}
+}
+
+// barePath is a comparison by which a path is the beginning of its neighbours too.
+var barePath = regexp.MustCompile(`startsWith\(\s*identity\.spiffe_path\s*\)`)
 
 var typeURLs = regexp.MustCompile(regexp.QuoteMeta(xdstype.Prefix) + `[A-Za-z0-9_.]+`)
 

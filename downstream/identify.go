@@ -17,11 +17,8 @@ import (
 // the call ends.
 func (s *Server) identify(ctx context.Context, g *gate) (*identity.Identity, error) {
 	if g.identify == nil {
-		p, ok := peer.FromContext(ctx)
-		if !ok {
-			return identity.Anonymous(nil), nil
-		}
-		return identity.Anonymous(p.Addr), nil
+		p, _ := peer.FromContext(ctx)
+		return identity.Anonymous(p), nil
 	}
 	id, err := g.identify(identity.ProofOf(ctx))
 	if err != nil {

@@ -35,7 +35,7 @@ func (h *restHandler) peerOf(r *http.Request) *peer.Peer {
 	if !ok { // the server is not that of HTTPServer
 		return &peer.Peer{Addr: remoteAddr(r.RemoteAddr)}
 	}
-	p := &peer.Peer{Addr: c.conn.RemoteAddr()}
+	p := &peer.Peer{Addr: c.conn.RemoteAddr(), LocalAddr: c.conn.LocalAddr()}
 	metered, ok := c.conn.(*meteredConn)
 	if ok && metered.tls != nil && h.gate.identify != nil {
 		p.AuthInfo = credentials.TLSInfo{State: metered.tls.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}

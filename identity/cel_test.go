@@ -6,6 +6,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/peer"
 )
 
 func environment(t *testing.T) *cel.Env {
@@ -79,20 +80,28 @@ func TestFieldsThatIdentitiesDoNotHaveAreNoExpressions(t *testing.T) {
 	}
 }
 
-func TestOnlyLoopbackAndUnixSocketsAreLocal(t *testing.T) {
+func TestClientsAreLocalOnlyIfBothEndsAreOnLoopbackOrAUnixSocket(t *testing.T) {
+	loopback, outside := &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9), Port: 1}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
+	socket := &net.UnixAddr{Name: "/run/x", Net: "unix"}
 	for _, tt := range []struct {
-		address net.Addr
-		want    bool
+		from, to net.Addr
+		want     bool
 	}{
-		{&net.TCPAddr{IP: net.IPv4(127, 9, 9, 9), Port: 1}, true},
-		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, true},
-		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, false},
-		{&net.TCPAddr{Port: 1}, false},
-		{&net.UnixAddr{Name: "/run/x", Net: "unix"}, true},
-		{nil, false},
+		{loopback, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}, true},
+		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, &net.TCPAddr{IP: net.IPv6loopback, Port: 2}, true},
+		{outside, outside, false},
+		{loopback, outside, false}, // by a proxy beside the relay
+		{outside, loopback, false},
+		{&net.TCPAddr{Port: 1}, loopback, false},
+		{socket, socket, true},
+		{loopback, nil, false},
+		{nil, loopback, false},
 	} {
-		if got := Anonymous(tt.address).Local; got != tt.want {
-			t.Errorf("%v: got %t, want %t", tt.address, got, tt.want)
+		if got := Anonymous(&peer.Peer{Addr: tt.from, LocalAddr: tt.to}).Local; got != tt.want {
+			t.Errorf("from %v to %v: got %t, want %t", tt.from, tt.to, got, tt.want)
 		}
+	}
+	if Anonymous(nil).Local {
+		t.Error("a client of whom nothing is known is local")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // Source is what an identity was proven by.
@@ -78,12 +80,20 @@ func (id *Identity) Authenticated() bool { return id.Source != None && id.Source
 // Clients that have proven nothing share their identity.
 var anonymous, anonymousLocal = &Identity{Source: None}, &Identity{Source: None, Local: true}
 
-// Anonymous returns the identity of a client at this address that has proven nothing.
-func Anonymous(address net.Addr) *Identity {
-	if isLocal(address) {
+// Anonymous returns the identity of a client that has proven nothing. p is its connection, nil if
+// that is not known.
+func Anonymous(p *peer.Peer) *Identity {
+	if isLocalPeer(p) {
 		return anonymousLocal
 	}
 	return anonymous
+}
+
+// isLocalPeer reports whether a client is on this machine, as far as its connection shows. Both ends
+// must be on loopback: a proxy that is a sidecar brings others from a loopback address, but to
+// an address of the machine that they can reach.
+func isLocalPeer(p *peer.Peer) bool {
+	return p != nil && isLocal(p.Addr) && isLocal(p.LocalAddr)
 }
 
 func isLocal(address net.Addr) bool {

@@ -33,7 +33,7 @@ func (p Proof) Connection() *Identity {
 	if p.Peer != nil {
 		address = p.Peer.Addr
 	}
-	id := &Identity{Source: None, Local: isLocal(address)}
+	id := &Identity{Source: None, Local: isLocalPeer(p.Peer)}
 	if uid, ok := uidOf(address); ok {
 		id.Source, id.UID = Unix, &uid
 	}

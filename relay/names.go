@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,7 +71,7 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 		return k.Key, err
 	}
 	if n.rights != nil {
-		if why := n.rights.may(k); why != nil {
+		if why := cmp.Or(n.rights.may(k), n.rights.besideView(k, n.views)); why != nil {
 			n.logRefusal(typeURL, name, why, why)
 			return cache.Key{}, why
 		}

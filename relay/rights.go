@@ -113,6 +113,23 @@ func (c *ClientRights) may(k asked) (why error) {
 	return why
 }
 
+// besideView returns why a client may not have what it requests: it is what a view matches, in
+// another spelling, and the rules that allow the view cannot tell that.
+func (c *ClientRights) besideView(k asked, views authority.ViewMatcher) (why error) {
+	if c.class == nil || k.view || k.unspelled {
+		return nil
+	}
+	k.words(func(_, name string) bool {
+		list, _, _ := strings.Cut(name, "#") // the list of an entry
+		if i, is := c.router.Shadows(k.TypeURL, list, views); is {
+			why = refused(downstream.RefusedRight, codes.PermissionDenied, fmt.Errorf(
+				"this is another spelling of what views[%d] is for, without the view (request it as the view's match has it)", i))
+		}
+		return why == nil
+	})
+	return why
+}
+
 func (c *ClientRights) mayHave(of, typeURL, name string, unspelled bool) error {
 	at := c.placeOf(of, typeURL)
 	if c.noSecrets && at.secret {
