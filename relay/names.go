@@ -87,21 +87,21 @@ func (n *clientNames) meaning(typeURL, name string) (asked, error) {
 	}
 	if !urn.IsXdstp(name) {
 		s := n.scope(typeURL, name)
-		return asked{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, of: s}, s.err
+		return asked{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, plain: true, of: s}, s.err
 	}
 	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
-	unspelled := false
+	unspelled, plain := false, err == nil && k.Scope.Derived == ""
 	if err != nil || !urn.HasID(name) {
 		if to, ok := n.router.Opaque(name); ok {
 			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 			_, bad := urn.KeyOf(name)
-			unspelled = bad != nil
+			unspelled, plain = bad != nil, false
 		}
 	}
 	if err != nil {
 		n.logRefusal(typeURL, name, err, err)
 	}
-	return asked{Key: k, unspelled: unspelled}, err
+	return asked{Key: k, plain: plain, unspelled: unspelled}, err
 }
 
 // use notes that the client is given a name.

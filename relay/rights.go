@@ -74,8 +74,10 @@ func (c *ClientRights) Class() uint64 {
 // asked is what a client requests, as rights see it.
 type asked struct {
 	cache.Key
-	view bool
-	of   *oldStyleScope // of an old-style name
+	// plain: there is nothing in it but its name, which is canonical.
+	plain bool
+	view  bool
+	of    *oldStyleScope // of an old-style name
 	// unspelled: it is an xdstp name that is malformed, and so has no canonical spelling.
 	unspelled bool
 }
@@ -83,11 +85,7 @@ type asked struct {
 // words yields each authority and name in a client's words: of a name with directives its own, its
 // entry's, and those of its alternatives.
 func (k asked) words(yield func(authority, name string) bool) {
-	if k.Scope.OldStyle || !urn.IsXdstp(k.Name) || k.unspelled {
-		yield(k.Scope.Authority, k.Name)
-		return
-	}
-	if !strings.Contains(k.Name, "#") && urn.HasID(k.Name) && k.Scope.Derived == "" {
+	if k.plain || !urn.IsXdstp(k.Name) || k.unspelled {
 		yield(k.Scope.Authority, k.Name)
 		return
 	}
@@ -106,10 +104,17 @@ func (k asked) words(yield func(authority, name string) bool) {
 // may returns why the client may not have what it requests, nil if it may. Every authority and name
 // in its words counts.
 func (c *ClientRights) may(k asked) (why error) {
+	if k.plain {
+		return c.mayHave(k.Scope.Authority, k.TypeURL, k.Name, false)
+	}
+	decided := false
 	k.words(func(authority, name string) bool {
-		why = c.mayHave(authority, k.TypeURL, name, k.unspelled)
+		why, decided = c.mayHave(authority, k.TypeURL, name, k.unspelled), true
 		return why == nil
 	})
+	if !decided { // not reached: the key was parsed before
+		return c.mayHave(k.Scope.Authority, k.TypeURL, k.Name, true)
+	}
 	return why
 }
 
