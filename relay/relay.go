@@ -85,8 +85,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		return nil, err
 	}
 	if r.store, err = openStore(cfg.Store, r.cache, log); err != nil {
+		r.cache.Close()
 		r.origins.Close()
 		r.credentials.Close()
+		r.issuers.close()
 		return nil, err
 	}
 	r.origins.keep(r.store, cfg.Store.Wait)

@@ -64,7 +64,7 @@ func openFile(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	var db *bolt.DB
 	err = guard(func() (err error) {
 		db, err = bolt.Open(path, fileMode, &bolt.Options{
-			Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: int(o.MaxBytes),
+			Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: int(o.MaxBytes), NoSync: o.noSync,
 		})
 		return err
 	})

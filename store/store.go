@@ -32,8 +32,9 @@ type Options struct {
 	Watched  func(cache.Key) bool
 	Log      *slog.Logger
 
-	// update is that of the database, for tests.
+	// For tests: update is that of the database, and with noSync nothing waits for the disk.
 	update func(*bolt.DB, func(*bolt.Tx) error) error
+	noSync bool
 }
 
 // Store is an open store. Its methods may be called concurrently.

@@ -61,7 +61,8 @@ func (f *fake) lines() string {
 
 func (f *fake) options() Options {
 	return Options{
-		Log: slog.New(slog.NewTextHandler(f, nil)),
+		noSync: true,
+		Log:    slog.New(slog.NewTextHandler(f, nil)),
 		Contents: func(k cache.Key, yield func(string, *cache.Resource)) {
 			f.Lock()
 			defer f.Unlock()

@@ -349,17 +349,15 @@ func (b *batch) deleteOthers(k cache.Key) error {
 	if err != nil {
 		return err
 	}
-	keep := map[string]struct{}{}
-	var failed error
-	s.opts.Contents(k, func(name string, _ *cache.Resource) {
+	var names []string // the set is locked while they are collected
+	s.opts.Contents(k, func(name string, _ *cache.Resource) { names = append(names, name) })
+	keep := make(map[string]struct{}, len(names))
+	for _, name := range names {
 		key, err := s.keys.member(set[1:], name)
 		if err != nil {
-			failed = err
+			return err
 		}
 		keep[string(key)] = struct{}{}
-	})
-	if failed != nil {
-		return failed
 	}
 	prefix := append([]byte{memberKind}, set[1:]...)
 	var others [][]byte
