@@ -16,11 +16,13 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -66,8 +68,8 @@ import (
 //	  It prints which of the clients that were at rest have now something to read.
 //
 //	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass] [ends=names|all]
-//	    [denied=(NAME,NAME)]
-//	  It may not have the names that are denied. With ends its stream ends when nothing can be served on it; what prints who is
+//	    [denied=(NAME,NAME)] [relay]
+//	  It may not have the names that are denied. With relay it is another relay. With ends its stream ends when nothing can be served on it; what prints who is
 //	  woken prints that too.
 //
 //	request CLIENT TYPE
@@ -155,6 +157,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		node.Metadata = deniedMetadata(d)
 		c := newTestClient(tr.server, d.CmdArgs[1].Key, node)
 		c.st.limits, c.st.passes = &tr.limits, d.HasArg("pass")
+		if d.HasArg("relay") {
+			c.st.grpc = noStream{ctx: metadata.NewIncomingContext(c.grpc.Context(), metadata.Pairs(chain.Header, "another"))}
+		}
 		var ends string
 		d.MaybeScanArgs(t, "ends", &ends)
 		c.st.unreachable = map[string]WhenUnreachable{"names": EndNames, "all": EndAll}[ends]

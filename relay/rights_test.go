@@ -11,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // restrictedNames returns the names of a client under a configuration.
@@ -208,6 +209,23 @@ func TestOwnNamesOfAliasesAreDecidedByTheirOwnSpelling(t *testing.T) {
 	} {
 		if err := names.rights.MayHaveOwn(key, own); (err == nil) != want {
 			t.Errorf("%s: %v", own, err)
+		}
+	}
+}
+
+func TestANameThatCannotBeParsedIsDeniedByRulesThatReadNames(t *testing.T) {
+	names := restrictedNames(t, restricted, nil)
+	const typeURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	for _, name := range []string{
+		"xdstp://a/envoy.config.cluster.v3.Cluster/hidden#entry=%zz",
+		"xdstp://a/envoy.config.cluster.v3.Cluster/x#alt=y",
+	} {
+		if _, err := urn.ParseURL(name); err == nil {
+			t.Fatalf("%s can be parsed", name)
+		}
+		k := asked{Key: cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: typeURL, Name: name}}
+		if err := names.rights.may(k); err == nil {
+			t.Errorf("%s: allowed", name)
 		}
 	}
 }

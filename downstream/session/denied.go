@@ -80,24 +80,61 @@ func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 	return true, why
 }
 
-// onlyDenies says that a full state would take from the client what it may hold and may not have,
-// and give it nothing for that: or that this may be any members of a glob.
+// untoldGlob says that a name is that of a glob which the client may not have, and that the client is
+// not told.
+func (s *SotW) untoldGlob(sub *nameSub) bool {
+	return s.Rights != nil && !s.errorsAlone && !s.once && sub.deniedGlob()
+}
+
+// toldAsRelay says that a relay may not have a name: by the error, it keeps what it holds, although a
+// full state does not have it.
+func (s *SotW) toldAsRelay(sub *nameSub) bool {
+	return s.Relay && s.Rights != nil && sub.denial() != nil && !sub.deniedGlob()
+}
+
+// onlyDenies says that a full state would tell the client that there is nothing of what it may not
+// have, and is not to be sent:
+//
+//   - It may hold members of a glob, and would delete them.
+//   - It was sent nothing yet, has a glob without an answer, and the state has no resource: it would
+//     take that for the answer.
+//   - It may hold what it is denied by name, would delete that, and be given nothing instead.
 func (s *SotW) onlyDenies() bool {
 	if s.Rights == nil {
 		return false
 	}
-	denied, gives := false, s.hasSets()
+	glob, denied, gives := false, false, s.hasSets()
 	for sub := range s.named.all() {
 		held := sub.is(mayHold) || sub.sent() == sentResource
 		switch {
 		case sub.denial() == nil:
 			status := sub.state().Status
 			gives = gives || status == cache.Present || status == cache.Absent
-		case held && sub.deniedGlob():
+		case held && !s.once && sub.deniedGlob():
 			return true
 		default:
+			glob = glob || s.untoldGlob(sub)
 			denied = denied || held
 		}
 	}
-	return denied && !gives
+	return denied && !gives || glob && s.startsEmpty()
+}
+
+// startsEmpty says that a full state would be without any resource, and the client was sent none
+// before that it has to drop.
+func (s *SotW) startsEmpty() bool {
+	if s.held > 0 {
+		return false
+	}
+	for set := range s.sets() {
+		if set.sent || present(set) && set.set.Len() > 0 {
+			return false
+		}
+	}
+	for sub := range s.named.all() {
+		if sub.state().Status == cache.Present {
+			return false
+		}
+	}
+	return true
 }

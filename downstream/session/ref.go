@@ -66,10 +66,18 @@ func canonicalGlob(name string) string {
 	return withoutDirectives(name)
 }
 
-// isGlob says whether an xdstp name is that of a glob collection.
+// isGlob says whether an xdstp name is that of a glob collection, however that is spelled.
 func isGlob(name string) bool {
+	if !urn.IsXdstp(name) {
+		return false
+	}
+	if strings.Contains(name, "%") { // escaped, or with directives folded into it
+		if u, err := urn.Unfold(name); err == nil {
+			return u.Key().Glob
+		}
+	}
 	path, _, _ := strings.Cut(withoutDirectives(name), "?")
-	return urn.IsXdstp(name) && strings.HasSuffix(path, "/*")
+	return strings.HasSuffix(path, "/*")
 }
 
 func withoutDirectives(name string) string {

@@ -158,7 +158,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 // what is known of the name itself. The two come from the control plane apart.
 func (s *SotW) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
-	if s.Rights != nil {
+	if s.Rights != nil && !s.Relay {
 		if why := sub.denial(); why != nil { // whoever holds it
 			st.Err = why
 		}
