@@ -31,7 +31,7 @@ type ListenerTLS struct {
 	ClientCertificates ClientCertificates `yaml:"client_certificates" default:"require"`
 	// Whether a stream ends when its client's certificate expires: up to a tenth of the
 	// certificate's lifetime and 1m before. The client then has to connect with a new one.
-	EndStreamsAtExpiry bool `yaml:"end_streams_at_expiry" default:"false"`
+	EndStreamsAtExpiry bool `yaml:"end_streams_at_expiry" default:"true"`
 	// The certificate, and the roots of client certificates, from a SPIFFE agent, in place of
 	// the three files. Clients need an SVID of a trust domain whose bundle the agent has.
 	SPIFFE SPIFFE `yaml:"spiffe"`

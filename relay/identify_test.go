@@ -521,7 +521,7 @@ func TestAStreamEndsWithItsCertificateAndTheClientReconnects(t *testing.T) {
 // Without end_streams_at_expiry, streams go on. New ones have to show a certificate that is valid.
 func TestAStreamOnAConnectionWhoseCertificateHasExpiredIsRefused(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
-	r := listen(t, grpcAndREST(`tls: `+mutualTLS(t, ca, "")))
+	r := listen(t, grpcAndREST(`tls: `+mutualTLS(t, ca, ", end_streams_at_expiry: false")))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	expires := time.Now().Add(3 * time.Second).Truncate(time.Second)
