@@ -6,7 +6,7 @@ import (
 
 // The scopes that a client uses. A scope is an authority, a partition of one, or either with
 // dynamic parameters. Each costs one stream upstream, two while names and a set of one type are
-// wanted, that for each type if the server does not aggregate, and that for each server that is
+// wanted, that for each type if the server does not aggregate (types have limits of their own: enterType), and that for each server that is
 // tried. Clients can make up any number of them: as authorities under a pattern, as Nodes where the
 // partition is node.id, as parameters. So a stream may use a bounded number of them at once,
 // and so may all streams of one connection together, and all of one identity.

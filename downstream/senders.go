@@ -2,11 +2,39 @@ package downstream
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
+
+// senders send to the streams that have something to be sent: as many at once as there
+// are processors, each stream one response at a time and in turn. With a goroutine for
+// each stream, the one that reads from the control plane would be one of thousands to
+// the scheduler, and what it reads would be old before anybody saw it. So news goes
+// first; and a stream whose turn comes late is sent the newest state, which has
+// everything in it that changed meanwhile: under load a client costs fewer responses.
+type senders struct {
+	limit int
+
+	mu sync.Mutex
+	// parked are those whose turn had come while an update was stored: they go first.
+	parked, queue streamQueue
+	// active counts the senders that are neither idle nor held up, and composing those that
+	// were held up by a response before it was sent, and still are.
+	active, composing int
+
+	// ended are senders that have ended, with their timers. A herd that comes one by one
+	// would have a new one for each client.
+	ended sync.Pool
+}
+
+// streamQueue is first in, first out.
+type streamQueue struct {
+	streams []*stream // those that wait are from first on
+	first   int
+}
 
 // lendAfter is how long a client may hold up a sender, until another takes its place: up to
 // twice as long. A client does so by not reading, and by what there is to be done for it,

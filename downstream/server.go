@@ -218,33 +218,6 @@ type streamScopes struct {
 	excess *excess
 }
 
-// senders send to the streams that have something to be sent: as many at once as there
-// are processors, each stream one response at a time and in turn. With a goroutine for
-// each stream, the one that reads from the control plane would be one of thousands to
-// the scheduler, and what it reads would be old before anybody saw it. So news goes
-// first; and a stream whose turn comes late is sent the newest state, which has
-// everything in it that changed meanwhile: under load a client costs fewer responses.
-type senders struct {
-	limit int
-
-	mu sync.Mutex
-	// parked are those whose turn had come while an update was stored: they go first.
-	parked, queue streamQueue
-	// active counts the senders that are neither idle nor held up, and composing those that
-	// were held up by a response before it was sent, and still are.
-	active, composing int
-
-	// ended are senders that have ended, with their timers. A herd that comes one by one
-	// would have a new one for each client.
-	ended sync.Pool
-}
-
-// streamQueue is first in, first out.
-type streamQueue struct {
-	streams []*stream // those that wait are from first on
-	first   int
-}
-
 // heldRemovals are removals that wait for what the control plane may say beside them.
 // They belong to a stream, and are guarded by its lock.
 type heldRemovals struct {

@@ -203,7 +203,8 @@ func escapedAuthority(authority string) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23").Replace(authority)
 }
 
-// MayHaveOwn implements downstream.Rights.
+// MayHaveOwn implements downstream.Rights: the client requests an alias, and own is the name of the
+// resource itself.
 func (c *ClientRights) MayHaveOwn(k cache.Key, own string) error {
 	of, name, unspelled := k.Scope.Authority, own, false
 	if urn.IsXdstp(own) {

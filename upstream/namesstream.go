@@ -7,7 +7,7 @@ import (
 )
 
 // The sets of a type (a wildcard, globs) are always on the first stream. In delta its names
-// share that, as long as there is no wildcard: sets.keepsApart says why. When one starts, the
+// share that, as long as there is no wildcard: sets.keepsApart (globs.go) says why. When one starts, the
 // names move together to the second stream, the names stream, and stay there until all of them
 // are given up. In SotW globs are fed from a wildcard, so the same goes for these. The second
 // stream opens when it is needed. The first one has to be opened again if names of the type

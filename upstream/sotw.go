@@ -21,7 +21,7 @@ type sotwSession struct {
 	nonce   string   // the latest
 	version string   // the last accepted
 	asked   bool     // the first request was sent
-	wanted  []string // in the last request
+	wanted  []string // in the last request: in SotW each request, ACKs too, has all names
 	proof   bool     // the version is not to be shown, see session.forceAnswer
 }
 

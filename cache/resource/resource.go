@@ -42,7 +42,9 @@ type Spec struct {
 	Redirect string
 }
 
-// New encodes a resource. A resource is encoded once, however many clients receive it.
+// New encodes a resource. A resource is encoded once, however many clients receive it. Its bytes
+// never change: the cache, responses and gRPC share them, and the garbage collector frees them
+// (see Resource in layout.go).
 func New(s Spec) *Resource {
 	h := xxhash.New()
 	_, _ = h.WriteString(s.TypeURL)

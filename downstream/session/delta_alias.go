@@ -9,6 +9,7 @@ import (
 
 // Aliases. A delta client is sent a resource once, under the resource's own name. Its
 // aliases are the names by which this client requested it, whatever others requested.
+// Whether the client may have what an alias stands for is decided in denied.go.
 // xDS: "Resource names" of "Incremental xDS".
 
 // aliasKey returns the key of a resource of which a name is an alias, or which has

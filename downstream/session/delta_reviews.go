@@ -57,7 +57,8 @@ func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
 
 // ownsName says that a name's own state is what the client is sent of it, and not that of
 // a set which has it too. The wildcard belongs to the client's Node: what it has under an
-// xdstp name is another thing than the authority's.
+// xdstp name is another thing than the authority's. While the name's own state is not known
+// (requested, or failed), the set's word counts.
 func (s *nameSub) ownsName(set *setSub) bool {
 	switch s.state().Status {
 	case cache.Present:

@@ -166,7 +166,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		m.Err = nil
 	}
 	form, size := set.form(), 0
-	switch {
+	switch { // A client loses a name when no subscription of it has the name any more: see overlap.go.
 	case sub != nil && sub.ownsName(set):
 		return d.sendNamedMember(r, set, sub, m) // its own subscription sends it
 	case d.leavesToOwner(set, a, m):

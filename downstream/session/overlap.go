@@ -19,7 +19,8 @@ import (
 //   - the other views.
 //
 // If the owner has no resource, the next in this order sends its own; the name is gone when none
-// has it (delta_reviews.go, sotw_sets.go).
+// has it: in delta sendMember (delta_sets.go) decides what the loss of a member means, and stateOf
+// (delta_reviews.go) what the loss of the name itself does; in SotW sotw_sets.go.
 //
 // The wildcard belongs to the client's Node, and an xdstp name to its authority: an absent xdstp name
 // is not given by a wildcard that has a resource of that name.
