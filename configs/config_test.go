@@ -123,7 +123,7 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
 	}, {
 		Address: "[::1]:0", Mode: 0o660, Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Secrets: SecretsAuthenticated, Limits: Limits{1, 2 << 10, 3, 4, 5, 100, 0, 0, 0, 100_000, 200, 10_000, 1000, 0, 10_000}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
-		TLS: &ListenerTLS{CertFile: "a.pem", KeyFile: "b.pem", ClientCAFile: "c.pem", ClientCertificates: ClientCertificatesRequire, MinVersion: TLS12},
+		TLS: &ListenerTLS{CertFile: "a.pem", KeyFile: "b.pem", ClientCAFile: "c.pem", ClientCertificates: ClientCertificatesRequire, EndStreamsAtExpiry: true, MinVersion: TLS12},
 	}}
 	if !reflect.DeepEqual(c.Listeners, want) {
 		t.Errorf("listeners: got %+v, want %+v", c.Listeners, want)

@@ -149,7 +149,7 @@ authorities: [{name: cp, servers: [{address: "cp:443", protocol: delta}]}]
 	}
 	l, s := c.Listeners, c.Authorities[0].Servers
 	if len(l) != 2 || l[0].Limits.Streams != 7 || l[0].Limits.StreamsPerConnection != 8 || l[0].Limits.Scopes != 100 ||
-		*l[0].TLS != (ListenerTLS{CertFile: "a", KeyFile: "b", ClientCAFile: "c", ClientCertificates: ClientCertificatesRequire, MinVersion: TLS12}) || l[1].Address != ":2" || l[1].MaxRequestBytes != 1<<20 {
+		*l[0].TLS != (ListenerTLS{CertFile: "a", KeyFile: "b", ClientCAFile: "c", ClientCertificates: ClientCertificatesRequire, EndStreamsAtExpiry: true, MinVersion: TLS12}) || l[1].Address != ":2" || l[1].MaxRequestBytes != 1<<20 {
 		t.Errorf("listeners: got %+v", l)
 	}
 	if len(s) != 2 || s[0].Aggregated || !s[1].Aggregated || s[0].Protocol != ProtocolDelta || s[0].TLS.ServerName != "cp.example.com" || s[1].Address != "cp2:443" {
