@@ -77,7 +77,8 @@ func (h *expiryHeap) Pop() any {
 }
 
 // expires notes when the certificate of the stream's client expires, and has the stream end when
-// it is time. stop undoes that. It is nil if nothing expires.
+// it is time, unless it is a request that is answered once. stop undoes that. It is nil if nothing
+// expires.
 func (st *stream) expires(g *gate) (stop func()) {
 	id := st.identity
 	if id == nil || id.Expires.IsZero() && id.Ends.At.IsZero() {
@@ -88,7 +89,8 @@ func (st *stream) expires(g *gate) (stop func()) {
 		noted = g.expiries.add(id.Expires)
 	}
 	var timer *time.Timer
-	if !id.Ends.At.IsZero() {
+	once := st.form == formUnary || st.form == formREST // its wait ends then, and it is answered
+	if !id.Ends.At.IsZero() && !once {
 		timer = time.AfterFunc(time.Until(id.Ends.At), st.expire)
 	}
 	return func() {

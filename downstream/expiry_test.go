@@ -2,9 +2,13 @@ package downstream
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 func TestTheFirstExpiryIsKnown(t *testing.T) {
@@ -36,4 +40,33 @@ func TestTheFirstExpiryIsKnown(t *testing.T) {
 			},
 		})
 	})
+}
+
+// The wait of a request ends with what proves who its client is, and the request is answered as at the end
+// of any wait: nothing of it ends that the operator should hear of.
+func TestARequestWhoseIdentityExpiresIsAnswered(t *testing.T) {
+	for _, form := range []string{formUnary, formREST} {
+		t.Run(form, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ch := newTestCache(&recordingSource{}, 1000)
+				defer ch.Close()
+				server, log := newTestServer(ch, DefaultMaxResponseBytes)
+				const left = 5 * time.Second
+				began := time.Now()
+				id := &identity.Identity{Source: identity.JWT, Subject: "s", Ends: identity.End{At: began.Add(left), Because: identity.TokenExpired}}
+				req := &discoveryv3.DiscoveryRequest{VersionInfo: "1", ResourceNames: []string{"a"}}
+				r, err := server.fetch(t.Context(), newGate(ListenerOptions{}), id, form, endpointType, req, time.Minute)
+				synctest.Wait()
+				if took := time.Since(began); r != nil || took != left {
+					t.Errorf("after %v: %v, %v", took, r, err)
+				}
+				if n := server.Stats().ClientsRefused[identity.TokenExpired.String()]; n != 0 {
+					t.Errorf("%d ends are counted", n)
+				}
+				if lines := log.take(); len(lines) > 0 {
+					t.Errorf("the log says %q", lines)
+				}
+			})
+		})
+	}
 }

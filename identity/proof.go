@@ -47,6 +47,12 @@ var errTokens = &RefusedError{
 	Detail:  "several values of authorization",
 }
 
+var errEmptyToken = &RefusedError{
+	Reason:  InvalidToken,
+	Message: "the client's token is empty (want authorization: Bearer TOKEN)",
+	Detail:  "authorization has no token",
+}
+
 // Token returns the bearer token that the client has sent, "" if none. RFC 6750: "Authorization
 // Request Header Field". What is of another scheme is no token.
 func (p Proof) Token() (string, error) {
@@ -60,6 +66,9 @@ func (p Proof) Token() (string, error) {
 			return "", errTokens
 		}
 		token, found = strings.TrimSpace(of), true
+	}
+	if found && token == "" {
+		return "", errEmptyToken
 	}
 	return token, nil
 }
