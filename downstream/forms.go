@@ -57,9 +57,11 @@ type typeSession interface {
 	TakeOdd()
 
 	// Pending counts the names that wait to be sent. With a client that changes its mind and does
-	// not read, they could grow. Subscribed is the number of names that it has subscribed to, and
+	// not read, they could grow. Unsubscribed counts those from which it has unsubscribed: they also
+	// wait while a set that may have them has no answer. Subscribed is the number of names that it has subscribed to, and
 	// Parameters are the dynamic parameters of its locators.
 	Pending() int
+	Unsubscribed() int
 	Subscribed() int
 	Parameters() map[string]int
 	// Servable says whether something that is subscribed to is held or may come, and if not, why.

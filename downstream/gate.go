@@ -160,14 +160,21 @@ func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) 
 	return over(limitParameters, n+len(added), maxParameters, "%d different dynamic parameters of one type")
 }
 
-// checkPendingNames holds what is kept to be sent against the limit, after a request.
-// The caller holds mu.
+// checkPendingNames holds what is kept to be sent against the limits, after a request: of names from
+// which the client has unsubscribed, as many as it may subscribe to. The caller holds mu.
 func (st *stream) checkPendingNames() *excess {
 	n := 0
 	for _, s := range st.sessions {
 		n += s.Pending()
 	}
-	return over(limitPendingNames, n, maxPendingNames, "%d names to be answered, which the client does not read")
+	if e := over(limitPendingNames, n, maxPendingNames, "%d names to be answered, but the client does not read, or a control plane does not answer"); e != nil || st.limits.Subscriptions == 0 {
+		return e
+	}
+	n = 0
+	for _, s := range st.sessions {
+		n += s.Unsubscribed()
+	}
+	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names unsubscribed from on this stream and still to be answered")
 }
 
 // line returns the logger for a line about a client, false if there are too many.

@@ -26,10 +26,11 @@ type Delta struct {
 	// gone is what is to be sent as removed, by the keys under which it is, or would
 	// be, subscribed to. What comes back before that leaves it.
 	gone map[string]removal
-	// reviewing counts the names in setSub.reviews. reviewable are the sets with reviews that can be
-	// sent.
-	reviewing  int
-	reviewable []*setSub
+	// reviewing counts the names in setSub.reviews, unsubscribed those from which the client has
+	// unsubscribed. reviewable are the sets with reviews that can be sent.
+	reviewing    int
+	unsubscribed int
+	reviewable   []*setSub
 	// deferred waits, and defers says in which responses: see silence.go.
 	deferred *deferredErrors
 	defers   bool
@@ -211,7 +212,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	delete(d.initial, a.name)
 	delete(d.borrowed, sub)
 	d.deferred.forget(key, nil, false)
-	d.reviewName(a.of(name), true)
+	d.reviewName(a.of(name), review{name: name, ended: true, unsubscribed: true})
 }
 
 // endWildcard ends the wildcard: what the client has only by it, it drops.
@@ -238,6 +239,9 @@ func (d *Delta) Adding() bool {
 func (d *Delta) Pending() int {
 	return len(d.pending) + len(d.gone) + d.reviewing + len(d.initial)
 }
+
+// Unsubscribed counts the names from which the client has unsubscribed, and that are to be answered.
+func (d *Delta) Unsubscribed() int { return d.unsubscribed }
 
 // AwaitsACK says that what is new can be sent once the client has answered. Types that come later
 // in the order wait for that too.

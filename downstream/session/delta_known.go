@@ -89,9 +89,6 @@ func (d *Delta) mayHold(sub *nameSub) bool {
 	}
 	a := sub.ref()
 	for _, set := range d.covering(a) {
-		if set.set == nil {
-			continue
-		}
 		if set.holds(sub.name()) || set.set.Member(memberKey(sub.name())) != nil {
 			return true
 		}

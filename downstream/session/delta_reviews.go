@@ -78,8 +78,8 @@ func (d *Delta) reviewBorrowed() {
 	}
 }
 
-// reviewName has the client sent what the sets have of a name.
-func (d *Delta) reviewName(a resourceRef, ended bool) {
+// reviewName has the client sent what the sets have of a name, that of u.
+func (d *Delta) reviewName(a resourceRef, u review) {
 	set := d.globOf(a)
 	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
 		set = wild
@@ -88,25 +88,32 @@ func (d *Delta) reviewName(a resourceRef, ended bool) {
 		_, set, _ = first(memberKey(a.name), d.covering(a)...)
 	}
 	if set != nil {
-		d.reviewIn(set, a.name, ended)
+		d.reviewIn(set, u)
 	}
 }
 
-func (d *Delta) reviewIn(set *setSub, name string, ended bool) {
-	d.noteReview(set, name, ended)
+func (d *Delta) reviewIn(set *setSub, u review) {
+	d.noteReview(set, u)
 	if present(set) {
 		set.MoveToPending() // else that comes when it is
 	}
 }
 
 // noteReview is reviewIn for a set that is being sent.
-func (d *Delta) noteReview(set *setSub, name string, ended bool) {
-	key := memberKey(name)
-	was, there := set.reviews[key]
-	if !there {
-		d.reviewing++
+func (d *Delta) noteReview(set *setSub, u review) {
+	key := memberKey(u.name)
+	was := set.reviews[key]
+	d.endReviewIn(set, key)
+	u.ended, u.unsubscribed = u.ended || was.ended, u.unsubscribed || was.unsubscribed
+	put(&set.reviews, key, u)
+	d.countReview(u, 1)
+}
+
+func (d *Delta) countReview(u review, n int) {
+	d.reviewing += n
+	if u.unsubscribed {
+		d.unsubscribed += n
 	}
-	put(&set.reviews, key, review{name, ended || was.ended})
 }
 
 // endReview drops a name from those to be reviewed.
@@ -120,9 +127,9 @@ func (d *Delta) endReview(a resourceRef) {
 }
 
 func (d *Delta) endReviewIn(set *setSub, key string) {
-	if _, there := set.reviews[key]; there {
+	if u, there := set.reviews[key]; there {
 		delete(set.reviews, key)
-		d.reviewing--
+		d.countReview(u, -1)
 	}
 }
 
@@ -136,7 +143,7 @@ func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
 		return false
 	}
 	if m.News == cache.Changed || m.News == cache.Removed {
-		d.noteReview(set, m.Name, false)
+		d.noteReview(set, review{name: m.Name})
 	}
 	return true
 }
@@ -144,7 +151,7 @@ func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
 // loseMember removes a name of a set that is being sent, unless another set has it.
 func (d *Delta) loseMember(set *setSub, a resourceRef) {
 	if set.glob() && d.overlaps(set) {
-		d.noteReview(set, a.name, false)
+		d.noteReview(set, review{name: a.name})
 		return
 	}
 	d.gone[a.key()] = removal{ref: a, by: set}
@@ -196,11 +203,11 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			d.endReview(a) // in the other set too
 		case waits != nil && present(waits): // its first answer is incomplete
 			d.endReviewIn(set, key)
-			d.noteReview(waits, u.name, u.ended)
+			d.noteReview(waits, u)
 			continue
 		case waits != nil && u.ended:
 			d.endReviewIn(set, key)
-			d.reviewIn(waits, u.name, true)
+			d.reviewIn(waits, u)
 			continue
 		default:
 			d.gone[a.key()] = removal{ref: a, by: set}
@@ -243,11 +250,11 @@ func (d *Delta) overlapping(set *setSub) (held []resourceRef) {
 // have them. held is what overlapping returned before the set ended.
 func (d *Delta) reassign(set *setSub, held []resourceRef) {
 	for _, u := range set.reviews {
-		d.reviewName(set.ref.of(u.name), u.ended)
+		d.reviewName(set.ref.of(u.name), u)
+		d.countReview(u, -1)
 	}
-	d.reviewing -= len(set.reviews)
 	set.reviews = nil
 	for _, a := range held {
-		d.reviewName(a, true)
+		d.reviewName(a, review{name: a.name, ended: true})
 	}
 }

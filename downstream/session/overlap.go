@@ -69,9 +69,9 @@ func (x *setIndex) globOf(a resourceRef) *setSub {
 	return x.byGlob[a.of(globOf(memberKey(a.name))).key()]
 }
 
-// wildOf returns the wildcard if it covers a name.
+// wildOf returns the wildcard if it covers a name. One that is refused covers none.
 func (x *setIndex) wildOf(a resourceRef) *setSub {
-	if x.wild == nil || !x.wild.covers(a) {
+	if x.wild == nil || x.wild.set == nil || !x.wild.covers(a) {
 		return nil
 	}
 	return x.wild
@@ -135,7 +135,7 @@ func (x *setIndex) overlaps(set *setSub) bool {
 	if !set.glob() {
 		return len(x.byGlob) > 0
 	}
-	return x.sharesMembers(set) || x.wild != nil && x.wild.covers(set.ref.of(cache.Wildcard))
+	return x.sharesMembers(set) || x.wildOf(set.ref.of(cache.Wildcard)) != nil
 }
 
 // present says that it is known what is in a set.

@@ -264,6 +264,9 @@ func (s *SotW) Adding() bool {
 // Pending counts what is kept to be sent. With a client that does not read it could grow.
 func (s *SotW) Pending() int { return len(s.pending) + len(s.absent) + len(s.heartbeatsDue) }
 
+// Unsubscribed is that of Delta: in SotW nothing is to be answered.
+func (s *SotW) Unsubscribed() int { return 0 }
+
 // Removing says that there are removals to send that did not go with what is new.
 func (s *SotW) Removing() bool { return s.withheld }
 

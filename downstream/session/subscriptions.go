@@ -217,6 +217,8 @@ type review struct {
 	// ended: the client has to be answered, with the resource or with its removal.
 	// xDS: "Unsubscribing from Resources".
 	ended bool
+	// unsubscribed: the client has unsubscribed from the name itself, which it may have made up.
+	unsubscribed bool
 }
 
 // setIndex finds the sets of a client that may have a name.
