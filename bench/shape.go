@@ -208,11 +208,11 @@ func (s *Spec) authorities(origin string) (string, error) {
 	case shapeRedirect:
 		text += one(otherAuthority, origin)
 	case shapeAlt:
-		nobody, err := freeAddress()
+		nobody, err := freeAddresses(1)
 		if err != nil {
 			return "", err
 		}
-		text += one(goneAuthority, nobody)
+		text += one(goneAuthority, nobody[0])
 	}
 	return text, nil
 }

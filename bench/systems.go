@@ -76,14 +76,11 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	if err != nil {
 		return nil, err
 	}
-	address, err := freeAddress()
+	free, err := freeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
-	operator, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
+	address, operator := free[0], free[1]
 	dir, err := os.MkdirTemp("", "xds-relay-bench")
 	if err != nil {
 		return nil, err
@@ -140,14 +137,17 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// freeAddress returns an address without a listener.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// freeAddresses returns so many different addresses without a listener.
+func freeAddresses(n int) (all []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // when all are known: the system may give a free port again
+		all = append(all, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return all, nil
 }
 
 // buildRelay builds the relay from this module, and returns the binary's path.

@@ -32,9 +32,9 @@ func TestTheKernelSaysWhoConnectsToAUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := identity.UnixAddrOf(conn)
+	address, own := identity.UnixAddrOf(conn), conn.LocalAddr()
 	_ = conn.Close()
-	id := identity.Proof{Peer: &peer.Peer{Addr: wrapped{address}}}.Connection()
+	id := identity.Proof{Peer: &peer.Peer{Addr: wrapped{address}, LocalAddr: own}}.Connection()
 	if !id.Local {
 		t.Error("it is not of the same machine")
 	}
