@@ -60,6 +60,10 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 		}
 		r, ok := st.composeHeld()
 		st.logNotRequested()
+		if st.refusedLately { // by a resource's own name, which has just become known
+			st.refusedLately = false
+			st.endIfDenied()
+		}
 		if ok {
 			return r, false
 		}

@@ -39,7 +39,7 @@ func (st *stream) denial() (why *cache.Error) {
 }
 
 // endIfDenied sees that a stream ends whose client may have nothing. It is called after each
-// request, by who holds mu.
+// request, and when a resource has become known that the client may not have, by who holds mu.
 func (st *stream) endIfDenied() {
 	if st.who.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
 		return
@@ -60,6 +60,9 @@ func (st *stream) endDenied() {
 	st.mu.Lock()
 	why := st.denial()
 	waits := why == nil || st.denies == nil
+	if why == nil {
+		st.denies = nil
+	}
 	if !waits && st.nonces > 0 && !st.deniedTold {
 		waits, st.deniedTold = true, true
 		st.denies.Reset(deniedTold + rand.N(deniedTold))

@@ -38,6 +38,7 @@ var pendingLists = sync.Pool{New: session.NewPendingList}
 
 // Refused implements session.Host. The caller holds mu.
 func (st *stream) Refused(typeURL, name string, err error) {
+	st.refusedLately = true
 	as := &RefusedError{Client: &cache.Error{Message: err.Error()}}
 	if !errors.As(err, &as) {
 		_ = errors.As(err, &as.Client)

@@ -199,6 +199,8 @@ type stream struct {
 	// something; deniedTold, that it has had the time of one that was told. See endIfDenied.
 	denies     *time.Timer
 	deniedTold bool
+	// refusedLately: a name was refused since that was looked at.
+	refusedLately bool
 	// ends is for when nothing can be served, and nil if something can: see ending.
 	ends *time.Timer
 	// undecided is nil unless the stream has waited for others: see waitsForOthers.

@@ -32,21 +32,37 @@ func (s *nameSub) denial() *cache.Error {
 // for.
 func (s *nameSub) answers() bool { return s != nil && (s.of().Rights == nil || s.denial() == nil) }
 
-// ownDenial returns why the client may not have a resource that the name is an alias of.
+// ownDenial returns why the client may not have the resource that the name is an alias of now, and
+// notes that once.
 func (s *nameSub) ownDenial(r *cache.Resource) *cache.Error {
 	subs := s.of()
-	if subs.Rights == nil || r == nil || r.OwnName() == "" {
+	if subs.Rights == nil {
 		return nil
 	}
-	why := subs.Rights.MayHaveOwn(s.entry().Key(), r.OwnName())
+	why := s.ownRight(r)
 	if why == nil {
+		if rare := s.rare(); rare != nil && rare.deniedFor != 0 {
+			rare.deniedFor = 0
+			subs.trouble.deniedOwn--
+		}
 		return nil
 	}
 	if rare := s.makeRare(); rare.deniedFor != r.Hash() {
+		if rare.deniedFor == 0 {
+			subs.troubled().deniedOwn++
+		}
 		rare.deniedFor = r.Hash()
 		subs.Host.Refused(subs.typeURL, s.name(), why)
 	}
 	return asError(why)
+}
+
+// ownRight returns why the client may not have a resource that the name is, or was, an alias of.
+func (s *nameSub) ownRight(r *cache.Resource) error {
+	if r == nil || r.OwnName() == "" {
+		return nil
+	}
+	return s.of().Rights.MayHaveOwn(s.entry().Key(), r.OwnName())
 }
 
 // deniedGlob says that the name is that of a glob which the client may not have.
@@ -69,7 +85,7 @@ func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 	switch {
 	case named+len(s.byGlob) == 0:
 		return true, why
-	case len(s.byGlob) > 0, s.trouble == nil, s.trouble.refused < named:
+	case len(s.byGlob) > 0, s.trouble == nil, s.trouble.refused+s.trouble.deniedOwn < named:
 		return false, nil
 	}
 	for sub := range s.named.own() {

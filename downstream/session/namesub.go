@@ -95,7 +95,7 @@ type rareSub struct {
 	beforeRedirect *valueBeforeRedirect
 	// withheld is not for this client: it came later.
 	withheld *cache.Resource
-	// deniedFor is the hash of the resource for whose own name the client was refused it last.
+	// deniedFor is the hash of the resource for whose own name the client is refused it, 0 for none.
 	deniedFor uint64
 	// constraints are of the variant that the client was sent.
 	constraints string
@@ -256,7 +256,7 @@ func (s *nameSub) stated() cache.State {
 		if why := s.ownDenial(st.Resource); why != nil {
 			return s.refusedState(why)
 		}
-		if s.ownDenial(st.Previous) != nil {
+		if s.ownRight(st.Previous) != nil {
 			st.Previous = nil
 		}
 		rare = s.rare()

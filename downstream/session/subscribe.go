@@ -126,6 +126,9 @@ func (s *subscriptions) end(sub *nameSub) {
 	if r := sub.rare(); r != nil {
 		s.setAlias(sub, r, "")
 		r.setBefore(nil)
+		if r.deniedFor != 0 {
+			s.trouble.deniedOwn--
+		}
 		delete(s.rares, sub)
 		sub.set(isRare, false)
 	}

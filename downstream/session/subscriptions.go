@@ -184,6 +184,8 @@ type valueBeforeRedirect struct {
 type trouble struct {
 	refused, lost int // how many of each are subscribed to
 	lostFor       *cache.Error
+	// deniedOwn is how many of the names are denied by their resource's own name.
+	deniedOwn int
 }
 
 // nameTable has one client's subscriptions to names by their keys. The keys are in
