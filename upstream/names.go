@@ -37,6 +37,9 @@ type names struct {
 	// unlisted: a resumed name may be without an answer because it was not listed, and
 	// relist: one is, so that a new stream is needed.
 	unlisted, relist bool
+	// missed are resumed names that just missed the first request, in delta: until missedUntil.
+	missed      []*subscription
+	missedUntil time.Time
 	// recalls: some names have something recalled. confirmAt is when that counts as confirmed,
 	// and nudgeAt when the control plane is asked for an answer; zero for never.
 	recalls            bool
@@ -204,6 +207,7 @@ func (n *names) opened(sotw bool) {
 func (n *names) lost() {
 	n.lostCore()
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
+	n.missed, n.missedUntil = nil, time.Time{}
 	n.directories = directories{}
 	n.recalls, n.confirmAt, n.nudgeAt, n.nudged = false, time.Time{}, time.Time{}, ""
 	for _, sub := range n.subs {
@@ -246,7 +250,7 @@ func (n *names) waitAgain(now time.Time) {
 	n.wait(subs, now)
 }
 
-func (n *names) needStream(begun bool) bool { return begun && n.relist }
+func (n *names) needStream(begun bool) bool { return begun && (n.relist || n.misses()) }
 
 func (n *names) nextDue() (time.Time, bool) {
 	at, _ := n.expiries.Next()

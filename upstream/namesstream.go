@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -35,7 +36,7 @@ func (w *noted) take(n note) {
 	of, name, typeURL := f.topics, n.key.Name, n.key.TypeURL
 	switch {
 	case n.resume:
-		of.resume(name)
+		of.resume(name, time.Now())
 	case n.stop:
 		of.stop(name)
 		if away := w.first.away[typeURL]; away != nil && away == of.names && away.wanted == 0 {

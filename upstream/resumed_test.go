@@ -57,6 +57,7 @@ func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		first := b.reading(false, "a", "silent")
 		b.wantText(first["a"], "1")
+		pass(2 * resumeMoment)
 		later := b.reading(true, "a", "gone", "silent")
 		b.wantText(later["gone"], "requested")
 		if n := p.streams(); n != 1 {
@@ -70,6 +71,25 @@ func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
 			t.Errorf("there have been %d streams, want 2", n)
 		}
 		b.reading(true, "gone", "silent", "a")
+		pass(time.Minute)
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2: all of it is known", n)
+		}
+	})
+}
+
+// A client says name by name what it resumes, while the first request may go out.
+func TestWhatJustMissesTheFirstRequestIsListedOnANewStreamAtOnce(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, p *plane) {
+		first := b.reading(false, "a", "gone")
+		b.wantText(first["a"], "1")
+		b.wantText(first["gone"], "requested")
+		resumed := b.reading(true, "gone")
+		b.wantText(resumed["gone"], "absent")
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2", n)
+		}
+		b.reading(true, "a")
 		pass(time.Minute)
 		if n := p.streams(); n != 2 {
 			t.Errorf("there have been %d streams, want 2: all of it is known", n)

@@ -116,9 +116,9 @@ func (t *topics) again(name string, down *cache.Error, u *cache.Update) {
 }
 
 // resume notes that a client holds the resource of a name from an earlier stream.
-func (t *topics) resume(name string) {
+func (t *topics) resume(name string, now time.Time) {
 	if t.names != nil {
-		t.names.resume(name)
+		t.names.resume(name, now)
 	}
 }
 

@@ -140,7 +140,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "resume":
 		for _, name := range namesIn(d) {
-			p.of.resume(name)
+			p.of.resume(name, p.now)
 		}
 	case "recall":
 		for _, text := range namesIn(d) {
