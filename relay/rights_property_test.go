@@ -378,12 +378,14 @@ func (c *rightsClient) check(o *rightsOracle) string {
 	defer c.mu.Unlock()
 	may := map[string]bool{} // markers
 	blocked := map[string]bool{}
-	nothing := true
+	// What the client may request, and may not have by its own name (of an alias), is neither: its
+	// stream ends once the relay knows the resource, unless it never looks.
+	nothing, something := true, false
 	for _, ask := range c.asks {
 		for _, i := range ask {
 			r := &rightsRequests[i]
 			asked, all := o.may(c, r)
-			nothing = nothing && !asked
+			nothing, something = nothing && !asked, something || all
 			if !asked && r.name == "*" && !strings.HasPrefix(c.form, "delta") {
 				blocked[r.word] = true // any response would be an answer
 			}
@@ -417,7 +419,7 @@ func (c *rightsClient) check(o *rightsOracle) string {
 		}
 		rest = rest[len(mark):]
 	}
-	return c.checkEnd(nothing)
+	return c.checkEnd(nothing, something)
 }
 
 func (c *rightsClient) asked() (names []string) {
@@ -429,12 +431,12 @@ func (c *rightsClient) asked() (names []string) {
 }
 
 // checkEnd holds how the client's stream or request ended to what it may have.
-func (c *rightsClient) checkEnd(nothing bool) string {
+func (c *rightsClient) checkEnd(nothing, something bool) string {
 	denied := status.Code(c.ended) == codes.PermissionDenied || c.status == http.StatusForbidden
 	switch {
 	case nothing && !denied:
 		return fmt.Sprintf("it may have nothing of %v, and its stream goes on (%v, status %d)", c.asked(), c.ended, c.status)
-	case !nothing && denied && c.form != "fetch" && c.form != "rest":
+	case something && denied && c.form != "fetch" && c.form != "rest":
 		return fmt.Sprintf("it may have something of %v, and its stream ended: %v", c.asked(), c.ended)
 	}
 	return ""
