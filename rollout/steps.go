@@ -1,0 +1,290 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// How a rollout goes from step to step.
+
+const (
+	// patience is how many soaks a step waits at most for answers, and how long what joins begins
+	// its soak anew.
+	patience = 10
+	// hurry is the part of a soak that has to pass after that since something joined, and
+	// exhausted is the number of soaks after which nothing has to.
+	hurry     = 10
+	exhausted = 20
+)
+
+// run does what the state asks for.
+func (m *Machine) run(now Time) {
+	switch {
+	case m.phase == Rolling:
+	case m.content == "":
+		m.phase, m.reason, m.rejections, m.deaths = Idle, "", nil, nil
+		return
+	case slices.Contains(m.refused, m.content):
+		m.phase = Stopped
+		return
+	case m.frozen:
+		m.phase = Held
+		return
+	default:
+		m.begin(now)
+	}
+	m.buryAbsent(now)
+	if reason := m.stopsFor(); reason != "" {
+		m.stop(reason)
+		return
+	}
+	if m.frozen {
+		return
+	}
+	for {
+		m.showAgain()
+		if m.step == 0 {
+			m.showFirst(false)
+		}
+		if !m.soaked(now) {
+			return
+		}
+		if m.awaits() && now < m.stepAt+m.patienceOf() {
+			if m.step == 0 {
+				m.showFirst(true)
+			}
+			m.soakAt = now
+			return
+		}
+		if m.nextStep(now); m.phase != Rolling {
+			return
+		}
+	}
+}
+
+// patienceOf is how long the step may take for answers.
+func (m *Machine) patienceOf() Time {
+	if m.step == 0 {
+		return patience * m.opts.Soak
+	}
+	const later = 3
+	return later * m.opts.Soak
+}
+
+func (m *Machine) begin(now Time) {
+	m.attempt++
+	m.phase, m.step, m.stepAt, m.soakAt, m.joinedAt = Rolling, 0, now, now, now
+	m.reason, m.rejections, m.deaths = "", nil, nil
+}
+
+// soaked reports whether the step has lasted long enough.
+func (m *Machine) soaked(now Time) bool { return now >= m.soakEnds() }
+
+// soakEnds is when the step has lasted long enough.
+func (m *Machine) soakEnds() Time {
+	end := m.soakAt + m.opts.Soak
+	if bound := m.stepAt + patience*m.opts.Soak; m.joinedAt >= bound {
+		end = max(end, min(m.joinedAt+m.opts.Soak/hurry, m.stepAt+exhausted*m.opts.Soak))
+	}
+	return end
+}
+
+// buryAbsent counts the clients that stay away.
+func (m *Machine) buryAbsent(now Time) {
+	if len(m.suspects) == 0 {
+		return
+	}
+	for _, c := range m.inOrder(func(c *client) bool { return c.suspect && now >= c.diedAt+m.opts.Soak }) {
+		m.die(c)
+	}
+}
+
+// stopsFor returns why the rollout stops, "" if it does not.
+func (m *Machine) stopsFor() string {
+	const most = 3 // clients that are named
+	var parts []string
+	if n := len(m.rejections); n >= m.opts.Rejections {
+		for _, r := range m.rejections[:min(n, most)] {
+			parts = append(parts, fmt.Sprintf("client %q rejected it: %s", r.Client, r.Words))
+		}
+	}
+	if n := len(m.deaths); n >= m.opts.Deaths {
+		for _, id := range m.deaths[:min(n, most)] {
+			parts = append(parts, fmt.Sprintf("client %q died after it was sent it", id))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// showAgain shows the new state to clients that had it and have come back.
+func (m *Machine) showAgain() {
+	for _, c := range m.inOrder(func(c *client) bool {
+		return m.trying(c) && c.present && c.settled && c.eligible && !c.shown && !c.rejected && !c.dead
+	}) {
+		m.show(c)
+	}
+}
+
+func (m *Machine) show(c *client) {
+	c.shown, c.answer, c.sentAt = true, silent, 0
+	if c.tried != m.attempt {
+		c.tried, c.rejected, c.suspect, c.returned, c.dead = m.attempt, false, false, false, false
+	}
+	m.decisions = append(m.decisions, Decision{Kind: ShowNew, Client: c.id})
+}
+
+// showFirst shows the new state to so many clients of each cohort that First of them take it. more
+// says that those who do not answer need a substitute.
+func (m *Machine) showFirst(more bool) {
+	if m.hidden {
+		return
+	}
+	for _, of := range m.cohorts() {
+		missing := m.opts.First - of.count(func(c *client) bool { return m.took(c) || !more && m.open(c) })
+		if more {
+			missing = min(missing, 1)
+		}
+		m.showUntried(of, missing)
+	}
+}
+
+// showUntried shows the new state to n further clients of a cohort.
+func (m *Machine) showUntried(of cohort, n int) {
+	for _, c := range of {
+		if n > 0 && m.untried(c) {
+			m.show(c)
+			n--
+		}
+	}
+}
+
+// untried reports whether a client can be shown the new state, and was not.
+func (m *Machine) untried(c *client) bool { return c.present && c.settled && c.tried != m.attempt }
+
+// took reports whether a client has the new state and has taken it.
+func (m *Machine) took(c *client) bool {
+	return m.trying(c) && c.present && c.shown && c.answer == taken && !c.rejected
+}
+
+// open reports whether a client that was shown the new state has still to prove something.
+func (m *Machine) open(c *client) bool {
+	if !m.trying(c) || c.rejected || c.dead {
+		return false
+	}
+	return c.suspect || c.present && (c.shown && c.answer < taken || !c.shown && c.returned)
+}
+
+// awaits reports whether the step needs further answers.
+func (m *Machine) awaits() bool {
+	if m.hidden {
+		return false
+	}
+	for _, of := range m.cohorts() {
+		open := of.count(m.open)
+		if m.step > 0 && open > 0 {
+			return true
+		}
+		if m.step == 0 && of.count(m.took) < m.opts.First && open+of.count(m.untried) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// nextStep begins the next step in which somebody gets the change, or accepts it.
+func (m *Machine) nextStep(now Time) {
+	for m.step++; m.step <= len(m.opts.Steps); m.step++ {
+		before := len(m.decisions)
+		m.showPart(m.opts.Steps[m.step-1])
+		if len(m.decisions) > before {
+			m.stepAt, m.soakAt = now, now
+			return
+		}
+	}
+	m.accept()
+}
+
+// showPart shows the new state to a part of each cohort.
+func (m *Machine) showPart(part float64) {
+	if m.hidden {
+		return
+	}
+	for _, of := range m.cohorts() {
+		all := of.count(func(c *client) bool { return c.present })
+		m.showUntried(of, int(math.Ceil(part*float64(all)))-of.count(func(c *client) bool { return c.present && c.shown }))
+	}
+}
+
+// cohort are the clients of one, in the order of their hashes.
+type cohort []*client
+
+func (of cohort) count(which func(*client) bool) (n int) {
+	for _, c := range of {
+		if which(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// cohorts returns the clients that can be shown the new state, or were. The cohorts are in the order
+// of their names.
+func (m *Machine) cohorts() (out []cohort) {
+	all := m.inOrder(func(c *client) bool { return c.eligible && (c.present && c.settled || m.trying(c)) })
+	slices.SortStableFunc(all, func(a, b *client) int { return strings.Compare(a.cohort, b.cohort) })
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].cohort == all[0].cohort {
+			n++
+		}
+		out = append(out, all[:n])
+		all = all[n:]
+	}
+	return out
+}
+
+// inOrder returns some of the clients, in the order of their hashes.
+func (m *Machine) inOrder(which func(*client) bool) (out []*client) {
+	for _, c := range m.clients {
+		if which(c) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b *client) int {
+		if a.order != b.order {
+			if a.order < b.order {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.id, b.id)
+	})
+	return out
+}
+
+// Next returns when to call Tick, a time after now; 0 for never.
+func (m *Machine) Next(now Time) Time {
+	if m.phase != Rolling {
+		return 0
+	}
+	if at := m.due(); at < never {
+		return max(at, now+1)
+	}
+	return 0
+}
+
+const never = Time(math.MaxInt64)
+
+// due returns when something is to be decided by time alone.
+func (m *Machine) due() Time {
+	at := never
+	for _, c := range m.suspects {
+		at = min(at, c.diedAt+m.opts.Soak)
+	}
+	if !m.frozen {
+		at = min(at, m.soakEnds())
+	}
+	return at
+}
