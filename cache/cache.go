@@ -62,6 +62,7 @@ type Options struct {
 // delays no update of another.
 type Cache struct {
 	source     Source
+	requests   Requests
 	idle       *idle
 	tombstones Tombstones
 
@@ -101,6 +102,9 @@ func New(source Source, o Options) *Cache {
 	c.idle = newIdle(o, c.giveUp)
 	return c
 }
+
+// Requests returns the client requests of which names are being watched.
+func (c *Cache) Requests() *Requests { return &c.requests }
 
 // Close stops the dropping of idle topics. The cache can still be used.
 func (c *Cache) Close() { c.idle.close() }

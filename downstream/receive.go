@@ -201,7 +201,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if list != nil {
 		sess.Offer(list)
 	}
+	request := st.topics.Cache().Requests().Begin()
 	rejection := f.take(sess, req)
+	st.topics.Cache().Requests().End(request)
 	sess.Offer(nil)
 	if rejection != nil {
 		st.rejected(rejection)

@@ -60,6 +60,7 @@ type sink interface {
 	store.Cache
 	failover.Holder
 	HasSmallClient(k cache.Key, most int64) bool
+	Requests() *cache.Requests
 	GiveUpIdle(match func(cache.Scope) bool) bool
 }
 

@@ -25,6 +25,7 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
+	o.ClientRequests = s.cache.Requests()
 	o.NoGlobs = !server.Globs
 	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]

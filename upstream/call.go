@@ -196,6 +196,11 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 		if counts {
 			s.apply(f.topics, f.session.conclude(now, s.opts.ResponseTimeout, what))
 		}
+		if ok, again := s.gathered(f, now); !ok {
+			s.agenda.add(f)
+			next = min(next, again)
+			continue
+		}
 		if s.opts.Recall != nil && c.form.name == Delta && !f.session.begun() {
 			f.topics.recall(s.opts.Recall)
 		}

@@ -9,6 +9,7 @@ type feed struct {
 	stale    bool
 	lastNack string // that was logged
 	entry    entry
+	gather   gather
 }
 
 func (f *feed) typeURL() string { return f.topics.typeURL() }

@@ -25,6 +25,9 @@ type Options struct {
 	// Modest, if not nil, says whether a name is asked for by a client whose names of its
 	// type are at most so many bytes: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool
+	// ClientRequests, if not nil, are those of which names are being noted: the first request of a
+	// type waits for their end.
+	ClientRequests *cache.Requests
 	// ForceAnswer has a control plane that could not be reached asked for something that it
 	// has to answer, once a stream is open again: one of the resources that are held,
 	// or in SotW all of one type, come once more. Otherwise one that has nothing new to

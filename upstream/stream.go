@@ -66,6 +66,8 @@ type Stream struct {
 	live  bool             // a gRPC stream is open, and feeds have sessions
 	// agenda has each feed to which something has happened or will.
 	agenda agenda
+	// taken is how often the notes were taken.
+	taken uint64
 	// down is why nothing can be had, from a failure until a stream is open again.
 	down *cache.Error
 	// outage lasts from a failure until the control plane has answered; nil if there is
@@ -269,6 +271,7 @@ func (s *Stream) takeNotes() (wanted bool) {
 	notes := s.inbox.notes
 	s.inbox.notes = nil
 	s.inbox.Unlock()
+	s.taken++
 	s.forgive()
 	w := newNoted(s)
 	resend := false

@@ -1,0 +1,46 @@
+package upstream
+
+import "time"
+
+// The first request of a type on a stream says what no later one can: initial_resource_versions,
+// of which the control plane needs to send nothing. But a client's request reaches the
+// Stream name by name, and the Stream's goroutine may be woken by the first of them. So the first request of a
+// type waits until those client requests have ended that have begun before it. Those that begin
+// later do not delay it, so clients cannot hold it up.
+
+const (
+	// gatherTick is how often the Stream looks whether the client requests have ended.
+	gatherTick = 500 * time.Microsecond
+	// gatherWait bounds the wait, should a client request take that long.
+	gatherWait = 250 * time.Millisecond
+)
+
+// gather is the wait of one type for client requests.
+type gather struct {
+	began   time.Time // zero before it
+	request uint64    // which is waited for
+	ended   bool      // nothing is waited for
+	// taken is Stream.taken when the client requests were found to have ended. Their last notes may
+	// be in the inbox then.
+	taken uint64
+}
+
+// gathered reports whether the first request of a type may be sent, or after what time to ask
+// again. The caller holds mu.
+func (s *Stream) gathered(f *feed, now time.Time) (ok bool, again time.Duration) {
+	g, requests := &f.gather, s.opts.ClientRequests
+	switch {
+	case requests == nil || g.ended || f.session.begun():
+		return true, never
+	case g.began.IsZero():
+		g.began, g.request = now, requests.Last()
+	case g.taken > 0 && s.taken > g.taken, now.Sub(g.began) >= gatherWait:
+		g.ended = true
+		return true, never
+	}
+	if g.taken == 0 && !requests.Ended(g.request) {
+		return false, gatherTick
+	}
+	g.taken = s.taken
+	return false, 0 // once the notes are taken
+}
