@@ -71,6 +71,41 @@ type chaosHeld struct {
 	// begun is what was ever requested on this stream, and by how what is held may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
+	// barriers: see chaosBarriers. It is of this stream.
+	barriers chaosBarriers
+}
+
+// chaosSets are the sets that clients may request.
+func chaosSets() []topic {
+	return []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}}
+}
+
+// chaosBarriers know which sets the relay knows that the client has requested. Without them, a response
+// may have been sent before the relay has read the request. After it has requested a set, a
+// client requests a name of an authority that does not exist, of another type. The relay has read both once it answers
+// that, so that all that comes later is sent by somebody who knows of the set. Delta.
+type chaosBarriers struct {
+	sent, passed int
+	after        map[topic]int // the barrier that followed the request of a set
+}
+
+func chaosBarrier(n int) string {
+	return fmt.Sprintf("xdstp://nobody/envoy.config.route.v3.RouteConfiguration/%d", n)
+}
+
+// passes takes a response to barriers.
+func (b *chaosBarriers) passes(r *response) {
+	for n := b.passed + 1; n <= b.sent; n++ {
+		if slices.ContainsFunc(r.errors, func(e *discoveryv3.ResourceError) bool { return e.GetResourceName().GetName() == chaosBarrier(n) }) {
+			b.passed = n
+		}
+	}
+}
+
+// known says that the relay has read the last request of a set.
+func (b *chaosBarriers) known(set topic) bool {
+	n, ok := b.after[set]
+	return ok && b.passed >= n
 }
 
 // onTwoStreams says that the relay may get a resource on two streams of the control plane, of
@@ -189,10 +224,16 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
 		h.begun = maps.Clone(h.wanted)
+		h.barriers = chaosBarriers{after: map[topic]int{}}
 		c.past.add("begins a stream: %v", h)
 		for _, typeURL := range []string{clusterType, endpointType} {
 			if names := h.names(typeURL); len(names) > 0 {
 				ok = ok && s.request(h, typeURL, names, nil) == nil
+			}
+		}
+		for _, set := range chaosSets() {
+			if h.wanted[set] {
+				h.barriers.after[set] = 0 // nothing can have been sent before
 			}
 		}
 	})
@@ -213,6 +254,9 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 			h.wanted[t], h.begun[t] = true, true
 			c.past.add("wants %v", t)
 			ok = s.request(h, t.typeURL, []string{t.name}, nil) == nil
+			if slices.Contains(chaosSets(), t) {
+				ok = ok && s.barrier(h, t) == nil
+			}
 			return
 		}
 		if len(h.names(t.typeURL)) == 1 {
@@ -220,6 +264,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 			return
 		}
 		delete(h.wanted, t)
+		delete(h.barriers.after, t)
 		c.past.add("wants no longer %v", t)
 		for other := range maps.Clone(h.held) {
 			if !h.wants(other) {
@@ -249,6 +294,15 @@ func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
 func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
 	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}]
+}
+
+// knows says that a response that comes now was sent by a relay that knows that the client has requested
+// a set.
+func (h *chaosHeld) knows(f form, set topic) bool {
+	if f == delta {
+		return h.barriers.known(set)
+	}
+	return h.always(set)
 }
 
 // always says whether a resource was wanted in every SotW request of this stream.
@@ -344,6 +398,10 @@ func (h *chaosHeld) losses(r *response) (lost []topic) {
 // check checks a response against the truth.
 func (c *chaosClient) check(h *chaosHeld, r *response) {
 	truth := c.plane.truth
+	if r.typeURL == routeType {
+		h.barriers.passes(r)
+		return
+	}
 	for name, res := range r.resources {
 		t := topic{r.typeURL, name}
 		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
@@ -370,8 +428,8 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	if len(r.resources) > 0 || len(r.removed) > 0 {
 		h.answered[r.typeURL] = true
 	}
-	for _, t := range []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}} {
-		if t.typeURL == r.typeURL && h.wanted[t] && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
+	for _, t := range chaosSets() {
+		if t.typeURL == r.typeURL && h.wanted[t] && h.knows(c.form, t) && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
 			truth.report(c, "wants %v, and before any answer to that is sent a response of nothing: %v", t, r)
 		}
 	}
@@ -393,6 +451,11 @@ func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 // differences says in what a client that is quiet differs from the truth.
 func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 	want := c.expected(h)
+	for _, set := range chaosSets() {
+		if c.form == delta && h.wanted[set] && !h.barriers.known(set) {
+			all = append(all, fmt.Sprintf("%s has had no answer to the barrier after its request of %v", c.id, set))
+		}
+	}
 	for t, revision := range want {
 		if h.held[t] != revision {
 			all = append(all, fmt.Sprintf("%s has %v at revision %d, want %d", c.id, t, h.held[t], revision))
@@ -410,6 +473,8 @@ func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 // chaosStream is a stream in either form.
 type chaosStream interface {
 	request(h *chaosHeld, typeURL string, add, remove []string) error
+	// barrier follows the request of a set.
+	barrier(h *chaosHeld, set topic) error
 	receive() (response, error)
 	answer(h *chaosHeld, r *response, nack *rpcstatus.Status) error
 }
@@ -449,6 +514,17 @@ func (s *chaosDelta) answer(_ *chaosHeld, r *response, nack *rpcstatus.Status) e
 	return s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.typeURL, ResponseNonce: r.nonce, ErrorDetail: nack})
 }
 
+func (s *chaosDelta) barrier(h *chaosHeld, set topic) error {
+	b := &h.barriers
+	b.sent++
+	b.after[set] = b.sent
+	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: []string{chaosBarrier(b.sent)}}
+	if b.sent > 1 {
+		req.ResourceNamesUnsubscribe = []string{chaosBarrier(b.sent - 1)}
+	}
+	return s.send(req)
+}
+
 type chaosSotW struct{ sotwSpeaker }
 
 func (s *chaosSotW) request(h *chaosHeld, typeURL string, _, _ []string) error {
@@ -470,6 +546,8 @@ func (s *chaosSotW) receive() (response, error) {
 	r.full = r.typeURL == clusterType
 	return r, err
 }
+
+func (s *chaosSotW) barrier(*chaosHeld, topic) error { return nil }
 
 func (s *chaosSotW) answer(h *chaosHeld, r *response, nack *rpcstatus.Status) error {
 	return s.say(h, r.typeURL, nack)

@@ -167,6 +167,8 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	r.awaitStored(t, 101)
 	r.kill(t)
 	for _, changed := range [][]proto.Message{{plainCluster("c-7", "2"), plainEndpoints("at-7", 2)}, nil} {
+		// To the stream of the relay that was killed, the control plane would send it, too.
+		cp.await(t, "the killed relay's stream to end", func(s *seen) bool { return len(s.streams) == 0 })
 		cp.set(changed...)
 		sentBefore := look(cp.recorder, func(s *seen) int { return len(s.sent) })
 		r = startRelay(t, config)
