@@ -427,7 +427,7 @@ func (l *nameList) Place(name string) (i uint32, ok bool) {
 // Group implements session.NameList.
 func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
 	class := client.Class()
-	if kind.First.Scope.OldStyle && class != 0 && !l.means(meantFor{class, kind.First}, client) {
+	if kind.First.Scope.OldStyle && class != 0 && !l.means(meantFor{class, kind.First}, kind, client) {
 		return nil // it is refused some: that says nothing of other clients
 	}
 	if !kind.First.Scope.OldStyle && (l.isUnshared() || !client.Means(l.names, kind.First)) {
@@ -462,14 +462,21 @@ func (l *nameList) isUnshared() bool {
 
 // means says whether all names mean resources in the scope of the first to a client with rights, and
 // it may have all of them. The names are decided upon without the lock.
-func (l *nameList) means(to meantFor, client session.Meaning) bool {
+func (l *nameList) means(to meantFor, kind session.GroupKind, client session.Meaning) bool {
 	l.mu.Lock()
 	means, known := l.meant[to]
+	// With a group, only what the client may have is not known: old-style names mean the same to all
+	// to whom one of them does.
+	grouped := slices.ContainsFunc(l.groups, func(g *watchGroup) bool { return g.kind == kind })
 	l.mu.Unlock()
-	if known {
+	switch {
+	case known:
 		return means
+	case grouped:
+		means = client.MayHaveAll(l.names, to.first)
+	default:
+		means = client.Means(l.names, to.first)
 	}
-	means = client.Means(l.names, to.first)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.meant == nil || len(l.meant) == maxMeant {

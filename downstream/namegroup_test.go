@@ -13,6 +13,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -284,6 +285,47 @@ func TestVersionsOfAGroup(t *testing.T) {
 					t.Errorf("%s: the version is %q, want %q", step.what, got, step.want)
 				}
 			}
+		}
+	}
+}
+
+// Of a list of names, a client is refused those that it may not have, also if others share the list
+// who may have all of them; it does not matter who comes first.
+func TestAClientThatIsDeniedANameIsInNoGroup(t *testing.T) {
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		for _, before := range []string{"", "other"} { // what those who come before are denied
+			t.Run(fmt.Sprintf("%s, the others are denied %q", form, before), func(t *testing.T) {
+				c := newTestCache(silentSource{}, 1000)
+				defer c.Close()
+				server, _ := newTestServer(c, DefaultMaxResponseBytes)
+				u := cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType}
+				for _, name := range []string{"a", "b"} {
+					u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(endpointType, name, "", name)})
+				}
+				come := func(denied string) *groupClient {
+					cl := newGroupClient(server, form)
+					t.Cleanup(cl.close)
+					cl.node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{deniedField: structpb.NewStringValue(denied)}}
+					cl.asks(t, []string{"a", "b"}, nil)
+					c.Apply(u)
+					cl.reads(t, false)
+					return cl
+				}
+				for range 2 {
+					for _, denied := range []string{before, before, "b"} {
+						cl := come(denied)
+						_, a := cl.has["a"]
+						_, b := cl.has["b"]
+						_, refused := cl.errors["b"]
+						if want := denied != "b"; !a || b != want || refused == want {
+							t.Errorf("denied %q: it has %v, and errors %v", denied, slices.Sorted(maps.Keys(cl.has)), cl.errors)
+						}
+					}
+				}
+				if cl := come(before); !cl.shares() {
+					t.Error("who may have all names is in no group")
+				}
+			})
 		}
 	}
 }

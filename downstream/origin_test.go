@@ -95,6 +95,10 @@ func (n *restrictedNames) MayHaveOwn(_ cache.Key, own string) error {
 	return nil
 }
 
+func (n *restrictedNames) MayHaveAll(names []string, of cache.Key) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return n.MayHaveOwn(of, name) != nil })
+}
+
 func (n *restrictedNames) Class() uint64 { return xxhash.Sum64String(strings.Join(n.denied, " ")) }
 
 func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {

@@ -39,6 +39,21 @@ var fields = []field{
 	}},
 }
 
+// TextField returns what reads a field that is a text, which is empty if the client has not proven it;
+// nil if there is no such field.
+func TextField(name string) func(*Identity) string {
+	for _, f := range fields {
+		if f.name == name && f.is == cel.StringType {
+			return func(id *Identity) string {
+				value, _ := f.value(id)
+				text, _ := value.(string)
+				return text
+			}
+		}
+	}
+	return nil
+}
+
 var objectType = cel.ObjectType("xds_relay.Identity")
 
 // CELOptions declare [Variable], whose values are *Identity, in addition to the messages' types.

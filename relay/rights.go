@@ -121,7 +121,7 @@ func (c *ClientRights) may(k asked) (why error) {
 // besideView returns why a client may not have what it requests: it is what a view matches, in
 // another spelling, and the rules that allow the view cannot tell that.
 func (c *ClientRights) besideView(k asked, views authority.ViewMatcher) (why error) {
-	if c.class == nil || k.view || k.unspelled {
+	if c.class == nil || k.view || k.unspelled || len(c.cfg.Views) == 0 {
 		return nil
 	}
 	k.words(func(_, name string) bool {
@@ -201,6 +201,16 @@ func withAuthority(name, spelled, canonical string) (string, bool) {
 // escapedAuthority escapes what ends an authority in a name.
 func escapedAuthority(authority string) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23").Replace(authority)
+}
+
+// MayHaveAll implements downstream.Rights.
+func (c *ClientRights) MayHaveAll(names []string, of cache.Key) bool {
+	for _, name := range names {
+		if c.mayHave(of.Scope.Authority, of.TypeURL, name, false) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // MayHaveOwn implements downstream.Rights: the client requests an alias, and own is the name of the

@@ -1,7 +1,9 @@
 package rights
 
 import (
+	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/xds-relay/xds-relay/identity"
 )
@@ -54,28 +56,39 @@ func (c *Class) At(authority, typeURL string) *Place {
 func (c *Class) place(authority, typeURL string) *Place {
 	p := &Place{class: c, at: variables{authority: authority, typeURL: typeURL, identity: c.identity}}
 	p.shared = c.of.impersonal.at(c.of.rules, authority, typeURL)
-	named := 0
+	p.allow = make([]atomic.Pointer[residual], len(c.of.rules))
+	var folded, own []numbered
+	var key []byte
 	for i, rule := range c.of.rules {
-		r := ruleAt{index: i, when: p.shared.when[i]}
+		when := p.shared.when[i]
 		if rule.personal {
-			r.when = rule.when.at(&p.at)
+			when = rule.when.at(&p.at)
 		}
-		fixed, isFixed := r.when.(truth)
+		fixed, isFixed := when.(truth)
 		if isFixed && fixed == isFalse {
 			continue
 		}
-		if rule.personal && !isFixed {
-			named++
-			p.costly = p.costly || evaluates(r.when) || named > fewRules
+		if p.first.when == nil {
+			p.first = numbered{i, when}
 		}
-		r.shared = !rule.personal && !isFixed
-		p.rules = append(p.rules, r)
 		p.costly = p.costly || rule.evaluates
+		if rule.personal {
+			begin := len(key)
+			if all, ok := fold(append(strconv.AppendInt(key, int64(i), 10), ':'), when); ok {
+				key, folded = all, append(folded, numbered{i, when})
+			} else {
+				key, own = key[:begin], append(own, numbered{i, when})
+			}
+		}
 		if isFixed {
 			break // no rule after it is reached
 		}
 	}
-	p.allow = make([]residual, len(p.rules))
+	if len(folded) > 0 {
+		p.folded = c.of.impersonal.finderOf(foldedKey{p.shared, string(key)}, folded)
+	}
+	p.own = newFinder(own)
+	p.costly = p.costly || p.own.costly()
 	return p
 }
 

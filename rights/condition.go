@@ -9,7 +9,6 @@ import (
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/traits"
 
 	"github.com/xds-relay/xds-relay/identity"
 )
@@ -47,6 +46,12 @@ type condition interface {
 // residual is a condition on a name.
 type residual interface {
 	of(name string) truth
+}
+
+// leaf is an operand of a rule's expressions.
+type leaf struct {
+	id       int // another one for each of an expression
+	personal bool
 }
 
 // of implements residual.
@@ -152,13 +157,14 @@ func (r *notOf) of(name string) truth { return r.a.of(name).not() }
 
 // atom is an expression that is evaluated as a whole.
 type atom struct {
+	leaf
 	program   cel.Program
 	readsName bool
 }
 
 func (c *atom) at(v *variables) residual {
 	if c.readsName {
-		return &atomOf{c.program, *v}
+		return &atomOf{c, *v}
 	}
 	return evaluate(c.program, v)
 }
@@ -176,104 +182,26 @@ func evaluate(p cel.Program, v *variables) truth {
 }
 
 type atomOf struct {
-	program cel.Program
-	at      variables
+	*atom
+	variables variables
 }
 
 func (r *atomOf) of(name string) truth {
-	v := r.at
+	v := r.variables
 	v.name = name
 	return evaluate(r.program, &v)
 }
 
-// comparison is a comparison of the name with something that does not read the name. It saves the
-// evaluation for each name where that something is text, or a list.
-type comparison struct {
-	how   how
-	with  cel.Program
-	whole *atom // the comparison itself, for what is neither
-}
-
-// how is how a name is compared with something.
-type how uint8
-
-const (
-	equals how = iota + 1
-	differs
-	startsWith
-	endsWith
-	contains
-	isIn
-)
-
-var hows = map[string]how{
-	operators.Equals: equals, operators.NotEquals: differs, operators.In: isIn,
-	overloads.StartsWith: startsWith, overloads.EndsWith: endsWith, overloads.Contains: contains,
-}
-
-func (c *comparison) at(v *variables) residual {
-	with, _, err := c.with.Eval(v)
-	if err != nil {
-		return failed
-	}
-	if c.how == isIn {
-		if list, ok := with.(traits.Lister); ok {
-			return oneOf(list)
-		}
-		return c.whole.at(v)
-	}
-	text, ok := with.(types.String)
-	if !ok {
-		return c.whole.at(v)
-	}
-	return &textOf{c.how, string(text)}
-}
-
-type textOf struct {
-	how  how
-	text string
-}
-
-// at implements condition, for a text that is in the expression.
-func (r *textOf) at(*variables) residual { return r }
-
-func (r *textOf) of(name string) truth {
-	switch r.how {
-	case equals:
-		return truthOf(name == r.text)
-	case differs:
-		return truthOf(name != r.text)
-	case startsWith:
-		return truthOf(strings.HasPrefix(name, r.text))
-	case endsWith:
-		return truthOf(strings.HasSuffix(name, r.text))
-	default:
-		return truthOf(strings.Contains(name, r.text))
-	}
-}
-
-// oneOf returns whether a name is in a list. An element that is no text is no name.
-func oneOf(list traits.Lister) residual {
-	names := namesIn{}
-	for it := list.Iterator(); it.HasNext() == types.True; {
-		if text, ok := it.Next().(types.String); ok {
-			names[string(text)] = struct{}{}
-		}
-	}
-	return names
-}
-
-type namesIn map[string]struct{}
-
-func (r namesIn) of(name string) truth {
-	_, ok := r[name]
-	return truthOf(ok)
-}
-
 // compiler makes conditions of a checked expression.
 type compiler struct {
-	env  *cel.Env
-	info *ast.SourceInfo
+	env    *cel.Env
+	info   *ast.SourceInfo
+	leaves int
+}
+
+func (c *compiler) leaf(e ast.Expr) leaf {
+	c.leaves++
+	return leaf{c.leaves, reads(e, identity.Variable)}
 }
 
 func (c *compiler) condition(e ast.Expr) (condition, error) {
@@ -286,6 +214,9 @@ func (c *compiler) condition(e ast.Expr) (condition, error) {
 			return &not{a}, err
 		}
 	}
+	if t := textsOf(e); t != nil {
+		return t, nil
+	}
 	whole, err := c.atom(e)
 	if err != nil {
 		return nil, err
@@ -296,11 +227,11 @@ func (c *compiler) condition(e ast.Expr) (condition, error) {
 	}
 	if with.Kind() == ast.LiteralKind && how != isIn {
 		if text, ok := with.AsLiteral().(types.String); ok {
-			return &textOf{how, string(text)}, nil
+			return &textOf{whole.leaf, how, string(text)}, nil
 		}
 	}
 	p, err := c.program(with)
-	return &comparison{how, p, whole}, err
+	return &comparison{whole.leaf, how, textOfExpr(with), p, whole}, err
 }
 
 func (c *compiler) both(args []ast.Expr, either bool) (condition, error) {
@@ -318,7 +249,7 @@ func (c *compiler) both(args []ast.Expr, either bool) (condition, error) {
 
 func (c *compiler) atom(e ast.Expr) (*atom, error) {
 	p, err := c.program(e)
-	return &atom{p, reads(e, nameVariable)}, err
+	return &atom{c.leaf(e), p, reads(e, nameVariable)}, err
 }
 
 // evalCost bounds an evaluation, in CEL's units: about one per operation, and one per ten letters
@@ -334,7 +265,20 @@ func (c *compiler) program(e ast.Expr) (cel.Program, error) {
 	if issues.Err() != nil {
 		return nil, fmt.Errorf("a part of it does not compile: %w", issues.Err())
 	}
-	return c.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(evalCost))
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if !cheap(e) {
+		options = append(options, cel.CostLimit(evalCost)) // to count takes half of the time
+	}
+	return c.env.Program(checked, options...)
+}
+
+// cheap says that an evaluation takes no longer than a few looks at each letter and element.
+func cheap(e ast.Expr) bool {
+	is := true
+	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		is = is && e.Kind() != ast.ComprehensionKind && (e.Kind() != ast.CallKind || e.AsCall().FunctionName() != overloads.Matches)
+	}))
+	return is
 }
 
 // comparedWith returns how an expression compares the name, and with what; nil if it does not.

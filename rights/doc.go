@@ -7,6 +7,8 @@
 //
 // Most of an expression does not read `name`. So a rule is cut into the operands of its &&, || and !
 // (condition.go), and those that do not read the name are evaluated once for an identity, an
-// authority and a type (place.go), and for all identities if they do not read that (shared.go). Clients whose identities are equal as far as the rules read them
-// are one Class, and share that (class.go).
+// authority and a type (place.go). Clients whose identities are equal as far as the rules read them
+// are one Class, and share that (class.go). Other clients share what is left of a rule if that no
+// longer reads the identity (shared.go). Of many rules, those that are about a name are found by the
+// beginnings of names in them (finder.go). Comparisons of texts are made without CEL (comparison.go).
 package rights

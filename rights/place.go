@@ -1,31 +1,29 @@
 package rights
 
-import "sync"
+import (
+	"strconv"
+	"sync/atomic"
+)
 
 // Place is the rights of a class on the names of an authority and a type. It is safe for concurrent
 // use.
 type Place struct {
-	class  *Class
-	at     variables
+	class *Class
+	at    variables
+	// The rules that can match, by what they read: not the identity, nothing of it together with the
+	// name, and the rest.
 	shared *sharedPlace
-	rules  []ruleAt // those that can match
+	folded *sharedFinder
+	own    finder
+	first  numbered // the first rule that can match; when is nil if there is none
 	// costly: to remember a decision is cheaper than to make it again.
 	costly bool
-
-	mu    sync.Mutex
-	allow []residual // of rules; nil until one is needed
+	// allow is by rule what is left of its allow, nil until it is needed.
+	allow []atomic.Pointer[residual]
 }
 
-// fewRules are decided in less time than a decision is found.
+// fewRules are tried in less time than a decision is found.
 const fewRules = 8
-
-// ruleAt is what is left of a rule.
-type ruleAt struct {
-	index int
-	when  residual
-	// shared: whether it matches a name is the same for all classes.
-	shared bool
-}
 
 // Decision says whether a client may have a name.
 type Decision struct {
@@ -51,50 +49,74 @@ func (p *Place) Decide(name string) Decision {
 }
 
 func (p *Place) decide(name string) Decision {
-	matches := p.class.of.impersonal.matches(p.shared, name)
-	for i := range p.rules {
-		r := &p.rules[i]
-		var when truth
-		if r.shared && matches != nil {
-			when = matches[r.index]
-		} else {
-			when = r.when.of(name)
-		}
-		switch when {
-		case isFalse:
-			continue
-		case failed:
-			return Decision{Rule: r.index, Failed: true}
-		case isTrue:
-		}
-		allow := p.allowed(i).of(name)
-		return Decision{Allowed: allow == isTrue, Rule: r.index, Failed: allow == failed}
+	all := &p.class.of.impersonal
+	is := all.first(&p.shared.sharedFinder, name, noRule)
+	if folded := all.first(p.folded, name, is.rule); folded.rule != noRule {
+		is = folded
 	}
-	return Decision{Rule: -1}
+	if own := p.own.first(name, is.rule); own.rule != noRule {
+		is = own
+	}
+	switch {
+	case is.rule == noRule:
+		return Decision{Rule: -1}
+	case is.when == failed:
+		return Decision{Rule: is.rule, Failed: true}
+	}
+	allow := p.allowed(is.rule).of(name)
+	return Decision{Allowed: allow == isTrue, Rule: is.rule, Failed: allow == failed}
 }
 
 // allowed returns what is left of the allow of a rule. It is evaluated when the rule matches first.
-func (p *Place) allowed(i int) residual {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.allow[i] == nil {
-		p.allow[i] = p.class.of.rules[p.rules[i].index].allow.at(&p.at)
+func (p *Place) allowed(rule int) residual {
+	if known := p.allow[rule].Load(); known != nil {
+		return *known
 	}
-	return p.allow[i]
+	is := p.class.of.rules[rule].allow.at(&p.at)
+	p.allow[rule].Store(&is)
+	return is
 }
 
 // DecideUnspelled decides on a name that has no canonical spelling. A rule that reads the name
 // cannot be evaluated.
 func (p *Place) DecideUnspelled() Decision {
-	if len(p.rules) == 0 {
+	if p.first.when == nil {
 		return Decision{Rule: -1}
 	}
-	r := &p.rules[0]
-	if when, fixed := r.when.(truth); !fixed || when != isTrue {
-		return Decision{Rule: r.index, Failed: true}
+	rule := p.first.rule
+	if when, fixed := p.first.when.(truth); !fixed || when != isTrue {
+		return Decision{Rule: rule, Failed: true}
 	}
-	allow, fixed := p.allowed(0).(truth)
-	return Decision{Allowed: fixed && allow == isTrue, Rule: r.index, Failed: !fixed || allow == failed}
+	allow, fixed := p.allowed(rule).(truth)
+	return Decision{Allowed: fixed && allow == isTrue, Rule: rule, Failed: !fixed || allow == failed}
+}
+
+// fold appends a text to a key that is equal for conditions that are equal at one place; false if the
+// condition depends on the identity.
+func fold(key []byte, r residual) (_ []byte, ok bool) {
+	leafOf := func(l leaf) ([]byte, bool) { return append(strconv.AppendInt(key, int64(l.id), 10), ' '), !l.personal }
+	switch r := r.(type) {
+	case truth:
+		return append(key, "EFT"[r]), true
+	case *textOf:
+		return leafOf(r.leaf)
+	case *namesIn:
+		return leafOf(r.leaf)
+	case *atomOf:
+		return leafOf(r.leaf)
+	case *notOf:
+		return fold(append(key, '!'), r.a)
+	case *bothOf:
+		op := byte('&')
+		if r.either {
+			op = '|'
+		}
+		if key, ok = fold(append(key, op), r.a); !ok {
+			return key, false
+		}
+		return fold(key, r.b)
+	}
+	return key, false
 }
 
 // evaluates reports whether a residual has an expression in it that CEL evaluates.

@@ -145,7 +145,7 @@ func TestClientsThatNoRuleTellsApartAreOneClass(t *testing.T) {
 
 // expressions draws a boolean expression.
 func expressions(depth int) *rapid.Generator[string] {
-	texts := rapid.SampledFrom([]string{`"a"`, `"/ns"`, `authority`, `identity.spiffe_path`, `identity.claims.sub`, `identity.claims.n`, `identity.subject`, `"a" + authority`})
+	texts := rapid.SampledFrom([]string{`"a"`, `"/ns"`, `"/ns/a"`, `"/n"`, `authority`, `identity.spiffe_path`, `identity.claims.sub`, `identity.claims.n`, `identity.subject`, `"a" + authority`})
 	return rapid.Custom(func(t *rapid.T) string {
 		kind := rapid.IntRange(0, 10).Draw(t, "kind")
 		if depth == 0 && kind < 5 {
@@ -224,14 +224,14 @@ func TestDecisionsAreThoseOfCEL(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]string {
 			return [2]string{expressions(2).Draw(t, "when"), expressions(2).Draw(t, "allow")}
-		}), 1, 4).Draw(t, "rules")
+		}), 1, 12).Draw(t, "rules")
 		rules := rulesOf(t, texts...)
 		for range 3 {
 			id := identities().Draw(t, "identity")
 			class := rules.Class(id)
 			for range 4 {
 				authority := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "authority")
-				name := rapid.SampledFrom([]string{"", "a", "/ns", "/ns/a", "aa", "*", "1"}).Draw(t, "name")
+				name := rapid.SampledFrom([]string{"", "a", "/ns", "/ns/a", "/ns/ab", "/n", "aa", "*", "1"}).Draw(t, "name")
 				want := Decision{Rule: -1}
 				v := map[string]any{"authority": authority, "type_url": cluster, "name": name, "identity": id}
 				for i, text := range texts {
@@ -284,7 +284,7 @@ func TestWhatAllClassesShareIsBounded(t *testing.T) {
 	rules := rulesOf(t, [2]string{`name.size() > 300`, `false`}, [2]string{``, `true`})
 	class := rules.Class(identity.Anonymous(nil))
 	place := class.At("a", cluster)
-	for i := range maxMatched + maxMatched/2 {
+	for i := range maxFound + maxFound/2 {
 		if !place.Decide(fmt.Sprint("name-", i)).Allowed {
 			t.Fatal("denied")
 		}
@@ -292,7 +292,7 @@ func TestWhatAllClassesShareIsBounded(t *testing.T) {
 	if place.Decide(strings.Repeat("x", 301)).Allowed {
 		t.Error("a long name is allowed")
 	}
-	if n := len(rules.impersonal.matched); n == 0 || n > maxMatched {
+	if n := len(rules.impersonal.found); n == 0 || n > maxFound {
 		t.Errorf("%d names", n)
 	}
 	for i := range 2 * maxPlaces {
@@ -327,6 +327,22 @@ func BenchmarkDecide(b *testing.B) {
 					p.Decide("resource-000001")
 				}
 			})
+		})
+	}
+}
+
+func BenchmarkPlaceOfNewClass(b *testing.B) {
+	for _, when := range []string{`identity.subject == "other-%d"`, `name.startsWith(identity.subject + "/other-%d/")`} {
+		b.Run(when, func(b *testing.B) {
+			var texts [][2]string
+			for i := range 49 {
+				texts = append(texts, [2]string{fmt.Sprintf(when, i), `identity.source != "none"`})
+			}
+			class := rulesOf(b, texts...).Class(&identity.Identity{Source: identity.MTLS, Subject: "a"})
+			b.ReportAllocs()
+			for b.Loop() {
+				class.place("a", cluster)
+			}
 		})
 	}
 }

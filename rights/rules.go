@@ -49,7 +49,7 @@ func NewRule(when, allow *cel.Ast) (*Rule, error) {
 			continue
 		}
 		checked := part.of.NativeRep()
-		c := compiler{env, checked.SourceInfo()}
+		c := compiler{env: env, info: checked.SourceInfo()}
 		if *part.to, err = c.condition(checked.Expr()); err != nil {
 			return nil, err
 		}

@@ -36,6 +36,9 @@ type Rights interface {
 	// MayHaveOwn returns why the client may not have what a topic has under another name, which
 	// is an alias of that: own is the resource's own name. nil if it may.
 	MayHaveOwn(k cache.Key, own string) error
+	// MayHaveAll reports whether the client may have all old-style names of the scope and the type
+	// of a key.
+	MayHaveAll(names []string, of cache.Key) bool
 	// Class is equal for two clients only if they may have the same names of a type, unless they
 	// may have no name of it. It is 0 for clients that may have all names, or none.
 	Class() uint64

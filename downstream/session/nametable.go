@@ -157,6 +157,11 @@ func (s *subscriptions) Class() uint64 {
 	return s.Rights.Class()
 }
 
+// MayHaveAll implements Meaning.
+func (s *subscriptions) MayHaveAll(names []string, first cache.Key) bool {
+	return s.Rights == nil || s.Rights.MayHaveAll(names, first)
+}
+
 // Means implements Meaning. Of old-style names that is so for all clients of a class if it is so
 // for one: see Names.
 func (s *subscriptions) Means(names []string, first cache.Key) bool {

@@ -23,7 +23,8 @@ type Meaning interface {
 	// Means says whether all names mean resources of these names, in the scope of the first,
 	// which means that key.
 	Means(names []string, first cache.Key) bool
-	// Class is that of the client's Rights.
+	// MayHaveAll and Class are those of the client's Rights, true and 0 without.
+	MayHaveAll(names []string, first cache.Key) bool
 	Class() uint64
 }
 
