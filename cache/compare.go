@@ -44,7 +44,7 @@ func (c *Cache) Compare(u *Update) (out Comparison) {
 }
 
 // tells reports whether a change has a new state of its name, and not only an error.
-func (c *Change) tells() bool { return c.Resource != nil || c.Err == nil || c.Gone }
+func (c *Change) tells() bool { return c.Resource != nil || c.removes() }
 
 func (s *State) differs(c *Change) bool {
 	if c.Resource == nil {
@@ -67,6 +67,8 @@ func (s *Set) compare(u *SetUpdate) SetComparison {
 		}
 		m := s.members.Get(c.Name)
 		switch {
+		case c.Held && m.Present():
+			continue
 		case c.Resource == nil && out.Present && !m.Present():
 			continue
 		case c.Resource != nil && !m.Present():

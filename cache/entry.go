@@ -83,6 +83,8 @@ type State struct {
 	Err *Error
 	// Partial and Stale are those of the Change that brought Resource.
 	Partial, Stale bool
+	// Answer is that of the newest Change.
+	Answer Answer
 	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Heartbeats uint32
 	// Origin is the origin's version of this state, nil if there is none.

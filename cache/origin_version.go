@@ -50,6 +50,16 @@ func (v *OriginVersion) Fork() *OriginVersion {
 	return NewOriginVersion(v.server, v.latest)
 }
 
+// Snapshot returns what clients see as the version now, which does not change any more. It is nil if
+// there is none.
+func (v *OriginVersion) Snapshot() *OriginVersion {
+	version := v.String()
+	if version == "" {
+		return nil
+	}
+	return NewOriginVersion(v.server, version)
+}
+
 // String returns the version, empty for none. Within a snapshot lock, this and the methods that
 // follow belong to the state that the reader sees: see Cache.
 func (v *OriginVersion) String() string {

@@ -32,7 +32,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 	keep := make(map[string]struct{}, len(u.Changes))
 	for i := range u.Changes {
 		// A resource with an error is not removed.
-		if c := &u.Changes[i]; c.Resource != nil || c.Err != nil && !c.Gone {
+		if c := &u.Changes[i]; !c.removes() {
 			keep[c.Name] = struct{}{}
 		}
 	}
@@ -92,7 +92,11 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if c.Err == nil || c.Resource != nil || c.Gone {
+		if m := s.members.Get(c.Name); c.Held && m.Present() {
+			s.first.came(c.Name)
+			continue
+		}
+		if c.Resource != nil || c.removes() {
 			changed = s.put(c.Name, c.Resource) || changed
 		}
 		if c.Err != nil && !c.Gone {

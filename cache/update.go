@@ -2,6 +2,16 @@ package cache
 
 import "time"
 
+// Answer says which answer of a source an update is of: see the package guard.
+type Answer uint8
+
+// The answers of a source.
+const (
+	NoAnswer    Answer = iota // it has said nothing just now, as when a TTL has ended; or that was guarded already
+	LaterAnswer               // one after the first ones
+	FirstAnswer               // one of the first ones of a new stream, or of another server
+)
+
 // Change is the new state of one name.
 type Change struct {
 	// Name is the key of an entry (Key.Name), or of a set's member.
@@ -19,6 +29,12 @@ type Change struct {
 	// Stale: Resource is from before the relay was started, and no control plane has said since
 	// that it is still so.
 	Stale bool
+	// Held, of a set's member: the source does not have it any more, and the set keeps it. If the
+	// set does not have it, Resource is what it was.
+	Held bool
+	// Answer says which answer of the source the change of an entry is of. Of a set's member it is
+	// only set if the set's does not hold for it.
+	Answer Answer
 	// Origin is the origin's version of this state, nil if there is none. An entry with an
 	// error then keeps its version.
 	Origin *OriginVersion
@@ -39,6 +55,8 @@ type SetUpdate struct {
 	Incomplete, Complete bool
 	// Stale is as in Change, of all members. It is valid until the set's next update.
 	Stale bool
+	// Answer says which answer of the source the update is of.
+	Answer Answer
 	// Origin is the origin's version of the set after these changes. If it is nil, the
 	// version stays as long as the members do.
 	Origin *OriginVersion
@@ -65,13 +83,16 @@ type Update struct {
 	Server string
 }
 
+// removes reports whether a change removes the member of its name.
+func (c *Change) removes() bool { return c.Resource == nil && !c.Held && (c.Err == nil || c.Gone) }
+
 func (c Change) state() State {
 	switch {
 	case c.Resource != nil:
-		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial, Origin: c.Origin, Stale: c.Stale}
+		return State{Status: Present, Resource: c.Resource, Err: c.Err, Partial: c.Partial, Origin: c.Origin, Stale: c.Stale, Answer: c.Answer}
 	case c.Err != nil && !c.Gone:
-		return State{Status: Failed, Err: c.Err, Origin: c.Origin}
+		return State{Status: Failed, Err: c.Err, Origin: c.Origin, Answer: c.Answer}
 	default:
-		return State{Status: Absent, Err: c.Err, Origin: c.Origin}
+		return State{Status: Absent, Err: c.Err, Origin: c.Origin, Answer: c.Answer}
 	}
 }

@@ -106,6 +106,7 @@ func (c *altSource) applyChoice() {
 		first, second = notCounted, 0
 	}
 	if c.primary.rank != first {
+		c.took(cache.FirstAnswer) // of another authority
 		c.primary.rank = first
 		if c.alternative != nil {
 			c.alternative.rank = second

@@ -80,7 +80,10 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 	if n.union.unknown == 0 {
 		n.partial = n.union.incomplete > 0
 	}
-	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial}
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Answer: n.answer}
+	if !n.busy() {
+		n.answer = cache.NoAnswer
+	}
 	if n.applied {
 		if !n.busy() {
 			for key, content := range n.withheld {

@@ -31,6 +31,7 @@ type listSource struct {
 	byID      map[string]*input   // inputs of current, by entry id
 	lastGood  map[string]string   // ids by entry name, see keepLastGood
 	leaving   map[*input]struct{} // of previous lists
+	lastFrom  cache.Answer        // which answer the newest list is of
 	lastState sourceState
 	// expansion is the one in progress; queued: next is to be expanded after it.
 	expansion *expansion
@@ -57,12 +58,14 @@ func (l *listSource) changed() {
 	switch is.Status {
 	case cache.Present:
 		if list := is.list(); list != l.next {
+			l.lastFrom = is.Answer
 			l.expand(list)
 			if list.err != nil {
 				l.badEntry(list.err)
 			}
 		}
 	case cache.Absent:
+		l.lastFrom = is.Answer
 		l.expand(&list{})
 		l.next = nil
 	}
@@ -377,6 +380,7 @@ func (l *listSource) completeExpansion(x *expansion) {
 	}
 	for _, p := range x.unmatched {
 		l.spend()
+		l.took(l.lastFrom)
 		if !p.known {
 			l.remove(p)
 			continue
@@ -393,6 +397,7 @@ func (l *listSource) completeExpansion(x *expansion) {
 // removeLeaving removes the entries that are not in the list any more.
 func (l *listSource) removeLeaving() {
 	for p := range l.leaving {
+		l.took(l.lastFrom)
 		l.spend()
 		l.remove(p)
 	}

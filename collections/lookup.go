@@ -242,7 +242,7 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, path []string) resul
 // noEntry returns the result for a list collection without the entry.
 func (r *result) noEntry(entry string) result {
 	is := *r
-	is.State = cache.State{Status: cache.Absent, Err: &cache.Error{
+	is.State = cache.State{Status: cache.Absent, Answer: r.Answer, Err: &cache.Error{
 		Code: codes.NotFound, Message: "the list collection " + r.origin + " has no entry " + entry,
 	}}
 	if err := r.list().err; err != nil {

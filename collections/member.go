@@ -65,6 +65,8 @@ func (m *memberLookup) update(is *result) {
 		}
 	}
 	switch is.Status {
+	case cache.Absent:
+		m.took(is.Answer)
 	case cache.Present:
 		m.rename(cmp.Or(inner, m.ownName))
 		m.ownName = ""

@@ -237,9 +237,12 @@ type setContext struct {
 	entries, outstanding int
 	// hasWithheld: the set has withheld changes, to write when it is not busy.
 	hasWithheld bool
-	derived     derived
-	queue       workQueue
-	logs        *setLogs
+	// answer says which answer of a control plane the removals are of that are still to be
+	// written: see took.
+	answer  cache.Answer
+	derived derived
+	queue   workQueue
+	logs    *setLogs
 }
 
 // step is deferred work of a source.

@@ -2,7 +2,11 @@ package configs
 
 // This file is the keys of `authorities`.
 
-import "time"
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
 
 // Authority is a named origin of resources. It has either Servers or a Directory.
 type Authority struct {
@@ -19,6 +23,10 @@ type Authority struct {
 	// When the relay replaces an unreachable server by the next one, and an unavailable resource
 	// by its alternative (#alt).
 	Failover Failover `yaml:"failover"`
+	// Keeps members of wildcards, globs and list collections for a while that a control plane does
+	// not have any more after it came back, or another server, or a directory: if they are many,
+	// or all (safety.md). `off` takes the guard away.
+	Guard Guard `yaml:"guard" allow:"off"`
 	// What the relay does with the context parameters of xdstp names, which follow the "?". An
 	// entry is a key; one that ends in `*` stands for all keys that begin so. Names that are equal
 	// without the dropped parameters are one resource. Each client is answered under the name
@@ -50,6 +58,41 @@ type Failover struct {
 	// sends the versions of one server to the next, which sends only what differs. Otherwise the
 	// next server sends everything.
 	SharedVersions bool `yaml:"shared_versions" default:"false"`
+}
+
+// Guard says when the relay keeps what an authority has lost. See docs/safety.md.
+type Guard struct {
+	// The part of the members of a set that has to go at once, from more than 0 to 1, for the relay
+	// to keep them.
+	Ratio Ratio `yaml:"ratio" default:"0.5"`
+	// At least how many members that has to be. If a set would have none left, the relay keeps them
+	// however few they are.
+	Least int `yaml:"least" default:"10"`
+	// What the relay guards.
+	//
+	//	reconnect   first answers of a new stream or another server; changes of a directory
+	//	always      every answer
+	When GuardWhen `yaml:"when" default:"reconnect"`
+	// How long the relay keeps them. If the authority still does not have them then, they go.
+	Hold time.Duration `yaml:"hold" default:"10m"`
+
+	off bool
+}
+
+// Off reports whether there is no guard.
+func (g *Guard) Off() bool { return g.off }
+
+// guardOff is what stands in place of the keys if there is no guard.
+const guardOff = "off"
+
+// UnmarshalYAML takes the keys, or guardOff.
+func (g *Guard) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.Value == guardOff {
+		g.off = true
+		return nil
+	}
+	type keys Guard // without this method
+	return n.Decode((*keys)(g))
 }
 
 // Server is one control plane of an authority.

@@ -23,7 +23,7 @@ import (
 //	absent    what holds if it is left out, in words, where that is no value
 //	required  it cannot be left out
 //	with      the protocols of the listener or server that the key goes with
-//	allow     zero or empty: a value that other keys of its type refuse
+//	allow     zero, empty or off: a value that other keys of its type refuse
 //
 // In a comment, {types} stands for the words of all types.
 

@@ -108,8 +108,10 @@ authorities:
       - address: cp:444
         protocol: rest
     failover: {policy: unreachable, timeout: 1s, grace: 2s, hysteresis: 3s, not_found: true, shared_versions: true}
+    guard: {ratio: 1, least: 3, when: always, hold: 1h}
   - name: ""
     directory: files
+    guard: off
 old_style_names:
   - when: type_url == ""
     authority: some.example.com
@@ -132,13 +134,16 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 		t.Errorf("admin: got %+v", c.Admin)
 	}
 	failover := Failover{Policy: PolicyMissing, Timeout: 15 * time.Second, Grace: 30 * time.Second, Hysteresis: 5 * time.Second}
+	guard := Guard{Ratio: 0.5, Least: 10, When: GuardReconnect, Hold: 10 * time.Minute}
+	off := guard
+	off.off = true
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 30,
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{MinVersion: TLS12},
-		}}, Failover: failover},
+		}}, Failover: failover, Guard: guard},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
@@ -148,11 +153,14 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Address: "cp:444", Protocol: ProtocolREST, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
-		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}},
-		{Name: "", Directory: "files", Failover: failover},
+		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}, Guard: Guard{Ratio: 1, Least: 3, When: GuardAlways, Hold: time.Hour}},
+		{Name: "", Directory: "files", Failover: failover, Guard: off},
 	}
 	if !reflect.DeepEqual(c.Authorities, wantAuthorities) {
 		t.Errorf("authorities: got %+v, want %+v", c.Authorities, wantAuthorities)
+	}
+	if a := c.Authorities; a[0].Guard.Off() || !a[2].Guard.Off() {
+		t.Errorf("guards are off: %t, %t", a[0].Guard.Off(), a[2].Guard.Off())
 	}
 	if r := c.OldStyleNames[0]; r.When != `type_url == ""` || r.Authority != "some.example.com" || r.Partition != "node.id" {
 		t.Errorf("old_style_names[0]: got %+v", r)

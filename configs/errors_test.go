@@ -19,6 +19,11 @@ const (
 // viewed are collections of clusters.
 const viewed = "collections: ['xdstp://cp/envoy.config.cluster.v3.Cluster/*']"
 
+// guarded is an authority with a guard.
+func guarded(guard string) string {
+	return listener + "authorities: [{name: cp, directory: .,\n  guard: " + guard + "}]\n"
+}
+
 // Every mistake, with all of its errors.
 var mistakes = []struct {
 	name, yaml, want string
@@ -55,7 +60,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3:12: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3:12: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1:12: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, context_parameters)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, guard, context_parameters)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3:18: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3:23: cache.idle_entries: "many" is text (want a whole number)`},
@@ -161,6 +166,18 @@ relay.yaml:1:29: listeners[0].tls.key_file: missing (want the file of the certif
 	{"an empty list of servers", listener + "authorities: [{name: a, servers: []}]\n", `relay.yaml:2:25: authorities[0].servers: is empty (want at least one server, such as - address: cp.example.com:443)`},
 	{"a server twice", listener + "authorities: [{name: a, servers: [{address: 'a:1'}, {address: 'b:1'}, {address: 'a:1'}]}]\n", `relay.yaml:2:72: authorities[0].servers[2].address: "a:1" is already authorities[0].servers[0] (want each server once)`},
 	{"a policy", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {policy: always}}]\n", `relay.yaml:2:73: authorities[0].failover.policy: "always" is not a policy of failover (want missing or unreachable)`},
+	{"another word than off for the guard", guarded("on"), `relay.yaml:3:10: authorities[0].guard: "on" is text (want off, or a map with ratio, least, when, hold)`},
+	{"a boolean for the guard", guarded("false"), `relay.yaml:3:10: authorities[0].guard: "false" is a boolean (want off, or a map with ratio, least, when, hold)`},
+	{"a list for the guard", guarded("[off]"), `relay.yaml:3:10: authorities[0].guard: is a list (want off, or a map with ratio, least, when, hold)`},
+	{"an unknown key of the guard", guarded("{minimum: 1}"), `relay.yaml:3:11: authorities[0].guard.minimum: unknown key (want one of ratio, least, when, hold)`},
+	{"a ratio of all and more", guarded("{ratio: 1.1}"), `relay.yaml:3:18: authorities[0].guard.ratio: "1.1" is not a part of a whole (want a number above 0 and up to 1, such as 0.5)`},
+	{"a ratio of nothing", guarded("{ratio: 0}"), `relay.yaml:3:18: authorities[0].guard.ratio: "0" is not a part of a whole (want a number above 0 and up to 1, such as 0.5)`},
+	{"a ratio that is no number", guarded("{ratio: .nan}"), `relay.yaml:3:18: authorities[0].guard.ratio: ".nan" is not a part of a whole (want a number above 0 and up to 1, such as 0.5)`},
+	{"a ratio in percent", guarded("{ratio: 50%}"), `relay.yaml:3:18: authorities[0].guard.ratio: "50%" is not a part of a whole (want a number above 0 and up to 1, such as 0.5)`},
+	{"a list for a ratio", guarded("{ratio: [1]}"), `relay.yaml:3:18: authorities[0].guard.ratio: is a list (want a number above 0 and up to 1, such as 0.5)`},
+	{"at least none", guarded("{least: 0}"), `relay.yaml:3:18: authorities[0].guard.least: 0 is out of range (want 1 or more)`},
+	{"an unknown time of the guard", guarded("{when: never}"), `relay.yaml:3:17: authorities[0].guard.when: "never" is not a time of the guard (want reconnect or always)`},
+	{"a hold without a unit", guarded("{hold: 10}"), `relay.yaml:3:17: authorities[0].guard.hold: 10 has no unit (want a duration such as 10s)`},
 	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2:65: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
 	{"a directory that cannot be reached", listener + "authorities: [{name: a, directory: ., failover: {policy: missing, timeout: 1s, grace: 1s, shared_versions: false, not_found: true, hysteresis: 1s}}]\n", `
 relay.yaml:2:50: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)

@@ -67,6 +67,7 @@ type schemaNode struct {
 	Pattern     string                 `json:"pattern,omitempty"`
 	MinLength   int                    `json:"minLength,omitempty"`
 	Minimum     int                    `json:"minimum,omitempty"`
+	Above       *int                   `json:"exclusiveMinimum,omitempty"`
 	Maximum     int                    `json:"maximum,omitempty"`
 	Default     any                    `json:"default,omitempty"`
 	Items       *schemaNode            `json:"items,omitempty"`
@@ -137,6 +138,11 @@ func nodeOf(t reflect.Type, tag reflect.StructTag) *schemaNode {
 		return &schemaNode{Type: []string{"string", "boolean"}, MinLength: 1}
 	case t.Kind() == reflect.Pointer:
 		return nodeOf(t.Elem(), tag)
+	case t == ratioType:
+		most := 1
+		return &schemaNode{Type: "number", Above: new(int), Maximum: most}
+	case t == guardType:
+		return &schemaNode{Type: []string{"object", "string"}, Pattern: "^" + guardOff + "$", Properties: map[string]*schemaNode{}, Additional: &closed}
 	case isMap(t):
 		return &schemaNode{Type: "object", Properties: map[string]*schemaNode{}, Additional: &closed}
 	case t.Kind() == reflect.Slice:

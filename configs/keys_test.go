@@ -165,6 +165,10 @@ func (k key) kind() string {
 		return "size"
 	case t == modeType:
 		return "file mode"
+	case t == ratioType:
+		return "number"
+	case t == guardType:
+		return "map, " + guardOff
 	case t == metadataType || k.isMap() && t.Kind() != reflect.Slice:
 		return "map"
 	case k.isMap():
@@ -183,6 +187,8 @@ func (k key) kind() string {
 func choicesOf(t reflect.Type) (words []string, ok bool) {
 	switch v := reflect.Zero(t).Interface().(type) {
 	case ListenerProtocol:
+		return texts(v.choices()), true
+	case GuardWhen:
 		return texts(v.choices()), true
 	case Redirects:
 		return texts(v.choices()), true

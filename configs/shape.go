@@ -53,13 +53,15 @@ var (
 	bytesType      = reflect.TypeFor[Bytes]()
 	expressionType = reflect.TypeFor[Expression]()
 	modeType       = reflect.TypeFor[FileMode]()
+	ratioType      = reflect.TypeFor[Ratio]()
+	guardType      = reflect.TypeFor[Guard]()
 	metadataType   = reflect.TypeFor[*structpb.Struct]()
 	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // walk checks n, which is at path, against t. If n is wrong, it adds an error and returns
 // false, and the caller takes n out of the tree. allow is the field's tag of that name: "empty"
-// allows an empty text, "zero" a duration of 0s.
+// allows an empty text, "zero" a duration of 0s, "off" that word in place of a map.
 func (s *shape) walk(n *yaml.Node, t reflect.Type, path, allow string) bool {
 	if !s.has(path) {
 		s.at[path] = s.placeOf(n)
@@ -79,6 +81,8 @@ func (s *shape) walk(n *yaml.Node, t reflect.Type, path, allow string) bool {
 		return s.walkText(n, t, path)
 	case t.Kind() == reflect.Pointer:
 		return s.walk(n, t.Elem(), path, allow)
+	case t.Kind() == reflect.Struct && allow == guardOff && n.Kind == yaml.ScalarNode:
+		return n.Value == guardOff || s.wrongType(n, t, path)
 	case t.Kind() == reflect.Struct:
 		return s.walkMap(n, t, path)
 	case t.Kind() == reflect.Slice:
@@ -203,7 +207,7 @@ func (s *shape) walkDuration(n *yaml.Node, path string, allowZero bool) bool {
 
 func (s *shape) walkText(n *yaml.Node, t reflect.Type, path string) bool {
 	tag := n.ShortTag()
-	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType)) && !(tag == "!!bool" && t == expressionType) {
+	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType || t == ratioType)) && !(tag == "!!float" && t == ratioType) && !(tag == "!!bool" && t == expressionType) {
 		return s.wrongType(n, t, path)
 	}
 	value := reflect.New(t).Interface().(encoding.TextUnmarshaler)
@@ -313,6 +317,10 @@ func want(t reflect.Type) string {
 		return "a CEL expression"
 	case t.Kind() == reflect.Pointer:
 		return want(t.Elem())
+	case t == ratioType:
+		return "a number above 0 and up to 1, such as 0.5"
+	case t == guardType:
+		return "off, or a map with " + strings.Join(keysOf(t), ", ")
 	case t.Kind() == reflect.Struct:
 		return "a map with " + strings.Join(keysOf(t), ", ")
 	case t.Kind() == reflect.Slice:

@@ -76,6 +76,35 @@ func formatSize(n int64) string {
 	return "0"
 }
 
+// Ratio is a part of a whole: a number that is more than 0, and at most 1.
+type Ratio float64
+
+// UnmarshalText sets r from its notation.
+func (r *Ratio) UnmarshalText(text []byte) error {
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(f > 0 && f <= 1) {
+		return fmt.Errorf("%q is not a part of a whole (want a number above 0 and up to 1, such as 0.5)", text)
+	}
+	*r = Ratio(f)
+	return nil
+}
+
+// GuardWhen says which answers of an authority the relay guards.
+type GuardWhen string
+
+// Which answers the relay can guard.
+const (
+	GuardReconnect GuardWhen = "reconnect" // the first ones of a stream or server
+	GuardAlways    GuardWhen = "always"    // all
+)
+
+func (GuardWhen) choices() []GuardWhen { return []GuardWhen{GuardReconnect, GuardAlways} }
+
+// UnmarshalText sets w from its notation.
+func (w *GuardWhen) UnmarshalText(text []byte) error {
+	return choose(w, text, "is not a time of the guard")
+}
+
 // FileMode is the permissions of a file. In YAML it is a text of octal digits, such as "0600".
 type FileMode uint32
 

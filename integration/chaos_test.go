@@ -114,7 +114,9 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 	var b strings.Builder
 	b.WriteString(prelude + "authorities:\n")
 	for _, p := range planes {
-		fmt.Fprintf(&b, "  - name: %s\n    servers: [{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}]\n", p.name, p.port.address, p.plane.speaks)
+		// The guard holds everything that goes when a control plane is back, and lets it go before the end.
+		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: 500ms}\n", p.name)
+		fmt.Fprintf(&b, "    servers: [{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}]\n", p.port.address, p.plane.speaks)
 	}
 	fmt.Fprintf(&b, "  - name: evil\n    servers: [{address: %s, protocol: delta, backoff: {base: 20ms, max: 200ms}}]\n", evil.address)
 	b.WriteString("old_style_names:\n")

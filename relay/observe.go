@@ -67,7 +67,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	}
-	for _, i := range append(instruments, r.storeInstruments()...) {
+	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}
@@ -254,6 +254,8 @@ type AuthorityStatus struct {
 	Authority string           `json:"authority"`
 	Streams   []StreamStatus   `json:"streams,omitempty"`
 	Directory *DirectoryStatus `json:"directory,omitempty"`
+	// Held are the sets of which the guard keeps members.
+	Held []HeldStatus `json:"held,omitempty"`
 }
 
 // StreamStatus is one stream to a control plane.
@@ -295,13 +297,25 @@ func (r *Relay) authorities() []AuthorityStatus {
 		a := &r.cfg.Authorities[i]
 		index[a] = i
 		views[i].Authority = a.Name
-		if d := r.origins.directories[a]; d != nil {
+		if d, ok := r.origins.directories[a]; ok {
 			st := d.Status()
 			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
 			for _, e := range st.Errors {
 				v.Errors = append(v.Errors, e.Error())
 			}
 			views[i].Directory = v
+		}
+	}
+	for a, held := range r.held() {
+		i, ok := index[a]
+		if !ok {
+			continue
+		}
+		for _, h := range held {
+			views[i].Held = append(views[i].Held, HeldStatus{
+				Authority: h.Key.Scope.Authority, Partition: h.Key.Scope.Partition, Parameters: loglines.Clip(h.Key.Scope.Params),
+				Type: xdstype.Word(h.Key.TypeURL), Set: loglines.Clip(h.Key.Name), Members: h.Members, Since: h.Since, Until: h.Until,
+			})
 		}
 	}
 	stale := r.origins.stale()

@@ -16,6 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
@@ -32,7 +33,8 @@ type origins struct {
 	chains *chain.Table[cache.Scope]
 
 	conns       map[*configs.Server]connection // servers at the same place share one
-	directories map[*configs.Authority]*directory.Source
+	directories map[*configs.Authority]directorySource
+	guards      *guards
 	// errors counts the errors in resource_errors.
 	errors map[*configs.Authority]*atomic.Uint64
 	// switches counts the switches to another server.
@@ -58,6 +60,7 @@ type origins struct {
 // sink is the cache.
 type sink interface {
 	store.Cache
+	guard.Cache
 	failover.Holder
 	HasSmallClient(k cache.Key, most int64) bool
 	Requests() *cache.Requests
@@ -71,7 +74,8 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 		router: router, node: relayNode(cfg), log: log,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[*configs.Server]connection{},
-		directories:  map[*configs.Authority]*directory.Source{},
+		directories:  map[*configs.Authority]directorySource{},
+		guards:       newGuards(cfg, router, log),
 		errors:       map[*configs.Authority]*atomic.Uint64{},
 		switches:     map[*configs.Authority]*atomic.Uint64{},
 		presences:    map[*configs.Server]*upstream.Presence{},
@@ -83,10 +87,13 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
 		switch {
-		case a.Directory != "" && builtIn != nil:
-			s.directories[a] = directory.NewFS(builtIn, a.Name, sink, log)
 		case a.Directory != "":
-			s.directories[a] = directory.New(a.Directory, a.Name, sink, log)
+			g := guard.New(sink, sink, s.guards.settings())
+			if builtIn != nil {
+				s.directories[a] = directorySource{directory.NewFS(builtIn, a.Name, g, log), g}
+			} else {
+				s.directories[a] = directorySource{directory.New(a.Directory, a.Name, g, log), g}
+			}
 		default:
 			for j := range a.Servers {
 				server := &a.Servers[j]
@@ -134,9 +141,12 @@ func (s *origins) statuses() map[cache.Scope][]serverStatus {
 func (s *origins) Close() {
 	var reading sync.WaitGroup
 	for _, d := range s.directories {
-		reading.Go(d.Close)
+		reading.Go(d.Source.Close)
 	}
 	reading.Wait()
+	for _, d := range s.directories {
+		d.guard.Close()
+	}
 	for _, c := range s.conns {
 		_ = c.Close() // the only error is that it is closed already
 	}
@@ -147,13 +157,13 @@ func (s *origins) Close() {
 func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 	// The router made the scope, so it knows the authority.
 	a, _ := s.router.Source(scope)
-	if d := s.directories[a]; d != nil {
-		return directorySource{d}
+	if d, ok := s.directories[a]; ok {
+		return d
 	}
 	if node == nil {
 		node = s.node
 	}
-	f := s.openKept(scope, a, node)
+	f := s.openGuarded(scope, a, node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f

@@ -24,9 +24,11 @@ authorities:
   - name: a
     servers: [{address: "a:18000", protocol: delta, backoff: {base: 50ms, max: 200ms}}]
     failover: {hysteresis: 1s}
+    guard: off # it would hold what the rules remove
   - name: b
     servers: [{address: "b:18000", protocol: delta, backoff: {base: 50ms, max: 200ms}}]
     failover: {hysteresis: 1s}
+    guard: off
 old_style_names:
   - authority: a
 views:

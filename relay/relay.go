@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/store"
@@ -37,7 +38,7 @@ type Relay struct {
 	cache       *cache.Cache
 	origins     *origins
 	scopes      *scopes
-	derived     *collections.Resolver
+	derived     guardedDerived
 	server      *downstream.Server
 	health      *health.Server
 	shutdown    *process.Shutdown
@@ -94,7 +95,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.origins.keep(r.store, cfg.Store.Wait)
 	r.scopes.open = r.origins.open
 	names := leafNames{router, r.origins.reachability}
-	r.derived = collections.NewResolver(r.cache, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
+	settings := r.origins.guards.settings()
+	settings.Waits = r.origins.derivedWaits
+	r.derived.guard = guard.New(r.cache, r.cache, settings)
+	r.derived.Resolver = collections.NewResolver(guardedTopics{r.cache, r.derived.guard}, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	var refusals loglines.Shared
@@ -217,6 +221,7 @@ func (r *Relay) Close() {
 	r.cache.Close()
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
+	r.derived.guard.Close()
 	r.shutdown.Stage("unsubscribing from control planes")
 	r.scopes.Close()
 	r.shutdown.Stage("closing connections to control planes, and reading directories")

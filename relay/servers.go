@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 )
@@ -37,19 +38,25 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
 }
 
-// openKept opens the source of a scope from its authority's servers, with a keeper if there is a
-// store.
-func (s *origins) openKept(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
+// openGuarded opens the source of a scope from its authority's servers. What these say goes through
+// the guard; and then, if there is a store, through a keeper.
+func (s *origins) openGuarded(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
+	links := &guard.Links{}
+	settings := s.guards.settings()
+	settings.Waits = func(_ cache.Scope, since time.Time, hold time.Duration) time.Time { return links.Waits(since, hold) }
 	if s.store == nil {
-		return s.openServers(scope, a, node, s.cache, nil)
+		g := guard.New(s.cache, s.cache, settings)
+		return &guardedSource{s.openServers(scope, a, node, g, links, nil), g}
 	}
 	k := store.NewKeeper(s.store, scope, s.cache, s.keeps)
-	return &keptSource{s.openServers(scope, a, node, k, k), k}
+	settings.Stored = k.Stored
+	g := guard.New(k, s.cache, settings)
+	return &guardedSource{&keptSource{s.openServers(scope, a, node, g, links, k), k}, g}
 }
 
-// openServers opens the source of a scope from its authority's servers. keeper is nil if there is
-// no store.
-func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node, sink upstream.Sink, keeper *store.Keeper) serverSource {
+// openServers opens the source of a scope from its authority's servers, which write to g. keeper is
+// nil if there is no store.
+func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node, g *guard.Guard, links *guard.Links, keeper *store.Keeper) serverSource {
 	recall := func(o *upstream.Options, server *configs.Server) {
 		if keeper != nil {
 			o.Recall = keeper.Recall(server.Address, a.Failover.SharedVersions)
@@ -66,18 +73,18 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	if len(a.Servers) == 1 {
 		f := &singleServer{server: &a.Servers[0]}
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
-		o := upstream.Options{Watch: watch(f.single), ForceAnswer: unreachable}
+		o := upstream.Options{Watch: watch(f.single, links, 0), ForceAnswer: unreachable}
 		recall(&o, f.server)
-		f.streams = s.openServer(scope, a, f.server, node, o, sink)
+		f.streams = s.openServer(scope, a, f.server, node, o, g)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
 		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	open := func(i int, child *failover.Child) failover.ServerSource {
-		o := upstream.Options{Watch: watch(child), ForceAnswer: unreachable, WithExpiresAt: true}
+		o := upstream.Options{Watch: watch(child, links, i), ForceAnswer: unreachable, WithExpiresAt: true}
 		if a.Failover.SharedVersions {
-			o.Seed = child.Seed(s.cache)
+			o.Seed = child.Seed(g)
 		}
 		recall(&o, &a.Servers[i])
 		return s.openServer(scope, a, &a.Servers[i], node, o, child)
@@ -86,16 +93,24 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	for i := range a.Servers {
 		names[i] = a.Servers[i].Address
 	}
-	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, sink, s.reachability, s.log)}
+	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, g, s.reachability, s.log)}
 }
 
-// watch returns a function that passes the events of a server's streams to failover.
-func watch(receiver interface{ Event(failover.Event) }) func(upstream.Event) {
+// watch returns a function that passes the events of a server's streams to failover and the guard.
+func watch(receiver interface{ Event(failover.Event) }, links *guard.Links, server int) func(upstream.Event) {
 	kinds := map[upstream.EventKind]failover.EventKind{
 		upstream.Opened: failover.Opened, upstream.Responded: failover.Responded,
 		upstream.Lost: failover.Lost, upstream.Failed: failover.Failed,
 	}
 	return func(e upstream.Event) {
+		switch e.Kind {
+		case upstream.Opened:
+			links.Opened(server)
+		case upstream.Responded:
+			links.Responded(server)
+		case upstream.Lost, upstream.Failed, upstream.Ended:
+			links.Lost(server)
+		}
 		if kind, ok := kinds[e.Kind]; ok {
 			receiver.Event(failover.Event{Kind: kind, Reason: e.Reason})
 		}

@@ -2,8 +2,10 @@ package relay
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
@@ -20,8 +22,17 @@ type source interface {
 	Close()
 }
 
-// directorySource is a scope's part of a directory, which outlives it.
-type directorySource struct{ *directory.Source }
+// directorySource is a scope's part of a directory and its guard, which outlive it.
+type directorySource struct {
+	*directory.Source
+	guard *guard.Guard
+}
+
+// Stop implements cache.Source.
+func (s directorySource) Stop(k cache.Key) {
+	s.Source.Stop(k)
+	s.guard.Stop(k)
+}
 
 // Drain implements source.
 func (directorySource) Drain() {}
@@ -55,6 +66,39 @@ func (s *keptSource) Resume(k cache.Key) { cache.Resume(s.serverSource, k) }
 func (s *keptSource) Close() {
 	s.serverSource.Close()
 	s.keeper.Close()
+}
+
+// guardedSource is a source from servers with its guard.
+type guardedSource struct {
+	serverSource
+	guard *guard.Guard
+}
+
+// Stop implements cache.Source.
+func (s *guardedSource) Stop(k cache.Key) {
+	s.serverSource.Stop(k)
+	s.guard.Stop(k)
+}
+
+// Resume implements cache.Resumer.
+func (s *guardedSource) Resume(k cache.Key) { cache.Resume(s.serverSource, k) }
+
+// Close implements source.
+func (s *guardedSource) Close() {
+	s.serverSource.Close()
+	s.guard.Close()
+}
+
+// guardedDerived is the source of derived topics with its guard.
+type guardedDerived struct {
+	*collections.Resolver
+	guard *guard.Guard
+}
+
+// Stop implements cache.Source.
+func (s guardedDerived) Stop(k cache.Key) {
+	s.Resolver.Stop(k)
+	s.guard.Stop(k)
 }
 
 // serverSource is the source of a scope whose authority has servers.

@@ -45,7 +45,7 @@ func (s *origins) stale() map[cache.Scope]int {
 	defer s.mu.Unlock()
 	stale := map[cache.Scope]int{}
 	for scope, of := range s.streams {
-		if kept, ok := of.(*keptSource); ok {
+		if kept, ok := of.(*guardedSource).serverSource.(*keptSource); ok {
 			if n := kept.keeper.Stale(); n > 0 {
 				stale[scope] = n
 			}

@@ -179,6 +179,27 @@ func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string,
 	}
 }
 
+// Stored yields the members that the store has of a set, as long as no server has answered for it and
+// it is not served from the store.
+func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.takeNotes()
+	t := k.topics[key]
+	if t == nil || t.served || !key.IsSet() {
+		return
+	}
+	k.look(t)
+	if t.set == nil {
+		return
+	}
+	for _, r := range t.set.Members {
+		if r.Resource != nil {
+			yield(r.Member, r.Resource)
+		}
+	}
+}
+
 // takeNotes takes the calls of Start and Stop. The caller holds mu.
 func (k *Keeper) takeNotes() {
 	notes := k.inbox.Take()

@@ -131,7 +131,9 @@ type core struct {
 
 	// Of the present stream:
 	live, sotw bool
-	before     uint64          // responses that came before the stream
+	before     uint64 // responses that came before the stream
+	first      firstResponses
+	answering  cache.Answer    // which answer the response is of that is being applied
 	changed    []*subscription // wanted or given up since the last request
 	waiting    []waiting       // in the order of their time
 	asks       int             // how many there have been
@@ -156,7 +158,7 @@ func (c *core) common() *core { return c }
 // follow has names or sets that are new share the stream of others.
 func (c *core) follow(o *core) {
 	c.origin, c.live = o.origin, o.live
-	c.responses, c.before = o.responses, o.before
+	c.responses, c.before, c.first = o.responses, o.before, o.first
 }
 
 // newUpdate returns an update in which nothing has happened yet.
@@ -184,7 +186,34 @@ func (c *core) refresh(sub *subscription) {
 
 func (c *core) openedCore(sotw bool) {
 	c.formed(sotw)
-	c.live, c.before, c.changed = true, c.responses, nil
+	c.live, c.before, c.changed, c.first = true, c.responses, nil, firstResponses{}
+}
+
+// firstResponses are the responses of a stream that count as its first answers: those that come before
+// the first pause.
+type firstResponses struct {
+	// until is when there is a pause if nothing comes, zero if there was one. latest is when they
+	// end in any case.
+	until, latest time.Time
+}
+
+// longestFirst bounds for how long first answers go on without a pause.
+const longestFirst = 10 * time.Second
+
+// took takes note of a response, and of which answer it is.
+func (c *core) took(now time.Time) {
+	c.responses++
+	f := &c.first
+	switch {
+	case c.responses == c.before+1:
+		f.latest = now.Add(longestFirst)
+	case now.After(f.until), now.After(f.latest):
+		f.until = time.Time{}
+		c.answering = cache.LaterAnswer
+		return
+	}
+	f.until = now.Add(settleTime)
+	c.answering = cache.FirstAnswer
 }
 
 func (c *core) lostCore() {

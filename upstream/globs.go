@@ -68,7 +68,7 @@ func (s *sets) send(set cache.SetUpdate, u *cache.Update) {
 		}
 		part := parts[glob.name]
 		if part == nil {
-			part = &cache.SetUpdate{Name: glob.name, Partial: set.Partial, Origin: set.Origin}
+			part = &cache.SetUpdate{Name: glob.name, Partial: set.Partial, Origin: set.Origin, Answer: set.Answer}
 			parts[glob.name] = part
 		}
 		part.Changes = append(part.Changes, c)

@@ -71,7 +71,7 @@ func (s *sets) endGraces(now time.Time, what silence, u *cache.Update) {
 			s.habits.completed()
 		}
 		s.endGrace(c)
-		s.send(cache.SetUpdate{Name: c.name, Complete: true, Origin: c.origin}, u)
+		s.send(cache.SetUpdate{Name: c.name, Complete: true, Origin: c.origin, Answer: cache.FirstAnswer}, u)
 	}
 }
 

@@ -286,6 +286,9 @@ func (n *names) resend() cache.Update {
 			n.fail(sub, sub.failure, &u)
 		}
 	}
+	for i := range u.Changes {
+		u.Changes[i].Answer = cache.FirstAnswer
+	}
 	return u
 }
 

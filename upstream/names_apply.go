@@ -13,7 +13,7 @@ import (
 
 // apply applies a response. version is its version_info, or system_version_info.
 func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
-	n.responses++
+	n.took(now)
 	n.hidden = v.hidden
 	// A response of nothing but heartbeats is not the whole state: servers send
 	// those of what has a TTL. xDS: "SotW TTL".
@@ -38,6 +38,9 @@ func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	}
 	if full {
 		u.Changes = n.takeMissing(u.Changes)
+	}
+	for i := range u.Changes {
+		u.Changes[i].Answer = n.answering
 	}
 	n.now = nil
 	return u

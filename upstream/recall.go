@@ -149,6 +149,7 @@ func (s *sets) recall(had func(cache.Key, func(string, *cache.Resource))) {
 		had(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
 			if isRecallable(r) && r.Name() != "" {
 				c.list(key, r)
+				c.resumed = true
 			}
 		})
 	}

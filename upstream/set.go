@@ -63,6 +63,11 @@ type set struct {
 
 	// Of the present stream:
 
+	// resumed: it was known before, and the control plane was sent what of it. stated: in SotW,
+	// there was a full response.
+	resumed, stated bool
+	// came are the first members that came in the first answers of the stream, at most maxCame.
+	came map[string]struct{}
 	// latest is when the answer counts as complete whatever comes, zero before a response.
 	latest time.Time
 	part   time.Time // when the last part of it came, zero before a response
@@ -77,6 +82,10 @@ type set struct {
 	// see inWildcard.
 	parts parts
 }
+
+// maxCame bounds set.came. Beyond it, members that are taken back at once are taken for removals of
+// what there was before.
+const maxCame = 1000
 
 func (c *set) isWildcard() bool { return c.name == cache.Wildcard }
 
@@ -135,7 +144,7 @@ func (c *set) restate() cache.SetUpdate {
 
 // restateOf returns the members of a set that is a part of c, with the errors of those names.
 func (c *set) restateOf(name string, members *cache.Resources, of func(key string) bool) cache.SetUpdate {
-	u := cache.SetUpdate{Name: name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete}
+	u := cache.SetUpdate{Name: name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete, Answer: cache.FirstAnswer}
 	u.Changes = make([]cache.Change, 0, members.Len())
 	for key, r := range members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})

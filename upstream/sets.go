@@ -346,6 +346,7 @@ func (s *sets) opened(sotw bool) {
 	}
 	for _, c := range s.inOrder() {
 		s.changed = append(s.changed, &c.subscription)
+		c.resumed, c.stated, c.came = c.answered, false, nil
 	}
 }
 
@@ -442,7 +443,7 @@ func (s *sets) seed(now time.Time, held func(cache.Key, func(string, *cache.Reso
 				c.members = cache.NewResources(0)
 			}
 			c.members.Put(key, r)
-			c.answered = true
+			c.answered, c.resumed = true, true
 			if r.TTL() > 0 {
 				s.expiries.Set(key, now.Add(r.TTL()))
 			}

@@ -34,7 +34,7 @@ type failedGlob struct {
 
 // apply applies a response. version is its version_info, or system_version_info.
 func (s *sets) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
-	s.responses++
+	s.took(now)
 	s.hidden = v.hidden
 	whole := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	// A response of nothing but heartbeats is not the whole state: servers send
@@ -223,6 +223,7 @@ func (r *setsUpdate) take(v *resourceUpdate) {
 	for _, p := range in {
 		if p != nil {
 			p.set.put(v.key, held)
+			c.Answer = p.set.takesBack(v.key, held != nil, s.answering)
 			p.changes = append(p.changes, c)
 			p.set.note(v.key, c)
 		}
@@ -286,9 +287,41 @@ func (s *sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 			c.origin = origin
 		}
 		if p.full || len(p.changes) > 0 || c.isWildcard() {
-			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes, Full: p.full, Origin: origin}, u)
+			answer := s.answerFor(c, p)
+			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes, Full: p.full, Origin: origin, Answer: answer}, u)
 		}
 	}
+}
+
+// answerFor returns which answer a response is of, for one set. In SotW, the first full response is
+// the first answer. In delta, a response that comes early on the stream is of the first answers of
+// sets that were known before: of others, it can only take back what came on the stream.
+func (s *sets) answerFor(c *set, p *part) cache.Answer {
+	switch {
+	case s.sotw && p.full && !c.stated:
+		c.stated = true
+		return cache.FirstAnswer
+	case !s.sotw && c.resumed:
+		return s.answering
+	}
+	return cache.LaterAnswer
+}
+
+// takesBack returns cache.LaterAnswer if a member is removed that came on the present stream: then it is
+// not of the first answer. It takes note of what comes.
+func (c *set) takesBack(key string, is bool, a cache.Answer) cache.Answer {
+	switch _, came := c.came[key]; {
+	case !c.resumed || a != cache.FirstAnswer:
+		c.came = nil
+	case !is && came:
+		return cache.LaterAnswer
+	case is && len(c.came) < maxCame:
+		if c.came == nil {
+			c.came = map[string]struct{}{}
+		}
+		c.came[strings.Clone(key)] = struct{}{}
+	}
+	return cache.NoAnswer
 }
 
 // settle makes what has come of a set the whole of it. news are what came last, of

@@ -103,7 +103,7 @@ func (s *Source) addChanges(update func() *cache.Update, typeURL string, names m
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		u := update()
-		u.Sets = append(u.Sets, cache.SetUpdate{Name: name, Changes: sets[name]})
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: name, Changes: sets[name], Answer: cache.FirstAnswer})
 	}
 }
 

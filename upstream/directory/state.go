@@ -53,7 +53,7 @@ func newState(c *contents, items []item) *state {
 
 // change says what became of one name.
 func (s *state) change(typeURL, key string) cache.Change {
-	c := cache.Change{Name: key, Resource: s.resources[typeURL][key]}
+	c := cache.Change{Name: key, Resource: s.resources[typeURL][key], Answer: cache.FirstAnswer}
 	if c.Resource == nil {
 		c.Err = s.missing
 	}
@@ -64,7 +64,7 @@ func (s *state) change(typeURL, key string) cache.Change {
 // names, of a glob those that are in its directory.
 // xDS: "How the client specifies what resources to return". TP1: "Glob".
 func (s *state) set(typeURL, name string) cache.SetUpdate {
-	u := cache.SetUpdate{Name: name, Full: true}
+	u := cache.SetUpdate{Name: name, Full: true, Answer: cache.FirstAnswer}
 	if s.unread {
 		u.Err = s.missing
 		return u

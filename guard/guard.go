@@ -1,0 +1,297 @@
+package guard
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Sink takes what passes: the cache, or what stands before it.
+type Sink interface {
+	Apply(cache.Update)
+}
+
+// Cache is what a Guard asks about sets: see [cache.Cache].
+type Cache interface {
+	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
+	Contents(cache.Key, func(key string, r *cache.Resource))
+}
+
+// Settings are what a Guard needs to know.
+type Settings struct {
+	// Options returns how a scope is guarded, nil if it is not.
+	Options func(cache.Scope) *Options
+	// Stored, if not nil, yields what the store has of a set without an answer.
+	Stored func(cache.Key, func(key string, r *cache.Resource))
+	// Waits, if not nil, returns until when what was held since a time has to wait for the
+	// source's word on it: see Links.
+	Waits func(scope cache.Scope, since time.Time, hold time.Duration) time.Time
+	// Stats returns what counts a scope.
+	Stats func(cache.Scope) *Stats
+	Log   *slog.Logger
+	// Lines bound the log.
+	Lines *loglines.Shared
+}
+
+// Stats count what the guards of one authority do. It is safe for concurrent use.
+type Stats struct {
+	// Held is how many members are held now.
+	Held atomic.Int64
+	// Holds counts those that were held, Restored those of them that the source had again, and
+	// Released those that went.
+	Holds, Restored, Released atomic.Uint64
+}
+
+// Guard stands between a source and the cache. All updates of the source pass it.
+type Guard struct {
+	Settings
+	sink  Sink
+	cache Cache
+
+	ends ends
+
+	// mu is held while the sink takes an update, so that nothing comes between the decision on
+	// it and the update. It comes after the locks of the source, and before those of the sink.
+	mu      sync.Mutex
+	machine machine
+	timer   *time.Timer // nil until something is held
+	closed  bool
+}
+
+// ends are which topics have ended. Its lock comes last: Stop is called with those of the cache held.
+type ends struct {
+	sync.Mutex
+	known   map[cache.Key]struct{} // those of which the machine knows something
+	stopped []cache.Key            // that have ended, and are still to be forgotten
+}
+
+// New returns a guard. Close ends it.
+func New(sink Sink, c Cache, s Settings) *Guard {
+	return &Guard{Settings: s, sink: sink, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
+}
+
+// Apply passes an update on, without the removals that the guard holds.
+func (g *Guard) Apply(u cache.Update) {
+	if len(u.Sets) == 0 {
+		g.sink.Apply(u)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.Options(u.Scope)
+	if o == nil {
+		g.sink.Apply(u)
+		return
+	}
+	g.takeStopped()
+	now, decided := time.Now(), false
+	for i := range u.Sets {
+		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name}
+		if !g.machine.concerns(key, &u.Sets[i], o) {
+			continue
+		}
+		d := g.decide(now, key, &u.Sets[i], o)
+		if !decided {
+			u.Sets, decided = slices.Clone(u.Sets), true // they are the source's
+		}
+		u.Sets[i] = d.update
+		g.note(key, &d, &u, o)
+	}
+	g.sink.Apply(u)
+	if decided {
+		g.arm(now)
+	}
+}
+
+// decide is that of the machine. The caller holds mu.
+func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
+	would := g.cache.Removals(key.Scope, key.TypeURL, u)
+	var stored func(yield func(string, *cache.Resource))
+	if g.Stored != nil {
+		stored = func(yield func(string, *cache.Resource)) { g.Stored(key, yield) }
+	}
+	return g.machine.decide(now, key, u, &would, stored, o)
+}
+
+// note counts and logs a decision. The caller holds mu.
+func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
+	g.know(key)
+	stats := g.Stats(key.Scope)
+	stats.Held.Add(int64(d.held - d.restored - d.gone))
+	stats.Holds.Add(uint64(d.held))
+	stats.Restored.Add(uint64(d.restored))
+	stats.Released.Add(uint64(d.gone))
+	log := func(line func(*slog.Logger)) {
+		if l, ok := g.Lines.Next(g.Log); ok {
+			line(l.With("authority", key.Scope.Authority, "partition", key.Scope.Partition, "type_url", key.TypeURL, "set", key.Name))
+		}
+	}
+	if d.held > 0 {
+		log(func(l *slog.Logger) {
+			l.Warn("the guard holds members that the source does not have any more", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server)
+		})
+	}
+	if d.restored > 0 {
+		log(func(l *slog.Logger) {
+			l.Info("the source has members again that the guard held", "members", d.restored, "held", len(g.held(key)))
+		})
+	}
+}
+
+// held returns the members of a set that are held. The caller holds mu.
+func (g *Guard) held(key cache.Key) map[string]end {
+	if s := g.machine.sets[key]; s != nil {
+		return s.held
+	}
+	return nil
+}
+
+// arm sets the timer. The caller holds mu.
+func (g *Guard) arm(now time.Time) {
+	next := g.machine.next()
+	switch {
+	case g.closed:
+	case next.IsZero():
+		if g.timer != nil {
+			g.timer.Stop()
+		}
+	case g.timer == nil:
+		g.timer = time.AfterFunc(max(next.Sub(now), 1), g.release)
+	default:
+		g.timer.Reset(max(next.Sub(now), 1))
+	}
+}
+
+// release lets go what was held for long enough.
+func (g *Guard) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.takeStopped()
+	now := time.Now()
+	for key, r := range g.machine.due(now, g.Waits) {
+		u := cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{{Name: key.Name, Origin: r.origin}}}
+		for _, name := range r.names {
+			u.Sets[0].Changes = append(u.Sets[0].Changes, cache.Change{Name: name, Gone: true})
+		}
+		stats := g.Stats(key.Scope)
+		stats.Held.Add(-int64(len(r.names)))
+		stats.Released.Add(uint64(len(r.names)))
+		if l, ok := g.Lines.Next(g.Log); ok {
+			l.Warn("the guard lets go what the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
+				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
+		}
+		g.know(key)
+		g.sink.Apply(u)
+	}
+	g.arm(now)
+}
+
+// know notes whether the machine knows something of a set. The caller holds mu.
+func (g *Guard) know(key cache.Key) {
+	g.ends.Lock()
+	defer g.ends.Unlock()
+	switch {
+	case g.machine.sets[key] == nil:
+		delete(g.ends.known, key)
+	case g.ends.known == nil:
+		g.ends.known = map[cache.Key]struct{}{}
+		fallthrough
+	default:
+		g.ends.known[key] = struct{}{}
+	}
+}
+
+// Stop notes that a topic has ended: nothing of it is held any more. It does not block, and may be
+// called with locks of the cache held.
+func (g *Guard) Stop(key cache.Key) {
+	g.ends.Lock()
+	defer g.ends.Unlock()
+	if _, known := g.ends.known[key]; known {
+		delete(g.ends.known, key)
+		g.ends.stopped = append(g.ends.stopped, key)
+	}
+}
+
+// takeStopped forgets the topics that have ended. The caller holds mu.
+func (g *Guard) takeStopped() {
+	g.ends.Lock()
+	keys := g.ends.stopped
+	g.ends.stopped = nil
+	g.ends.Unlock()
+	for _, key := range keys {
+		g.forget(key)
+	}
+}
+
+// forget forgets a set. The caller holds mu.
+func (g *Guard) forget(key cache.Key) {
+	if held := g.machine.forget(key); held > 0 {
+		g.Stats(key.Scope).Held.Add(-int64(held))
+	}
+}
+
+// Contents is that of the cache, without what is held: it is for sources that resume from what the
+// cache has.
+func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
+	g.mu.Lock()
+	g.takeStopped()
+	held := maps.Clone(g.held(key))
+	g.mu.Unlock()
+	g.cache.Contents(key, func(name string, r *cache.Resource) {
+		if _, is := held[name]; !is {
+			yield(name, r)
+		}
+	})
+}
+
+// Held is a set of which members are held.
+type Held struct {
+	Key     cache.Key
+	Members int
+	// Since is when the first of them was held, and Until when the first goes.
+	Since, Until time.Time
+}
+
+// Held returns the sets of which members are held, by scope, type and name. The caller must not hold
+// locks of the cache.
+func (g *Guard) Held() []Held {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.takeStopped()
+	var all []Held
+	for key, s := range g.machine.sets {
+		if len(s.held) > 0 {
+			all = append(all, Held{key, len(s.held), s.since, s.next})
+		}
+	}
+	slices.SortFunc(all, func(a, b Held) int { return strings.Compare(order(a.Key), order(b.Key)) })
+	return all
+}
+
+func order(k cache.Key) string {
+	return strings.Join([]string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, xdstype.Word(k.TypeURL), k.Name}, "\x00")
+}
+
+// Close ends the guard: nothing comes from it any more but what Apply passes on.
+func (g *Guard) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	for key := range g.machine.sets {
+		g.forget(key)
+	}
+}

@@ -1,0 +1,324 @@
+package guard
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/wire"
+)
+
+const testType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+var (
+	testScope = cache.Scope{Authority: "cp"}
+	wildcard  = cache.Key{Scope: testScope, TypeURL: testType, Name: cache.Wildcard}
+)
+
+// TestTranscripts plays testdata/*.txt: a guard before a cache, of which a client watches the wildcard.
+//
+//	guard [off] [ratio=F] [least=N] [when=always] [hold=D] [stored=(NAME,...)]
+//	    a new relay, with what the store has; without the keys it is as by default
+//	first | later | silent [full] [incomplete] [complete] [version=V]
+//	    an update of the source: of a first answer, of a later one, or none of these. One line per
+//	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, or again if it
+//	    is gone but came on this stream
+//	opened | responded | lost
+//	    what becomes of the stream to the control plane
+//	after DURATION
+//	leave
+//	    the client leaves, so that the topic ends, and comes again
+//	resume
+//	    what a source resumes from
+//
+// After each, the log is shown, the members that the client has, and how many of them the guard
+// holds.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			var p *player
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd != "guard" {
+					return p.play(t, d)
+				}
+				if p != nil {
+					p.end()
+				}
+				p = newPlayer(settings(t, d))
+				return ""
+			})
+			p.end()
+		})
+	})
+}
+
+// player plays a transcript.
+type player struct {
+	*Guard
+	cache  *cache.Cache
+	client *client
+	set    *cache.Set
+	links  Links
+	stats  Stats
+	stored []string
+	out    strings.Builder
+}
+
+type client struct{ cache.SetWatch }
+
+func (*client) Changed() cache.Waker { return nil }
+
+// source is the source of the cache's topics, as far as it matters here.
+type source struct{ player *player }
+
+func (source) Start(cache.Key)    {}
+func (source) Refresh(cache.Key)  {}
+func (s source) Stop(k cache.Key) { s.player.Stop(k) }
+
+func member(name, content string, ttl time.Duration) *cache.Resource {
+	return cache.NewResource(cache.Spec{
+		Name: name, Version: "1", TypeURL: testType, TTL: ttl,
+		Value: wire.AppendString(wire.AppendString(nil, 1, name), 2, content),
+	})
+}
+
+// newPlayer returns a relay that has just been started. A guard without options is off.
+func newPlayer(o *Options, stored []string) *player {
+	p := &player{stored: stored}
+	p.cache = cache.New(source{p}, cache.Options{IdleEntries: 1})
+	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "server"}
+	log := slog.New(slog.NewTextHandler(&p.out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if slices.Contains(left, a.Key) {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	p.Guard = New(p.cache, p.cache, Settings{
+		Options: func(cache.Scope) *Options { return o },
+		Stats:   func(cache.Scope) *Stats { return &p.stats },
+		Waits: func(_ cache.Scope, since time.Time, hold time.Duration) time.Time {
+			return p.links.Waits(since, hold)
+		},
+		Stored: func(_ cache.Key, yield func(string, *cache.Resource)) {
+			for _, name := range p.stored {
+				yield(name, member(name, "", 0))
+			}
+			p.stored = nil // there is an answer now
+		},
+		Log: log, Lines: &loglines.Shared{},
+	})
+	p.watch()
+	return p
+}
+
+func (p *player) watch() {
+	p.client = &client{}
+	p.set = p.cache.WatchSet(wildcard, p.client)
+}
+
+func (p *player) end() {
+	p.Close()
+	p.cache.Close()
+	if held := p.stats.Held.Load(); held != 0 {
+		panic(fmt.Sprintf("%d members count as held by a guard that is closed", held))
+	}
+}
+
+func (p *player) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p.out.Reset()
+	switch d.Cmd {
+	case "first", "later", "silent":
+		p.Apply(updateOf(t, d))
+	case "opened":
+		p.links.Opened(0)
+	case "responded":
+		p.links.Responded(0)
+	case "lost":
+		p.links.Lost(0)
+	case "after":
+		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(wait)
+	case "leave":
+		p.cache.Unwatch(p.client)
+		<-time.After(time.Second)
+		p.watch()
+	case "resume":
+		var names []string
+		p.Contents(wildcard, func(name string, _ *cache.Resource) { names = append(names, name) })
+		return "from " + short(names) + "\n"
+	default:
+		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
+	}
+	synctest.Wait()
+	return p.show()
+}
+
+// show shows what there is.
+func (p *player) show() string {
+	log := p.out.String()
+	if status, _ := p.set.Status(); status != cache.Present {
+		return log + "nothing\n"
+	}
+	var names []string
+	p.cache.Contents(wildcard, func(name string, r *cache.Resource) {
+		if content := string(r.Value()[4+len(name):]); content != "" {
+			name += "=" + content
+		}
+		names = append(names, name)
+	})
+	out := log + short(names)
+	if v := p.set.Origin().String(); v != "" {
+		out += ", version " + v
+	}
+	held := 0
+	for _, h := range p.Held() {
+		held += h.Members
+		out += fmt.Sprintf("; %d held until %s", h.Members, time.Until(h.Until).Round(time.Second))
+	}
+	if n := p.stats.Held.Load(); n != int64(held) {
+		out += fmt.Sprintf("; the metric says %d", n)
+	}
+	return out + "\n"
+}
+
+// settings are those of a guard, and what is stored.
+func settings(t *testing.T, d *datadriven.TestData) (*Options, []string) {
+	t.Helper()
+	o := &Options{Ratio: 0.5, Least: 10, Hold: 10 * time.Minute}
+	var stored []string
+	for _, a := range d.CmdArgs {
+		var err error
+		switch a.Key {
+		case "off":
+			o = nil
+		case "ratio":
+			o.Ratio, err = strconv.ParseFloat(a.Vals[0], 64)
+		case "least":
+			o.Least, err = strconv.Atoi(a.Vals[0])
+		case "when":
+			o.Always = a.Vals[0] == "always"
+		case "hold":
+			o.Hold, err = time.ParseDuration(a.Vals[0])
+		case "stored":
+			stored = several(t, a.Vals[0])
+		default:
+			t.Fatalf("%s: what is %s?", d.Pos, a.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o, stored
+}
+
+// updateOf is the update that a transcript describes.
+func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
+	t.Helper()
+	set := cache.SetUpdate{
+		Name: cache.Wildcard, Full: d.HasArg("full"), Incomplete: d.HasArg("incomplete"), Complete: d.HasArg("complete"),
+		Answer: map[string]cache.Answer{"first": cache.FirstAnswer, "later": cache.LaterAnswer, "silent": cache.NoAnswer}[d.Cmd],
+	}
+	if d.HasArg("version") {
+		var v string
+		d.ScanArgs(t, "version", &v)
+		set.Origin = cache.NewOriginVersion(nil, v)
+	}
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		for _, name := range several(t, words[0]) {
+			c := cache.Change{Name: name}
+			content, ttl, is := "", time.Duration(0), true
+			for _, word := range words[1:] {
+				key, value, _ := strings.Cut(word, "=")
+				switch key {
+				case "v":
+					content = value
+				case "ttl":
+					ttl, _ = time.ParseDuration(value)
+				case "gone":
+					is, c.Gone = false, true
+				case "again":
+					is, c.Gone, c.Answer = false, true, cache.LaterAnswer
+				case "denied":
+					is, c.Gone, c.Err = false, true, &cache.Error{Code: codes.PermissionDenied}
+				case "failed":
+					is, c.Err = false, &cache.Error{Code: codes.Unavailable}
+				default:
+					t.Fatalf("%s: what is %q?", d.Pos, word)
+				}
+			}
+			if is {
+				c.Resource = member(name, content, ttl)
+			}
+			set.Changes = append(set.Changes, c)
+		}
+	}
+	return cache.Update{Scope: testScope, TypeURL: testType, Sets: []cache.SetUpdate{set}}
+}
+
+// several returns the names that c1..c9 stands for; and others as they are.
+func several(t *testing.T, text string) (names []string) {
+	t.Helper()
+	from, to, ok := strings.Cut(text, "..")
+	if !ok {
+		return []string{text}
+	}
+	first, err := strconv.Atoi(from[1:])
+	last, err2 := strconv.Atoi(to[1:])
+	if err != nil || err2 != nil {
+		t.Fatalf("what is %q?", text)
+	}
+	for i := first; i <= last; i++ {
+		names = append(names, from[:1]+strconv.Itoa(i))
+	}
+	return names
+}
+
+// short is the reverse of several, and counts.
+func short(names []string) string {
+	number := func(name string) int {
+		n, err := strconv.Atoi(name[1:])
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if a[0] == b[0] && number(a) >= 0 && number(b) >= 0 {
+			return number(a) - number(b)
+		}
+		return strings.Compare(a, b)
+	})
+	var out []string
+	for i := 0; i < len(names); {
+		j := i
+		for j+1 < len(names) && number(names[j]) >= 0 && names[j+1] == names[j][:1]+strconv.Itoa(number(names[j])+1) {
+			j++
+		}
+		if j > i+1 {
+			out = append(out, names[i]+".."+names[j])
+			i = j + 1
+			continue
+		}
+		out = append(out, names[i])
+		i++
+	}
+	if len(names) == 0 {
+		return "empty"
+	}
+	return fmt.Sprintf("%d: %s", len(names), strings.Join(out, " "))
+}

@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// What the guards of all authorities share: how each is guarded, and what they count.
+
+type guards struct {
+	router  *authority.Router
+	log     *slog.Logger
+	lines   loglines.Shared
+	options map[*configs.Authority]*guard.Options // nil for none
+	stats   map[*configs.Authority]*guard.Stats
+	// views are the authorities of views, by the scopes of their topics. It may have no authority.
+	views map[string]*configs.Authority
+	none  guard.Stats // of what has no authority
+}
+
+func newGuards(cfg *configs.Config, router *authority.Router, log *slog.Logger) *guards {
+	g := &guards{
+		router: router, log: log, options: map[*configs.Authority]*guard.Options{}, stats: map[*configs.Authority]*guard.Stats{},
+		views: map[string]*configs.Authority{},
+	}
+	for i := range cfg.Authorities {
+		a := &cfg.Authorities[i]
+		g.stats[a] = &guard.Stats{}
+		if c := &a.Guard; !c.Off() {
+			g.options[a] = &guard.Options{Ratio: float64(c.Ratio), Least: c.Least, Always: c.When == configs.GuardAlways, Hold: c.Hold}
+		}
+	}
+	for i, v := range cfg.Views {
+		for _, c := range v.Collections {
+			u, _ := urn.ParseURL(c) // the configuration was checked
+			if a, ok := router.Source(cache.Scope{Authority: u.Key().Authority}); ok {
+				g.views[authority.ViewScope(i)] = a
+				break
+			}
+		}
+	}
+	return g
+}
+
+// of returns the authority that guards a scope: of a view, that of its first collection.
+func (g *guards) of(scope cache.Scope) *configs.Authority {
+	if a, ok := g.views[scope.Derived]; ok {
+		return a
+	}
+	a, _ := g.router.Source(scope)
+	return a
+}
+
+// settings are those of a guard whose sources can always be reached.
+func (g *guards) settings() guard.Settings {
+	return guard.Settings{
+		Options: func(scope cache.Scope) *guard.Options { return g.options[g.of(scope)] },
+		Stats: func(scope cache.Scope) *guard.Stats {
+			if s := g.stats[g.of(scope)]; s != nil {
+				return s
+			}
+			return &g.none
+		},
+		Log: g.log, Lines: &g.lines,
+	}
+}
+
+// derivedWaits is guard.Settings.Waits of derived topics: they wait for the authority's servers.
+func (s *origins) derivedWaits(scope cache.Scope, since time.Time, hold time.Duration) (until time.Time) {
+	scope.Derived = ""
+	s.mu.Lock()
+	of, _ := s.streams[scope].(*guardedSource)
+	s.mu.Unlock()
+	if of == nil || of.guard.Waits == nil {
+		return time.Time{}
+	}
+	return of.guard.Waits(scope, since, hold)
+}
+
+// guardedTopics are the topics of derived results: these go through the guard to the cache.
+type guardedTopics struct {
+	*cache.Cache
+	guard *guard.Guard
+}
+
+// Apply implements collections.Topics.
+func (t guardedTopics) Apply(u cache.Update) { t.guard.Apply(u) }
+
+// held returns the sets of which members are held, by their authority.
+func (r *Relay) held() map[*configs.Authority][]guard.Held {
+	r.origins.mu.Lock()
+	all := []*guard.Guard{r.derived.guard}
+	for _, of := range r.origins.streams {
+		all = append(all, of.(*guardedSource).guard)
+	}
+	r.origins.mu.Unlock()
+	for _, d := range r.origins.directories {
+		all = append(all, d.guard)
+	}
+	by := map[*configs.Authority][]guard.Held{}
+	for _, g := range all {
+		for _, held := range g.Held() {
+			a := r.origins.guards.of(held.Key.Scope)
+			by[a] = append(by[a], held)
+		}
+	}
+	return by
+}
+
+// guardInstruments are the metrics of the guards.
+func (r *Relay) guardInstruments() []instrument {
+	samples := func(read func(*guard.Stats) int64) func() []admin.Sample {
+		return func() []admin.Sample {
+			var samples []admin.Sample
+			for i := range r.cfg.Authorities {
+				a := &r.cfg.Authorities[i]
+				samples = append(samples, admin.Sample{
+					Value: read(r.origins.guards.stats[a]), Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+				})
+			}
+			return samples
+		}
+	}
+	return []instrument{
+		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs and list collections that the guard keeps, and the authority does not have any more.",
+			samples(func(s *guard.Stats) int64 { return s.Held.Load() })},
+		{r.metrics.Counter, "xds_relay.guard.holds", "Members that the guard began to keep.",
+			samples(func(s *guard.Stats) int64 { return int64(s.Holds.Load()) })},
+		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority had them again.",
+			samples(func(s *guard.Stats) int64 { return int64(s.Restored.Load()) })},
+		{r.metrics.Counter, "xds_relay.guard.released", "Members that went in the end, as the authority still did not have them.",
+			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
+	}
+}
+
+// HeldStatus is a set of which the guard keeps members, as /authorities shows it.
+type HeldStatus struct {
+	Authority  string    `json:"authority"`
+	Partition  string    `json:"partition,omitempty"`
+	Parameters string    `json:"dynamic_parameters,omitempty"`
+	Type       string    `json:"type"`
+	Set        string    `json:"set"`
+	Members    int       `json:"members"`
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until"` // when the first of them goes, if the authority still does not have it
+}
