@@ -118,6 +118,9 @@ type Limits struct {
 	// Types that all streams of one identity request at once, taken together, on all listeners.
 	// Only types that the relay does not know count.
 	TypesPerIdentity int `yaml:"types_per_identity" default:"1000"`
+	// Names that all streams of one identity subscribe to, taken together, on all listeners. A list
+	// of names that several streams send counts once.
+	SubscriptionsPerIdentity int `yaml:"subscriptions_per_identity" default:"10000000"`
 	// Open streams of one identity on all listeners.
 	StreamsPerIdentity int `yaml:"streams_per_identity" absent:"as many as limits.streams"` // 0 is no limit
 	// Requests of one identity that get one answer (over REST, or by a Fetch method of gRPC), on

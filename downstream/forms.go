@@ -58,11 +58,15 @@ type typeSession interface {
 
 	// Pending counts the names that wait to be sent. With a client that changes its mind and does
 	// not read, they could grow. Unsubscribed counts those from which it has unsubscribed: they also
-	// wait while a set that may have them has no answer. Subscribed is the number of names that it has subscribed to, and
-	// Parameters are the dynamic parameters of its locators.
+	// wait while a set that may have them has no answer. Subscribed is the number of names that it has
+	// subscribed to. SharedList is the list of names that it watches with others, nil if there is none,
+	// and SubscribedAlone the number of its other names. Parameters are the dynamic parameters of
+	// its locators.
 	Pending() int
 	Unsubscribed() int
 	Subscribed() int
+	SubscribedAlone() int
+	SharedList() session.NameList
 	Parameters() map[string]int
 	// Servable says whether something that is subscribed to is held or may come, and if not, why.
 	// Unreachable says that something cannot be reached and is not held, Decided that the stream is

@@ -59,6 +59,7 @@ type identityUse struct {
 
 	mu     sync.Mutex
 	scopes scopeCounts
+	names  identityNames
 	types  map[string]int // streams by type URL, of types that the relay does not know
 	room   cache.Room     // of types
 }
@@ -237,7 +238,7 @@ func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
 // too many.
 func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
 	l := &g.perIdentity
-	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 {
+	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 {
 		return nil, nil
 	}
 	return s.identities.join(identityKeyOf(ctx, id), l.Streams)

@@ -55,35 +55,37 @@ const (
 	limitIdentityStreams
 	limitIdentityScopes
 	limitIdentityTypes
+	limitIdentitySubscriptions
 	limitIdentityRequests
 	limitRefusedStreams
 	numLimits
 )
 
 var limitNames = [numLimits]string{
-	limitSubscriptions:        "subscriptions",
-	limitNameBytes:            "name_bytes",
-	limitRequests:             "requests_per_second",
-	limitStreams:              "streams",
-	limitConnections:          "connections",
-	limitConnectionsPerSecond: "connections_per_second",
-	limitControlFrames:        "control_frames",
-	limitStreamsPerSecond:     "streams_per_second",
-	limitRequestBytes:         "max_request_bytes",
-	limitTypes:                "types",
-	limitTypeURLBytes:         "type_url_bytes",
-	limitNodeBytes:            "node_bytes",
-	limitNodeValues:           "node_values",
-	limitPendingNames:         "pending_names",
-	limitParameters:           "dynamic_parameters",
-	limitAlternatives:         "alternatives",
-	limitScopes:               "scopes",
-	limitConnScopes:           "scopes_per_connection",
-	limitIdentityStreams:      "streams_per_identity",
-	limitIdentityScopes:       "scopes_per_identity",
-	limitIdentityTypes:        "types_per_identity",
-	limitIdentityRequests:     "requests_per_second_per_identity",
-	limitRefusedStreams:       "refused_streams",
+	limitSubscriptions:         "subscriptions",
+	limitNameBytes:             "name_bytes",
+	limitRequests:              "requests_per_second",
+	limitStreams:               "streams",
+	limitConnections:           "connections",
+	limitConnectionsPerSecond:  "connections_per_second",
+	limitControlFrames:         "control_frames",
+	limitStreamsPerSecond:      "streams_per_second",
+	limitRequestBytes:          "max_request_bytes",
+	limitTypes:                 "types",
+	limitTypeURLBytes:          "type_url_bytes",
+	limitNodeBytes:             "node_bytes",
+	limitNodeValues:            "node_values",
+	limitPendingNames:          "pending_names",
+	limitParameters:            "dynamic_parameters",
+	limitAlternatives:          "alternatives",
+	limitScopes:                "scopes",
+	limitConnScopes:            "scopes_per_connection",
+	limitIdentityStreams:       "streams_per_identity",
+	limitIdentityScopes:        "scopes_per_identity",
+	limitIdentityTypes:         "types_per_identity",
+	limitIdentitySubscriptions: "subscriptions_per_identity",
+	limitIdentityRequests:      "requests_per_second_per_identity",
+	limitRefusedStreams:        "refused_streams",
 }
 
 // String returns the limit's name in metrics and logs.

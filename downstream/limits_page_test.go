@@ -108,6 +108,7 @@ var edges = map[string]edge{
 	"refused_streams":                         {elsewhere: "identities_test.go", text: "func TestConnectionsOfRefusedStreamsAreReadMoreSlowly("},
 	"limits.scopes_per_identity":              {elsewhere: "identities_test.go", text: "limits.scopes_per_identity is 2"},
 	"limits.types_per_identity":               {elsewhere: "identities_test.go", text: "limits.types_per_identity is 2"},
+	"limits.subscriptions_per_identity":       {elsewhere: "identitynames_test.go", text: "limits.subscriptions_per_identity is 5"},
 	"limits.streams_per_identity":             {elsewhere: "identities_test.go", text: "limits.streams_per_identity is 2"},
 	"limits.requests_per_second_per_identity": {elsewhere: "identities_test.go", text: "limits.requests_per_second_per_identity is 10"},
 }

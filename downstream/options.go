@@ -141,6 +141,8 @@ type IdentityLimits struct {
 	Scopes int
 	// Types is the number of types that its streams request, and that the relay does not know.
 	Types int
+	// Subscriptions is the number of names that its streams subscribe to: see identityNames.
+	Subscriptions int
 	// RequestsPerSecond is how many requests that get one answer it may send in the long run.
 	RequestsPerSecond int
 }

@@ -190,6 +190,11 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
 	}
+	if list == nil {
+		if e := checkIdentityNames(st, f, sess, req); e != nil {
+			return false, st.refuse(e)
+		}
+	}
 	if !ok {
 		if e := st.enterType(typeURL); e != nil {
 			return false, st.refuse(e)
@@ -208,7 +213,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if rejection != nil {
 		st.rejected(rejection)
 	}
-	if e := cmp.Or(st.scopes.excess, st.checkPendingNames()); e != nil {
+	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
 	}
 	sess.RecordRequest(g.Nonce, g.State)
@@ -346,6 +351,7 @@ func (st *stream) end() {
 		s.Close()
 		st.leaveType(s.TypeURL())
 	}
+	st.leaveNames()
 	st.scopes.close()
 	names := st.names
 	st.mu.Unlock()

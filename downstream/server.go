@@ -182,6 +182,7 @@ type stream struct {
 	flow     flow
 	held     heldRemovals
 	scopes   streamScopes
+	counted  []countedNames
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything

@@ -34,6 +34,7 @@ func fictionCount() int {
 const (
 	fictionScopes   = 300
 	fictionTypes    = 200
+	fictionNames    = 20_000
 	fictionRequests = 50 // a second
 )
 
@@ -55,7 +56,7 @@ var fictions = []fiction{
 	{"dynamic parameters", fictionalParameters, "scopes_per_identity", fictionScopes},
 	{"partitions", fictionalPartitions, "scopes_per_identity", fictionScopes},
 	{"relays", fictionalRelays, "", 1},
-	{"names", fictionalNames, "", 1},
+	{"names", fictionalNames, "subscriptions_per_identity", 1},
 	{"REST requests", fictionalRequests, "requests_per_second_per_identity", 0},
 }
 
@@ -135,7 +136,7 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 const idleFictions = 20
 
 func fictionConfig(plane, counting string) string {
-	limits := fmt.Sprintf("    limits: {scopes_per_identity: %d, types_per_identity: %d, requests_per_second_per_identity: %d}\n", fictionScopes, fictionTypes, fictionRequests)
+	limits := fmt.Sprintf("    limits: {scopes_per_identity: %d, types_per_identity: %d, subscriptions_per_identity: %d, requests_per_second_per_identity: %d}\n", fictionScopes, fictionTypes, fictionNames, fictionRequests)
 	return `
 listeners:
   - address: 127.0.0.1:0

@@ -56,6 +56,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 			Streams:           l.Limits.StreamsPerIdentity,
 			Scopes:            l.Limits.ScopesPerIdentity,
 			Types:             l.Limits.TypesPerIdentity,
+			Subscriptions:     l.Limits.SubscriptionsPerIdentity,
 			RequestsPerSecond: l.Limits.RequestsPerSecondPerIdentity,
 		},
 	}

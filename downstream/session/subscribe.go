@@ -277,3 +277,15 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 
 // Subscribed is the number of names and globs that the client has subscribed to.
 func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
+
+// SubscribedAlone is how many of these the client does not share with others who have sent the same
+// list of names, and SharedList is that list, nil if there is none.
+func (s *subscriptions) SubscribedAlone() int { return s.named.table.Len() + len(s.globs) }
+
+// SharedList is described at SubscribedAlone.
+func (s *subscriptions) SharedList() NameList {
+	if m := s.named.shared; m != nil {
+		return m.group.List()
+	}
+	return nil
+}
