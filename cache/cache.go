@@ -198,6 +198,9 @@ func (c *Cache) topics(scope Scope) *scopeTopics {
 	return c.scopes[scope]
 }
 
+// HasScope reports whether there is a topic of a scope, in use or idle.
+func (c *Cache) HasScope(scope Scope) bool { return c.topics(scope) != nil }
+
 // makeTopics is topics, of a scope that may be new.
 func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	c.mu.Lock()

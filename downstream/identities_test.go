@@ -116,6 +116,87 @@ func TestAnIdentityHasItsLimitsOnceOnAllConnections(t *testing.T) {
 	}
 }
 
+// A client that leaves what it has made up, and makes up more, opens streams upstream only so fast.
+func TestAnIdentityBeginsScopesOnlySoFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most, each = 60, 50
+		source := &recordingSource{}
+		ch := newTestCache(source, 1000)
+		defer ch.Close()
+		server := newFederatedServer(ch)
+		g := newGate(ListenerOptions{PerIdentity: IdentityLimits{Scopes: most}})
+		c, _ := identified(t, server, g, &identity.Identity{}, at("10.0.0.1"))
+		other, _ := identified(t, server, g, &identity.Identity{}, at("10.0.0.2"))
+		defer other.depart()
+		next := 0
+		// churn requests names of so many new authorities, leaves them, and returns how many are refused.
+		churn := func(c *testClient, n int) (refused int) {
+			for ; n > 0; n -= each {
+				var names []string
+				for range min(n, each) {
+					names = append(names, inAuthority(next))
+					next++
+				}
+				if err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: names}); err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range c.readAll(t) {
+					for _, e := range r.errors {
+						const want = "more than 1000 new authorities, partitions and sets of dynamic parameters of this identity in a short time, but limits.scopes_per_identity is 60"
+						if refused++; e.code != codes.ResourceExhausted || e.message != want {
+							t.Fatalf("%s is refused with %v: %s", e.name, e.code, e.message)
+						}
+					}
+				}
+				if err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: names}); err != nil {
+					t.Fatal(err)
+				}
+				c.readAll(t)
+			}
+			return refused
+		}
+		expect := func(what string, got, want int) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %d are refused, want %d", what, got, want)
+			}
+		}
+		expect("as many as may be begun at once", churn(c, leastNewScopes), 0)
+		source.take()
+		expect("more", churn(c, 3*each), 3*each)
+		if began := source.take(); len(began) > 0 {
+			t.Errorf("what is refused is begun: %q", began)
+		}
+		c.depart()
+		c, _ = identified(t, server, g, &identity.Identity{}, at("10.0.0.1"))
+		expect("more on another stream", churn(c, each), each)
+		next = leastNewScopes - 10
+		expect("those that are still there", churn(c, 10), 0)
+		next = 2 * leastNewScopes
+		expect("another client's", churn(other, each), 0)
+		time.Sleep(newScopesIn / 2)
+		expect("half a minute later", churn(c, most), most/2)
+		c.depart()
+	})
+}
+
+func TestTheMemoryOfNewScopesIsBounded(t *testing.T) {
+	var n newScopes
+	now := time.Now()
+	for i := range mostBeginning + 1000 {
+		if e := n.take(identityKey{proven: fmt.Sprint(i)}, 10, now); e != nil {
+			t.Fatal(e)
+		}
+	}
+	if len(n.of) > mostBeginning {
+		t.Errorf("%d identities are remembered", len(n.of))
+	}
+	_ = n.take(identityKey{proven: "later"}, 10, now.Add(newScopesIn))
+	if len(n.of) != 1 {
+		t.Errorf("%d identities are remembered that have begun nothing of late", len(n.of))
+	}
+}
+
 func TestAnIdentityHasItsStreamsOnceOnAllConnections(t *testing.T) {
 	for _, tt := range counted {
 		server := newFederatedServer(nil)

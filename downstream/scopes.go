@@ -101,15 +101,6 @@ func (s *streamScopes) leaveConn(scope cache.Scope) {
 	}
 }
 
-// enterIdentity counts a scope that is new to the stream for its client's identity.
-func (s *streamScopes) enterIdentity(scope cache.Scope) *excess {
-	u := s.stream.uses
-	if u == nil {
-		return nil
-	}
-	return u.enter(scope, s.stream.gate.perIdentity.Scopes)
-}
-
 // close is called when the stream has left all scopes.
 func (s *streamScopes) close() {
 	if s.conn != nil {

@@ -41,6 +41,7 @@ type Server struct {
 	identities identities
 	paces      identityPaces // of requests that get one answer
 	refusals   identityPaces // of streams that are refused
+	newScopes  newScopes
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()

@@ -36,6 +36,8 @@ const (
 	fictionTypes    = 200
 	fictionNames    = 20_000
 	fictionRequests = 50 // a second
+	// fictionBegun are the scopes that one identity may begin at once, and in some minutes.
+	fictionBegun = 1000 + 3*fictionScopes
 )
 
 // fiction is something that clients make up.
@@ -45,19 +47,20 @@ type fiction struct {
 	act func(ctx context.Context, t *testing.T, at *target, n int, o *told)
 	// refused is the limit that holds it; empty if it costs nothing that needs one.
 	refused string
-	// streams is how many the control plane may see of it at once.
-	streams int
+	// streams is how many the control plane may see of it at once, and opened, if not 0, in all.
+	streams, opened int
 }
 
 var fictions = []fiction{
-	{"types", fictionalTypes("one"), "types_per_identity", 1},
-	{"types for which the control plane ends streams", fictionalTypes("canary"), "types_per_identity", 0},
-	{"authorities under a pattern", fictionalAuthorities, "scopes_per_identity", fictionScopes},
-	{"dynamic parameters", fictionalParameters, "scopes_per_identity", fictionScopes},
-	{"partitions", fictionalPartitions, "scopes_per_identity", fictionScopes},
-	{"relays", fictionalRelays, "", 1},
-	{"names", fictionalNames, "subscriptions_per_identity", 1},
-	{"REST requests", fictionalRequests, "requests_per_second_per_identity", 0},
+	{"types", fictionalTypes("one"), "types_per_identity", 1, 0},
+	{"types for which the control plane ends streams", fictionalTypes("canary"), "types_per_identity", 0, 0},
+	{"authorities under a pattern", fictionalAuthorities, "scopes_per_identity", fictionScopes, 0},
+	{"authorities that come and go", fictionalChurn, "scopes_per_identity", fictionScopes, fictionBegun},
+	{"dynamic parameters", fictionalParameters, "scopes_per_identity", fictionScopes, 0},
+	{"partitions", fictionalPartitions, "scopes_per_identity", fictionScopes, 0},
+	{"relays", fictionalRelays, "", 1, 0},
+	{"names", fictionalNames, "subscriptions_per_identity", 1, 0},
+	{"REST requests", fictionalRequests, "requests_per_second_per_identity", 0, 0},
 }
 
 // More than so many of these is not bounded.
@@ -106,6 +109,9 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 			// The scopes that nobody uses any more stay for a while.
 			if f.streams > 0 && seen.most > f.streams+idleFictions {
 				t.Errorf("the control plane has %d streams at once, want %d at most", seen.most, f.streams+idleFictions)
+			}
+			if f.opened > 0 && seen.opened > f.opened {
+				t.Errorf("the control plane has seen %d streams, want %d at most", seen.opened, f.opened)
 			}
 			// Types that are refused come again on other streams.
 			if most := fictionCount() / 8; len(seen.types) > most && !raceDetector() {
@@ -313,6 +319,22 @@ func fictionalAuthorities(ctx context.Context, t *testing.T, at *target, n int, 
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, fmt.Sprintf("xdstp://a%d-%d.made.example.com/envoy.config.cluster.v3.Cluster/x", stream, i))
 		}
 		return ctx, []*discoveryv3.DeltaDiscoveryRequest{req}
+	})
+}
+
+// fictionalChurn are authorities of which few are in use at once.
+func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+	const streams, atOnce = 10, 30
+	at.say(ctx, t, o, streams, streams, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
+		var reqs []*discoveryv3.DeltaDiscoveryRequest
+		for i := range n / streams / atOnce {
+			begin := ask(clusterType)
+			for j := range atOnce {
+				begin.ResourceNamesSubscribe = append(begin.ResourceNamesSubscribe, fmt.Sprintf("xdstp://c%d-%d-%d.made.example.com/envoy.config.cluster.v3.Cluster/x", stream, i, j))
+			}
+			reqs = append(reqs, begin, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: begin.ResourceNamesSubscribe})
+		}
+		return ctx, reqs
 	})
 }
 
