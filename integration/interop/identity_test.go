@@ -62,6 +62,17 @@ type prover struct {
 	open    func(testing.TB, proof) <-chan event
 }
 
+// prepared leaves the test out if the client cannot run here.
+func (p prover) prepared(t testing.TB) {
+	t.Helper()
+	if err := p.prepare(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s cannot run: %v", p.name, err)
+		}
+		t.Skipf("%s is left out: %v", p.name, err)
+	}
+}
+
 var provers = []prover{
 	{"grpc-go", always, openGo},
 	{"grpc-js", prepareNode, openBy("grpc-js", "node", "grpcjs/stream.js")},
@@ -190,11 +201,12 @@ type certifier struct {
 	dir         string
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
+	keyID       string // of tokens
 }
 
 func newCertifier(t testing.TB) *certifier {
 	t.Helper()
-	c := &certifier{t: t, dir: t.TempDir()}
+	c := &certifier{t: t, dir: t.TempDir(), keyID: "1"}
 	c.certificate, c.key = c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
 	c.write("ca.pem", "CERTIFICATE", c.certificate.Raw)
 	return c
@@ -254,17 +266,26 @@ func (c *certifier) issue(name, spiffeID string, notAfter time.Time) (cert, key 
 	return c.write(name+".pem", "CERTIFICATE", certificate.Raw), c.write(name+"-key.pem", "PRIVATE KEY", der)
 }
 
+// keySet is the set of keys with which the tokens of certifiers are verified.
+func keySet(of ...*certifier) []byte {
+	var keys []string
+	for _, c := range of {
+		c.t.Helper()
+		point, err := c.key.PublicKey.Bytes()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		encode := base64.RawURLEncoding.EncodeToString
+		keys = append(keys, fmt.Sprintf(`{"kty": "EC", "crv": "P-256", "kid": %q, "x": %q, "y": %q}`, c.keyID, encode(point[1:33]), encode(point[33:])))
+	}
+	return []byte(`{"keys": [` + strings.Join(keys, ", ") + `]}`)
+}
+
 // keys writes the key set with which tokens are verified.
 func (c *certifier) keys() (file string) {
 	c.t.Helper()
-	point, err := c.key.PublicKey.Bytes()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	encode := base64.RawURLEncoding.EncodeToString
-	set := fmt.Sprintf(`{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "x": %q, "y": %q}]}`, encode(point[1:33]), encode(point[33:]))
 	file = filepath.Join(c.dir, "jwks.json")
-	if err := os.WriteFile(file, []byte(set), 0o600); err != nil {
+	if err := os.WriteFile(file, keySet(c), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 	return file
@@ -275,7 +296,7 @@ func (c *certifier) token(lifetime time.Duration) string {
 	c.t.Helper()
 	var parts []string
 	for _, part := range []map[string]any{
-		{"alg": "ES256", "kid": "1"},
+		{"alg": "ES256", "kid": c.keyID},
 		{"iss": "https://issuer", "aud": "xds-relay", "sub": "client", "exp": time.Now().Add(lifetime).Unix()},
 	} {
 		text, err := json.Marshal(part)
@@ -335,12 +356,7 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 	for _, p := range provers {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			if err := p.prepare(); err != nil {
-				if os.Getenv("CI") == "true" {
-					t.Fatalf("%s cannot run: %v", p.name, err)
-				}
-				t.Skipf("%s is left out: %v", p.name, err)
-			}
+			p.prepared(t)
 			c := newCertifier(t)
 			mtls, jwt := startGuardedRelay(t, c)
 			base := proof{CA: filepath.Join(c.dir, "ca.pem"), Request: hex.EncodeToString(request)}
