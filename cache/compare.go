@@ -118,3 +118,9 @@ func (c *Cache) Unanswered(k Key) (is bool) {
 	})
 	return is
 }
+
+// Find returns the topic under k, nil if the cache does not have it.
+func (c *Cache) Find(k Key) (e *Entry, s *Set) {
+	c.read(k, func(t *table) { e, s = t.entries[k.Name], t.sets[k.Name] })
+	return e, s
+}

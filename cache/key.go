@@ -20,6 +20,9 @@ type Scope struct {
 	// Derived is set in scopes whose topics are computed from others: [Resolved], [Passed],
 	// or the name of a view. It is empty for what an authority sends.
 	Derived string
+	// New is set in scopes that have what is rolled out, for the clients that get it before it is
+	// accepted. What is accepted, or not rolled out, is in the scope without it.
+	New bool
 	// Params tells apart requests with different dynamic parameters, and so for different
 	// variants under the same names (TP2). [Params.String] makes it. It is empty for none.
 	Params string
@@ -35,10 +38,19 @@ func (s Scope) String() string {
 	if s.Derived != "" {
 		name += "[" + s.Derived + "]"
 	}
+	if s.New {
+		name += "[new]"
+	}
 	if s.Params != "" {
 		name += "{" + s.Params + "}"
 	}
 	return name
+}
+
+// Accepted returns the scope of what is accepted, and not derived.
+func (s Scope) Accepted() Scope {
+	s.Derived, s.New = "", false
+	return s
 }
 
 // Resolved is the Scope.Derived of names with redirects followed and directives obeyed, for

@@ -12,6 +12,8 @@ import "sync/atomic"
 type OriginVersion struct {
 	server any
 	latest string // guarded by the source
+	// Beside is for who passes updates on between the source and the cache, which ignores it.
+	Beside any
 
 	// known is what clients see, nil before the first update with it.
 	known atomic.Pointer[knownVersion]

@@ -86,7 +86,7 @@ func (r *Resolver) reachability(key cache.Key, status cache.Status, err *cache.E
 	if !policy.Unreachable {
 		return false, false, time.Time{}
 	}
-	since, unreachable := r.names.Unreachable(key.Scope)
+	since, unreachable := r.names.Unreachable(key.Scope.Accepted())
 	if at := since.Add(policy.Grace); unreachable && at.After(now) {
 		return false, true, at
 	}

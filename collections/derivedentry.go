@@ -35,7 +35,7 @@ func newDerivedEntry(r *Resolver, k cache.Key) *derivedEntry {
 // targetOf returns where the lookup of a derived key begins: at the URL if the name has
 // directives, otherwise at the leaf topic of the same name.
 func targetOf(k cache.Key) target {
-	t := target{typeURL: k.TypeURL, params: k.Scope.Params, passRedirects: k.Scope.Derived == cache.Passed}
+	t := target{typeURL: k.TypeURL, params: k.Scope.Params, side: sideOf(k), passRedirects: k.Scope.Derived == cache.Passed}
 	if urn.IsXdstp(k.Name) && !k.Scope.OldStyle {
 		if u, err := urn.ParseURL(k.Name); err == nil && u.String() != u.Key().Name {
 			t.url = u

@@ -238,7 +238,7 @@ func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) 
 	r.start(g.setContext, g.to, m.Name, func() {
 		g.markKnown(r)
 		g.schedule(g)
-	}, target{typeURL: g.typeURL, params: g.params, url: u, path: []string{canonical(m.Name)}}, err)
+	}, target{typeURL: g.typeURL, params: g.params, side: g.side, url: u, path: []string{canonical(m.Name)}}, err)
 }
 
 // markKnown records that the state of the set does not wait for a redirect any more.

@@ -43,7 +43,7 @@ func newListSource(s *setContext, to *input, u urn.URL, path []string) *listSour
 	l := &listSource{setContext: s, to: to, url: u, path: path, pendingQuery: s.beginQuery(), byID: map[string]*input{}}
 	l.union = newUnion(s, l)
 	l.lookup = s.Resolver.newLookup(target{
-		typeURL: s.typeURL + "Collection", params: s.params, url: bare(u), path: path,
+		typeURL: s.typeURL + "Collection", params: s.params, side: s.side, url: bare(u), path: path,
 	}, s, l.changed)
 	// An alternative of the collection depends on the reachability of its authority.
 	l.lookup.needsReachability = true

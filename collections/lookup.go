@@ -104,7 +104,7 @@ func (e *evaluation) lookUpName(name urn.Key, typeURL string, path []string) res
 		state.Err = e.withPath(state.Err, path, name.Name)
 		return result{State: state, origin: name.Name, unreachable: true}
 	}
-	key.Scope.Params = e.start.params
+	key.Scope.Params, key.Scope.New = e.start.params, e.start.side.has(key.Scope)
 	return e.lookUpLeaf(key, path)
 }
 

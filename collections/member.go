@@ -159,7 +159,7 @@ type locatorSource struct{ memberLookup }
 func newLocatorSource(s *setContext, to *input, u urn.URL, name string, byInner bool) *locatorSource {
 	m := &locatorSource{}
 	m.namedInside = byInner
-	m.start(s, to, name, to.stateChanged, target{typeURL: s.typeURL, params: s.params, url: u, passRedirects: s.passRedirects}, nil)
+	m.start(s, to, name, to.stateChanged, target{typeURL: s.typeURL, params: s.params, side: s.side, url: u, passRedirects: s.passRedirects}, nil)
 	return m
 }
 

@@ -136,6 +136,7 @@ type lookup struct {
 type target struct {
 	typeURL string
 	params  string // as in cache.Scope
+	side    side
 	// leaf is the topic to begin with. If it is not nil, url is unused.
 	leaf *cache.Key
 	url  urn.URL
@@ -145,6 +146,18 @@ type target struct {
 	// path are the names on the way to here. Meeting one of them again is a loop.
 	path []string
 }
+
+// side says of which authority the topics are read that have what is rolled out, for the clients that
+// get it first: see cache.Scope.New.
+type side struct {
+	isNew     bool
+	authority string
+}
+
+func sideOf(k cache.Key) side { return side{k.Scope.New, k.Scope.Authority} }
+
+// has reports whether the new topics of a scope are read.
+func (s side) has(scope cache.Scope) bool { return s.isNew && scope.Authority == s.authority }
 
 // result is the outcome of a lookup at one moment.
 type result struct {
@@ -223,6 +236,7 @@ type setContext struct {
 	log     *slog.Logger // with the attributes of the set
 	typeURL string       // of the members
 	params  string       // as in cache.Scope
+	side    side
 	// renameTo is the glob that gives members their names, empty if they keep their own.
 	renameTo string
 	// passRedirects: members that are redirects stay redirects.

@@ -33,7 +33,7 @@ func (s *setContext) newPrimarySource(to *input, u urn.URL, path []string) sourc
 		if err != nil {
 			return failedSource{err: asError(err), unreachable: true} // no source, as in lookUpName
 		}
-		leaf.Scope.Params = s.params
+		leaf.Scope.Params, leaf.Scope.New = s.params, s.side.has(leaf.Scope)
 		return newGlobSource(s, to, leaf)
 	case !key.Glob && key.Type == short+"Collection" && !entry:
 		return newListSource(s, to, u, path)
@@ -64,7 +64,7 @@ func (r *Resolver) newSetContext(k cache.Key) *setContext {
 	if _, isView := r.sets.views[k.Scope.Derived]; isView {
 		log, lines = log.With("view", k.Scope.Derived), &setLogs{}
 	}
-	return &setContext{Resolver: r, log: log, logs: lines, passRedirects: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params}
+	return &setContext{Resolver: r, log: log, logs: lines, passRedirects: k.Scope.Derived == cache.Passed, typeURL: k.TypeURL, params: k.Scope.Params, side: sideOf(k)}
 }
 
 // reportBadEntry logs and counts a list entry that cannot be used.

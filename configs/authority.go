@@ -32,6 +32,9 @@ type Authority struct {
 	// without the dropped parameters are one resource. Each client is answered under the name
 	// that it asked for, and the members of a glob have the parameters of the client's glob.
 	ContextParameters *ContextParameters `yaml:"context_parameters" absent:"names go to the control plane as they are"` // nil then
+	// Who gets a change of the authority's resources before others do, and what takes it back.
+	// `{}` has all defaults (rollout.md).
+	Rollout *Rollout `yaml:"rollout" absent:"all clients get every change at once"` // nil then
 }
 
 // Failover says when the relay replaces what an authority does not give. See docs/failover.md.

@@ -239,6 +239,7 @@ func (k *checker) authorities(as []Authority) {
 			k.server(fmt.Sprintf("%s.servers[%d]", path, j), s)
 		}
 		k.failover(path, a)
+		k.rollout(path+".rollout", a.Rollout)
 	}
 }
 

@@ -60,7 +60,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3:12: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3:12: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1:12: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, guard, context_parameters)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, guard, context_parameters, rollout)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3:18: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3:23: cache.idle_entries: "many" is text (want a whole number)`},
@@ -198,6 +198,16 @@ relay.yaml:2:108: authorities[0].context_parameters.require[1]: "a" is required 
 relay.yaml:2:111: authorities[0].context_parameters.require[2]: "cd*" is required and dropped (want it kept, or not required)
 relay.yaml:2:118: authorities[0].context_parameters.require[3]: is "" (want text, or no such key)
 relay.yaml:2:122: authorities[0].context_parameters.require[4]: "cc" is required and dropped (want it kept, or not required)`},
+	{"a bad rollout", listener + "authorities: [{name: a, directory: ., rollout: {types: [listner, cds, cluster], cohort: node.idd, steps: [50%, 10%, 100%, x], soak: 1ms, grow: 1}}]\n", `
+relay.yaml:2:57: authorities[0].rollout.types[0]: unknown type "listner" (want one of listener|lds, route|rds, scoped-route|srds, virtual-host|vhds, cluster|cds, endpoint|eds, locality-endpoint|leds, secret|sds, runtime|rtds, extension|ecds, or a type URL)
+relay.yaml:2:71: authorities[0].rollout.types[2]: is there twice (want each type once)
+relay.yaml:2:81: authorities[0].rollout.cohort: does not compile: column 5: undefined field 'idd' (want CEL over node, identity and user_agent)
+relay.yaml:2:112: authorities[0].rollout.steps[1]: 10% is not more than the step before it (want rising steps, such as [1%, 10%, 50%])
+relay.yaml:2:117: authorities[0].rollout.steps[2]: "100%" is not a part of a cohort (want a percentage above 0% and below 100%, such as 10%)
+relay.yaml:2:123: authorities[0].rollout.steps[3]: "x" is not a part of a cohort (want a percentage above 0% and below 100%, such as 10%)
+relay.yaml:2:127: authorities[0].rollout.soak: 1ms is too short (want 10ms or more)
+relay.yaml:2:138: authorities[0].rollout.grow: 1 is not more than 1 (want a number above 1, such as 3 or 2.5)`},
+	{"a factor that is none", listener + "authorities: [{name: a, directory: ., rollout: {grow: -3, steps: []}}]\n", `relay.yaml:2:55: authorities[0].rollout.grow: "-3" is not a factor (want a number above 1, such as 3 or 2.5)`},
 	{"what is required is not kept", listener + "authorities: [{name: a, directory: ., context_parameters: {keep: ['a*'], require: [a, b, 'a.*']}}]\n", `relay.yaml:2:87: authorities[0].context_parameters.require[1]: "b" is required and dropped (want it kept, or not required)`},
 
 	// Servers

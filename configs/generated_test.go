@@ -78,9 +78,10 @@ type schemaNode struct {
 }
 
 const (
-	sizePattern = `^[0-9]+ *(KiB|MiB|GiB)?$`
-	modePattern = `^(0o)?[0-7]+$`
-	timePattern = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
+	sizePattern   = `^[0-9]+ *(KiB|MiB|GiB)?$`
+	modePattern   = `^(0o)?[0-7]+$`
+	factorPattern = `^[0-9.]+$`
+	timePattern   = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
 )
 
 func jsonSchema(t *testing.T, keys []key, _ []byte) []byte {
@@ -134,6 +135,8 @@ func nodeOf(t reflect.Type, tag reflect.StructTag) *schemaNode {
 		return &schemaNode{Type: []string{"string", "integer"}, Pattern: sizePattern, Minimum: 1, Maximum: 1<<31 - 1}
 	case t == modeType:
 		return &schemaNode{Type: []string{"string", "integer"}, Pattern: modePattern}
+	case t == factorType:
+		return &schemaNode{Type: []string{"string", "number"}, Pattern: factorPattern, Minimum: 1}
 	case t == expressionType:
 		return &schemaNode{Type: []string{"string", "boolean"}, MinLength: 1}
 	case t.Kind() == reflect.Pointer:

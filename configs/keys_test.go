@@ -163,6 +163,8 @@ func (k key) kind() string {
 		return "time"
 	case t == bytesType:
 		return "size"
+	case t == factorType:
+		return "number"
 	case t == modeType:
 		return "file mode"
 	case t == ratioType:

@@ -55,6 +55,7 @@ var (
 	modeType       = reflect.TypeFor[FileMode]()
 	ratioType      = reflect.TypeFor[Ratio]()
 	guardType      = reflect.TypeFor[Guard]()
+	factorType     = reflect.TypeFor[Factor]()
 	metadataType   = reflect.TypeFor[*structpb.Struct]()
 	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
@@ -207,7 +208,8 @@ func (s *shape) walkDuration(n *yaml.Node, path string, allowZero bool) bool {
 
 func (s *shape) walkText(n *yaml.Node, t reflect.Type, path string) bool {
 	tag := n.ShortTag()
-	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType || t == ratioType)) && !(tag == "!!float" && t == ratioType) && !(tag == "!!bool" && t == expressionType) {
+	if n.Kind != yaml.ScalarNode || tag != "!!str" && !(tag == "!!int" && (t == bytesType || t == modeType || t == ratioType || t == factorType)) &&
+		!(tag == "!!float" && (t == ratioType || t == factorType)) && !(tag == "!!bool" && t == expressionType) {
 		return s.wrongType(n, t, path)
 	}
 	value := reflect.New(t).Interface().(encoding.TextUnmarshaler)
@@ -313,6 +315,8 @@ func want(t reflect.Type) string {
 		return "a size such as 4MiB"
 	case t == modeType:
 		return `a file mode such as "0600"`
+	case t == factorType:
+		return "a number above 1, such as 3 or 2.5"
 	case t == expressionType:
 		return "a CEL expression"
 	case t.Kind() == reflect.Pointer:

@@ -55,6 +55,9 @@ func (st *stream) hold(how holding) bool {
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
+		if len(st.trials) > 0 {
+			st.switchSides()
+		}
 		if !st.hold(how) {
 			return nil, true
 		}
@@ -65,6 +68,9 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			st.endIfDenied()
 		}
 		if ok {
+			if len(st.trials) > 0 {
+				st.composed(r)
+			}
 			return r, false
 		}
 		for _, s := range st.sessions {

@@ -100,7 +100,7 @@ func (c *scopeCounts) addMany(scope cache.Scope, n int) int {
 func scopesOf(k cache.Key) iter.Seq[cache.Scope] {
 	return func(yield func(cache.Scope) bool) {
 		derived, of := k.Scope.Derived, k.Scope
-		of.Derived = ""
+		of.Derived, of.New = "", false
 		switch derived {
 		case "":
 			yield(of)

@@ -182,5 +182,6 @@ var fetchForm = form[*discoveryv3.DiscoveryRequest, *session.Poll]{
 	take:       (*session.Poll).Request,
 	names:      sotwNames,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
+	resumed:    func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
 	subscribed: (*session.Poll).SubscribedWith,
 }

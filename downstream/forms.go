@@ -53,6 +53,9 @@ type typeSession interface {
 	// cache is not held.
 	Following() bool
 	Follow()
+	// Show has what is subscribed to of a scope watch what is rolled out, or what is accepted, while
+	// the cache is not held.
+	Show(scope cache.Scope, isNew bool)
 	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
 	TakeOdd()
 
@@ -103,7 +106,9 @@ type form[R request, S typeSession] struct {
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
-	fields   *wire.RequestFields
+	// resumed says whether the first request of a type says that the client holds something.
+	resumed func(R) bool
+	fields  *wire.RequestFields
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
@@ -114,6 +119,7 @@ var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
 	names:      deltaNames,
 	subscribed: (*session.Delta).SubscribedWith,
 	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
+	resumed:    func(r *discoveryv3.DeltaDiscoveryRequest) bool { return len(r.GetInitialResourceVersions()) > 0 },
 	fields:     &wire.DeltaRequest,
 }
 
@@ -125,6 +131,7 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	names:      sotwNames,
 	subscribed: (*session.SotW).SubscribedWith,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
+	resumed:    func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
 	fields:     &wire.SotWRequest,
 }
 

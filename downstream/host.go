@@ -14,6 +14,14 @@ import (
 // Key implements session.Host.
 func (st *stream) Key(typeURL, name string) (cache.Key, error) { return st.names.Key(typeURL, name) }
 
+// Side implements session.Host.
+func (st *stream) Side(k cache.Key) cache.Key {
+	if len(st.trials) == 0 {
+		return k
+	}
+	return st.side(k)
+}
+
 // Admits implements session.Host.
 func (st *stream) Admits(k cache.Key) error { return st.scopes.Admits(k) }
 

@@ -54,6 +54,8 @@ type Options struct {
 	// RemovalHold is how long a stream with several types keeps back the removal of
 	// what its client holds, for what the control plane may say beside it. 0: not at all.
 	RemovalHold time.Duration
+	// Rollouts decide which clients get a change before others; nil if none do.
+	Rollouts Rollouts
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger

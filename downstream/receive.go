@@ -73,6 +73,9 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
+	if len(st.trials) > 0 {
+		st.tryAnswered()
+	}
 	return true, st.answered(sess, had) || st.due(sess, behind)
 }
 
@@ -176,6 +179,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		if err != nil {
 			return false, st.invalid(err)
 		}
+		st.resumed = f.resumed(req)
 		st.identify(req.GetNode(), through)
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
@@ -212,6 +216,10 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	sess.Offer(nil)
 	if rejection != nil {
 		st.rejected(rejection)
+		st.tryRejected(rejection)
+	}
+	if len(st.trials) > 0 {
+		st.tryAnswered()
 	}
 	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
@@ -352,6 +360,10 @@ func (st *stream) end() {
 		st.leaveType(s.TypeURL())
 	}
 	st.leaveNames()
+	for _, t := range st.trials {
+		t.Leave(true)
+	}
+	st.trials = nil
 	st.scopes.close()
 	names := st.names
 	st.mu.Unlock()

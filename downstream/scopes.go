@@ -67,6 +67,7 @@ func (s *streamScopes) enterOne(scope cache.Scope) *excess {
 	if user, ok := s.stream.names.(ScopeUser); ok {
 		user.Enter(scope)
 	}
+	s.joinTrial(scope)
 	return nil
 }
 
@@ -74,6 +75,7 @@ func (s *streamScopes) leaveOne(scope cache.Scope) {
 	if s.add(scope, -1) > 0 {
 		return
 	}
+	s.leaveTrial(scope)
 	s.leaveConn(scope)
 	if u := s.stream.uses; u != nil {
 		u.leave(scope)

@@ -184,6 +184,8 @@ type stream struct {
 	held     heldRemovals
 	scopes   streamScopes
 	counted  []countedNames
+	trials   []*streamTrial // nil where no rollout is configured
+	resumed  bool           // the client's first request says that it holds something
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything

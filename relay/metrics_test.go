@@ -103,6 +103,7 @@ authorities:
   - name: secure
     servers: [{address: "secure:18000", tls: {ca_file: %s}}]
   - name: plane
+    rollout: {}
     servers: [{address: "plane:18000"}]
 old_style_names: [{authority: plane}]
 store: {path: %s}

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
@@ -51,6 +52,8 @@ type origins struct {
 	// store.KeeperOptions.
 	store *store.Store
 	keeps store.KeeperOptions
+	// rollouts are nil if no authority has a rollout.
+	rollouts *gate.Controller
 
 	mu      sync.Mutex
 	streams map[cache.Scope]serverSource
@@ -69,7 +72,7 @@ type sink interface {
 
 // newOrigins connects to nothing yet. If builtIn is not nil, it replaces the configured
 // directories.
-func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, credentials *certs.Store, sink sink, log *slog.Logger) (*origins, error) {
+func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, credentials *certs.Store, sink sink, rollouts *gate.Controller, log *slog.Logger) (*origins, error) {
 	s := &origins{
 		router: router, node: relayNode(cfg), log: log,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
@@ -82,13 +85,14 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 		reachability: failover.NewReachability(),
 		cache:        sink,
 		streams:      map[cache.Scope]serverSource{},
+		rollouts:     rollouts,
 	}
 	at := map[place]connection{}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
 		switch {
 		case a.Directory != "":
-			g := guard.New(sink, sink, s.guards.settings())
+			g := guard.New(s.gated(a, sink), sink, s.guards.settings())
 			if builtIn != nil {
 				s.directories[a] = directorySource{directory.NewFS(builtIn, a.Name, g, log), g}
 			} else {
@@ -157,7 +161,11 @@ func (s *origins) Close() {
 func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 	// The router made the scope, so it knows the authority.
 	a, _ := s.router.Source(scope)
+	gated := s.rollouts != nil && s.rollouts.Opened(scope)
 	if d, ok := s.directories[a]; ok {
+		if gated {
+			return &gatedSource{d, s.rollouts, scope}
+		}
 		return d
 	}
 	if node == nil {
@@ -167,7 +175,12 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f
-	return &openSource{serverSource: f, scope: scope, origins: s}
+	opened := &openSource{serverSource: f, scope: scope, origins: s}
+	if gated {
+		s.rollouts.Tells(scope, f)
+		return &gatedSource{opened, s.rollouts, scope}
+	}
+	return opened
 }
 
 // openSource is a source from servers, in origins.streams while it is open.

@@ -49,7 +49,7 @@ func newPartitionNodes() *partitionNodes {
 
 // partitionOf returns a scope without its dynamic parameters: the scope that clients join.
 func partitionOf(scope cache.Scope) cache.Scope {
-	scope.Params = ""
+	scope.Params, scope.New = "", false
 	return scope
 }
 

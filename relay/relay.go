@@ -21,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -39,6 +40,7 @@ type Relay struct {
 	origins     *origins
 	scopes      *scopes
 	derived     guardedDerived
+	rollouts    *gate.Controller // nil if no authority has a rollout
 	server      *downstream.Server
 	health      *health.Server
 	shutdown    *process.Shutdown
@@ -80,8 +82,9 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	})
+	r.rollouts = newRollouts(cfg, router, r.cache, log)
 	var err error
-	if r.origins, err = newOrigins(cfg, router, o.Files, r.credentials, r.cache, log); err != nil {
+	if r.origins, err = newOrigins(cfg, router, o.Files, r.credentials, r.cache, r.rollouts, log); err != nil {
 		r.credentials.Close()
 		return nil, err
 	}
@@ -93,7 +96,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		return nil, err
 	}
 	r.origins.keep(r.store, cfg.Store.Wait)
-	r.scopes.open = r.origins.open
+	r.scopes.open, r.scopes.rollouts = r.origins.open, r.rollouts
 	names := leafNames{router, r.origins.reachability}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits
@@ -111,7 +114,11 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 			lines: &refusals, rights: may.Of(c.Identity, c.SecretsForAnyone),
 		}
 	}
-	r.server = downstream.NewServer(r.cache, namesFor, downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log})
+	serve := downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log}
+	if r.rollouts != nil {
+		serve.Rollouts = &rollouts{Controller: r.rollouts, router: router, log: log}
+	}
+	r.server = downstream.NewServer(r.cache, namesFor, serve)
 	if err := r.observe(); err != nil {
 		r.Close()
 		return nil, err
@@ -222,6 +229,9 @@ func (r *Relay) Close() {
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
 	r.derived.guard.Close()
+	if r.rollouts != nil {
+		r.rollouts.Close()
+	}
 	r.shutdown.Stage("unsubscribing from control planes")
 	r.scopes.Close()
 	r.shutdown.Stage("closing connections to control planes, and reading directories")

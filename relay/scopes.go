@@ -6,6 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
 // scopes is the cache's source: it passes each topic to the source of its scope, which it
@@ -16,6 +17,8 @@ type scopes struct {
 	open func(scope cache.Scope, node *corev3.Node) source
 	// derived is the source of the derived topics.
 	derived cache.Source
+	// rollouts is the source of what is rolled out, nil if no authority has a rollout.
+	rollouts *gate.Controller
 
 	// nodes are the Nodes for old-style names.
 	nodes *partitionNodes
@@ -51,6 +54,10 @@ func (f *scopes) Start(k cache.Key) {
 		f.derived.Start(k)
 		return
 	}
+	if k.Scope.New {
+		f.rollouts.Start(k)
+		return
+	}
 	of := f.sources[k.Scope]
 	if of == nil {
 		var node *corev3.Node
@@ -71,6 +78,7 @@ func (f *scopes) Refresh(k cache.Key) {
 		f.derived.Refresh(k)
 		return
 	}
+	k.Scope.New = false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of := f.sources[k.Scope]; of != nil {
@@ -83,6 +91,7 @@ func (f *scopes) Resume(k cache.Key) {
 	if k.Scope.Derived != "" {
 		return
 	}
+	k.Scope.New = false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of := f.sources[k.Scope]; of != nil {
@@ -101,11 +110,18 @@ func (f *scopes) Stop(k cache.Key) {
 		}
 		return
 	}
+	if k.Scope.New {
+		f.rollouts.Stop(k)
+		return
+	}
 	of := f.sources[k.Scope]
 	if of == nil {
 		return // Close was called
 	}
 	of.source.Stop(k)
+	if f.rollouts != nil {
+		f.rollouts.AcceptedStopped(k)
+	}
 	if of.topics--; of.topics == 0 {
 		of.idle++
 		idle := of.idle

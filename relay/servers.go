@@ -45,12 +45,12 @@ func (s *origins) openGuarded(scope cache.Scope, a *configs.Authority, node *cor
 	settings := s.guards.settings()
 	settings.Waits = func(_ cache.Scope, since time.Time, hold time.Duration) time.Time { return links.Waits(since, hold) }
 	if s.store == nil {
-		g := guard.New(s.cache, s.cache, settings)
+		g := guard.New(s.gated(a, s.cache), s.cache, settings)
 		return &guardedSource{s.openServers(scope, a, node, g, links, nil), g}
 	}
 	k := store.NewKeeper(s.store, scope, s.cache, s.keeps)
 	settings.Stored = k.Stored
-	g := guard.New(k, s.cache, settings)
+	g := guard.New(s.gated(a, k), s.cache, settings)
 	return &guardedSource{&keptSource{s.openServers(scope, a, node, g, links, k), k}, g}
 }
 
@@ -94,6 +94,15 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		names[i] = a.Servers[i].Address
 	}
 	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, g, s.reachability, s.log)}
+}
+
+// Reject implements gate.Teller.
+func (f *serverGroup) Reject(typeURL, version, words string) {
+	for _, st := range f.Status() {
+		if st.Active {
+			st.Feed.(streams).Reject(typeURL, version, words)
+		}
+	}
 }
 
 // watch returns a function that passes the events of a server's streams to failover and the guard.

@@ -6,6 +6,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
@@ -101,9 +102,27 @@ func (s guardedDerived) Stop(k cache.Key) {
 	s.guard.Stop(k)
 }
 
+// gatedSource is a source whose scope has a rollout.
+type gatedSource struct {
+	source
+	rollouts *gate.Controller
+	scope    cache.Scope
+}
+
+// Resume implements cache.Resumer.
+func (s *gatedSource) Resume(k cache.Key) { cache.Resume(s.source, k) }
+
+// Close implements source.
+func (s *gatedSource) Close() {
+	s.source.Close()
+	s.rollouts.Closed(s.scope)
+}
+
 // serverSource is the source of a scope whose authority has servers.
 type serverSource interface {
 	source
+	// Reject tells the control plane that its state of a type was refused: see gate.Teller.
+	Reject(typeURL, version, words string)
 	statuses() []serverStatus
 }
 
@@ -118,6 +137,9 @@ type serverStatus struct {
 // upstream.Streams with one for each type.
 type streams interface {
 	failover.ServerSource
+	// Reject answers the newest response of a type with a NACK, and the last version that was
+	// accepted. The response was acknowledged when it came.
+	Reject(typeURL, version, words string)
 	Statuses() []upstream.Status
 }
 

@@ -19,7 +19,8 @@ import (
 type deltaSession struct {
 	of      *topics
 	answers []answer
-	size    int // of answers
+	size    int    // of answers
+	nonce   string // the latest
 
 	asked bool // the first request was sent
 	// explicit says that something was subscribed to by name on this stream. As long as
@@ -83,6 +84,7 @@ func (d *deltaSession) acknowledge() (out []proto.Message) {
 
 // answer queues the answer to a response.
 func (d *deltaSession) answer(r *response, nack string) {
+	d.nonce = r.nonce
 	a := answer{nonce: r.nonce, nack: nack}
 	d.answers = append(d.answers, a)
 	d.size += a.size()

@@ -29,6 +29,8 @@ type session interface {
 	// response takes a response and queues the answer to it. It returns what the
 	// cache is to store, and why if the response was not accepted as a whole.
 	response(now time.Time, r *response) (u cache.Update, nack string)
+	// reject queues the rejection of the newest response, which was answered before.
+	reject(version, words string)
 	// conclude applies what follows from the control plane's silence. It is called
 	// before requests.
 	conclude(now time.Time, timeout time.Duration, what silence) cache.Update

@@ -71,7 +71,11 @@ func (s *sotwSession) answer(r *response, nack string) {
 	if nack == "" {
 		s.version = r.version
 	}
-	a := answer{nonce: r.nonce, version: s.version, nack: nack}
+	s.queue(answer{nonce: r.nonce, version: s.version, nack: nack})
+}
+
+// queue adds an answer to those that are to be sent.
+func (s *sotwSession) queue(a answer) {
 	// xDS: "When to send an update": the later request counts. But what was wrong
 	// with a response is said.
 	if n := len(s.answers); n > 0 && s.answers[n-1].nack == "" {

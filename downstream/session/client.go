@@ -17,6 +17,9 @@ type Host interface {
 	Admission
 	Refusals
 	Changes
+	// Side returns the topic that the client watches of one that its names lead to, and that it has
+	// entered: in a rollout it may get what is not accepted yet.
+	Side(cache.Key) cache.Key
 	// PendingLists are reused. NewPendingList makes one.
 	PendingLists() Pool
 }

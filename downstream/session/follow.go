@@ -48,14 +48,20 @@ func (s *setSub) move() {
 		return
 	}
 	key := s.set.Key()
+	key.Scope.Derived = cache.Resolved
+	s.moveTo(key)
+}
+
+// moveTo has the subscription watch another set instead. The client keeps what it has, until the
+// other set has an answer, and is sent what differs.
+func (s *setSub) moveTo(key cache.Key) {
 	var k setKeeper
-	s.subs.Topics.WatchSet(key, &k)
+	s.subs.Topics.WatchSet(s.set.Key(), &k)
 	if s.subs.beforeMove != nil {
 		s.subs.beforeMove(s)
 	}
 	s.subs.Topics.Unwatch(s)
 	s.SetWatch = cache.SetWatch{}
-	key.Scope.Derived = cache.Resolved
 	s.set = s.set.in(s.subs.Topics.WatchSet(key, s), &s.SetWatch)
 	s.subs.Topics.Unwatch(&k)
 	s.moved, s.errSent = true, false

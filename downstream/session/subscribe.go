@@ -62,7 +62,7 @@ func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *
 		sub.rare().err = asError(err)
 		s.Host.Refused(s.typeURL, a.name, err)
 		s.troubled().refused++
-	} else if _, withheld := s.Topics.WatchInGroup(key, sub.watch()); withheld != nil {
+	} else if _, withheld := s.Topics.WatchInGroup(s.Host.Side(key), sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
 	s.named.add(sub)
@@ -176,7 +176,7 @@ func (s *subscriptions) subscribeWildcard(a resourceRef) {
 		s.wild.err = asError(err)
 		s.Host.Refused(s.typeURL, a.name, err)
 	} else {
-		s.wild.set = &members{Set: s.Topics.WatchSet(key, s.wild)}
+		s.wild.set = &members{Set: s.Topics.WatchSet(s.Host.Side(key), s.wild)}
 	}
 	s.wild.MoveToPending()
 }
@@ -198,7 +198,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 	if set == nil {
 		set = &setSub{subs: s, ref: id}
 		set.setFresh(true)
-		set.set = membersOf(s.Topics.WatchSet(key, set), &set.SetWatch, id.name)
+		set.set = membersOf(s.Topics.WatchSet(s.Host.Side(key), set), &set.SetWatch, id.name)
 		s.addGlob(set)
 		set.MoveToPending()
 	} else {
@@ -258,8 +258,12 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold}
 	bytes, individual := g.Enter(&m.Member)
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
-	if s.Host.Enter(first) != nil || tooLarge {
+	entered := s.Host.Enter(first) == nil
+	if !entered || tooLarge || s.Host.Side(first).Scope.New {
 		g.Leave(&m.Member) // each name is sent, or refused, by itself
+		if entered {
+			s.Host.Leave(first)
+		}
 		return false
 	}
 	if mayHold {

@@ -1,0 +1,213 @@
+package configs
+
+// This file is the keys of `authorities[].rollout`, and their checks.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Rollout says who gets a change of an authority's resources before others do. See docs/rollout.md.
+type Rollout struct {
+	// The resource types whose changes are rolled out, by their words or type URLs. Changes of
+	// endpoints and secrets should not be: a delay there is an outage itself.
+	Types []string `yaml:"types" absent:"all but endpoint, locality-endpoint and secret"`
+	// Which clients are alike: an expression that gives a text. A change is tried on some clients
+	// of each cohort. It is CEL over `node`, `identity` and `user_agent`, the name and version of
+	// the client's program, such as envoy/1.30.1. Clients for which the relay cannot evaluate it
+	// are one cohort, and so are the clients of all cohorts but the first 64.
+	Cohort string `yaml:"cohort" default:"user_agent"`
+	// How many clients of each cohort get a change before all others.
+	First int `yaml:"first" default:"1"`
+	// Which parts of each cohort get it after that, one after another, before everybody does.
+	Steps []string `yaml:"steps" default:"[1%, 10%, 50%]"`
+	// How long each step takes.
+	Soak time.Duration `yaml:"soak" default:"30s"`
+	// How many clients have to reject a change (NACK) until the relay takes it back.
+	Rejections int `yaml:"rejections" default:"1"`
+	// How many clients have to die of it: their streams end within `soak` after they were sent the
+	// change, and they stay away for `soak`, or die again.
+	Deaths int `yaml:"deaths" default:"2"`
+	// A resource that is so many times larger than the accepted one waits until a person approves
+	// it. More than 1.
+	Grow Factor `yaml:"grow" default:"3.0"`
+	// Whether everything stays where it is, so that no change is let through.
+	Frozen bool `yaml:"frozen" default:"false"`
+
+	cohort program
+	types  map[string]bool
+	steps  []float64
+}
+
+// Factor is a number above 1. In YAML it is a number such as 3 or 2.5.
+type Factor float64
+
+// UnmarshalText sets f from its notation.
+func (f *Factor) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || strings.Trim(string(text), "0123456789.") != "" {
+		return fmt.Errorf("%q is not a factor (want a number above 1, such as 3 or 2.5)", text)
+	}
+	*f = Factor(n)
+	return nil
+}
+
+// String returns f in its notation.
+func (f Factor) String() string { return strconv.FormatFloat(float64(f), 'g', -1, 64) }
+
+const userAgentVariable = "user_agent"
+
+// ofCohorts are decided when a client has sent its Node.
+var ofCohorts = expressions{sync.OnceValues(func() (*cel.Env, error) {
+	identities, err := identity.CELOptions(&corev3.Node{})
+	if err != nil {
+		return nil, err
+	}
+	return cel.NewEnv(
+		identities,
+		cel.Variable(nodeVariable, cel.ObjectType("envoy.config.core.v3.Node")),
+		cel.Variable(userAgentVariable, cel.StringType),
+	)
+}), "node, identity and user_agent"}
+
+// maxCohort bounds the name of a cohort, in bytes.
+const maxCohort = 256
+
+// CohortOf returns the cohort of a client, at most 256 bytes. An error means that the relay cannot
+// evaluate the expression.
+func (r *Rollout) CohortOf(c Client) (string, error) {
+	if c.Node == nil {
+		c.Node = &corev3.Node{}
+	}
+	if c.Identity == nil {
+		c.Identity = anonymous
+	}
+	cohort, err := evalOver[string](r.cohort, map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, userAgentVariable: userAgentOf(c.Node)})
+	if err == nil && len(cohort) > maxCohort {
+		return "", fmt.Errorf("gives %d bytes (want up to %d)", len(cohort), maxCohort)
+	}
+	return cohort, err
+}
+
+// userAgentOf returns the name and version of a client's program, whichever field of its Node says
+// the version.
+func userAgentOf(n *corev3.Node) string {
+	version := n.GetUserAgentVersion()
+	if build := n.GetUserAgentBuildVersion().GetVersion(); version == "" && build != nil {
+		version = fmt.Sprintf("%d.%d.%d", build.GetMajorNumber(), build.GetMinorNumber(), build.GetPatch())
+	}
+	if version == "" {
+		return n.GetUserAgentName()
+	}
+	return n.GetUserAgentName() + "/" + version
+}
+
+// RollsOut reports whether changes of a type are rolled out.
+func (r *Rollout) RollsOut(typeURL string) bool {
+	typeURL = xdstype.OfResources(typeURL)
+	if r.types != nil {
+		return r.types[typeURL]
+	}
+	switch typeURL {
+	case xdstype.EndpointsV3, xdstype.LocalityEndpointV3, xdstype.SecretV3:
+		return false
+	}
+	return true
+}
+
+// Parts returns the steps as parts of one.
+func (r *Rollout) Parts() []float64 { return r.steps }
+
+// rollout checks a rollout, and prepares it.
+func (k *checker) rollout(path string, r *Rollout) {
+	if r == nil {
+		return
+	}
+	if k.has(path+".types") && len(r.Types) == 0 {
+		k.fail(path+".types", "is empty (want at least one type, such as listener, or no such key)")
+	}
+	for _, err := range r.compile() {
+		k.fail(join(path, err.Path), "%w", err.Err)
+	}
+	if r.Grow <= 1 {
+		k.fail(path+".grow", "%s is not more than 1 (want a number above 1, such as 3 or 2.5)", r.Grow)
+	}
+	if shortest := 10 * time.Millisecond; r.Soak < shortest {
+		k.fail(path+".soak", "%s is too short (want %s or more)", r.Soak, shortest)
+	}
+}
+
+// compile prepares r. The errors' paths are keys of the rollout.
+func (r *Rollout) compile() (errs Errors) {
+	var err error
+	if r.cohort, _, err = ofCohorts.compile(r.Cohort, cel.StringType); err != nil {
+		errs = append(errs, Error{Path: "cohort", Err: err})
+	}
+	return slices.Concat(errs, r.compileTypes(), r.compileSteps())
+}
+
+// compileSteps prepares Parts.
+func (r *Rollout) compileSteps() (errs Errors) {
+	before := 0.0
+	for i, step := range r.Steps {
+		if step == "" { // there is an error for that
+			continue
+		}
+		part, err := parsePart(step)
+		if err == nil && part <= before {
+			err = fmt.Errorf("%s is not more than the step before it (want rising steps, such as [1%%, 10%%, 50%%])", step)
+		}
+		if err != nil {
+			errs = append(errs, Error{Path: fmt.Sprintf("steps[%d]", i), Err: err})
+			continue
+		}
+		before = part
+		r.steps = append(r.steps, part)
+	}
+	return errs
+}
+
+// compileTypes prepares RollsOut.
+func (r *Rollout) compileTypes() (errs Errors) {
+	if len(r.Types) > 0 {
+		r.types = map[string]bool{}
+	}
+	for i, word := range r.Types {
+		if word == "" {
+			continue
+		}
+		url, err := xdstype.Parse(word)
+		url = xdstype.OfResources(url)
+		if err == nil && r.types[url] {
+			err = errors.New("is there twice (want each type once)")
+		}
+		if err != nil {
+			errs = append(errs, Error{Path: fmt.Sprintf("types[%d]", i), Err: err})
+		} else {
+			r.types[url] = true
+		}
+	}
+	return errs
+}
+
+// parsePart returns a percentage as a part of one.
+func parsePart(text string) (float64, error) {
+	const all = 100
+	digits, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if !ok || err != nil || !(n > 0 && n < all) {
+		return 0, fmt.Errorf("%q is not a part of a cohort (want a percentage above 0%% and below 100%%, such as 10%%)", text)
+	}
+	return n / all, nil
+}

@@ -1,0 +1,183 @@
+package integration
+
+// Rollouts: who has what when.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+)
+
+// rolledOut is the configuration of a relay with a rollout.
+func rolledOut(address, upstream, rollout string) string {
+	config := relayTo(address, upstream)
+	return strings.Replace(config, "    servers:", "    rollout: {"+rollout+"}\n    servers:", 1)
+}
+
+// startFleet starts a control plane that has a listener and a cluster, a relay, and so many clients of
+// each program, which hold them.
+func startFleet(t *testing.T, f form, rollout string, each int, is temper, programs ...string) (*controlPlane, *relay, *fleet) {
+	t.Helper()
+	cp := startControlPlane(t, f)
+	cp.set(plainListener("l", "content-l1"), plainCluster("c", "content-c1"), plainCluster("other", "content-other"))
+	r := startRelay(t, rolledOut(cp.address, string(f), rollout))
+	fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+	for _, program := range programs {
+		for i := range each {
+			fl.join(fmt.Sprintf("%s-%d", program, i), program, is, listenerType, clusterType)
+		}
+	}
+	fl.await(t, "all clients have the first state", func(s *fleetState) bool {
+		return len(s.who("l1")) == each*len(programs) && len(s.who("c1")) == each*len(programs)
+	})
+	return cp, r, fl
+}
+
+func inEachForm(t *testing.T, test func(*testing.T, form)) {
+	for _, f := range []form{delta, sotw} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			test(t, f)
+		})
+	}
+}
+
+func TestAChangeGoesToOneClientOfEachCohortFirst(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 1h", 4, temper{}, "envoy", "grpc")
+		cp.set(plainListener("l", "content-l2"), plainCluster("c", "content-c2"))
+		fl.await(t, "two clients have all of the change", func(s *fleetState) bool {
+			return len(s.who("l2")) == 2 && slices.Equal(s.who("l2"), s.who("c2"))
+		})
+		// New clients get what is accepted.
+		fl.join("envoy-late", "envoy", temper{}, listenerType, clusterType)
+		fl.await(t, "the late client has the accepted state", func(s *fleetState) bool {
+			return s.holds["envoy-late"][topic{listenerType, "l"}] == "l1" && s.holds["envoy-late"][topic{clusterType, "c"}] == "c1"
+		})
+		fl.read(func(s *fleetState) {
+			first := s.who("l2")
+			if len(s.had["l2"]) != 2 || len(first) != 2 || !strings.HasPrefix(first[0], "envoy") || !strings.HasPrefix(first[1], "grpc") {
+				t.Errorf("the change was sent to others than one of each cohort: %s", s)
+			}
+		})
+	})
+}
+
+func TestAGoodChangeGoesToAll(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 50ms", 5, temper{}, "envoy", "grpc")
+		cp.set(plainListener("l", "content-l2"), plainCluster("c", "content-c2"))
+		fl.await(t, "all clients have the change", func(s *fleetState) bool { return len(s.who("l2")) == 10 && len(s.who("c2")) == 10 })
+		fl.read(func(s *fleetState) {
+			for id, n := range s.had["l2"] {
+				if n != 1 {
+					t.Errorf("%s was sent the change %d times", id, n)
+				}
+			}
+		})
+		cp.set(plainListener("new", "content-new"))
+		fl.await(t, "all clients have what is new", func(s *fleetState) bool { return len(s.who("new")) == 10 })
+		cp.remove(listenerType, "new")
+		fl.await(t, "nobody has what was removed", func(s *fleetState) bool { return len(s.who("new")) == 0 })
+	})
+}
+
+func TestARejectedChangeIsTakenBack(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 200ms", 5, temper{rejects: "bad"}, "envoy", "grpc")
+		cp.set(plainCluster("c", "content-c2"), plainListener("l", "content-bad"))
+		cp.await(t, "the control plane is told in a client's words", func(s *seen) bool {
+			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
+		})
+		fl.await(t, "those who had the change have the accepted state again", func(s *fleetState) bool {
+			return len(s.who("c1")) == 10 && len(s.who("l1")) == 10
+		})
+		fl.read(func(s *fleetState) {
+			if len(s.had["bad"]) > 2 {
+				t.Errorf("a bad change touched %d clients: %s", len(s.had["bad"]), s)
+			}
+		})
+		cp.set(plainListener("l", "content-good"))
+		fl.await(t, "all clients have what is good", func(s *fleetState) bool { return len(s.who("good")) == 10 && len(s.who("c2")) == 10 })
+		fl.read(func(s *fleetState) {
+			for id, n := range s.had["bad"] {
+				if n != 1 {
+					t.Errorf("%s was sent what is bad %d times", id, n)
+				}
+			}
+		})
+	})
+}
+
+func TestAClientThatDiesOfAChangeStopsIt(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 200ms, deaths: 1", 5, temper{diesOf: "deadly"}, "envoy", "grpc")
+		cp.set(plainListener("l", "content-deadly"))
+		cp.await(t, "the control plane is told", func(s *seen) bool {
+			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "died") })
+		})
+		cp.set(plainListener("l", "content-good"))
+		fl.await(t, "all that live have what is good", func(s *fleetState) bool { return len(s.who("good")) >= 8 })
+		fl.read(func(s *fleetState) {
+			if len(s.had["deadly"]) > 2 {
+				t.Errorf("%d clients died: %s", len(s.had["deadly"]), s)
+			}
+		})
+	})
+}
+
+func TestWhatHasGrownWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 50ms", 3, temper{}, "envoy")
+		cp.set(plainListener("l", "content-"+strings.Repeat("x", 1000)))
+		cp.set(plainCluster("c", "content-c2"))
+		fl.await(t, "all have another change", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
+		fl.read(func(s *fleetState) {
+			if len(s.who("l1")) != 3 || len(s.had[strings.Repeat("x", 1000)]) > 0 {
+				t.Errorf("what has grown was let through: %s", s)
+			}
+		})
+	})
+}
+
+func TestFrozenNothingNewIsLetThrough(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 50ms, frozen: true, types: [listener]", 3, temper{}, "envoy")
+		cp.set(plainListener("l", "content-l2"))
+		cp.set(plainCluster("c", "content-c2"))
+		fl.await(t, "types that are not rolled out pass", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
+		fl.join("late", "envoy", temper{}, listenerType)
+		fl.await(t, "a new client has what is accepted", func(s *fleetState) bool { return s.holds["late"][topic{listenerType, "l"}] == "l1" })
+		fl.read(func(s *fleetState) {
+			if len(s.had["l2"]) > 0 {
+				t.Errorf("something new was let through: %s", s)
+			}
+		})
+	})
+}
+
+func TestWhatIsRemovedStaysUntilAllAreOnTheNewSide(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 1h", 3, temper{}, "envoy")
+		cp.set(plainListener("l", "content-l2"))
+		fl.await(t, "the first client has what is new", func(s *fleetState) bool { return len(s.who("l2")) == 1 })
+		cp.remove(clusterType, "other")
+		cp.set(plainListener("l", "content-l3"))
+		fl.await(t, "the first client has what came after the removal", func(s *fleetState) bool { return len(s.who("l3")) == 1 })
+		fl.read(func(s *fleetState) {
+			if len(s.who("other")) != 3 {
+				t.Errorf("a client has lost what was removed: %s", s)
+			}
+		})
+	})
+}

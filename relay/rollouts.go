@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/rollout"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+)
+
+// The rollouts that are configured for authorities.
+
+// newRollouts returns nil if no authority has a rollout.
+func newRollouts(cfg *configs.Config, router *authority.Router, c *cache.Cache, log *slog.Logger) *gate.Controller {
+	if !slices.ContainsFunc(cfg.Authorities, func(a configs.Authority) bool { return a.Rollout != nil }) {
+		return nil
+	}
+	var mu sync.Mutex
+	made := map[*configs.Rollout]*gate.Options{}
+	rollouts := gate.NewController(c, func(scope cache.Scope) *gate.Options {
+		r := rolloutOf(router, scope)
+		if r == nil {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if made[r] == nil {
+			made[r] = gateOptions(r)
+		}
+		return made[r]
+	}, func(name string) string {
+		a, _ := router.Source(cache.Scope{Authority: name})
+		return a.Name
+	}, log)
+	for _, a := range cfg.Authorities {
+		if a.Rollout != nil {
+			rollouts.Count(a.Name)
+		}
+	}
+	return rollouts
+}
+
+// rolloutInstruments are the metrics of the rollouts, if there are any.
+func (r *Relay) rolloutInstruments() []instrument {
+	if r.rollouts == nil {
+		return nil
+	}
+	samples := func(of func(gate.Stats) int64) func() []admin.Sample {
+		return func() (all []admin.Sample) {
+			for _, s := range r.rollouts.Stats() {
+				all = append(all, admin.Sample{Value: of(s), Labels: []attribute.KeyValue{attribute.String("authority", s.Authority)}})
+			}
+			return all
+		}
+	}
+	return []instrument{
+		{r.metrics.Counter, "xds_relay.rollout.accepted", "Changes that were rolled out to all clients, or approved.", samples(func(s gate.Stats) int64 { return int64(s.Accepted) })},
+		{r.metrics.Counter, "xds_relay.rollout.refused", "Changes that clients or a person refused.", samples(func(s gate.Stats) int64 { return int64(s.Refused) })},
+		{r.metrics.Gauge, "xds_relay.rollout.pending", "Resources that differ from the accepted state.", samples(func(s gate.Stats) int64 { return int64(s.Pending) })},
+		{r.metrics.Gauge, "xds_relay.rollout.waiting", "Resources that wait for a person, because they have grown so much.", samples(func(s gate.Stats) int64 { return int64(s.Waiting) })},
+		{r.metrics.Gauge, "xds_relay.rollout.clients", "Clients that have a state that is not accepted yet.", samples(func(s gate.Stats) int64 { return int64(s.Clients) })},
+	}
+}
+
+// rolloutOf returns the configured rollout of a scope, nil if there is none.
+func rolloutOf(router *authority.Router, scope cache.Scope) *configs.Rollout {
+	if a, ok := router.Source(scope); ok {
+		return a.Rollout
+	}
+	return nil
+}
+
+func gateOptions(r *configs.Rollout) *gate.Options {
+	return &gate.Options{
+		Options: rollout.Options{
+			First: r.First, Steps: r.Parts(), Soak: rollout.Time(r.Soak / time.Nanosecond),
+			Rejections: r.Rejections, Deaths: r.Deaths, Frozen: r.Frozen,
+		},
+		RollsOut: r.RollsOut,
+		Grow:     float64(r.Grow),
+	}
+}
+
+// gated returns what a source of an authority writes to: below, or the gates before it.
+func (s *origins) gated(a *configs.Authority, below gate.Sink) gate.Sink {
+	if s.rollouts == nil || a.Rollout == nil {
+		return below
+	}
+	return s.rollouts.Sink(below)
+}
+
+// rollouts implements downstream.Rollouts.
+type rollouts struct {
+	*gate.Controller
+	router *authority.Router
+	log    *slog.Logger
+	lines  loglines.Shared // about cohorts that cannot be evaluated
+}
+
+// Join implements downstream.Rollouts.
+func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) downstream.Trial {
+	o := rolloutOf(r.router, scope)
+	if o == nil {
+		return nil
+	}
+	cohort, err := o.CohortOf(configs.Client{Node: c.Node, Identity: c.Identity})
+	if err != nil {
+		if log, ok := r.lines.Next(r.log); ok {
+			log.Warn("the cohort of a client cannot be evaluated", "authority", scope.Authority, "client", c.Name, "reason", err)
+		}
+		cohort = ""
+	}
+	m := r.Controller.Join(scope, gate.Client{
+		Node: c.Name, Conn: c.Conn, Cohort: cohort, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
+	})
+	if m == nil {
+		return nil
+	}
+	return m
+}

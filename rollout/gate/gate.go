@@ -1,0 +1,220 @@
+package gate
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+// Sink takes updates: a keeper, or the cache.
+type Sink interface{ Apply(cache.Update) }
+
+// Options are the settings of the gates of one authority.
+type Options struct {
+	rollout.Options
+	// RollsOut reports whether changes of a type are rolled out.
+	RollsOut func(typeURL string) bool
+	// Grow is how many times larger than the accepted one a resource may be.
+	Grow float64
+}
+
+// gate is that of one scope.
+type gate struct {
+	// Read only.
+	scope      cache.Scope
+	opts       *Options
+	controller *Controller
+	cache      *cache.Cache
+	log        *slog.Logger
+	began      time.Time
+	stop       chan struct{}
+	done       chan struct{}
+	inbox      *inbox.Inbox[event]
+
+	// Guarded by Controller.mu.
+	uses    int // sources that are open, new topics, and clients
+	clients map[string]*nodeClients
+
+	mu      sync.Mutex
+	machine *rollout.Machine
+	pending pending
+	// accepts is where what is accepted goes, nil before the first update.
+	accepts Sink
+	tell    Teller // nil if there is no control plane to be told
+	topics  map[cache.Key]*newTopic
+	sets    map[cache.Key]*setState
+	// newest is the source's newest version by type, and accepted the last one of which everything
+	// was accepted.
+	newest   map[string]*mirrors
+	accepted map[string]string
+	slots    map[string]*slot // by the machine's names for them
+	cohorts  map[string]int   // how many clients each has
+	// all: what is accepted next is everything, as a person said so.
+	all    bool
+	counts *Counts
+	// shown is which content the machine knows.
+	shown string
+}
+
+// Teller tells a control plane that its state of a type was refused. version is the last one that
+// was accepted. It does not block for long.
+type Teller interface {
+	Reject(typeURL, version, words string)
+}
+
+// newTopic is a topic of the new side. Its watch keeps the accepted topic fed.
+type newTopic struct{ cache.SetWatch }
+
+// Changed implements cache.Watcher.
+func (*newTopic) Changed() cache.Waker { return nil }
+
+// setState is what a gate knows of a set's answer that is not complete.
+type setState struct {
+	// first: it is the first answer, so that what comes in it is accepted.
+	first bool
+	// at is when the last part of the answer came.
+	at time.Time
+	// seen are the members of the answer so far; nil if there were none before it.
+	seen map[string]struct{}
+}
+
+func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
+	settings := o.Options
+	settings.Frozen = settings.Frozen || frozen
+	g := &gate{
+		scope: scope, opts: o, controller: c, cache: c.cache, log: c.log.With("authority", scope.Authority, "partition", scope.Partition),
+		began: time.Now(), stop: make(chan struct{}), done: make(chan struct{}), inbox: inbox.New[event](),
+		clients: map[string]*nodeClients{}, machine: rollout.NewMachine(settings), pending: newPending(),
+		topics: map[cache.Key]*newTopic{}, sets: map[cache.Key]*setState{}, newest: map[string]*mirrors{}, accepted: map[string]string{},
+		slots: map[string]*slot{}, cohorts: map[string]int{}, counts: c.countsOf(c.label(scope.Authority)),
+	}
+	go g.run()
+	return g
+}
+
+// now is the machine's time.
+func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
+
+// apply passes an update of the source on.
+func (g *gate) apply(below Sink, u cache.Update) {
+	if !g.opts.RollsOut(u.TypeURL) {
+		below.Apply(u)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.accepts = below
+	s := splitting{gate: g, in: &u, toAccepted: u, toNew: u}
+	s.split()
+	if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
+		below.Apply(s.toAccepted)
+	}
+	s.toNew.Scope.New = true
+	if len(g.topics) > 0 && len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
+		g.cache.Apply(s.toNew)
+	}
+	g.changed()
+}
+
+// changed reports to the machine what is pending. The caller holds mu.
+func (g *gate) changed() {
+	if g.machine.Frozen() && g.machine.Status().Phase == rollout.Rolling {
+		return // what came since is not in the new topics
+	}
+	content, hidden := g.pending.content()
+	if content == g.shown {
+		return
+	}
+	g.shown = content
+	g.machine.Changed(g.now(), content, hidden)
+	g.inbox.Wake()
+}
+
+// accept gives what is pending to the accepted topics. The caller holds mu.
+func (g *gate) accept(all bool) {
+	if g.accepts == nil {
+		return
+	}
+	for _, of := range g.pending.take(all) {
+		if len(of.items) == 0 {
+			continue
+		}
+		g.applyAccepted(&of)
+	}
+	for t, m := range g.newest {
+		if g.pending.types[t] == 0 {
+			g.accepted[t] = m.latest
+		}
+	}
+	g.shown, _ = g.pending.content()
+	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
+}
+
+// applyAccepted accepts some changes of one type. The caller holds mu.
+func (g *gate) applyAccepted(of *update) {
+	whole := g.pending.types[of.typeURL] == 0
+	u := cache.Update{Scope: g.scope, TypeURL: of.typeURL, Origin: g.newest[of.typeURL].accept()}
+	sets := map[string]*cache.SetUpdate{}
+	for _, t := range of.items {
+		c := t.change.Change
+		c.Origin = mirrorsOf(c.Origin).accept()
+		if t.set == "" {
+			u.Changes = append(u.Changes, c)
+			continue
+		}
+		set := sets[t.set]
+		if set == nil {
+			set = &cache.SetUpdate{Name: t.set}
+			if whole {
+				set.Origin = u.Origin
+			}
+			if _, s := g.cache.Find(cache.Key{Scope: g.scope, TypeURL: of.typeURL, Name: t.set}); s != nil {
+				set.Partial, set.Stale = s.Partial(), s.Stale()
+			}
+			sets[t.set] = set
+		}
+		set.Changes = append(set.Changes, c)
+	}
+	if whole {
+		for i, c := range g.pending.versionOnly {
+			if i.typeURL == of.typeURL {
+				c.Origin = mirrorsOf(c.Origin).accept()
+				u.Changes = append(u.Changes, c)
+				delete(g.pending.versionOnly, i)
+			}
+		}
+	}
+	for _, set := range sets {
+		u.Sets = append(u.Sets, *set)
+	}
+	g.accepts.Apply(u)
+	if len(g.topics) > 0 {
+		g.cache.Apply(inNew(u))
+	}
+}
+
+// inNew returns what is accepted as the new topics have it.
+func inNew(u cache.Update) cache.Update {
+	u.Scope.New = true
+	u.Origin = mirrorsOf(u.Origin).ofNew()
+	u.Changes, u.Sets = slices.Clone(u.Changes), slices.Clone(u.Sets)
+	for i := range u.Changes {
+		u.Changes[i].Origin = mirrorsOf(u.Changes[i].Origin).ofNew()
+	}
+	for i := range u.Sets {
+		u.Sets[i].Origin = mirrorsOf(u.Sets[i].Origin).ofNew()
+	}
+	return u
+}
+
+// topicEnded forgets what is pending of an accepted topic that has ended. The caller holds mu.
+func (g *gate) topicEnded(k cache.Key) {
+	g.pending.forget(k)
+	delete(g.sets, k)
+	g.changed()
+}

@@ -1,0 +1,212 @@
+package gate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+// What an operator sees of the rollouts, and does with them.
+
+// Which selects rollouts. An empty Authority is any, and so is any partition with AnyPartition.
+type Which struct {
+	Authority, Partition string
+	AnyPartition         bool
+}
+
+func (w Which) selects(scope cache.Scope) bool {
+	return (w.Authority == "" || w.Authority == scope.Authority) && (w.AnyPartition || w.Partition == scope.Partition)
+}
+
+// frozen is a call of Freeze, for the scopes that begin later.
+type frozen struct {
+	which Which
+	is    bool
+}
+
+// maxFrozen bounds the calls that are remembered.
+const maxFrozen = 1024
+
+// startsFrozen reports whether a new scope is frozen. The caller holds mu.
+func (c *Controller) startsFrozen(scope cache.Scope) bool {
+	for _, f := range slices.Backward(c.frozen) {
+		if f.which.selects(scope) {
+			return f.is
+		}
+	}
+	return false
+}
+
+// Status is the rollout of one scope.
+type Status struct {
+	Authority, Partition string
+	rollout.Status
+	// Ends is when the soak of the step ends; zero unless it is Rolling.
+	Ends time.Time
+	// Changes are some of those that are not accepted, and Total is how many there are.
+	Changes []Change
+	Total   int
+}
+
+// Change is one resource that is not accepted.
+type Change struct {
+	TypeURL, Name string
+	// What is "added", "changed" or "removed".
+	What string
+	// Waits is why a person has to approve it, "" if nobody has to.
+	Waits string
+}
+
+// maxChanges is how many changes a Status has.
+const maxChanges = 100
+
+// selected returns the gates that w selects.
+func (c *Controller) selected(w Which) (gates []*gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for scope, g := range c.gates {
+		if w.selects(scope) {
+			gates = append(gates, g)
+		}
+	}
+	slices.SortFunc(gates, func(a, b *gate) int {
+		return cmp.Or(cmp.Compare(a.scope.Authority, b.scope.Authority), cmp.Compare(a.scope.Partition, b.scope.Partition), cmp.Compare(a.scope.Params, b.scope.Params))
+	})
+	return gates
+}
+
+// Status returns the selected rollouts, sorted.
+func (c *Controller) Status(w Which) []Status {
+	var all []Status
+	for _, g := range c.selected(w) {
+		all = append(all, g.status())
+	}
+	return all
+}
+
+func (g *gate) status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Status{Authority: g.scope.Authority, Partition: g.scope.Partition, Status: g.machine.Status()}
+	if s.Phase == rollout.Rolling {
+		s.Ends = g.began.Add(time.Duration(s.SoakEnds))
+	}
+	seen := map[Change]bool{}
+	for i, c := range g.pending.changes {
+		change := Change{TypeURL: i.typeURL, Name: i.name, What: "changed", Waits: c.waits}
+		switch {
+		case c.removal():
+			change.What = "removed"
+		case !c.had:
+			change.What = "added"
+		}
+		if !seen[change] { // a name can be an entry, and a member of several sets
+			seen[change] = true
+			s.Changes = append(s.Changes, change)
+		}
+	}
+	slices.SortFunc(s.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Name, b.Name))
+	})
+	s.Total = len(s.Changes)
+	s.Changes = s.Changes[:min(s.Total, maxChanges)]
+	return s
+}
+
+// each has the selected gates do something, and counts those that say that they did.
+func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
+	for _, g := range c.selected(w) {
+		g.mu.Lock()
+		if do(g) {
+			n++
+		}
+		g.mu.Unlock()
+		g.inbox.Wake()
+	}
+	return n
+}
+
+// Approve has all clients get at once what is not accepted. It returns how many rollouts had
+// something.
+func (c *Controller) Approve(w Which) int {
+	return c.each(w, func(g *gate) bool {
+		if len(g.pending.changes) == 0 {
+			return false
+		}
+		g.all = true
+		if !g.machine.Approve(g.now()) {
+			g.accept(true) // all that there is waits for a person
+			g.all = false
+		}
+		return true
+	})
+}
+
+// Reject takes back what is being rolled out, and refuses it. The control plane is told the words.
+// It returns how many rollouts had something.
+func (c *Controller) Reject(w Which, words string) int {
+	return c.each(w, func(g *gate) bool { return g.machine.Reject(g.now(), words) })
+}
+
+// Freeze lets nothing new through, until Thaw; also of scopes that begin later. It returns how many
+// rollouts there are.
+func (c *Controller) Freeze(w Which) int {
+	c.freeze(w, true)
+	return c.each(w, func(g *gate) bool {
+		g.machine.Freeze(g.now())
+		return true
+	})
+}
+
+// Thaw ends Freeze. It returns how many rollouts there are.
+func (c *Controller) Thaw(w Which) int {
+	c.freeze(w, false)
+	return c.each(w, func(g *gate) bool {
+		g.thaw()
+		return true
+	})
+}
+
+func (c *Controller) freeze(w Which, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frozen = slices.DeleteFunc(c.frozen, func(f frozen) bool { return f.which == w })
+	if len(c.frozen) < maxFrozen {
+		c.frozen = append(c.frozen, frozen{w, is})
+	}
+}
+
+// thaw ends a freeze: what has come meanwhile joins the rollout. The caller holds mu.
+func (g *gate) thaw() {
+	g.machine.Thaw(g.now())
+	updates := map[string]*cache.Update{}
+	for i, c := range g.pending.changes {
+		if !c.later {
+			continue
+		}
+		g.pending.update(i, func(c *change) { c.later = false })
+		if !c.shown() {
+			continue
+		}
+		u := updates[i.typeURL]
+		if u == nil {
+			u = &cache.Update{Scope: g.scope, TypeURL: i.typeURL}
+			u.Scope.New = true
+			updates[i.typeURL] = u
+		}
+		change := c.Change
+		change.Origin = mirrorsOf(change.Origin).ofNew()
+		if i.set == "" {
+			u.Changes = append(u.Changes, change)
+		} else {
+			u.Sets = append(u.Sets, cache.SetUpdate{Name: i.set, Changes: []cache.Change{change}})
+		}
+	}
+	for _, u := range updates {
+		g.cache.Apply(*u)
+	}
+	g.changed()
+}

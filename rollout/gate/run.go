@@ -1,0 +1,309 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+// run is the goroutine of a gate: it processes events, and performs what the machine decides.
+func (g *gate) run() {
+	defer close(g.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-g.inbox.Awake():
+		case <-timer.C:
+		case <-g.stop:
+			g.closeTopics()
+			return
+		}
+		next, after := g.step()
+		for _, f := range after {
+			f()
+		}
+		if next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// step processes all events and everything that is due. It returns the time until something else
+// is due, 0 if nothing is, and what is to be done without the lock.
+func (g *gate) step() (next time.Duration, after []func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.inbox.Take() {
+		after = g.process(e, after)
+	}
+	now := g.now()
+	g.machine.Tick(now)
+	after = g.perform(after)
+	if at := g.machine.Next(now); at > 0 {
+		return time.Duration(max(at-g.now(), 1)), after
+	}
+	return 0, after
+}
+
+// process processes one event. The caller holds mu.
+func (g *gate) process(e event, after []func()) []func() {
+	now, m := g.now(), g.machine
+	switch e.kind {
+	case joined:
+		g.joined(e.member, e.onNew)
+	case left, died:
+		g.left(e.member, e.kind == died)
+	case settled:
+		m.Settled(now, e.member.slot.id)
+	case sent:
+		m.Sent(now, e.member.slot.id)
+	case untouched:
+		m.Untouched(now, e.member.slot.id)
+	case acked:
+		m.Acked(now, e.member.slot.id)
+	case rejected:
+		m.Rejected(now, e.member.slot.id, e.words)
+	case moved:
+		e.member.watches.Store(true)
+		after = append(after, e.member.client.Wake)
+	case started:
+		g.fill(e.topic)
+	case stopped:
+		g.empty(e.topic)
+	case acceptedStopped:
+		g.topicEnded(e.topic)
+	case teller:
+		g.tell = e.tell
+	}
+	return after
+}
+
+// maxCohorts is from how many cohorts on all others are one.
+const maxCohorts = 64
+
+// otherCohort is that of all others.
+const otherCohort = "(other)"
+
+// joined tells the machine of a stream that has come.
+func (g *gate) joined(m *Member, onNew bool) {
+	s := m.slot
+	s.streams[m] = struct{}{}
+	if len(s.streams) > 1 {
+		return
+	}
+	g.slots[s.id] = s
+	cohort := m.client.Cohort
+	if g.cohorts[cohort] == 0 && len(g.cohorts) >= maxCohorts {
+		cohort = otherCohort
+	}
+	s.cohort = cohort
+	g.cohorts[cohort]++
+	g.machine.Joined(g.now(), s.id, cohort, m.client.Eligible, onNew)
+}
+
+// left tells the machine of a stream that has gone.
+func (g *gate) left(m *Member, ended bool) {
+	s := m.slot
+	if delete(s.streams, m); len(s.streams) > 0 {
+		return
+	}
+	if g.cohorts[s.cohort]--; g.cohorts[s.cohort] == 0 {
+		delete(g.cohorts, s.cohort)
+	}
+	if ended {
+		g.machine.Died(g.now(), s.id)
+	} else {
+		g.machine.Left(g.now(), s.id)
+	}
+	if !s.onNew.Load() {
+		delete(g.slots, s.id)
+	}
+}
+
+// perform performs what the machine has decided. The caller holds mu.
+func (g *gate) perform(after []func()) []func() {
+	for decisions := g.machine.Decisions(); len(decisions) > 0; decisions = g.machine.Decisions() {
+		for _, d := range decisions {
+			switch d.Kind {
+			case rollout.ShowNew:
+				after = g.show(d.Client, true, after)
+			case rollout.ShowAccepted:
+				after = g.show(d.Client, false, after)
+			case rollout.GoBack:
+				g.log.Warn("a change was taken back", "clients", g.onNew())
+				after = g.goBack(after)
+			case rollout.Accept:
+				g.counts.Accepted.Add(1)
+				g.log.Info("a change was accepted, and goes to all clients", "changes", len(g.pending.changes))
+				g.accept(g.all)
+				g.all = false
+				after = g.goBack(after)
+			case rollout.Tell:
+				g.counts.Refused.Add(1)
+				g.log.Warn("a change was refused", "reason", d.Words)
+				after = g.tellAll(d.Words, after)
+			}
+		}
+		g.machine.Tick(g.now())
+	}
+	return after
+}
+
+// onNew counts the clients on the new side.
+func (g *gate) onNew() (n int) {
+	for _, s := range g.slots {
+		if s.onNew.Load() && len(s.streams) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *gate) show(id string, onNew bool, after []func()) []func() {
+	s := g.slots[id]
+	if s == nil {
+		return after
+	}
+	s.onNew.Store(onNew)
+	for m := range s.streams {
+		after = append(after, m.client.Wake)
+	}
+	return after
+}
+
+// goBack has all clients watch the accepted topics.
+func (g *gate) goBack(after []func()) []func() {
+	var gone []string
+	for id, s := range g.slots {
+		if s.onNew.Load() {
+			after = g.show(id, false, after)
+		}
+		if len(s.streams) == 0 {
+			gone = append(gone, id)
+		}
+	}
+	for _, id := range gone {
+		delete(g.slots, id)
+	}
+	if len(gone) > 0 {
+		after = append(after, g.controller.tidyAll(g))
+	}
+	return after
+}
+
+// tellAll tells the control plane, for each type of which something is new, that it was refused.
+func (g *gate) tellAll(words string, after []func()) []func() {
+	t := g.tell
+	if t == nil {
+		return after
+	}
+	for typeURL := range g.pending.types {
+		version := g.accepted[typeURL]
+		after = append(after, func() { t.Reject(typeURL, version, words) })
+	}
+	return after
+}
+
+// fill begins to feed a topic of the new side.
+func (g *gate) fill(k cache.Key) {
+	if g.topics[k] != nil {
+		return
+	}
+	t := &newTopic{}
+	g.topics[k] = t
+	accepted := k
+	accepted.Scope = g.scope
+	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+	if newest := g.newest[k.TypeURL]; newest != nil {
+		u.Origin = newest.ofNew()
+	}
+	if k.IsSet() {
+		if set, ok := g.newSet(accepted, g.cache.WatchSet(accepted, t)); ok {
+			u.Sets = append(u.Sets, set)
+		}
+	} else {
+		entry, _ := g.cache.Watch(accepted, t)
+		if c, ok := g.newEntry(accepted, entry); ok {
+			u.Changes = append(u.Changes, c)
+		}
+	}
+	if len(u.Changes)+len(u.Sets) > 0 {
+		g.cache.Apply(u)
+	}
+}
+
+// newEntry returns the state that an entry has on the new side, if there is one.
+func (g *gate) newEntry(k cache.Key, e *cache.Entry) (cache.Change, bool) {
+	i := item{typeURL: k.TypeURL, name: k.Name}
+	if c := g.pending.changes[i]; c != nil && c.shown() {
+		change := c.Change
+		change.Origin = mirrorsOf(change.Origin).ofNew()
+		return change, true
+	}
+	if c, ok := g.pending.versionOnly[i]; ok {
+		return c, true
+	}
+	st := e.Snapshot()
+	c := cache.Change{Name: k.Name, Resource: st.Resource, Err: st.Err, Partial: st.Partial, Stale: st.Stale, Origin: mirrorsOf(st.Origin).ofNew()}
+	switch st.Status {
+	case cache.Requested:
+		return c, false
+	case cache.Absent:
+		c.Gone = true
+	case cache.Present, cache.Failed:
+	}
+	return c, true
+}
+
+// newSet returns the state that a set has on the new side, if there is one.
+func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
+	status, err := s.Status()
+	switch status {
+	case cache.Requested, cache.Absent:
+		return u, false
+	case cache.Failed:
+		return cache.SetUpdate{Name: k.Name, Err: err}, true
+	case cache.Present:
+	}
+	u = cache.SetUpdate{Name: k.Name, Full: true, Incomplete: s.Incomplete(), Partial: s.Partial(), Stale: s.Stale()}
+	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 {
+		u.Origin = mirrorsOf(s.Origin()).ofNew()
+	}
+	g.cache.Contents(k, func(key string, r *cache.Resource) {
+		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
+	})
+	for n := range u.Changes {
+		if c := g.pending.changes[item{k.TypeURL, k.Name, u.Changes[n].Name}]; c != nil && c.shown() {
+			u.Changes[n].Resource = c.Resource
+		}
+	}
+	for i, c := range g.pending.changes {
+		if i.typeURL == k.TypeURL && i.set == k.Name && c.shown() && !c.had {
+			u.Changes = append(u.Changes, cache.Change{Name: i.name, Resource: c.Resource})
+		}
+	}
+	return u, true
+}
+
+// empty ends the feeding of a topic of the new side.
+func (g *gate) empty(k cache.Key) {
+	if t := g.topics[k]; t != nil {
+		delete(g.topics, k)
+		g.cache.Unwatch(t)
+	}
+	g.controller.mu.Lock()
+	defer g.controller.mu.Unlock()
+	g.controller.release(g)
+}
+
+// closeTopics ends the feeding of all topics.
+func (g *gate) closeTopics() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for k, t := range g.topics {
+		delete(g.topics, k)
+		g.cache.Unwatch(t)
+	}
+}

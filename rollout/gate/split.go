@@ -1,0 +1,264 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+// splitting is the division of one update of the source into what is accepted and what is new.
+// The caller holds gate.mu.
+type splitting struct {
+	*gate
+	in                *cache.Update
+	toAccepted, toNew cache.Update
+	// held: some of the type is not accepted, before or after the update.
+	held bool
+}
+
+func (s *splitting) split() {
+	s.toAccepted.Changes, s.toAccepted.Sets = nil, nil
+	s.toNew.Changes, s.toNew.Sets = nil, nil
+	type verdicts struct{ accepted, newer bool }
+	of := make([]verdicts, len(s.in.Changes))
+	for i := range s.in.Changes {
+		c := &s.in.Changes[i]
+		k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}
+		entry, _ := s.cache.Find(k)
+		has, known := acceptedOf(entry)
+		of[i].accepted, of[i].newer = s.take(item{typeURL: s.in.TypeURL, name: c.Name}, has, known, c)
+	}
+	sets := make([]setSplit, len(s.in.Sets))
+	for i := range s.in.Sets {
+		sets[i] = s.splitSet(&s.in.Sets[i])
+	}
+	s.held = s.pending.types[s.in.TypeURL] > 0
+	newest := note(s.in.Origin, !s.held)
+	if newest != nil {
+		s.newest[s.in.TypeURL] = newest
+	}
+	if !s.held && newest != nil {
+		s.gate.accepted[s.in.TypeURL] = newest.latest
+	}
+	s.toAccepted.Origin, s.toNew.Origin = newest.ofAccepted(), newest.ofNew()
+	if s.held {
+		s.toAccepted.Origin = nil
+	}
+	for i, v := range of {
+		c := s.in.Changes[i]
+		m := note(c.Origin, !s.held)
+		if v.newer {
+			c.Origin = m.ofNew()
+			s.toNew.Changes = append(s.toNew.Changes, c)
+		}
+		if v.accepted && s.passes(c, m) {
+			c.Origin = m.ofAccepted()
+			if s.held {
+				c.Origin = nil
+			}
+			s.toAccepted.Changes = append(s.toAccepted.Changes, c)
+		}
+	}
+	for i := range sets {
+		s.addSet(&s.in.Sets[i], &sets[i])
+	}
+}
+
+// passes reports whether an accepted change of an entry goes to the accepted topics now. If some of
+// its type is held back, one that says only that the entry is in another version waits for that.
+func (s *splitting) passes(c cache.Change, m *mirrors) bool {
+	i := item{typeURL: s.in.TypeURL, name: c.Name}
+	delete(s.pending.versionOnly, i)
+	if !s.held || c.Resource == nil || c.Err != nil || c.Resource.TTL() > 0 || c.Resource.DoNotCache() {
+		return true
+	}
+	entry, _ := s.cache.Find(cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name})
+	if entry == nil {
+		return true
+	}
+	st := entry.Snapshot()
+	if st.Status != cache.Present || st.Err != nil || st.Stale || !same(st.Resource, c.Resource) {
+		return true
+	}
+	c.Origin = m.ofNew()
+	s.pending.versionOnly[i] = c
+	return false
+}
+
+// acceptedOf returns what is accepted of an entry: nil if it is accepted that it does not exist.
+func acceptedOf(e *cache.Entry) (r *cache.Resource, known bool) {
+	if e == nil {
+		return nil, false
+	}
+	st := e.Snapshot()
+	return st.Resource, st.Status == cache.Present || st.Status == cache.Absent
+}
+
+// same reports whether two resources are the same to clients.
+func same(a, b *cache.Resource) bool {
+	return a != nil && b != nil && a.Hash() == b.Hash() && a.OwnName() == b.OwnName() && (a.TTL() > 0) == (b.TTL() > 0)
+}
+
+// take takes what the source says of an item, of which has is accepted, if known. It returns
+// whether that is for the accepted topics, and for the new ones.
+func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Change) (accepted, newer bool) {
+	switch {
+	case c.Resource == nil && c.Err != nil && !c.Gone, c.Held:
+		return true, true // it leaves everything as it was
+	case !known, c.Resource != nil && c.Resource.DoNotCache():
+		s.pending.drop(i)
+		return true, true // a first answer
+	case c.Resource == nil && has == nil, same(has, c.Resource):
+		s.pending.drop(i)
+		return true, true
+	}
+	p := &change{Change: *c, had: has != nil, version: c.Origin.Latest()}
+	note(c.Origin, false)
+	before := s.pending.changes[i]
+	if c.Resource == nil {
+		s.pending.put(i, p)
+		return false, false // it stays until everybody is on the new side
+	}
+	if has != nil && float64(sizeOf(c.Resource)) >= s.opts.Grow*float64(sizeOf(has)) {
+		p.waits = fmt.Sprintf("it has grown from %d to %d bytes", sizeOf(has), sizeOf(c.Resource))
+		if before == nil || before.waits == "" {
+			s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
+				"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
+		}
+	}
+	p.later = s.machine.Frozen() && s.machine.Status().Phase == rollout.Rolling
+	s.pending.put(i, p)
+	return false, p.shown()
+}
+
+func sizeOf(r *cache.Resource) int { return r.Size(r.Name(), 0) }
+
+// setSplit is what of one set's update goes where.
+type setSplit struct {
+	asIs            bool // all of it to both
+	accepted, newer []cache.Change
+}
+
+// betweenParts is the longest time between two parts of a first answer: a delta control plane may
+// send it in several responses, of which none is marked as the last.
+const betweenParts = time.Second
+
+// splitSet takes what the source says of a set.
+func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
+	k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: u.Name}
+	_, set := s.cache.Find(k)
+	completes := u.Complete || u.Full && !u.Incomplete
+	state := s.sets[k]
+	known := false
+	if set != nil {
+		status, _ := set.Status()
+		known = status == cache.Present
+	}
+	if u.Err != nil {
+		return setSplit{asIs: true}
+	}
+	if !known {
+		delete(s.sets, k)
+		if set != nil && !completes {
+			s.sets[k] = &setState{first: true, at: time.Now()}
+		}
+		return setSplit{asIs: true} // a first answer
+	}
+	first := state != nil && state.first
+	if first {
+		first = time.Since(state.at) < betweenParts
+		state.first, state.at = first, time.Now()
+	}
+	if u.Full {
+		state = &setState{first: first, at: time.Now(), seen: make(map[string]struct{}, len(u.Changes))}
+	}
+	asIs := true
+	for i := range u.Changes {
+		c := &u.Changes[i]
+		if state != nil && state.seen != nil && (c.Resource != nil || c.Held || c.Err != nil && !c.Gone) {
+			state.seen[c.Name] = struct{}{}
+		}
+		has := set.Member(c.Name)
+		// While the first answer goes on, what was no member is a part of it.
+		accepted, newer := s.take(item{s.in.TypeURL, u.Name, c.Name}, has, has != nil || !first, c)
+		asIs = asIs && accepted && newer
+		out.add(*c, accepted, newer)
+	}
+	switch {
+	case completes && state != nil && state.seen == nil:
+		delete(s.sets, k)
+	case completes && state != nil:
+		delete(s.sets, k)
+		for _, name := range s.missing(u.Name, k, state) {
+			asIs = false
+			gone := cache.Change{Name: name, Gone: true}
+			accepted, newer := s.take(item{s.in.TypeURL, u.Name, name}, set.Member(name), true, &gone)
+			out.add(gone, accepted, newer)
+		}
+	case u.Full:
+		s.sets[k] = state
+		asIs = false
+	}
+	// What is pending stays out of the accepted topic: it would be missing in a full update, too.
+	out.asIs = asIs && s.pending.types[s.in.TypeURL] == 0
+	return out
+}
+
+func (out *setSplit) add(c cache.Change, accepted, newer bool) {
+	if accepted {
+		out.accepted = append(out.accepted, c)
+	}
+	if newer {
+		out.newer = append(out.newer, c)
+	}
+}
+
+// missing returns the names that a complete answer does not have, and that were members before, be
+// they accepted or not.
+func (s *splitting) missing(set string, k cache.Key, of *setState) (names []string) {
+	s.cache.Contents(k, func(key string, _ *cache.Resource) {
+		if _, ok := of.seen[key]; !ok {
+			names = append(names, key)
+		}
+	})
+	for i, c := range s.pending.changes {
+		if _, ok := of.seen[i.name]; !ok && i.typeURL == k.TypeURL && i.set == set && !c.had {
+			names = append(names, i.name)
+		}
+	}
+	return names
+}
+
+// addSet adds a set's parts to the updates.
+func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
+	m := note(u.Origin, !s.held)
+	accepted, newer := *u, *u
+	accepted.Origin, newer.Origin = m.ofAccepted(), m.ofNew()
+	changesOf := func(changes []cache.Change, version func(*mirrors) *cache.OriginVersion) []cache.Change {
+		out := make([]cache.Change, len(changes))
+		for i, c := range changes {
+			c.Origin = version(note(c.Origin, !s.held))
+			out[i] = c
+		}
+		return out
+	}
+	if of.asIs {
+		accepted.Changes, newer.Changes = changesOf(u.Changes, (*mirrors).ofAccepted), changesOf(u.Changes, (*mirrors).ofNew)
+		s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
+		return
+	}
+	complete := u.Complete || u.Full && !u.Incomplete
+	for _, to := range []*cache.SetUpdate{&accepted, &newer} {
+		to.Full, to.Incomplete, to.Complete = false, false, complete
+	}
+	accepted.Changes, newer.Changes = changesOf(of.accepted, (*mirrors).ofAccepted), changesOf(of.newer, (*mirrors).ofNew)
+	if s.held {
+		accepted.Origin = nil
+	}
+	if s.pending.nRemovals > 0 || s.pending.nWaits > 0 {
+		newer.Origin = nil // it is not what the control plane calls so
+	}
+	s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
+}
