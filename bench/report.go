@@ -46,8 +46,13 @@ func (r *result) add(system string, round int, metrics []metric) {
 
 // latency returns the latency of a system in a round, and whether there is one.
 func (r *result) latency(system string, round int) (v float64, ok bool) {
+	return r.value(system, latency, round)
+}
+
+// value returns a metric of a system in a round, and whether there is one.
+func (r *result) value(system, metric string, round int) (v float64, ok bool) {
 	for _, l := range r.Lines {
-		if l.System == system && l.Metric == latency {
+		if l.System == system && l.Metric == metric {
 			v, ok = l.Values[round]
 		}
 	}

@@ -57,6 +57,8 @@ type Spec struct {
 	Certificates string `json:"certificates,omitempty"`
 	// Resume: clients resume TLS sessions.
 	Resume bool `json:"resume,omitempty"`
+	// Store, if not empty, is the folder in which the relay stores what it accepts, encrypted.
+	Store string `json:"store,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.
 	Upstream string `json:"upstream,omitempty"`
 }

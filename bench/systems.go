@@ -85,6 +85,13 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	if err != nil {
 		return nil, err
 	}
+	if spec.Store != "" {
+		more, err := storeIn(spec.Store)
+		if err != nil {
+			return nil, err
+		}
+		authorities += more
+	}
 	config := filepath.Join(dir, "relay.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol()+spec.relayTLS(), operator, address, authorities), 0o600); err != nil {
 		return nil, err

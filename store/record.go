@@ -107,14 +107,12 @@ const (
 	fieldValue
 )
 
-// encode returns a record without its checksum.
-func (r *Record) encode() []byte {
+// appendTo appends an encoded record, without its checksum.
+func (r *Record) appendTo(b []byte) []byte {
 	var s cache.Spec
 	if r.Resource != nil {
 		s = r.Resource.Spec()
 	}
-	const header = 256
-	b := make([]byte, 0, len(s.Value)+len(r.Topic.Name)+len(s.Name)+len(s.Extra)+header)
 	text := func(field protowire.Number, value string) {
 		if value != "" {
 			b = wire.AppendString(b, field, value)
@@ -154,7 +152,7 @@ func (r *Record) encode() []byte {
 
 var errRecord = errors.New("it is not a record")
 
-// decode decodes what encode returns.
+// decode decodes what appendTo appends.
 func decode(b []byte) (*Record, error) {
 	var r Record
 	var s cache.Spec
@@ -259,6 +257,7 @@ func (r *Record) String() string {
 
 // sealed is what encrypts records, or adds checksums to them.
 type sealed interface {
+	// seal does not keep the content.
 	seal(key, content []byte) ([]byte, error)
 	open(key, stored []byte) ([]byte, error)
 }
@@ -272,7 +271,8 @@ const checksumLen = 8
 var errChecksum = errors.New("its checksum is wrong")
 
 func (checksums) seal(key, content []byte) ([]byte, error) {
-	return binary.BigEndian.AppendUint64(content, checksum(key, content)), nil
+	b := make([]byte, 0, len(content)+checksumLen)
+	return binary.BigEndian.AppendUint64(append(b, content...), checksum(key, content)), nil
 }
 
 func (checksums) open(key, stored []byte) ([]byte, error) {

@@ -57,8 +57,9 @@ type Store struct {
 	stats  counters
 	unread loglines.Shared // lines about records that cannot be read
 
-	// Of the goroutine that writes: when it was last logged that something is not stored, the
+	// Of the goroutine that writes: what it wrote last; when it was last logged that something is not stored, the
 	// topics that have had no room, and when records were last given up for them.
+	latest  latest
 	logged  time.Time
 	lacking map[cache.Key]struct{}
 	pruned  time.Time

@@ -111,7 +111,11 @@ func (b *batch) importSome(from *Store, lines *json.Decoder, done *Imported) (mo
 			return false, fmt.Errorf("record %d cannot be read, or was encrypted with another key: %w", done.Records+1, err)
 		}
 		secrets := b.secrets
-		if err := b.put(r); err != nil {
+		key, err := b.store.keys.of(r)
+		if err != nil {
+			return false, err
+		}
+		if err := b.put(key, r); err != nil {
 			return false, err
 		}
 		done.Records, done.Secrets = done.Records+1, done.Secrets+b.secrets-secrets

@@ -113,9 +113,10 @@ type batch struct {
 	notes   *notes
 	records *bolt.Bucket
 	sum     sum
-	bytes   int   // of this transaction
-	room    int64 // that is left for it; it may be negative
-	full    bool  // there is none, as bbolt has found
+	bytes   int    // of this transaction
+	room    int64  // that is left for it; it may be negative
+	full    bool   // there is none, as bbolt has found
+	buffer  []byte // of put
 
 	written, writtenBytes, secrets, lacking int
 }
@@ -140,6 +141,9 @@ func (b *batch) write() error {
 				})
 			})
 		})
+		if err != nil {
+			clear(b.store.latest[:]) // what was put is not there
+		}
 		if errors.Is(err, berrors.ErrMaxSizeReached) && !b.full {
 			b.full = true
 			continue
@@ -180,8 +184,14 @@ func (b *batch) takeAway(done *notes) {
 // fill writes what fits into one transaction. It notes in done what that is; of a set, whole
 // says that nothing is left of it.
 func (b *batch) fill(done *notes) error {
+	keys := b.store.keys
 	for k, st := range b.notes.entries {
-		if err := b.put(&Record{Topic: k, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+		r := Record{Topic: k, Resource: st.resource, Time: st.time, Server: st.server}
+		key, err := keys.of(&r)
+		if err != nil {
+			return err
+		}
+		if err := b.put(key, &r); err != nil {
 			return err
 		}
 		done.entries[k] = st
@@ -192,22 +202,31 @@ func (b *batch) fill(done *notes) error {
 	for k, set := range b.notes.sets {
 		of := &setNotes{members: map[string]state{}}
 		done.sets[k] = of
-		for key, st := range set.members {
-			if err := b.put(&Record{Topic: k, Member: key, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+		r := Record{Topic: k, Set: true, Time: set.time, Server: set.server}
+		setKey, err := keys.of(&r)
+		if err != nil {
+			return err
+		}
+		for name, st := range set.members {
+			key, err := keys.member(setKey[1:], name)
+			if err != nil {
 				return err
 			}
-			of.members[key] = st
+			if err := b.put(key, &Record{Topic: k, Member: name, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+				return err
+			}
+			of.members[name] = st
 			if b.bytes > b.store.batchSize() {
 				return errMore
 			}
 		}
 		if set.others {
-			if err := b.deleteOthers(k); err != nil {
+			if err := b.deleteOthers(k, setKey); err != nil {
 				return err
 			}
 		}
 		if set.whole {
-			if err := b.put(&Record{Topic: k, Set: true, Time: set.time, Server: set.server}); err != nil {
+			if err := b.put(setKey, &r); err != nil {
 				return err
 			}
 		}
@@ -256,14 +275,10 @@ func used(tx *bolt.Tx) int64 {
 	return tx.Size() - int64(free)*int64(tx.DB().Info().PageSize)
 }
 
-// put brings one record up to date. What may not be stored, or has no room, is deleted: the store
-// never has another state than the last.
-func (b *batch) put(r *Record) error {
+// put brings the record of a key up to date. What may not be stored, or has no room, is deleted: the
+// store never has another state than the last.
+func (b *batch) put(key []byte, r *Record) error {
 	s := b.store
-	key, err := s.keys.of(r)
-	if err != nil {
-		return err
-	}
 	before := b.records.Get(key)
 	if r.Resource == nil && !r.Set {
 		return b.delete(key, before)
@@ -274,12 +289,11 @@ func (b *batch) put(r *Record) error {
 		}
 		r.Resource = nil // there is a member that is not stored
 	}
-	if before != nil {
-		if old, err := s.open(key, before); err == nil && old.is(r) && old.same(r) {
-			return nil
-		}
+	if before != nil && s.has(key, before, r) {
+		return nil
 	}
-	value, err := s.seals.seal(key, r.encode())
+	b.buffer = r.appendTo(b.buffer[:0])
+	value, err := s.seals.seal(key, b.buffer)
 	if err != nil {
 		return err
 	}
@@ -290,7 +304,21 @@ func (b *batch) put(r *Record) error {
 		b.sum.toggle(key)
 	}
 	b.count(len(key)+len(value), len(value)-len(before))
+	s.latest.put(key, r)
 	return b.records.Put(key, value)
+}
+
+// has reports whether what is stored under the key of a record is that record.
+func (s *Store) has(key, stored []byte, r *Record) bool {
+	if is, known := s.latest.is(key, r); known {
+		return is
+	}
+	old, err := s.open(key, stored)
+	if err != nil || !old.is(r) || !old.same(r) {
+		return false
+	}
+	s.latest.put(key, r)
+	return true
 }
 
 // lack deletes what is stored of something that has no room now. A set without one of its members
@@ -316,6 +344,7 @@ func (b *batch) delete(key, before []byte) error {
 	if before == nil {
 		return nil
 	}
+	b.store.latest.forget(key)
 	b.sum.toggle(key)
 	b.count(len(key), -len(before))
 	return b.records.Delete(key)
@@ -343,12 +372,8 @@ func (b *batch) storable(r *cache.Resource) bool {
 }
 
 // deleteOthers deletes the members of a set that the cache does not have.
-func (b *batch) deleteOthers(k cache.Key) error {
+func (b *batch) deleteOthers(k cache.Key, set []byte) error {
 	s := b.store
-	set, err := s.keys.of(&Record{Topic: k, Set: true})
-	if err != nil {
-		return err
-	}
 	var names []string // the set is locked while they are collected
 	s.opts.Contents(k, func(name string, _ *cache.Resource) { names = append(names, name) })
 	keep := make(map[string]struct{}, len(names))
