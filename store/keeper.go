@@ -38,6 +38,7 @@ type Keeper struct {
 	// unreachable: an error said so, and no answer has come since.
 	unreachable bool
 	stale       int // topics that are served from the store
+	sets        int // of the topics
 }
 
 // Cache is what a Keeper needs of the cache: see [cache.Cache].
@@ -62,9 +63,19 @@ type topic struct {
 	looked bool
 	entry  *Record
 	set    *Set
-	err    *cache.Error // that is kept back
+	// members are the keys of those that were served from the store.
+	members map[string]struct{}
+	// said is what servers have said, of names, that may be members of the set.
+	said map[string]said
+	err  *cache.Error // that is kept back
 	// served: the cache has what was stored. over: it has an answer, or will get none from here.
 	served, over bool
+}
+
+// said is what a server has said of a name.
+type said struct {
+	change cache.Change
+	server string
 }
 
 // keeperNote is a call of Start or Stop.
@@ -172,8 +183,12 @@ func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string,
 			return
 		}
 		for _, r := range t.set.Members {
-			if others || r.Server == server {
-				yield(r.Member, r.Resource)
+			resource, from := r.Resource, r.Server
+			if said, is := t.said[r.Member]; is {
+				resource, from = said.change.Resource, said.server
+			}
+			if resource != nil && (others || from == server) {
+				yield(r.Member, resource)
 			}
 		}
 	}
@@ -213,6 +228,9 @@ func (k *Keeper) takeNotes() {
 			t := &topic{key: n.key, since: now}
 			k.topics[n.key] = t
 			k.queue = append(k.queue, t)
+			if n.key.IsSet() {
+				k.sets++
+			}
 		}
 	}
 }
@@ -225,6 +243,9 @@ func (k *Keeper) end(key cache.Key) {
 	}
 	delete(k.topics, key)
 	t.over = true
+	if key.IsSet() {
+		k.sets--
+	}
 	if t.served {
 		k.stale--
 	}
@@ -264,6 +285,7 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		}
 		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}, err, &stored) {
 			u.Changes = append(u.Changes, *c)
+			k.tellSet(&u, c, &stored)
 		}
 	}
 	for i := range sets {
@@ -322,11 +344,39 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 		u.Changes = append(u.Changes, cache.Change{Name: t.key.Name, Resource: t.entry.Resource, Stale: true})
 		return
 	}
-	set := cache.SetUpdate{Name: t.key.Name, Full: true, Incomplete: true, Stale: true, Changes: make([]cache.Change, len(t.set.Members))}
-	for i, r := range t.set.Members {
-		set.Changes[i] = cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}
+	set := cache.SetUpdate{Name: t.key.Name, Full: true, Incomplete: true, Stale: true, Changes: make([]cache.Change, 0, len(t.set.Members))}
+	t.members = make(map[string]struct{}, len(t.set.Members))
+	for _, r := range t.set.Members {
+		t.members[r.Member] = struct{}{}
+		c := cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}
+		if said, is := t.said[r.Member]; is {
+			c = said.change
+		}
+		if c.Resource != nil {
+			set.Changes = append(set.Changes, c)
+		}
 	}
 	u.Sets = append(u.Sets, set)
+}
+
+// tellSet has a set that is served from the store, or will be, take what an update says of the name
+// of one of its members. The caller holds mu.
+func (k *Keeper) tellSet(u *cache.Update, c *cache.Change, stored *cache.Update) {
+	if k.sets == 0 || c.Resource == nil && !c.Gone {
+		return
+	}
+	t := k.topics[setOf(cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name})]
+	if t == nil {
+		return
+	}
+	if t.said == nil {
+		t.said = map[string]said{}
+	}
+	change := cache.Change{Name: c.Name, Resource: c.Resource, Gone: c.Gone, Stale: true}
+	t.said[c.Name] = said{change, u.Server}
+	if _, is := t.members[c.Name]; is {
+		stored.Sets = append(stored.Sets, cache.SetUpdate{Name: t.key.Name, Changes: []cache.Change{change}, Stale: true})
+	}
 }
 
 func (k *Keeper) apply(u *cache.Update) {

@@ -113,10 +113,11 @@ type batch struct {
 	notes   *notes
 	records *bolt.Bucket
 	sum     sum
-	bytes   int    // of this transaction
-	room    int64  // that is left for it; it may be negative
-	full    bool   // there is none, as bbolt has found
-	buffer  []byte // of put
+	bytes   int                     // of this transaction
+	room    int64                   // that is left for it; it may be negative
+	full    bool                    // there is none, as bbolt has found
+	buffer  []byte                  // of put
+	sets    map[cache.Key]membersOf // of this transaction
 
 	written, writtenBytes, secrets, lacking int
 }
@@ -126,6 +127,7 @@ var errMore = errors.New("there is more to be written")
 
 // write writes the notes, and takes those away that are written.
 func (b *batch) write() error {
+	b.notes.pair()
 	for {
 		done := notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}}
 		more := false
@@ -194,6 +196,9 @@ func (b *batch) fill(done *notes) error {
 		if err := b.put(key, &r); err != nil {
 			return err
 		}
+		if err := b.putMember(k, st); err != nil {
+			return err
+		}
 		done.entries[k] = st
 		if b.bytes > b.store.batchSize() {
 			return errMore
@@ -213,6 +218,9 @@ func (b *batch) fill(done *notes) error {
 				return err
 			}
 			if err := b.put(key, &Record{Topic: k, Member: name, Resource: st.resource, Time: st.time, Server: st.server}); err != nil {
+				return err
+			}
+			if err := b.putName(k, name, st); err != nil {
 				return err
 			}
 			of.members[name] = st
@@ -237,7 +245,7 @@ func (b *batch) fill(done *notes) error {
 
 // inside calls f, which puts records into a transaction.
 func (b *batch) inside(tx *bolt.Tx, f func() error) error {
-	b.records, b.bytes = tx.Bucket(recordsBucket), 0
+	b.records, b.bytes, b.sets = tx.Bucket(recordsBucket), 0, nil
 	b.sum = sumOf(tx.Bucket(aboutBucket))
 	b.store.stats.size.Store(tx.Size())
 	b.room = b.roomIn(tx)

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"bytes"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// A resource may be stored twice, as clients requested it: under its name, and as a member of the
+// wildcard or of the glob of its directory. What a control plane says of one of them while nobody requests the
+// other counts for both. Otherwise a client that had the newer one would receive the older one
+// after a restart.
+
+// setOf returns the set that may have a name's resource as a member; a key that no set has, if there is
+// none.
+func setOf(k cache.Key) cache.Key {
+	if k.Scope.OldStyle {
+		k.Name = cache.Wildcard
+	} else {
+		k.Name, _ = urn.GlobOf(k.Name)
+	}
+	return k
+}
+
+// pair gives a name and a member that are the same resource the newer state of the two.
+func (n *notes) pair() {
+	if len(n.sets) == 0 {
+		return
+	}
+	for k, named := range n.entries {
+		set := n.sets[setOf(k)]
+		if set == nil {
+			continue
+		}
+		switch member, there := set.members[k.Name]; {
+		case !there:
+		case named.time.After(member.time):
+			set.members[k.Name] = named
+		case member.time.After(named.time) && speaksForName(setOf(k), member):
+			n.entries[k] = member
+		}
+	}
+}
+
+// speaksForName reports whether what a set says of a member counts for its name. A wildcard may lack what
+// can be had by name.
+func speaksForName(set cache.Key, member state) bool {
+	return member.resource != nil || set.Name != cache.Wildcard
+}
+
+// membersOf is what a transaction knows of a set: the hash of its key, and whether any members are
+// stored.
+type membersOf struct {
+	hash []byte
+	any  bool
+}
+
+func (b *batch) membersOf(set cache.Key) (membersOf, error) {
+	is, known := b.sets[set]
+	if known {
+		return is, nil
+	}
+	key, err := b.store.keys.of(&Record{Topic: set, Set: true})
+	if err != nil {
+		return is, err
+	}
+	is.hash = key[1:]
+	is.any = hasPrefix(b.records, append([]byte{memberKind}, is.hash...))
+	if b.sets == nil {
+		b.sets = map[cache.Key]membersOf{}
+	}
+	b.sets[set] = is
+	return is, nil
+}
+
+func hasPrefix(records *bolt.Bucket, prefix []byte) bool {
+	key, _ := records.Cursor().Seek(prefix)
+	return bytes.HasPrefix(key, prefix)
+}
+
+// putMember brings the member up to date that is the resource of a name, if it is stored.
+func (b *batch) putMember(k cache.Key, st state) error {
+	set := setOf(k)
+	if set.Name == "" {
+		return nil
+	}
+	of, err := b.membersOf(set)
+	if err != nil || !of.any {
+		return err
+	}
+	key, err := b.store.keys.member(of.hash, k.Name)
+	if err != nil || b.records.Get(key) == nil {
+		return err
+	}
+	return b.put(key, &Record{Topic: set, Member: k.Name, Resource: st.resource, Time: st.time, Server: st.server})
+}
+
+// putName brings the record of a member's name up to date, if there is one.
+func (b *batch) putName(set cache.Key, name string, st state) error {
+	if !speaksForName(set, st) {
+		return nil
+	}
+	r := Record{Topic: cache.Key{Scope: set.Scope, TypeURL: set.TypeURL, Name: name}, Resource: st.resource, Time: st.time, Server: st.server}
+	key, err := b.store.keys.of(&r)
+	if err != nil || b.records.Get(key) == nil {
+		return err
+	}
+	return b.put(key, &r)
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+const inDirectory = "xdstp://cp/envoy.config.route.v3.RouteConfiguration/dir/a"
+
+// What is said of a name counts for the member of a set that is the same resource, and the other way
+// round, whichever of the two clients requested when it was said.
+func TestANameAndAMemberAreOneResource(t *testing.T) {
+	const name, set = true, false
+	type said struct {
+		ofName  bool
+		version string // "": that it is gone
+	}
+	for _, test := range []struct {
+		what            string
+		name            string
+		batches         [][]said
+		asName, inOfSet string
+	}{
+		{"the name is newer", inDirectory, [][]said{{{name, "1"}, {set, "1"}}, {{name, "2"}}}, "2", "2"},
+		{"the member is newer", inDirectory, [][]said{{{name, "1"}, {set, "1"}}, {{set, "2"}}}, "2", "2"},
+		{"the name is newer in one batch", inDirectory, [][]said{{{set, "1"}, {name, "2"}}}, "2", "2"},
+		{"the member is newer in one batch", inDirectory, [][]said{{{name, "1"}, {set, "2"}}}, "2", "2"},
+		{"the name is gone", inDirectory, [][]said{{{name, "1"}, {set, "1"}}, {{name, ""}}}, "", ""},
+		{"the member is gone", inDirectory, [][]said{{{name, "1"}, {set, "1"}}, {{set, ""}}}, "", ""},
+		{"nobody requested the set", inDirectory, [][]said{{{name, "1"}}, {{name, "2"}}}, "2", ""},
+		{"nobody requested the name", inDirectory, [][]said{{{set, "1"}}, {{set, "2"}}}, "", "2"},
+		{"a name of the wildcard is newer", "a", [][]said{{{name, "1"}, {set, "1"}}, {{name, "2"}}}, "2", "2"},
+		{"a member of the wildcard is newer", "a", [][]said{{{name, "1"}, {set, "1"}}, {{set, "2"}}}, "2", "2"},
+		{"a wildcard lacks what can be had by name", "a", [][]said{{{name, "1"}, {set, "1"}}, {{set, ""}}}, "1", ""},
+		{"a wildcard lacks it in one batch", "a", [][]said{{{name, "1"}, {set, ""}}}, "1", ""},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			path, f := filepath.Join(t.TempDir(), "db"), &fake{}
+			key := entry(test.name)
+			if test.name == inDirectory {
+				key.Scope = cache.Scope{Authority: "cp"}
+			}
+			for _, batch := range test.batches {
+				s := open(t, path, f.options())
+				for _, said := range batch {
+					var r *cache.Resource
+					if said.version != "" {
+						r = resource(test.name, said.version)
+					}
+					s.Note("cp", func(n *Notes) {
+						if said.ofName {
+							n.Entry(key, r)
+							return
+						}
+						n.Member(setOf(key), test.name, r)
+						n.Member(setOf(key), "other", resource("other", "1"))
+						n.Whole(setOf(key), false)
+					})
+				}
+				closed(t, s)
+			}
+			s := open(t, path, f.options())
+			defer closed(t, s)
+			got := ""
+			if r := s.Entry(key); r != nil {
+				got = r.Resource.Version()
+			}
+			if got != test.asName {
+				t.Errorf("the name is stored with version %q, want %q", got, test.asName)
+			}
+			if got := versions(s.Set(setOf(key)))[test.name]; got != test.inOfSet {
+				t.Errorf("the member is stored with version %q, want %q", got, test.inOfSet)
+			}
+		})
+	}
+}
+
+// A control plane that answers names, and not the set whose members they are, has said what those
+// are.
+func TestAStoredSetHasWhatIsSaidOfItsNames(t *testing.T) {
+	afterARestart(t, func(k *kept) {
+		k.watch("m", "n", "new")
+		set := k.set()
+		expect := func(when, m, n string) {
+			t.Helper()
+			synctest.Wait()
+			for name, want := range map[string]string{"m": m, "n": n, "new": ""} {
+				got := ""
+				if r := set.Member(name); r != nil {
+					got = r.Version()
+				}
+				if got != want {
+					t.Errorf("%s: %s has version %q, want %q", when, name, got, want)
+				}
+			}
+		}
+		recalled := map[string]string{}
+		recall := func() {
+			clear(recalled)
+			k.Recall(testCP, false)(entry(cache.Wildcard), func(name string, r *cache.Resource) { recalled[name] = r.Version() })
+		}
+		recall()
+		k.says(is("m", "3"), is("new", "1"), cache.Change{Name: "n", Gone: true})
+		if recall(); len(recalled) != 1 || recalled["m"] != "3" {
+			t.Errorf("the set is recalled as %v", recalled)
+		}
+		k.says(is("n", "1"))
+		expect("before the wait is over", "", "")
+		<-time.After(testWait)
+		expect("from the store", "3", "1")
+		k.says(is("m", "4"), cache.Change{Name: "n", Gone: true})
+		expect("later", "4", "")
+		if !set.Stale() || !set.Incomplete() {
+			t.Errorf("stale: %t, incomplete: %t, though the control plane has not answered", set.Stale(), set.Incomplete())
+		}
+	})
+	afterARestart(t, func(k *kept) {
+		k.watch("n")
+		set := k.set()
+		k.says(cache.Change{Name: "n", Gone: true})
+		<-time.After(testWait)
+		synctest.Wait()
+		if set.Len() != 1 || set.Member("n") != nil {
+			t.Errorf("the set has %d members, also one that is gone", set.Len())
+		}
+	})
+}
