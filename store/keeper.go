@@ -1,6 +1,7 @@
 package store
 
 import (
+	"iter"
 	"sync"
 	"time"
 
@@ -182,13 +183,9 @@ func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string,
 		if t.set == nil {
 			return
 		}
-		for _, r := range t.set.Members {
-			resource, from := r.Resource, r.Server
-			if said, is := t.said[r.Member]; is {
-				resource, from = said.change.Resource, said.server
-			}
-			if resource != nil && (others || from == server) {
-				yield(r.Member, resource)
+		for m := range t.all() {
+			if others || m.server == server {
+				yield(m.change.Name, m.change.Resource)
 			}
 		}
 	}
@@ -208,10 +205,8 @@ func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)
 	if t.set == nil {
 		return
 	}
-	for _, r := range t.set.Members {
-		if r.Resource != nil {
-			yield(r.Member, r.Resource)
-		}
+	for m := range t.all() {
+		yield(m.change.Name, m.change.Resource)
 	}
 }
 
@@ -261,6 +256,22 @@ func (k *Keeper) look(t *topic) {
 		t.entry = k.store.Entry(t.key)
 	}
 	t.looked = true
+}
+
+// all yields the members of a stored set, as they were stored, or as a server has said since. The caller
+// holds mu.
+func (t *topic) all() iter.Seq[said] {
+	return func(yield func(said) bool) {
+		for _, r := range t.set.Members {
+			m, newer := t.said[r.Member]
+			if !newer {
+				m = said{cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}, r.Server}
+			}
+			if m.change.Resource != nil && !yield(m) {
+				return
+			}
+		}
+	}
 }
 
 // stored reports whether a topic can be served from the store. The caller holds mu.
@@ -348,13 +359,9 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 	t.members = make(map[string]struct{}, len(t.set.Members))
 	for _, r := range t.set.Members {
 		t.members[r.Member] = struct{}{}
-		c := cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}
-		if said, is := t.said[r.Member]; is {
-			c = said.change
-		}
-		if c.Resource != nil {
-			set.Changes = append(set.Changes, c)
-		}
+	}
+	for m := range t.all() {
+		set.Changes = append(set.Changes, m.change)
 	}
 	u.Sets = append(u.Sets, set)
 }
