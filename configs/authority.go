@@ -27,6 +27,14 @@ type Authority struct {
 	// not have any more after it came back, or another server, or a directory: if they are many,
 	// or all (safety.md). `off` takes the guard away.
 	Guard Guard `yaml:"guard" allow:"off"`
+	// What becomes of a resource that clients would reject: safety.md says what the relay looks at.
+	// A refused resource is rejected (NACK) with the reason, and clients keep its last good version.
+	//
+	//	warn     refuse what no client can read: bytes that are no message of their type. Log and
+	//	         count what Envoy, or gRPC, would reject
+	//	refuse   also refuse what Envoy or gRPC would reject
+	//	off      pass everything that has a name
+	Check Check `yaml:"check" default:"warn"`
 	// What the relay does with the context parameters of xdstp names, which follow the "?". An
 	// entry is a key; one that ends in `*` stands for all keys that begin so. Names that are equal
 	// without the dropped parameters are one resource. Each client is answered under the name

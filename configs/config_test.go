@@ -109,9 +109,11 @@ authorities:
         protocol: rest
     failover: {policy: unreachable, timeout: 1s, grace: 2s, hysteresis: 3s, not_found: true, shared_versions: true}
     guard: {ratio: 1, least: 3, when: always, hold: 1h}
+    check: refuse
   - name: ""
     directory: files
     guard: off
+    check: off
 old_style_names:
   - when: type_url == ""
     authority: some.example.com
@@ -143,7 +145,7 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{MinVersion: TLS12},
-		}}, Failover: failover, Guard: guard},
+		}}, Failover: failover, Guard: guard, Check: CheckWarn},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
@@ -153,8 +155,8 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Address: "cp:444", Protocol: ProtocolREST, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
-		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}, Guard: Guard{Ratio: 1, Least: 3, When: GuardAlways, Hold: time.Hour}},
-		{Name: "", Directory: "files", Failover: failover, Guard: off},
+		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}, Guard: Guard{Ratio: 1, Least: 3, When: GuardAlways, Hold: time.Hour}, Check: CheckRefuse},
+		{Name: "", Directory: "files", Failover: failover, Guard: off, Check: CheckOff},
 	}
 	if !reflect.DeepEqual(c.Authorities, wantAuthorities) {
 		t.Errorf("authorities: got %+v, want %+v", c.Authorities, wantAuthorities)

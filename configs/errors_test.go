@@ -60,7 +60,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a date for text", head + "node: {id: 2020-01-01}\n", `relay.yaml:3:12: node.id: 2020-01-01 is a date (want text: "2020-01-01")`},
 	{"a list for text", head + "node: {id: [a]}\n", `relay.yaml:3:12: node.id: is a list (want text)`},
 	{"a map for a list", "listeners: {address: ':1'}\n" + authority, `relay.yaml:1:12: listeners: is a map (want a list, each entry with "- " before it)`},
-	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, guard, context_parameters, rollout)`},
+	{"text for an entry", listener + "authorities: [cp]\n", `relay.yaml:2:15: authorities[0]: "cp" is text (want a map with name, servers, directory, failover, guard, check, context_parameters, rollout)`},
 	{"text for a map", head + "cache: 5m\n", `relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
 	{"text for metadata", head + "node: {metadata: x}\n", `relay.yaml:3:18: node.metadata: "x" is text (want a map)`},
 	{"text for a number", head + "cache: {idle_entries: many}\n", `relay.yaml:3:23: cache.idle_entries: "many" is text (want a whole number)`},
@@ -179,6 +179,7 @@ relay.yaml:1:29: listeners[0].tls.key_file: missing (want the file of the certif
 	{"an unknown time of the guard", guarded("{when: never}"), `relay.yaml:3:17: authorities[0].guard.when: "never" is not a time of the guard (want reconnect or always)`},
 	{"a hold without a unit", guarded("{hold: 10}"), `relay.yaml:3:17: authorities[0].guard.hold: 10 has no unit (want a duration such as 10s)`},
 	{"versions that one server shares", listener + "authorities: [{name: a, servers: [{address: 'a:1'}], failover: {shared_versions: true}}]\n", `relay.yaml:2:65: authorities[0].failover.shared_versions: is true, but there is one server (want several, or no such key)`},
+	{"a way to check resources", listener + "authorities: [{name: a, directory: ., check: error}]\n", `relay.yaml:2:46: authorities[0].check: "error" is not a way to check resources (want warn, refuse or off)`},
 	{"a directory that cannot be reached", listener + "authorities: [{name: a, directory: ., failover: {policy: missing, timeout: 1s, grace: 1s, shared_versions: false, not_found: true, hysteresis: 1s}}]\n", `
 relay.yaml:2:50: authorities[0].failover.policy: is for servers, and a directory can always be reached (want no such key)
 relay.yaml:2:67: authorities[0].failover.timeout: is for servers, and a directory can always be reached (want no such key)

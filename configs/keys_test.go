@@ -200,6 +200,8 @@ func choicesOf(t reflect.Type) (words []string, ok bool) {
 		return texts(v.choices()), true
 	case FailoverPolicy:
 		return texts(v.choices()), true
+	case Check:
+		return texts(v.choices()), true
 	case ClientCertificates:
 		return texts(v.choices()), true
 	case TLSVersion:

@@ -251,6 +251,23 @@ func (p *FailoverPolicy) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a policy of failover")
 }
 
+// Check says what becomes of a resource that clients would reject.
+type Check string
+
+// The ways to check resources.
+const (
+	CheckWarn   Check = "warn"   // refuse what no client can read, report the rest
+	CheckRefuse Check = "refuse" // refuse all
+	CheckOff    Check = "off"    // look at nothing
+)
+
+func (Check) choices() []Check { return []Check{CheckWarn, CheckRefuse, CheckOff} }
+
+// UnmarshalText sets c from its notation.
+func (c *Check) UnmarshalText(text []byte) error {
+	return choose(c, text, "is not a way to check resources")
+}
+
 // choice is a value of which there are few.
 type choice[T any] interface {
 	~string

@@ -63,6 +63,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
 			func() []admin.Sample { return byAuthority(r.origins.errors) }},
+		{r.metrics.Counter, "xds_relay.check.failures", "Resources from control planes and directories that clients would reject.", r.rejectable},
 		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
@@ -252,6 +253,7 @@ func (r *Relay) clients() iter.Seq[ClientStatus] {
 // AuthorityStatus is one authority's sources, as /authorities shows them.
 type AuthorityStatus struct {
 	Authority string           `json:"authority"`
+	Check     CheckStatus      `json:"check"`
 	Streams   []StreamStatus   `json:"streams,omitempty"`
 	Directory *DirectoryStatus `json:"directory,omitempty"`
 	// Held are the sets of which the guard keeps members.
@@ -296,7 +298,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 	for i := range r.cfg.Authorities {
 		a := &r.cfg.Authorities[i]
 		index[a] = i
-		views[i].Authority = a.Name
+		views[i].Authority, views[i].Check = a.Name, viewOfCheck(a, r.origins.tallies[a])
 		if d, ok := r.origins.directories[a]; ok {
 			st := d.Status()
 			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}

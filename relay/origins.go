@@ -19,6 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -36,6 +37,8 @@ type origins struct {
 	conns       map[*configs.Server]connection // servers at the same place share one
 	directories map[*configs.Authority]directorySource
 	guards      *guards
+	// tallies have the resources that clients would reject.
+	tallies map[*configs.Authority]*taster.Tally
 	// errors counts the errors in resource_errors.
 	errors map[*configs.Authority]*atomic.Uint64
 	// switches counts the switches to another server.
@@ -79,6 +82,7 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 		conns:        map[*configs.Server]connection{},
 		directories:  map[*configs.Authority]directorySource{},
 		guards:       newGuards(cfg, router, log),
+		tallies:      map[*configs.Authority]*taster.Tally{},
 		errors:       map[*configs.Authority]*atomic.Uint64{},
 		switches:     map[*configs.Authority]*atomic.Uint64{},
 		presences:    map[*configs.Server]*upstream.Presence{},
@@ -90,13 +94,14 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 	at := map[place]connection{}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
+		s.tallies[a] = taster.NewTally(CheckMode(a.Check), log.With("authority", a.Name))
 		switch {
 		case a.Directory != "":
 			g := guard.New(s.gated(a, sink), sink, s.guards.settings())
 			if builtIn != nil {
 				s.directories[a] = directorySource{directory.NewFS(builtIn, a.Name, g, log), g}
 			} else {
-				s.directories[a] = directorySource{directory.New(a.Directory, a.Name, g, log), g}
+				s.directories[a] = directorySource{directory.New(a.Directory, a.Name, s.tallies[a], g, log), g}
 			}
 		default:
 			for j := range a.Servers {

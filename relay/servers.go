@@ -30,7 +30,7 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 	o.NoGlobs = !server.Globs
 	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
 	o.ResourceErrors = s.errors[a]
-	o.Presence = s.presences[server]
+	o.Presence, o.Tally = s.presences[server], s.tallies[a]
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {
 		return upstream.NewAggregated(scope, s.conns[server], node, o, sink, s.log)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -60,8 +60,9 @@ func (v *accepted) onlyBeats() bool {
 var errNameless = errors.New("has no name")
 
 // accept says what of a response of a requested type can be stored. wildcard says whether a
-// wildcard was requested, and as whom the control plane was asked.
-func accept(r *response, wildcard bool, as speaker) accepted {
+// wildcard was requested, as whom the control plane was asked, and check what becomes of
+// resources that clients would reject.
+func accept(r *response, wildcard bool, as speaker, check taster.Mode) accepted {
 	v := accepted{
 		list: make([]resourceUpdate, 0, len(r.resources)+len(r.removed)+len(r.errors)),
 		size: r.size,
@@ -82,13 +83,13 @@ func accept(r *response, wildcard bool, as speaker) accepted {
 			nack.add(i, res.name, as.errForeign(of))
 			continue
 		}
-		err := check(r.typeURL, res, nameless)
+		err := fault(r.typeURL, res, nameless, check)
 		if err == nil {
 			err = as.foreignAlias(res.aliases)
 		}
 		key := ""
 		if res.name != "" && res.name != cache.Wildcard {
-			key = canonical(res.name)
+			key = res.canonical()
 		}
 		id := name{key, res.constraints}
 		if first, twice := index[id]; twice {
@@ -205,8 +206,8 @@ func badResource(id name, reason error) resourceUpdate {
 	}}
 }
 
-// check says why a resource cannot be stored.
-func check(typeURL string, r *resource, nameless bool) error {
+// fault says why a resource cannot be stored.
+func fault(typeURL string, r *resource, nameless bool, check taster.Mode) error {
 	switch {
 	case r.err != nil:
 		return fmt.Errorf("cannot be read: %w", r.err)
@@ -216,7 +217,7 @@ func check(typeURL string, r *resource, nameless bool) error {
 		return errNameless
 	case r.name == cache.Wildcard:
 		return errors.New("has the wildcard's name")
-	case (r.present || r.ttl > 0) && isGlob(canonical(r.name)):
+	case (r.present || r.ttl > 0) && isGlob(r.canonical()):
 		// TP1: "Server redirects": nor is the collection itself redirectable.
 		return errors.New("has the name of a glob collection, which is no resource's")
 	}
@@ -233,8 +234,11 @@ func check(typeURL string, r *resource, nameless bool) error {
 	case r.typeURL != typeURL:
 		return fmt.Errorf("is of type %q in a response of type %q", r.typeURL, typeURL)
 	}
-	if err := wire.Check(typeURL, r.value); err != nil {
-		return fmt.Errorf("is no %s: %s", xdstype.Message(typeURL), wire.ErrorText(err))
+	if r.taste == untasted { // by the stream
+		r.tasteAs(taster.Of(typeURL), check)
+	}
+	if check.Refuses(r.verdict) {
+		return r.verdict
 	}
 	return nil
 }

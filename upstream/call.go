@@ -380,6 +380,18 @@ func (s *Stream) response(c *call, m *frame) error {
 	if err != nil {
 		return err
 	}
+	if r != nil {
+		if r.typeURL == "" {
+			r.typeURL = c.form.typeURL
+		}
+		s.taste(r)
+		defer s.report(r)
+	}
+	return s.take(c, m, r)
+}
+
+// take is response, of which r was parsed, nil for the silence of a control plane that is polled.
+func (s *Stream) take(c *call, m *frame, r *response) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -413,9 +425,6 @@ func (s *Stream) response(c *call, m *frame) error {
 	})
 	if n := s.opts.ResourceErrors; n != nil {
 		n.Add(uint64(len(r.errors)))
-	}
-	if r.typeURL == "" {
-		r.typeURL = c.form.typeURL
 	}
 	f := s.feeds[r.typeURL]
 	if f != nil && f.stale && f.session == nil {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -110,6 +111,7 @@ type core struct {
 	scope   cache.Scope
 	typeURL string
 	params  cache.Params                // the scope's
+	check   taster.Mode                 // what becomes of resources that clients would reject
 	speaks  func(authority string) bool // see Options.Speaks
 	wanted  int                         // subscriptions that are started
 

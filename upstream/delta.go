@@ -238,7 +238,7 @@ func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
 }
 
 func (d *deltaSession) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, d.of.sets != nil && d.of.sets.wildcard != nil, d.of.core().speaker())
+	v := accept(r, d.of.sets != nil && d.of.sets.wildcard != nil, d.of.core().speaker(), d.of.core().check)
 	d.answer(r, v.nack)
 	u := d.of.apply(now, &v, false, r.version)
 	if n := d.of.names; n != nil {

@@ -38,7 +38,7 @@ func (s *Stream) newSets(typeURL string) *sets {
 }
 
 func (s *Stream) configure(c *core) {
-	c.speaks = s.opts.Speaks
+	c.speaks, c.check = s.opts.Speaks, s.opts.Tally.Mode()
 	c.saidBy(server{s.scope, s.opts.peers})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/taster"
 )
 
 // Options are the settings of a Stream. The zero value of each means its default.
@@ -60,6 +61,9 @@ type Options struct {
 	typesBlamed  func(types []string, why string) bool
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
+	// Tally says what becomes of resources that clients would reject, and takes note of them. If
+	// it is nil, those are refused that no client can read.
+	Tally *taster.Tally
 	// Recall, if not nil, gives what the relay had of a topic from this server before it was
 	// started: the resource of a name, or the members of a set, each with what it is kept
 	// under. It is asked before the first request of a type on a delta stream. See recall.go.

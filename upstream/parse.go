@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -60,6 +61,12 @@ type resource struct {
 	err error
 	// stored is what was made of it, once somebody has wanted it.
 	stored *cache.Resource
+	// key is what it is kept under, once somebody has asked.
+	key string
+	// taste says whether the value was looked at, and verdict what clients would reject of it,
+	// nil for nothing. See taste.go.
+	taste   taste
+	verdict *taster.Verdict
 }
 
 // resourceError is one element of a response's resource_errors.

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -330,13 +331,13 @@ func TestNackIsBounded(t *testing.T) {
 	for range 10_000 {
 		r.resources = append(r.resources, resource{})
 	}
-	v := accept(r, false, speaker{})
+	v := accept(r, false, speaker{}, taster.Warn)
 	if len(v.nack) > 2*maxMessage || !strings.HasSuffix(v.nack, "more") {
 		t.Fatalf("%d bytes, ending in %q", len(v.nack), v.nack[len(v.nack)-20:])
 	}
 	r = &response{typeURL: "t/x", resources: []resource{{name: strings.Repeat("x", 1<<20)}, {}}}
 	r.resources[0].present = true
-	if v := accept(r, false, speaker{}); len(v.nack) > 3*maxMessage {
+	if v := accept(r, false, speaker{}, taster.Warn); len(v.nack) > 3*maxMessage {
 		t.Fatalf("%d bytes", len(v.nack))
 	}
 }

@@ -26,6 +26,7 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -829,7 +830,7 @@ func FuzzJSON(f *testing.F) {
 		if a, err := parseJSON(text); err == nil {
 			if r, err := a.decode(typeURLs["cds"]); err == nil {
 				r.typeURL = typeURLs["cds"]
-				accept(r, true, speaker{})
+				accept(r, true, speaker{}, taster.Warn)
 			}
 		}
 		if !json.Valid(text) {
@@ -855,7 +856,7 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("%q has not survived %s", good, text)
 			}
 		}
-		v := accept(r, true, speaker{})
+		v := accept(r, true, speaker{}, taster.Warn)
 		for i := range r.resources {
 			if r.resources[i].err != nil && v.nack == "" {
 				t.Errorf("bad and accepted: %s", text)

@@ -253,7 +253,7 @@ func (s *sotwNames) again() (rest []string, again bool) {
 }
 
 func (s *sotwNames) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, false, s.core.speaker())
+	v := accept(r, false, s.core.speaker(), s.core.check)
 	s.answer(r, v.nack)
 	u := s.names.apply(now, &v, true, r.version)
 	s.core.shown = shownBy(r, v.nack)
@@ -375,7 +375,7 @@ func (s *sotwSets) change(now time.Time, limit int) (added, dropped bool) {
 }
 
 func (s *sotwSets) response(now time.Time, r *response) (cache.Update, string) {
-	v := accept(r, s.sets.wildcard != nil, s.core.speaker())
+	v := accept(r, s.sets.wildcard != nil, s.core.speaker(), s.core.check)
 	s.answer(r, v.nack)
 	u := s.sets.apply(now, &v, true, r.version)
 	s.core.shown = shownBy(r, v.nack)

@@ -323,3 +323,14 @@ func merge(u *cache.Update, o cache.Update) {
 		u.Sets = append(u.Sets, o.Sets...)
 	}
 }
+
+// holds returns what is held under a key, by a name or by a set, nil if there is nothing.
+func (t *topics) holds(key string) (r *cache.Resource) {
+	if t.names != nil {
+		r = t.names.held(key)
+	}
+	if r == nil && t.sets != nil {
+		r = t.sets.member(key)
+	}
+	return r
+}

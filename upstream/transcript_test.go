@@ -12,6 +12,7 @@ import (
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	"github.com/cockroachdb/datadriven"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -24,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -31,10 +33,11 @@ import (
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [again]
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again]
 //	                                                a client, with a stream open;
-//	                                                it does not ask for globs; it is one
-//	                                                more of the same control plane
+//	                                                it does not ask for globs; what becomes of
+//	                                                resources that clients would reject; it is
+//	                                                one more of the same control plane
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
@@ -59,6 +62,7 @@ import (
 //	        redirect=URL  a ResourceLocator in its place
 //	        garbage    its value is no message
 //	        misfit     its value is a message, but not of its type
+//	        good       a Cluster that every client takes; for-grpc, for-envoy: that only those take
 //	        undecodable, unspeakable   its Any is no message, its name not UTF-8
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
 //	versions                                        what is held, name@version of the
@@ -97,6 +101,7 @@ type player struct {
 	limit   int
 	scope   cache.Scope
 	noGlobs bool
+	check   taster.Mode
 	of      *topics // nil until something is subscribed to
 	session session
 	now     time.Time
@@ -125,6 +130,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "params", &params)
 		p.scope = cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
 		p.noGlobs = d.HasArg("noglobs")
+		check := "warn"
+		d.MaybeScanArgs(t, "check", &check)
+		p.check = map[string]taster.Mode{"warn": taster.Warn, "refuse": taster.Refuse, "off": taster.Off}[check]
 		if !d.HasArg("again") {
 			p.habits = new(habits)
 		}
@@ -242,6 +250,9 @@ func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cac
 		p.of = withKind(p.of, p.scope, typeURLs[p.typ], name)
 		if s := p.of.sets; s != nil {
 			s.noGlobs, s.habits = p.noGlobs, p.habits
+		}
+		for k := range p.of.each {
+			k.common().check = p.check
 		}
 	}
 	if began {
@@ -384,7 +395,7 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 		name = cache.Wildcard
 	}
 	r = &discoveryv3.Resource{Name: name, Resource: &anypb.Any{TypeUrl: typeURLs[typ]}}
-	text := ""
+	text, kind := "", ""
 	for _, word := range words[1:] {
 		switch key, val, _ := strings.Cut(word, "="); {
 		case strings.HasPrefix(word, `"`):
@@ -430,6 +441,8 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 				num = 4
 			}
 			r.Resource.Value = appendText(appendText(nil, 1, name), num, "\xff")
+		case word == "good", word == "for-grpc", word == "for-envoy":
+			kind = word
 		case word == "undecodable":
 			broken = func(delta bool) []byte {
 				if !delta {
@@ -453,7 +466,32 @@ func (p *player) resource(t *testing.T, typ string, words []string) (r *discover
 	if r.Resource != nil && r.Resource.Value == nil {
 		r.Resource.Value = value(t, typ, name, text)
 	}
+	if kind != "" {
+		r.Resource.Value = clusterFor(t, kind, name, text)
+	}
 	return r, wrap, broken
+}
+
+// clusterFor encodes a Cluster that every client takes, or that only those of gRPC or of Envoy
+// take.
+func clusterFor(t testing.TB, kind, name, text string) []byte {
+	t.Helper()
+	ads := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+	c := &clusterv3.Cluster{
+		Name: name, AltStatName: text, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads, ServiceName: name},
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+	}
+	switch kind {
+	case "for-envoy":
+		c.LbPolicy = clusterv3.Cluster_RANDOM
+	case "for-grpc":
+		c.ConnectTimeout = &durationpb.Duration{}
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // redirect encodes the ResourceLocator of a URL; what is none is one all the same,

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/store"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -98,7 +99,8 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 		if a.Directory == "" {
 			continue
 		}
-		resources, err := directory.Load(a.Directory, a.Name)
+		tally := taster.NewTally(relay.CheckMode(a.Check), slog.New(slog.DiscardHandler))
+		resources, err := directory.Load(a.Directory, a.Name, tally)
 		if err != nil {
 			fine = false
 			fmt.Fprintf(stderr, "authorities[%d].directory:\n%v\n", i, err)

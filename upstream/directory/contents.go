@@ -16,6 +16,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 )
 
 // folder is the directory to be read.
@@ -23,6 +24,7 @@ type folder struct {
 	fsys      fs.FS
 	path      string // for errors; "" if the files are not on a disk
 	authority string
+	tally     *taster.Tally // nil as in upstream.Options
 }
 
 // contents is what a folder held when it was read. It is not changed after.
@@ -46,9 +48,10 @@ type file struct {
 
 // Load reads a directory once, as a [Source] does. The resources are in the
 // order of the files' names and of the files themselves. The error is an
-// [Errors] with all that is wrong; the resources of good files are there anyway.
-func Load(dir, authority string) ([]*cache.Resource, error) {
-	c := folder{fsys: os.DirFS(dir), path: dir, authority: authority}.read(&contents{})
+// [Errors] with all that is wrong; the resources of good files are there anyway. tally is that of
+// New.
+func Load(dir, authority string, tally *taster.Tally) ([]*cache.Resource, error) {
+	c := folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}.read(&contents{})
 	items, errs := c.merge()
 	resources := make([]*cache.Resource, len(items))
 	for i, it := range items {
@@ -139,7 +142,7 @@ func (f folder) readFile(l listing, old *file) *file {
 	if old.hash == now.hash {
 		return old
 	}
-	items, errs := parse(f.authority, now.path, data)
+	items, errs := parse(f.authority, now.path, data, f.tally)
 	if len(errs) > 0 {
 		now.errs = errs
 		return now

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -58,6 +59,7 @@ type reader struct {
 	authority string
 	name      string // of the file, for errors
 	data      []byte
+	tally     *taster.Tally
 
 	items []item
 	lines map[id]int // of the items
@@ -67,8 +69,8 @@ type reader struct {
 }
 
 // parse reads a file, and says all that is wrong with it.
-func parse(authority, name string, data []byte) ([]item, Errors) {
-	r := &reader{authority: authority, name: name, data: data, lines: map[id]int{}}
+func parse(authority, name string, data []byte, tally *taster.Tally) ([]item, Errors) {
+	r := &reader{authority: authority, name: name, data: data, tally: tally, lines: map[id]int{}}
 	if len(data) == 0 {
 		// Between truncating and writing, most likely.
 		r.fail(0, errors.New("empty (to remove its resources, remove the file)"))
@@ -261,7 +263,25 @@ func (r *reader) item(name string, m *discoveryv3.Resource) (item, error) {
 	case m.Ttl != nil:
 		return item{}, fmt.Errorf("%s has a ttl, which nothing would renew (remove it)", describe(typeURL, name))
 	}
+	if err := r.taste(name, content); err != nil {
+		return item{}, fmt.Errorf("%s %w", describe(typeURL, name), err)
+	}
 	return r.encode(name, typeURL, m, "")
+}
+
+// taste returns why a resource is refused, nil if it is not.
+func (r *reader) taste(name string, content *anypb.Any) error {
+	check := r.tally.Mode()
+	verdict := check.Taste(taster.Of(content.TypeUrl), content.Value)
+	if verdict == nil {
+		r.tally.Passed("", content.TypeUrl, name)
+		return nil
+	}
+	r.tally.Failed("", content.TypeUrl, name, verdict)
+	if !check.Refuses(verdict) {
+		return nil
+	}
+	return verdict
 }
 
 // encode encodes a resource of a type for the cache.

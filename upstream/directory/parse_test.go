@@ -38,7 +38,7 @@ func TestFilesSayWhatTheyHoldOrWhatIsWrong(t *testing.T) {
 			if d.Cmd == "wire" {
 				data = wireOf(t, d.CmdArgs[1].Key, d.Input)
 			}
-			items, errs := parse(authority, d.CmdArgs[0].Key, data)
+			items, errs := parse(authority, d.CmdArgs[0].Key, data, nil)
 			return printItems(items) + printErrors(errs)
 		})
 	})
@@ -138,7 +138,7 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 		{"DiscoveryResponse", "a.pb", wire(response)},
 		{"DiscoveryResponse in an Any", "a.pb", wire(responseAny)},
 	} {
-		items, errs := parse("onprem", c.file, []byte(c.data))
+		items, errs := parse("onprem", c.file, []byte(c.data), nil)
 		if len(errs) > 0 || len(items) != 1 {
 			t.Errorf("%s as %s: %d resources, %v", c.what, c.file, len(items), errs)
 			continue
@@ -152,7 +152,7 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 
 // What a Resource says itself is not said again by what is passed on of it.
 func TestResourceIsEncodedOnce(t *testing.T) {
-	items, errs := parse("onprem", "a.yaml", []byte("{name: foo, version: '7', resource: {'@type': "+clusterType+"}}"))
+	items, errs := parse("onprem", "a.yaml", []byte("{name: foo, version: '7', resource: {'@type': "+clusterType+"}}"), nil)
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -183,7 +183,7 @@ func TestErrorsDoNotQuoteStrings(t *testing.T) {
 		{"a.textpb", header + `generic_secret { secret { inline_string: "x" "hunter2\z" } }`},
 		{"a.textpb", `"hunter2"`},
 	} {
-		_, errs := parse("onprem", c.file, []byte(c.data))
+		_, errs := parse("onprem", c.file, []byte(c.data), nil)
 		if len(errs) == 0 {
 			t.Errorf("no error for %s:\n%s", c.file, c.data)
 		} else if strings.Contains(errs.Error(), secret) {
@@ -199,7 +199,7 @@ func TestYAMLAliasesAreBounded(t *testing.T) {
 		"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n" +
 			"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n",
 	} {
-		items, errs := parse("onprem", "a.yaml", []byte(data))
+		items, errs := parse("onprem", "a.yaml", []byte(data), nil)
 		if len(items) > 0 || len(errs) != 1 || !strings.Contains(errs.Error(), "aliases") && !strings.Contains(errs.Error(), "deep") {
 			t.Errorf("%q: %d resources, errors %v", data, len(items), errs)
 		}
@@ -209,7 +209,7 @@ func TestYAMLAliasesAreBounded(t *testing.T) {
 func TestDeepDocumentsAreErrors(t *testing.T) {
 	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
 	for _, name := range []string{"a.json", "a.yaml"} {
-		if _, errs := parse("onprem", name, []byte(deep)); len(errs) != 1 || !strings.Contains(errs.Error(), "deep") {
+		if _, errs := parse("onprem", name, []byte(deep), nil); len(errs) != 1 || !strings.Contains(errs.Error(), "deep") {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}
@@ -245,7 +245,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, format uint8, data []byte) {
 		name := names[int(format)%len(names)]
-		items, errs := parse("onprem", name, data)
+		items, errs := parse("onprem", name, data, nil)
 		lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r"))
 		for _, e := range errs {
 			if e.File != name || e.Line < 0 || path.Ext(name) != ".pb" && e.Line > lines+1 {

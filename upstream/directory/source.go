@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/watch"
 )
 
@@ -61,9 +62,10 @@ type Status struct {
 
 // New makes a Source of the files in dir and begins to read and watch them. The
 // authority is a name or *.suffix, as in the configuration: xdstp names of
-// others are errors.
-func New(dir, authority string, sink Sink, log *slog.Logger) *Source {
-	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority}, sink, log)
+// others are errors. The tally says what becomes of resources that clients would reject, and
+// takes note of them; nil refuses those that no client can read.
+func New(dir, authority string, tally *taster.Tally, sink Sink, log *slog.Logger) *Source {
+	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}, sink, log)
 	w := watch.New(s.log, dir)
 	s.done.Go(func() { w.Run(ctx) })
 	s.reading.Go(func() { s.follow(ctx, w.Arm, w.Changes()) })

@@ -35,7 +35,7 @@ type onDisk struct {
 func newOnDisk(t *testing.T, dir string, names ...string) *onDisk {
 	t.Helper()
 	d := &onDisk{updates: make(channel, 1000)}
-	d.Source = New(dir, "onprem", d.updates, slog.New(slog.DiscardHandler))
+	d.Source = New(dir, "onprem", nil, d.updates, slog.New(slog.DiscardHandler))
 	t.Cleanup(d.Close)
 	for _, name := range names {
 		d.Start(key(scopes[1], clusterType, name))
@@ -203,7 +203,7 @@ func TestLoadSaysAllThatIsWrong(t *testing.T) {
 	write(t, filepath.Join(dir, "d.pb"), "garbage")
 	write(t, filepath.Join(dir, "e.textpb"), "")
 	check(t, os.Symlink("nowhere", filepath.Join(dir, "f.yaml")))
-	resources, err := Load(dir, "onprem")
+	resources, err := Load(dir, "onprem", nil)
 	var names []string
 	for _, r := range resources {
 		names = append(names, r.Name())
@@ -222,14 +222,14 @@ DIR/f.yaml: no such file or directory`, "DIR", dir)
 	if e, ok := errors.AsType[Error](err); !ok || e.Line != 5 {
 		t.Errorf("the first error is %#v", e)
 	}
-	if _, err := Load(filepath.Join(dir, "none"), "onprem"); err == nil || err.Error() != filepath.Join(dir, "none")+": no such directory" {
+	if _, err := Load(filepath.Join(dir, "none"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "none")+": no such directory" {
 		t.Errorf("of no directory: %v", err)
 	}
-	if _, err := Load(filepath.Join(dir, "a.yaml"), "onprem"); err == nil || err.Error() != filepath.Join(dir, "a.yaml")+": not a directory" {
+	if _, err := Load(filepath.Join(dir, "a.yaml"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "a.yaml")+": not a directory" {
 		t.Errorf("of a file: %v", err)
 	}
 	good := t.TempDir()
-	if resources, err := Load(good, "onprem"); err != nil || len(resources) != 0 {
+	if resources, err := Load(good, "onprem", nil); err != nil || len(resources) != 0 {
 		t.Errorf("of nothing: %v, %v", resources, err)
 	}
 }

@@ -1,0 +1,226 @@
+package taster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/secrets"
+)
+
+// How Envoy reads a resource. It validates each message by the rules of protoc-gen-validate: the
+// resource, and the message in an Any when it makes use of that.
+
+// finding is why Envoy would reject a resource.
+type finding struct {
+	text        string
+	undecodable bool // an Any in it cannot be decoded
+}
+
+// envoy returns why Envoy would reject a resource, nil if it would not.
+func (t *tasting) envoy(m proto.Message, anys *anyFields) *finding {
+	if err := validate(m); err != nil {
+		return &finding{text: t.text(m, err)}
+	}
+	// A quick look first, since most resources of a large set have none.
+	if anys == nil || !bytes.Contains(t.value, ofEnvoy) {
+		return nil
+	}
+	return t.nested(m.ProtoReflect(), anys, 0)
+}
+
+// ofEnvoy is in the type URL of each message that Envoy would look at.
+var ofEnvoy = []byte("/envoy.")
+
+// validate calls the validator that protoc-gen-validate has made for a message. It ends at the
+// first thing that is wrong.
+func validate(m proto.Message) error {
+	if v, ok := m.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// nested returns why Envoy would reject what is in the Anys of a message.
+func (t *tasting) nested(m protoreflect.Message, anys *anyFields, depth int) (f *finding) {
+	for _, field := range anys.fields {
+		if !m.Has(field.descriptor) {
+			continue
+		}
+		each(m, field.descriptor, func(inner protoreflect.Message) bool {
+			if field.inner != nil {
+				f = t.nested(inner, field.inner, depth)
+			} else if a, ok := inner.Interface().(*anypb.Any); ok {
+				f = t.inAny(a, depth)
+			}
+			return f == nil
+		})
+		if f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// each calls f for each message that a field has, until it returns false.
+func each(m protoreflect.Message, field protoreflect.FieldDescriptor, f func(protoreflect.Message) bool) {
+	switch value := m.Get(field); {
+	case field.IsMap():
+		value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { return f(v.Message()) })
+	case field.IsList():
+		for list, i := value.List(), 0; i < list.Len() && f(list.Get(i).Message()); i++ {
+		}
+	default:
+		f(value.Message())
+	}
+}
+
+// inAny returns why Envoy would reject what is in an Any. It passes what the binary does not know.
+func (t *tasting) inAny(a *anypb.Any, depth int) *finding {
+	o := t.open(a)
+	switch {
+	case !o.known || depth >= anyDepth:
+		return nil
+	case o.failed:
+		return &finding{text: fmt.Sprintf("a field of type Any is no %s", nameIn(a)), undecodable: true}
+	}
+	if err := validate(o.message); err != nil {
+		return &finding{text: t.text(o.message, err)}
+	}
+	if anys := anysIn(o.message.ProtoReflect().Descriptor()); anys != nil {
+		return t.nested(o.message.ProtoReflect(), anys, depth+1)
+	}
+	return nil
+}
+
+// nameIn returns the name of the message in an Any whose type is known.
+func nameIn(a *anypb.Any) string {
+	url := a.GetTypeUrl()
+	return url[strings.LastIndexByte(url, '/')+1:]
+}
+
+// invalid is an error of a validator.
+type invalid interface {
+	error
+	Field() string
+	Reason() string
+	Cause() error
+}
+
+// text returns what a validator says, without what it may quote: other errors that caused it.
+func (t *tasting) text(m proto.Message, err error) string {
+	var path strings.Builder
+	path.WriteString(string(m.ProtoReflect().Descriptor().Name()))
+	reason := "it is invalid"
+	for {
+		var of invalid
+		if !errors.As(err, &of) {
+			break
+		}
+		path.WriteByte('.')
+		path.WriteString(t.field(of.Field()))
+		reason = of.Reason()
+		if err = of.Cause(); err == nil {
+			break
+		}
+	}
+	return loglines.Clip(path.String() + ": " + reason)
+}
+
+// field returns the field in an error of a validator, which has the key of a map in it. The key
+// of a resource with secrets is not shown.
+func (t *tasting) field(field string) string {
+	name, key, ok := strings.Cut(field, "[")
+	key = strings.TrimSuffix(key, "]")
+	if !ok || strings.Trim(key, "0123456789") == "" {
+		return field
+	}
+	if secrets.Holds(t.typeURL, t.value) {
+		return name + "[...]"
+	}
+	return fmt.Sprintf("%s[%s]", name, loglines.ClipTo(key, 64))
+}
+
+// anyFields are the fields of a message type that are Anys, or have some in them.
+type anyFields struct{ fields []anyField }
+
+type anyField struct {
+	descriptor protoreflect.FieldDescriptor
+	inner      *anyFields // nil if the field is an Any
+}
+
+const (
+	anyName = "google.protobuf.Any"
+	// opaque is a map of messages for whoever knows them. What nobody knows is not decoded.
+	opaque = "envoy.config.core.v3.Metadata.typed_filter_metadata"
+)
+
+var (
+	anysMu sync.Mutex
+	// anysByName has what anysIn has found, by the names of messages.
+	anysByName = map[protoreflect.FullName]*anyFields{}
+)
+
+// anysIn returns the fields of a message type that are Anys or have some, nil if there are none.
+func anysIn(message protoreflect.MessageDescriptor) *anyFields {
+	anysMu.Lock()
+	defer anysMu.Unlock()
+	return addAnys(message)
+}
+
+// addAnys is anysIn. The caller holds anysMu.
+func addAnys(message protoreflect.MessageDescriptor) *anyFields {
+	if found, ok := anysByName[message.FullName()]; ok {
+		return found
+	}
+	if !reachesAny(message, map[protoreflect.FullName]bool{}) {
+		anysByName[message.FullName()] = nil
+		return nil
+	}
+	found := &anyFields{}
+	anysByName[message.FullName()] = found // messages may have themselves in them
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		switch inner := messageOf(field); {
+		case inner == nil || field.FullName() == opaque:
+		case inner.FullName() == anyName:
+			found.fields = append(found.fields, anyField{descriptor: field})
+		default:
+			if in := addAnys(inner); in != nil {
+				found.fields = append(found.fields, anyField{field, in})
+			}
+		}
+	}
+	return found
+}
+
+// reachesAny reports whether a message of the type can have an Any in it.
+func reachesAny(message protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
+	if seen[message.FullName()] {
+		return false
+	}
+	seen[message.FullName()] = true
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		inner := messageOf(field)
+		if inner != nil && field.FullName() != opaque && (inner.FullName() == anyName || reachesAny(inner, seen)) {
+			return true
+		}
+	}
+	return false
+}
+
+// messageOf returns the type of the messages that a field has, nil if it has none.
+func messageOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
+	if field.IsMap() {
+		return field.MapValue().Message()
+	}
+	return field.Message()
+}

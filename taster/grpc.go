@@ -1,0 +1,117 @@
+package taster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// How gRPC reads a resource. Its own code for it cannot be imported, so what it requires is here,
+// as tables of rules. grpc_test.go breaks each rule once, and has gRPC's Go client reject the
+// same. What depends on an experimental feature of a client passes, and so does what gRPC leaves
+// to a client's extensions (load balancers, certificate providers).
+
+// rule is one thing that gRPC requires of a message.
+type rule[M any] struct {
+	grfc string // where gRPC says so
+	want string // what has to hold
+	ok   func(t *tasting, m M) bool
+}
+
+// rules are what gRPC requires of a message.
+type rules[M any] []rule[M]
+
+// check returns the first rule that a message breaks, nil if there is none.
+func (rs rules[M]) check(t *tasting, m M) *violation {
+	for i := range rs {
+		if !rs[i].ok(t, m) {
+			return &violation{grfc: rs[i].grfc, want: rs[i].want}
+		}
+	}
+	return nil
+}
+
+// violation is a rule that a resource breaks.
+type violation struct {
+	grfc, want  string
+	path        []string // from the inside to the outside
+	undecodable bool     // an Any in it cannot be decoded
+}
+
+// in adds where the message is that breaks the rule. It may be called on nil.
+func (v *violation) in(field string) *violation {
+	if v != nil {
+		v.path = append(v.path, field)
+	}
+	return v
+}
+
+// at is in for an element of a list.
+func (v *violation) at(field string, index int) *violation {
+	if v != nil {
+		v.path = append(v.path, fmt.Sprintf("%s[%d]", field, index))
+	}
+	return v
+}
+
+// String says which rule is broken, and where. It is called once.
+func (v *violation) String() string {
+	where := ""
+	if len(v.path) > 0 {
+		slices.Reverse(v.path)
+		where = "in " + strings.Join(v.path, ".") + ", "
+	}
+	return loglines.Clip(fmt.Sprintf("%sit requires that %s (gRFC %s)", where, v.want, v.grfc))
+}
+
+// eachOf checks each message of a list.
+func eachOf[M any](field string, list []M, check func(M) *violation) *violation {
+	for i, m := range list {
+		if v := check(m); v != nil {
+			return v.at(field, i)
+		}
+	}
+	return nil
+}
+
+// first returns the first violation of several checks.
+func first(checks ...func() *violation) *violation {
+	for _, check := range checks {
+		if v := check(); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// grpcParsers check the types that gRPC reads, by their type URLs.
+var grpcParsers = map[string]func(*tasting, proto.Message) *violation{
+	xdstype.ClusterV3:   parser(checkCluster),
+	xdstype.EndpointsV3: parser(checkEndpoints),
+	xdstype.ListenerV3:  parser(checkListener),
+	xdstype.RouteV3:     parser(checkRoutes),
+}
+
+func parser[M proto.Message](check func(*tasting, M) *violation) func(*tasting, proto.Message) *violation {
+	return func(t *tasting, m proto.Message) *violation { return check(t, m.(M)) }
+}
+
+// openAs decodes an Any as a message of a type. It fails if the Any is of another type.
+func openAs[M proto.Message](t *tasting, a *anypb.Any) (m M, ok bool) {
+	m, ok = t.open(a).message.(M)
+	return m, ok
+}
+
+// undecodable is the violation that an Any cannot be decoded, nil if it can, or is not known.
+func (t *tasting) undecodable(grfc string, a *anypb.Any) *violation {
+	if a == nil || !t.open(a).failed {
+		return nil
+	}
+	return &violation{grfc: grfc, want: "an Any is a message of its type", undecodable: true}
+}

@@ -1,0 +1,252 @@
+package taster
+
+import (
+	"strings"
+
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	udpatypev1 "github.com/cncf/xds/go/udpa/type/v1"
+	xdstypev3 "github.com/cncf/xds/go/xds/type/v3"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// HttpConnectionManagers, as gRPC reads them.
+
+// side is who uses a listener.
+type side bool
+
+const (
+	client side = false
+	server side = true
+)
+
+var hcmRules = rules[*hcmv3.HttpConnectionManager]{
+	{"A41", "xff_num_trusted_hops is 0", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool { return h.GetXffNumTrustedHops() == 0 }},
+	{"A41", "original_ip_detection_extensions is empty", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+		return len(h.GetOriginalIpDetectionExtensions()) == 0
+	}},
+	{"A27", "there is rds or a route_config", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+		return h.GetRds() != nil || h.GetRouteConfig() != nil
+	}},
+	{"A27", "rds.config_source is ads or self", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+		return h.GetRds() == nil || adsOrSelf(h.GetRds().GetConfigSource())
+	}},
+	{"A27", "rds.route_config_name is set", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+		return h.GetRds() == nil || h.GetRds().GetRouteConfigName() != ""
+	}},
+}
+
+func checkHCM(t *tasting, h *hcmv3.HttpConnectionManager, on side) *violation {
+	return first(
+		func() *violation { return hcmRules.check(t, h) },
+		func() *violation { return checkInlineRoutes(t, h.GetRouteConfig()).in("route_config") },
+		func() *violation { return checkFilters(t, h.GetHttpFilters(), on) },
+	)
+}
+
+// httpFilter is an HTTP filter that gRPC has.
+type httpFilter struct{ client, server, terminal bool }
+
+func (f httpFilter) on(of side) bool { return of == client && f.client || of == server && f.server }
+
+const httpFilterPrefix = xdstype.Prefix + "envoy.extensions.filters.http."
+
+// httpFilters are the HTTP filters that gRPC has, by the types of their configurations. The last
+// ones are experimental features of some clients.
+var httpFilters = map[string]httpFilter{
+	httpFilterPrefix + "router.v3.Router":                            {client: true, server: true, terminal: true},
+	httpFilterPrefix + "fault.v3.HTTPFault":                          {client: true},
+	httpFilterPrefix + "rbac.v3.RBAC":                                {server: true},
+	httpFilterPrefix + "rbac.v3.RBACPerRoute":                        {server: true},
+	httpFilterPrefix + "stateful_session.v3.StatefulSession":         {client: true},
+	httpFilterPrefix + "stateful_session.v3.StatefulSessionPerRoute": {client: true},
+	httpFilterPrefix + "gcp_authn.v3.GcpAuthnFilterConfig":           {client: true},
+	httpFilterPrefix + "ext_proc.v3.ExternalProcessor":               {client: true, server: true},
+	httpFilterPrefix + "ext_proc.v3.ExtProcPerRoute":                 {client: true, server: true},
+	httpFilterPrefix + "ext_authz.v3.ExtAuthz":                       {client: true, server: true},
+	httpFilterPrefix + "ext_authz.v3.ExtAuthzPerRoute":               {client: true, server: true},
+}
+
+// filterOf returns the HTTP filter of a configuration, which may be a TypedStruct.
+func filterOf(t *tasting, config *anypb.Any) (f httpFilter, known bool) {
+	url := config.GetTypeUrl()
+	if typedStructs[url] {
+		switch s := t.open(config).message.(type) {
+		case *xdstypev3.TypedStruct:
+			url = s.GetTypeUrl()
+		case *udpatypev1.TypedStruct:
+			url = s.GetTypeUrl()
+		}
+	}
+	f, known = httpFilters[url]
+	return f, known
+}
+
+// undecodableFilter is undecodable for the configurations of filters that gRPC has.
+func (t *tasting) undecodableFilter(config *anypb.Any) *violation {
+	if _, known := httpFilters[config.GetTypeUrl()]; !known && config.GetTypeUrl() != perFilterConfig && !typedStructs[config.GetTypeUrl()] {
+		return nil
+	}
+	return t.undecodable("A39", config)
+}
+
+// perFilterConfig is around a configuration for a part of the routes.
+const perFilterConfig = xdstype.Prefix + "envoy.config.route.v3.FilterConfig"
+
+// filterOn is an HTTP filter of a client or of a server.
+type filterOn struct {
+	*hcmv3.HttpFilter
+	on side
+}
+
+// ignored reports whether gRPC leaves out a filter, as it is optional.
+func (f filterOn) ignored(t *tasting) bool {
+	of, known := filterOf(t, f.GetTypedConfig())
+	return f.GetIsOptional() && (!known || !of.on(f.on))
+}
+
+var filterRules = rules[filterOn]{
+	{"A39", "an HTTP filter that is not optional is one that gRPC has", func(t *tasting, f filterOn) bool {
+		_, known := filterOf(t, f.GetTypedConfig())
+		return known || f.GetIsOptional()
+	}},
+	{"A39", "an HTTP filter that is not optional is one that gRPC has on this side", func(t *tasting, f filterOn) bool {
+		of, known := filterOf(t, f.GetTypedConfig())
+		return !known || of.on(f.on) || f.GetIsOptional()
+	}},
+	{"A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, f filterOn) bool {
+		return rbacIsValid(rbacIn(t, f.GetTypedConfig()))
+	}},
+}
+
+// chain is the HTTP filters of a client or of a server.
+type chain []filterOn
+
+var filtersRules = rules[chain]{
+	{"A39", "HTTP filters have names, each its own", func(_ *tasting, c chain) bool {
+		seen := map[string]bool{"": true}
+		for _, f := range c {
+			if seen[f.GetName()] {
+				return false
+			}
+			seen[f.GetName()] = true
+		}
+		return true
+	}},
+	{"A39", "the last HTTP filter is the router, and no other is", func(t *tasting, c chain) bool {
+		terminal := false
+		for _, f := range c {
+			if f.ignored(t) {
+				continue
+			}
+			if terminal {
+				return false
+			}
+			of, _ := filterOf(t, f.GetTypedConfig())
+			terminal = of.terminal
+		}
+		return terminal
+	}},
+}
+
+func checkFilters(t *tasting, filters []*hcmv3.HttpFilter, on side) *violation {
+	all := make(chain, len(filters))
+	for i, f := range filters {
+		all[i] = filterOn{f, on}
+	}
+	return first(
+		func() *violation {
+			return eachOf("http_filters", all, func(f filterOn) *violation {
+				if v := t.undecodableFilter(f.GetTypedConfig()); v != nil {
+					return v
+				}
+				return filterRules.check(t, f)
+			})
+		},
+		func() *violation { return filtersRules.check(t, all) },
+	)
+}
+
+// rbacIn returns the RBAC configuration in an Any, nil if it is of another filter.
+func rbacIn(t *tasting, config *anypb.Any) *rbacv3.RBAC {
+	switch m := t.openRBAC(config).(type) {
+	case *rbacv3.RBAC:
+		return m
+	case *rbacv3.RBACPerRoute:
+		return m.GetRbac()
+	}
+	return nil
+}
+
+func (t *tasting) openRBAC(config *anypb.Any) any {
+	if !strings.HasPrefix(config.GetTypeUrl(), httpFilterPrefix+"rbac.") {
+		return nil
+	}
+	return t.open(config).message
+}
+
+func rbacIsValid(c *rbacv3.RBAC) bool {
+	for _, p := range c.GetRules().GetPolicies() {
+		if p.GetCondition() != nil || p.GetCheckedCondition() != nil {
+			return false
+		}
+		for _, permission := range p.GetPermissions() {
+			if !permissionIsValid(permission) {
+				return false
+			}
+		}
+		for _, principal := range p.GetPrincipals() {
+			if !principalIsValid(principal) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func permissionIsValid(p *rbacconfigv3.Permission) bool {
+	switch rule := p.GetRule().(type) {
+	case *rbacconfigv3.Permission_Header:
+		return rbacHeaderIsValid(rule.Header)
+	case *rbacconfigv3.Permission_AndRules:
+		return allValid(rule.AndRules.GetRules(), permissionIsValid)
+	case *rbacconfigv3.Permission_OrRules:
+		return allValid(rule.OrRules.GetRules(), permissionIsValid)
+	case *rbacconfigv3.Permission_NotRule:
+		return permissionIsValid(rule.NotRule)
+	}
+	return true
+}
+
+func principalIsValid(p *rbacconfigv3.Principal) bool {
+	switch id := p.GetIdentifier().(type) {
+	case *rbacconfigv3.Principal_Header:
+		return rbacHeaderIsValid(id.Header)
+	case *rbacconfigv3.Principal_AndIds:
+		return allValid(id.AndIds.GetIds(), principalIsValid)
+	case *rbacconfigv3.Principal_OrIds:
+		return allValid(id.OrIds.GetIds(), principalIsValid)
+	case *rbacconfigv3.Principal_NotId:
+		return principalIsValid(id.NotId)
+	}
+	return true
+}
+
+func allValid[M any](list []M, isValid func(M) bool) bool {
+	for _, m := range list {
+		if !isValid(m) {
+			return false
+		}
+	}
+	return true
+}
+
+func rbacHeaderIsValid(h *routev3.HeaderMatcher) bool {
+	name := strings.ToLower(h.GetName())
+	return name != ":scheme" && !strings.HasPrefix(name, "grpc-")
+}

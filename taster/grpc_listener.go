@@ -1,0 +1,246 @@
+package taster
+
+import (
+	"net/netip"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Listeners, as gRPC reads them: with an api_listener for clients, otherwise for servers.
+
+const hcmType = xdstype.Prefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+
+var listenerRules = rules[*listenerv3.Listener]{
+	{"A27", "name is set", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetName() != "" }},
+	{"A27", "api_listener is an HttpConnectionManager", func(_ *tasting, l *listenerv3.Listener) bool {
+		return l.GetApiListener() == nil || l.GetApiListener().GetApiListener().GetTypeUrl() == hcmType
+	}},
+}
+
+// serverRules hold for the listeners of servers.
+var serverRules = rules[*listenerv3.Listener]{
+	{"A36", "listener_filters is empty", func(_ *tasting, l *listenerv3.Listener) bool { return len(l.GetListenerFilters()) == 0 }},
+	{"A36", "use_original_dst is not true", func(_ *tasting, l *listenerv3.Listener) bool { return !l.GetUseOriginalDst().GetValue() }},
+	{"A36", "address is a socket_address", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetAddress().GetSocketAddress() != nil }},
+	{"A36", "address prefixes of filter_chain_match are addresses, with a length that they have", func(_ *tasting, l *listenerv3.Listener) bool {
+		for _, c := range l.GetFilterChains() {
+			m := c.GetFilterChainMatch()
+			if isUnsupported(m, false) {
+				continue
+			}
+			if !prefixesAreValid(m.GetPrefixRanges()) || !isUnsupported(m, true) && !prefixesAreValid(m.GetSourcePrefixRanges()) {
+				return false
+			}
+		}
+		return true
+	}},
+	{"A36", "there is a default_filter_chain, or one of filter_chains that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
+		if l.GetDefaultFilterChain() != nil {
+			return true
+		}
+		for _, c := range l.GetFilterChains() {
+			if !isUnsupported(c.GetFilterChainMatch(), true) {
+				return true
+			}
+		}
+		return false
+	}},
+	{"A36", "no two of filter_chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
+		return !t.chainsOverlap(l.GetFilterChains())
+	}},
+}
+
+// isUnsupported reports whether gRPC leaves a filter chain out, because of what it matches; all
+// false: because of the destination_port, which it looks at first.
+func isUnsupported(m *listenerv3.FilterChainMatch, all bool) bool {
+	if m.GetDestinationPort().GetValue() != 0 || !all {
+		return m.GetDestinationPort().GetValue() != 0
+	}
+	transport := m.GetTransportProtocol()
+	return len(m.GetServerNames()) != 0 || transport != "" && transport != rawBuffer || len(m.GetApplicationProtocols()) != 0
+}
+
+// rawBuffer is the transport_protocol of connections without TLS.
+const rawBuffer = "raw_buffer"
+
+func prefixesAreValid(ranges []*corev3.CidrRange) bool {
+	for _, r := range ranges {
+		if _, ok := prefixOf(r); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func prefixOf(r *corev3.CidrRange) (p netip.Prefix, ok bool) {
+	addr, err := netip.ParseAddr(r.GetAddressPrefix())
+	if err != nil {
+		return p, false
+	}
+	p = netip.PrefixFrom(addr.Unmap(), int(r.GetPrefixLen().GetValue())).Masked()
+	return p, p.IsValid()
+}
+
+// mostMatches is how many matches of filter chains are compared for one listener. A chain has as
+// many as its prefixes, source prefixes and source ports can be combined. What is beyond passes.
+const mostMatches = 100_000
+
+// match is one of the connections that a filter chain is for.
+type match struct {
+	to     netip.Prefix
+	source listenerv3.FilterChainMatch_ConnectionSourceType
+	from   netip.Prefix
+	port   uint32
+}
+
+// chainsOverlap reports whether gRPC finds two filter chains for the same connections. A chain for
+// raw_buffer replaces those before it for the same destination that are for any transport.
+func (t *tasting) chainsOverlap(chains []*listenerv3.FilterChain) bool {
+	seen := map[match]bool{}
+	raw := map[netip.Prefix]bool{}
+	for _, c := range chains {
+		m := c.GetFilterChainMatch()
+		if isUnsupported(m, true) {
+			continue
+		}
+		from, ports := prefixesOf(m.GetSourcePrefixRanges()), m.GetSourcePorts()
+		if len(ports) == 0 {
+			ports = []uint32{0}
+		}
+		for _, to := range prefixesOf(m.GetPrefixRanges()) {
+			if t.matches < 0 {
+				return false
+			}
+			switch isRaw := m.GetTransportProtocol() == rawBuffer; {
+			case !isRaw && raw[to]:
+				continue
+			case isRaw && !raw[to]:
+				raw[to] = true
+				for k := range seen {
+					if t.matches--; k.to == to {
+						delete(seen, k)
+					}
+				}
+			}
+			for _, source := range from {
+				if t.matches < 0 {
+					return false
+				}
+				for _, port := range ports {
+					t.matches--
+					k := match{to, m.GetSourceType(), source, port}
+					if seen[k] {
+						return true
+					}
+					seen[k] = true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// prefixesOf returns the prefixes of ranges that are valid, or the one that matches everything.
+func prefixesOf(ranges []*corev3.CidrRange) []netip.Prefix {
+	if len(ranges) == 0 {
+		return []netip.Prefix{{}}
+	}
+	all := make([]netip.Prefix, 0, len(ranges))
+	for _, r := range ranges {
+		p, _ := prefixOf(r)
+		all = append(all, p)
+	}
+	return all
+}
+
+func checkListener(t *tasting, l *listenerv3.Listener) *violation {
+	if v := listenerRules.check(t, l); v != nil {
+		return v
+	}
+	if of := l.GetApiListener().GetApiListener(); of != nil {
+		return first(
+			func() *violation { return t.undecodable("A27", of) },
+			func() *violation {
+				hcm, ok := openAs[*hcmv3.HttpConnectionManager](t, of)
+				if !ok {
+					return nil
+				}
+				return checkHCM(t, hcm, client)
+			},
+		).in("api_listener")
+	}
+	return first(
+		func() *violation { return serverRules.check(t, l) },
+		func() *violation {
+			if l.GetDefaultFilterChain() == nil {
+				return nil
+			}
+			return checkChain(t, l.GetDefaultFilterChain()).in("default_filter_chain")
+		},
+		func() *violation {
+			return eachOf("filter_chains", l.GetFilterChains(), func(c *listenerv3.FilterChain) *violation {
+				if isUnsupported(c.GetFilterChainMatch(), true) {
+					return nil
+				}
+				return checkChain(t, c)
+			})
+		},
+	)
+}
+
+var chainRules = rules[*listenerv3.FilterChain]{
+	{"A36", "network filters have names, each its own", func(_ *tasting, c *listenerv3.FilterChain) bool {
+		seen := map[string]bool{"": true}
+		for _, f := range c.GetFilters() {
+			if seen[f.GetName()] {
+				return false
+			}
+			seen[f.GetName()] = true
+		}
+		return true
+	}},
+	{"A36", "each network filter is an HttpConnectionManager", func(_ *tasting, c *listenerv3.FilterChain) bool {
+		for _, f := range c.GetFilters() {
+			if f.GetTypedConfig().GetTypeUrl() != hcmType {
+				return false
+			}
+		}
+		return true
+	}},
+	{"A36", "there is a network filter", func(_ *tasting, c *listenerv3.FilterChain) bool { return len(c.GetFilters()) > 0 }},
+}
+
+func checkChain(t *tasting, c *listenerv3.FilterChain) *violation {
+	first := 0 // whose routes gRPC uses
+	return firstOf(
+		chainRules.check(t, c),
+		eachOf("filters", c.GetFilters(), func(f *listenerv3.Filter) *violation {
+			if v := t.undecodable("A36", f.GetTypedConfig()); v != nil {
+				return v
+			}
+			hcm, ok := openAs[*hcmv3.HttpConnectionManager](t, f.GetTypedConfig())
+			if first++; !ok {
+				return nil
+			}
+			if first > 1 {
+				return checkFilters(t, hcm.GetHttpFilters(), server)
+			}
+			return checkHCM(t, hcm, server)
+		}),
+		checkDownstreamTLS(t, c.GetTransportSocket()).in("transport_socket"),
+	)
+}
+
+// firstOf returns the first violation.
+func firstOf(all ...*violation) *violation {
+	for _, v := range all {
+		if v != nil {
+			return v
+		}
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package taster
+
+import (
+	"math"
+	"regexp/syntax"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// RouteConfigurations, as gRPC reads them.
+
+// mostRegexps is how many bytes of regular expressions are parsed for one resource. Those after
+// that pass.
+const mostRegexps = 256 << 10
+
+// lookupPlugin is the plugin for clusters that gRPC has. Others are rejected if they are not
+// optional.
+const lookupPlugin = xdstype.Prefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"
+
+var routesRules = rules[*routev3.RouteConfiguration]{
+	{"A28", "each cluster_specifier_plugin that is not optional is a RouteLookupClusterSpecifier", func(_ *tasting, r *routev3.RouteConfiguration) bool {
+		for _, p := range r.GetClusterSpecifierPlugins() {
+			if !p.GetIsOptional() && p.GetExtension().GetTypedConfig().GetTypeUrl() != lookupPlugin {
+				return false
+			}
+		}
+		return true
+	}},
+}
+
+var routesNameRules = rules[*routev3.RouteConfiguration]{
+	{"A27", "name is set", func(_ *tasting, r *routev3.RouteConfiguration) bool { return r.GetName() != "" }},
+}
+
+var routeRules = rules[*routev3.Route]{
+	{"A28", "match is set", func(_ *tasting, r *routev3.Route) bool { return r.GetMatch() != nil }},
+	{"A28", "match has a prefix, a path or a safe_regex", func(_ *tasting, r *routev3.Route) bool {
+		switch r.GetMatch().GetPathSpecifier().(type) {
+		case *routev3.RouteMatch_Prefix, *routev3.RouteMatch_Path, *routev3.RouteMatch_SafeRegex:
+			return true
+		}
+		return false
+	}},
+	{"A28", "match.safe_regex is a regular expression", func(t *tasting, r *routev3.Route) bool {
+		return t.regexpIsValid(r.GetMatch().GetSafeRegex().GetRegex())
+	}},
+}
+
+var headerRules = rules[*routev3.HeaderMatcher]{
+	{"A28", "a header matcher is one that gRPC knows", func(_ *tasting, h *routev3.HeaderMatcher) bool {
+		switch h.GetHeaderMatchSpecifier().(type) {
+		case *routev3.HeaderMatcher_ExactMatch, *routev3.HeaderMatcher_SafeRegexMatch, *routev3.HeaderMatcher_RangeMatch,
+			*routev3.HeaderMatcher_PresentMatch, *routev3.HeaderMatcher_PrefixMatch, *routev3.HeaderMatcher_SuffixMatch,
+			*routev3.HeaderMatcher_ContainsMatch, *routev3.HeaderMatcher_StringMatch:
+			return true
+		}
+		return false
+	}},
+	{"A28", "safe_regex_match is a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
+		return t.regexpIsValid(h.GetSafeRegexMatch().GetRegex())
+	}},
+	{"A63", "string_match has a matcher that is not empty, or a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
+		m, ok := h.GetHeaderMatchSpecifier().(*routev3.HeaderMatcher_StringMatch)
+		return !ok || m.StringMatch != nil && t.matcherIsValid(m.StringMatch)
+	}},
+	{"A28", "prefix_match, suffix_match and contains_match are not empty", func(_ *tasting, h *routev3.HeaderMatcher) bool {
+		switch m := h.GetHeaderMatchSpecifier().(type) {
+		case *routev3.HeaderMatcher_PrefixMatch:
+			return m.PrefixMatch != ""
+		case *routev3.HeaderMatcher_SuffixMatch:
+			return m.SuffixMatch != ""
+		case *routev3.HeaderMatcher_ContainsMatch:
+			return m.ContainsMatch != ""
+		}
+		return true
+	}},
+}
+
+var actionRules = rules[*routev3.RouteAction]{
+	{"A28", "the weights of weighted_clusters add up to something, and to at most 4294967295", func(_ *tasting, a *routev3.RouteAction) bool {
+		weighted, ok := a.GetClusterSpecifier().(*routev3.RouteAction_WeightedClusters)
+		if !ok {
+			return true
+		}
+		var sum uint64
+		for _, c := range weighted.WeightedClusters.GetClusters() {
+			sum += uint64(c.GetWeight().GetValue())
+		}
+		return sum > 0 && sum <= math.MaxUint32
+	}},
+	{"A42", "regex_rewrite of a hash_policy has a regular expression", func(t *tasting, a *routev3.RouteAction) bool {
+		for _, p := range a.GetHashPolicy() {
+			if !t.regexpIsValid(p.GetHeader().GetRegexRewrite().GetPattern().GetRegex()) {
+				return false
+			}
+		}
+		return true
+	}},
+}
+
+var retryRules = rules[*routev3.RetryPolicy]{
+	{"A44", "num_retries is at least 1", func(_ *tasting, r *routev3.RetryPolicy) bool {
+		return r.GetNumRetries() == nil || r.GetNumRetries().GetValue() >= 1
+	}},
+	{"A44", "retry_back_off has a base_interval above 0, and so is its max_interval", func(_ *tasting, r *routev3.RetryPolicy) bool {
+		b := r.GetRetryBackOff()
+		return b == nil || positive(b.GetBaseInterval()) && (b.GetMaxInterval() == nil || positive(b.GetMaxInterval()))
+	}},
+}
+
+func positive(d *durationpb.Duration) bool { return d.AsDuration() > 0 }
+
+func checkRoutes(t *tasting, r *routev3.RouteConfiguration) *violation {
+	if v := routesNameRules.check(t, r); v != nil {
+		return v
+	}
+	return checkInlineRoutes(t, r)
+}
+
+// checkInlineRoutes checks a RouteConfiguration that needs no name.
+func checkInlineRoutes(t *tasting, r *routev3.RouteConfiguration) *violation {
+	if v := routesRules.check(t, r); v != nil {
+		return v
+	}
+	plugins := map[string]bool{}
+	for _, p := range r.GetClusterSpecifierPlugins() {
+		plugins[p.GetExtension().GetName()] = true
+	}
+	return eachOf("virtual_hosts", r.GetVirtualHosts(), func(h *routev3.VirtualHost) *violation {
+		return first(
+			func() *violation {
+				return eachOf("routes", h.GetRoutes(), func(route *routev3.Route) *violation { return checkRoute(t, route, plugins) })
+			},
+			func() *violation { return retryRules.check(t, h.GetRetryPolicy()).in("retry_policy") },
+			func() *violation { return checkOverrides(t, h.GetTypedPerFilterConfig()) },
+		)
+	})
+}
+
+func checkRoute(t *tasting, r *routev3.Route, plugins map[string]bool) *violation {
+	match := r.GetMatch()
+	if len(match.GetQueryParameters()) != 0 {
+		return nil // gRPC ignores the route
+	}
+	return first(
+		func() *violation { return routeRules.check(t, r) },
+		func() *violation {
+			return eachOf("match.headers", match.GetHeaders(), func(h *routev3.HeaderMatcher) *violation { return headerRules.check(t, h) })
+		},
+		func() *violation { return checkAction(t, r.GetRoute(), plugins).in("route") },
+		func() *violation {
+			if ignored(r, plugins) {
+				return nil
+			}
+			return checkOverrides(t, r.GetTypedPerFilterConfig())
+		},
+	)
+}
+
+// ignored reports whether gRPC ignores a route because of its action.
+func ignored(r *routev3.Route, plugins map[string]bool) bool {
+	a, ok := r.GetAction().(*routev3.Route_Route)
+	if !ok {
+		return false
+	}
+	switch of := a.Route.GetClusterSpecifier().(type) {
+	case *routev3.RouteAction_Cluster, *routev3.RouteAction_WeightedClusters:
+		return false
+	case *routev3.RouteAction_ClusterSpecifierPlugin:
+		return plugins[of.ClusterSpecifierPlugin] // perhaps
+	}
+	return true
+}
+
+func checkAction(t *tasting, a *routev3.RouteAction, plugins map[string]bool) *violation {
+	if a == nil {
+		return nil
+	}
+	if v := actionRules.check(t, a); v != nil {
+		return v
+	}
+	switch of := a.GetClusterSpecifier().(type) {
+	case *routev3.RouteAction_Cluster:
+	case *routev3.RouteAction_WeightedClusters:
+		v := eachOf("weighted_clusters.clusters", of.WeightedClusters.GetClusters(), func(c *routev3.WeightedCluster_ClusterWeight) *violation {
+			if c.GetWeight().GetValue() == 0 {
+				return nil
+			}
+			return checkOverrides(t, c.GetTypedPerFilterConfig())
+		})
+		if v != nil {
+			return v
+		}
+	case *routev3.RouteAction_ClusterSpecifierPlugin:
+		if !plugins[of.ClusterSpecifierPlugin] {
+			return pluginRules.check(t, of)
+		}
+		return nil
+	default:
+		return nil // gRPC ignores the route
+	}
+	return retryRules.check(t, a.GetRetryPolicy()).in("retry_policy")
+}
+
+var pluginRules = rules[*routev3.RouteAction_ClusterSpecifierPlugin]{
+	{"A28", "cluster_specifier_plugin names one of the cluster_specifier_plugins", func(*tasting, *routev3.RouteAction_ClusterSpecifierPlugin) bool { return false }},
+}
+
+// regexpIsValid reports whether gRPC can use a regular expression. An empty one is not there.
+func (t *tasting) regexpIsValid(expr string) bool {
+	if expr == "" || t.regexps < len(expr) {
+		return true
+	}
+	t.regexps -= len(expr)
+	_, err := syntax.Parse(expr, syntax.Perl)
+	return err == nil
+}
+
+// checkOverrides checks typed_per_filter_config.
+func checkOverrides(t *tasting, configs map[string]*anypb.Any) *violation {
+	for _, config := range configs {
+		if v := checkOverride(t, config); v != nil {
+			return v.in("typed_per_filter_config")
+		}
+	}
+	return nil
+}
+
+func checkOverride(t *tasting, config *anypb.Any) *violation {
+	optional := false
+	if v := t.undecodableFilter(config); v != nil {
+		return v
+	}
+	if wrapped, ok := openAs[*routev3.FilterConfig](t, config); ok {
+		config, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
+		if v := t.undecodableFilter(config); v != nil {
+			return v
+		}
+	}
+	return overrideRules.check(t, override{config, optional})
+}
+
+// override is the configuration of an HTTP filter for a part of the routes.
+type override struct {
+	config   *anypb.Any
+	optional bool
+}
+
+var overrideRules = rules[override]{
+	{"A39", "the configuration of an HTTP filter that is not optional is of a filter that gRPC has", func(t *tasting, o override) bool {
+		_, known := filterOf(t, o.config)
+		return known || o.optional
+	}},
+	{"A39", "there is no configuration of the router", func(t *tasting, o override) bool {
+		f, known := filterOf(t, o.config)
+		return !known || !f.terminal
+	}},
+	{"A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, o override) bool {
+		return rbacIsValid(rbacIn(t, o.config))
+	}},
+}

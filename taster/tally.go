@@ -1,0 +1,208 @@
+package taster
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Tally is what the operator sees of the resources of one authority that clients would reject:
+// counters, lines of log, and the last ones. Its methods may be called concurrently; none takes
+// longer for more resources.
+type Tally struct {
+	mode Mode
+	log  *slog.Logger
+
+	// kept is how many failures there are, for those who have a resource that passes.
+	kept atomic.Int32
+
+	mu     sync.Mutex // comes last in the order of locks
+	counts map[Count]uint64
+	// refused and warned count each resource once.
+	refused, warned uint64
+	failures        *simplelru.LRU[subject, Failure]
+	// logged are the kinds of failures of which there was a line at warn.
+	logged map[kind]bool
+	lines  loglines.Lines
+}
+
+const (
+	// mostFailures is how many resources are shown that failed: the last ones.
+	mostFailures = 100
+	// mostKinds bounds logged. There are some thousands of rules.
+	mostKinds = 1000
+)
+
+// Count is what is counted together.
+type Count struct {
+	// Type is the word for a type, or "other".
+	Type string
+	// By is who would reject the resource: "all", "envoy" or "grpc".
+	By string
+	// Refused says that the relay refused the resource.
+	Refused bool
+}
+
+// Failure is a resource that clients would reject.
+type Failure struct {
+	Partition, TypeURL, Name string
+	Refused                  bool
+	Reason                   string
+	At                       time.Time
+}
+
+type subject struct{ partition, typeURL, name string }
+
+// kind is a kind of failures: a rule of a type.
+type kind struct{ typeURL, reason string }
+
+// NewTally returns the tally of an authority, whose lines go to log.
+func NewTally(mode Mode, log *slog.Logger) *Tally {
+	failures, _ := simplelru.NewLRU[subject, Failure](mostFailures, nil) // it fails for a size of 0
+	t := &Tally{mode: mode, log: log, counts: map[Count]uint64{}, failures: failures, logged: map[kind]bool{}}
+	if mode == Off {
+		return t
+	}
+	// A counter that begins with 0 shows its first step.
+	for typeURL := range grpcParsers {
+		t.counts[Count{label(typeURL), "all", true}] = 0
+		t.counts[Count{label(typeURL), "envoy", mode == Refuse}] = 0
+		t.counts[Count{label(typeURL), "grpc", mode == Refuse}] = 0
+	}
+	return t
+}
+
+// Mode returns what becomes of a resource that fails. It may be called on nil.
+func (t *Tally) Mode() Mode {
+	if t == nil {
+		return Warn
+	}
+	return t.mode
+}
+
+// Failed notes that a resource failed. It may be called on nil.
+func (t *Tally) Failed(partition, typeURL, name string, v *Verdict) {
+	if t == nil {
+		return
+	}
+	id := subjectOf(partition, typeURL, name)
+	f := Failure{Partition: id.partition, TypeURL: id.typeURL, Name: id.name, Refused: t.mode.Refuses(v), Reason: v.Reason(), At: time.Now()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, by := range v.by() {
+		t.counts[Count{Type: label(typeURL), By: by, Refused: f.Refused}]++
+	}
+	if f.Refused {
+		t.refused++
+	} else {
+		t.warned++
+	}
+	last, _ := t.failures.Peek(id)
+	t.failures.Add(id, f)
+	t.kept.Store(int32(t.failures.Len()))
+	log, level := t.log, slog.LevelDebug
+	if last.Reason != f.Reason {
+		log, level = t.line(kind{f.TypeURL, withoutDigits(f.Reason)})
+	}
+	log.Log(context.Background(), level, "clients would reject a resource",
+		"partition", f.Partition, "type_url", f.TypeURL, "name", f.Name, "refused", f.Refused, "reason", f.Reason)
+}
+
+// line returns the logger and the level of a line: warn for the first of its kind, if there is
+// room for it, otherwise debug. The caller holds mu.
+func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
+	if t.logged[of] {
+		return t.log, slog.LevelDebug
+	}
+	log, ok := t.lines.Next(t.log)
+	if !ok {
+		return log, slog.LevelDebug
+	}
+	if len(t.logged) < mostKinds {
+		t.logged[of] = true
+	}
+	return log, slog.LevelWarn
+}
+
+// subjectOf returns what a resource is told from others by. The control plane gives names of any
+// length.
+func subjectOf(partition, typeURL, name string) subject {
+	const most = 256
+	return subject{loglines.ClipTo(partition, most), loglines.ClipTo(typeURL, most), loglines.ClipTo(name, most)}
+}
+
+// Passed notes that a resource did not fail, or is gone. It may be called on nil.
+func (t *Tally) Passed(partition, typeURL, name string) {
+	if t == nil || t.kept.Load() == 0 {
+		return
+	}
+	id := subjectOf(partition, typeURL, name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures.Remove(id)
+	t.kept.Store(int32(t.failures.Len()))
+}
+
+// Counts returns how many resources failed.
+func (t *Tally) Counts() map[Count]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.counts)
+}
+
+// Totals returns how many resources were refused, and how many passed with a warning.
+func (t *Tally) Totals() (refused, warned uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused, t.warned
+}
+
+// Failures returns the last resources that failed and have not passed since, the latest first.
+func (t *Tally) Failures() []Failure {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.failures.Values()
+	slices.Reverse(all)
+	return all
+}
+
+// withoutDigits returns a reason without the places of lists in it.
+func withoutDigits(reason string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, reason)
+}
+
+// by returns who would reject the resource.
+func (v *Verdict) by() []string {
+	switch {
+	case v.Unreadable != "":
+		return []string{"all"}
+	case v.Envoy != "" && v.GRPC != "":
+		return []string{"envoy", "grpc"}
+	case v.Envoy != "":
+		return []string{"envoy"}
+	}
+	return []string{"grpc"}
+}
+
+// label returns what metrics call a type. Clients can make up type URLs.
+func label(typeURL string) string {
+	if word := xdstype.Of(typeURL).Word; word != "" {
+		return word
+	}
+	return "other"
+}

@@ -1,0 +1,89 @@
+package taster
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+func tallyOf(mode Mode) (*Tally, *bytes.Buffer) {
+	var logs bytes.Buffer
+	return NewTally(mode, slog.New(slog.NewTextHandler(&logs, nil))), &logs
+}
+
+var bad = &Verdict{Envoy: "Cluster.X: it is bad", GRPC: "in a[1], it requires that x (gRFC A1)"}
+
+func TestTallyCountsByTypeAndFamily(t *testing.T) {
+	tally, _ := tallyOf(Warn)
+	tally.Failed("p", xdstype.ClusterV3, "a", bad)
+	tally.Failed("p", xdstype.ClusterV3, "b", &Verdict{Unreadable: "is none"})
+	tally.Failed("p", xdstype.Prefix+"acme.Widget", "c", &Verdict{Envoy: "y"})
+	counts := tally.Counts()
+	for c, want := range map[Count]uint64{
+		{"cluster", "envoy", false}: 1, {"cluster", "grpc", false}: 1, {"cluster", "all", true}: 1, {"other", "envoy", false}: 1,
+		{"listener", "grpc", false}: 0, {"route", "all", true}: 0,
+	} {
+		if got, ok := counts[c]; !ok || got != want {
+			t.Errorf("%+v: got %d (%t), want %d", c, got, ok, want)
+		}
+	}
+	if refused, warned := tally.Totals(); refused != 1 || warned != 2 {
+		t.Errorf("%d refused and %d warned, want 1 and 2", refused, warned)
+	}
+}
+
+func TestTallyShowsTheLastFailures(t *testing.T) {
+	tally, _ := tallyOf(Refuse)
+	for i := range mostFailures + 50 {
+		tally.Failed("p", xdstype.ClusterV3, fmt.Sprint("c", i), bad)
+	}
+	tally.Passed("p", xdstype.ClusterV3, "c149")
+	tally.Passed("p", xdstype.ClusterV3, "another")
+	tally.Passed("another", xdstype.ClusterV3, "c148")
+	tally.Failed("p", xdstype.ClusterV3, "c60", bad)
+	all := tally.Failures()
+	if len(all) != mostFailures-1 || all[0].Name != "c60" || all[1].Name != "c148" || all[len(all)-1].Name != "c50" {
+		t.Errorf("%d failures, from %+v to %+v", len(all), all[0], all[len(all)-1])
+	}
+	if f := all[0]; !f.Refused || f.Reason != bad.Reason() || f.Partition != "p" || f.At.IsZero() {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// One line for each kind of failure, not for each resource; and few for kinds without end.
+func TestTallyLogsFewLines(t *testing.T) {
+	tally, logs := tallyOf(Warn)
+	long := strings.Repeat("n", 10<<10)
+	for i := range 1000 {
+		tally.Failed(long, xdstype.ClusterV3, fmt.Sprint("c", i, long), &Verdict{GRPC: fmt.Sprintf("in a[%d], it requires that x (gRFC A1)", i)})
+	}
+	if n := strings.Count(logs.String(), "\n"); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+	for i := range 1000 {
+		tally.Failed("p", xdstype.ClusterV3, "c", &Verdict{Envoy: strings.Repeat("y", i)})
+	}
+	if n := strings.Count(logs.String(), "\n"); n != loglines.AtOnce {
+		t.Errorf("%d lines, want %d", n, loglines.AtOnce)
+	}
+	for line := range strings.Lines(logs.String()) {
+		if len(line) > 8<<10 {
+			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+}
+
+// Without a tally nothing is noted, and the mode is the default.
+func TestNoTally(t *testing.T) {
+	var none *Tally
+	none.Failed("", "", "", bad)
+	none.Passed("", "", "")
+	if none.Mode() != Warn {
+		t.Error("the mode is not the default")
+	}
+}

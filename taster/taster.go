@@ -1,0 +1,186 @@
+package taster
+
+import (
+	"fmt"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Mode says what becomes of a resource that clients would reject.
+type Mode uint8
+
+const (
+	// Warn refuses what no client can read. What one family of clients would reject passes, and
+	// is reported.
+	Warn Mode = iota
+	// Refuse refuses what any family of clients would reject.
+	Refuse
+	// Off looks at nothing: every type is treated as one that the binary does not know.
+	Off
+)
+
+// Refuses reports whether a resource with this verdict is refused.
+func (m Mode) Refuses(v *Verdict) bool {
+	return v != nil && (m == Refuse || v.Unreadable != "")
+}
+
+// Taste is [Type.Taste] as the mode has it.
+func (m Mode) Taste(t Type, value []byte) *Verdict {
+	if m == Off {
+		t.known = nil
+	}
+	return t.Taste(value)
+}
+
+// Verdict is what clients would reject of a resource. It quotes none of its values.
+type Verdict struct {
+	// Unreadable is why no client can read the resource, empty if some can.
+	Unreadable string
+	// Envoy and GRPC are why clients of the family would reject the resource, empty if they
+	// would not.
+	Envoy, GRPC string
+}
+
+// Reason returns the verdict as the end of a sentence that begins with the resource.
+func (v *Verdict) Reason() string {
+	switch {
+	case v.Unreadable != "":
+		return v.Unreadable
+	case v.Envoy != "" && v.GRPC != "":
+		return fmt.Sprintf("would be rejected by Envoy (%s) and by gRPC (%s)", v.Envoy, v.GRPC)
+	case v.Envoy != "":
+		return "would be rejected by Envoy: " + v.Envoy
+	}
+	return "would be rejected by gRPC: " + v.GRPC
+}
+
+// Error implements error.
+func (v *Verdict) Error() string { return v.Reason() }
+
+// Type knows how clients read resources of one type.
+type Type struct {
+	url    string
+	*known // nil if the binary does not know the type
+}
+
+// known is what the binary knows of a message type.
+type known struct {
+	name    protoreflect.FullName
+	typeURL string // with the usual prefix
+	message protoreflect.MessageType
+	anys    *anyFields
+	grpc    func(*tasting, proto.Message) *violation // nil if gRPC does not read the type
+	// idle has *tasting of the type: its message is large, and is made anew for each resource
+	// otherwise.
+	idle sync.Pool
+}
+
+// knownTypes has a *known for each message type that was asked for, by its name. It holds no more
+// than there are messages in the binary.
+var knownTypes sync.Map
+
+// Of returns the type of a type URL.
+func Of(typeURL string) Type {
+	message, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	if err != nil {
+		return Type{url: typeURL}
+	}
+	name := message.Descriptor().FullName()
+	k, ok := knownTypes.Load(name)
+	if !ok {
+		made := &known{name: name, typeURL: xdstype.Prefix + string(name), message: message, anys: anysIn(message.Descriptor())}
+		made.grpc = grpcParsers[made.typeURL]
+		made.idle.New = func() any { return &tasting{message: message.New().Interface()} }
+		k, _ = knownTypes.LoadOrStore(name, made)
+	}
+	return Type{typeURL, k.(*known)}
+}
+
+// Taste returns what clients would reject of a resource, nil if they would reject nothing. A
+// resource of a type that the binary does not know has to be a message, of whichever type.
+func (t Type) Taste(value []byte) (v *Verdict) {
+	if t.known == nil {
+		if _, err := wire.InnerName(value); err != nil {
+			return t.unreadable(err)
+		}
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			// Who panics is a validator here. What it says of the resource is nothing certain.
+			v = &Verdict{Envoy: "it makes the validator of " + string(t.name) + " panic"}
+		}
+	}()
+	tasting := t.begin(value)
+	tooDeep, err := decode(tasting.message, value)
+	switch {
+	case err != nil:
+		return t.unreadable(err)
+	case tooDeep:
+		return &Verdict{Envoy: errTooDeep}
+	case len(value) <= mostTasted:
+		v = t.judge(tasting)
+	}
+	t.end(tasting)
+	return v
+}
+
+// begin returns a tasting of a value, with a message to decode it into.
+func (k *known) begin(value []byte) *tasting {
+	t := k.idle.Get().(*tasting)
+	t.typeURL, t.value, t.regexps, t.matches = k.typeURL, value, mostRegexps, mostMatches
+	return t
+}
+
+// end keeps what is not needed any more for another resource. It is not called after a failure,
+// because of which the message may be large, or in no good state.
+func (k *known) end(t *tasting) {
+	proto.Reset(t.message)
+	t.value, t.opened = nil, nil
+	k.idle.Put(t)
+}
+
+func (t Type) unreadable(err error) *Verdict {
+	return &Verdict{Unreadable: fmt.Sprintf("is no %s: %s", xdstype.Message(t.url), wire.ErrorText(err))}
+}
+
+// judge returns what clients would reject of a decoded resource.
+func (k *known) judge(t *tasting) *Verdict {
+	envoy := t.envoy(t.message, k.anys)
+	var grpc *violation
+	if k.grpc != nil {
+		grpc = k.grpc(t, t.message)
+	}
+	if envoy == nil && grpc == nil {
+		return nil
+	}
+	v := &Verdict{}
+	if envoy != nil {
+		v.Envoy = envoy.text
+	}
+	if grpc != nil {
+		v.GRPC = grpc.String()
+	}
+	if envoy != nil && envoy.undecodable && grpc != nil && grpc.undecodable {
+		v.Unreadable = fmt.Sprintf("has a message in it that no client can read: %s", envoy.text)
+	}
+	return v
+}
+
+// tasting is the tasting of one resource.
+type tasting struct {
+	typeURL string
+	value   []byte
+	message proto.Message // what the value is
+	// opened are the Anys that were decoded: both families look at some.
+	opened map[anyKey]opened
+	// regexps is how many bytes of regular expressions are yet parsed, and matches how many
+	// matches of filter chains are yet compared.
+	regexps, matches int
+}
