@@ -180,7 +180,7 @@ func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
 	const most, fresh = 99, 20 // of 100 connections with a stream each
 	plane := newRecordingPlane()
-	_, address := runRelay(t, fmt.Sprintf(`
+	r, address := runRelay(t, fmt.Sprintf(`
 listeners: [{address: "127.0.0.1:0"}]
 authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
 old_style_names: [{authority: cp, partition: node.id}]
@@ -203,10 +203,23 @@ cache: {linger: 1h}
 	for _, c := range open(most, "old") {
 		c.end()
 	}
+	awaitNoClients(t, r) // until then, their scopes are not idle
 	open(fresh, "new")
 	plane.mu.Lock()
 	defer plane.mu.Unlock()
 	if plane.open > 100 {
 		t.Errorf("%d streams are open upstream", plane.open)
+	}
+}
+
+// awaitNoClients waits until the relay has noticed that its clients have left.
+func awaitNoClients(t *testing.T, r *Relay) {
+	t.Helper()
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
+	for deadline := time.Now().Add(time.Minute); r.server.Clients() > 0; <-pace.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d clients have not left within a minute", r.server.Clients())
+		}
 	}
 }
