@@ -3,12 +3,14 @@ package downstream
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -35,20 +37,28 @@ func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, 
 
 // render is toJSON's work.
 func (s *Server) render(r *session.Response, service *xdstype.Service) ([]byte, error) {
+	return s.renderBytes(r.Encode().Materialize(), service)
+}
+
+func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, error) {
 	var msg discoveryv3.DiscoveryResponse
-	if err := proto.Unmarshal(r.Encode().Materialize(), &msg); err != nil {
+	if err := proto.Unmarshal(encoded, &msg); err != nil {
 		return nil, fmt.Errorf("the response: %s", protoText(err))
 	}
 	if service.V2 {
 		msg.ResourceErrors = nil // which v2 does not have, and JSON parsers may be strict
 	}
-	body, err := protojson.Marshal(&msg)
-	if err == nil {
-		return body, nil
+	if !slices.ContainsFunc(msg.GetResources(), func(res *anypb.Any) bool { return losesEntries(res) != nil }) {
+		if body, err := protojson.Marshal(&msg); err == nil {
+			return body, nil
+		}
 	}
 	good := make([]*anypb.Any, 0, len(msg.GetResources()))
 	for _, res := range msg.GetResources() {
-		_, err := protojson.Marshal(res)
+		err := losesEntries(res)
+		if err == nil {
+			_, err = protojson.Marshal(res)
+		}
 		if err == nil {
 			good = append(good, res)
 			continue
@@ -67,6 +77,35 @@ func (s *Server) render(r *session.Response, service *xdstype.Service) ([]byte, 
 	}
 	msg.Resources = good
 	return protojson.Marshal(&msg)
+}
+
+// clusterCollection is the list collection in which the API has declared a single entry.
+const clusterCollection = "type.googleapis.com/envoy.config.cluster.v3.ClusterCollection"
+
+// losesEntries returns why JSON cannot have all entries of a list collection; nil if it can.
+func losesEntries(res *anypb.Any) error {
+	var wrapped discoveryv3.Resource
+	if res.MessageIs(&wrapped) && res.UnmarshalTo(&wrapped) == nil {
+		res = wrapped.GetResource()
+	}
+	if res.GetTypeUrl() != clusterCollection {
+		return nil
+	}
+	entries := 0
+	for b := res.GetValue(); len(b) > 0; {
+		field, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if field == 1 {
+			entries++
+		}
+		b = b[n:]
+	}
+	if entries > 1 {
+		return fmt.Errorf("it has %d entries, and the API's message has one: request it over gRPC, or its members", entries)
+	}
+	return nil
 }
 
 // nameOf returns the name of a resource of any type.

@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -78,5 +81,56 @@ func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 	}
 	if n, size := len(server.jsonCache.entries), server.jsonCache.size; n != mostJSONCached || size < n*minJSONCached || size > n*2*minJSONCached {
 		t.Errorf("%d renderings of %d bytes are kept, want %d", n, size, mostJSONCached)
+	}
+}
+
+// The API's ClusterCollection has a single entry, so JSON would have the last one only: clients would
+// take the others for removed.
+func TestAClusterCollectionOfSeveralEntriesHasNoFormInJSON(t *testing.T) {
+	entry := func(name string) []byte {
+		b, err := proto.Marshal(&clusterv3.ClusterCollection{Entries: &xdscorev3.CollectionEntry{
+			ResourceSpecifier: &xdscorev3.CollectionEntry_Locator{Locator: &xdscorev3.ResourceLocator{Id: name}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	ch := newTestCache(silentSource{}, 1000)
+	defer ch.Close()
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	for _, tt := range []struct {
+		of      string
+		entries []string
+		good    int
+	}{{"one", []string{"a"}, 1}, {"none", nil, 1}, {"two", []string{"a", "b"}, 0}} {
+		var value []byte
+		for _, name := range tt.entries {
+			value = append(value, entry(name)...)
+		}
+		wrapped, err := anypb.New(&discoveryv3.Resource{Name: "list", Resource: &anypb.Any{TypeUrl: clusterCollection, Value: value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := proto.Marshal(&discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{wrapped}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := server.renderBytes(sent, xdstype.Cluster.V3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got discoveryv3.DiscoveryResponse
+		if err := protojson.Unmarshal(body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.GetResources()) != tt.good || len(got.GetResourceErrors()) != 1-tt.good {
+			t.Errorf("%s: got %s", tt.of, body)
+		}
+		for _, e := range got.GetResourceErrors() {
+			if e.GetResourceName().GetName() != "list" || !strings.Contains(e.GetErrorDetail().GetMessage(), "it has 2 entries") {
+				t.Errorf("%s: got %v", tt.of, e)
+			}
+		}
 	}
 }
