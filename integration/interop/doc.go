@@ -9,7 +9,8 @@
 //
 // The gRPC clients also prove who they are, by certificates and by tokens in their call
 // credentials, and are told when what they have shown expires. While the relay's certificates, CAs
-// and keys are replaced, none of their streams ends and none of their handshakes fails.
+// and keys are replaced, none of their streams ends and none of their handshakes fails. Istio's
+// identity check learns who the relay is from the example in docs/istio.md.
 //
 // The package is a module of its own, because Istio's discovery server needs
 // more modules than all of the relay; `make interop` runs it. It imports nothing
