@@ -57,6 +57,9 @@ type SetUpdate struct {
 	Stale bool
 	// Answer says which answer of the source the update is of.
 	Answer Answer
+	// Of, if the set is a union, is how many members that part of it had of which members are
+	// removed; 0 if that is not known.
+	Of int
 	// Origin is the origin's version of the set after these changes. If it is nil, the
 	// version stays as long as the members do.
 	Origin *OriginVersion

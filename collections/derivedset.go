@@ -80,9 +80,9 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 	if n.union.unknown == 0 {
 		n.partial = n.union.incomplete > 0
 	}
-	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Answer: n.answer}
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Answer: n.answer, Of: n.of}
 	if !n.busy() {
-		n.answer = cache.NoAnswer
+		n.answer, n.of = cache.NoAnswer, 0
 	}
 	if n.applied {
 		if !n.busy() {
@@ -100,7 +100,7 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 			delete(n.withheld, key)
 			set.Changes = n.change(set.Changes, key, content)
 		}
-		n.hasWithheld = len(n.withheld) > 0
+		n.hasWithheld = len(n.withheld) > 0 || n.answer != cache.NoAnswer
 	} else {
 		set.Changes = make([]cache.Change, 0, len(n.union.members))
 		for key := range n.union.members {

@@ -84,7 +84,10 @@ func (l *listSource) updateState() {
 }
 
 // winnerChanged implements sink.
-func (l *listSource) winnerChanged(key string, _, is candidate, renewed bool) {
+func (l *listSource) winnerChanged(key string, was, is candidate, renewed bool) {
+	if was.resource != nil && is == (candidate{}) {
+		l.of = max(l.of, l.to.available)
+	}
 	l.to.set(key, is, renewed)
 }
 

@@ -252,8 +252,9 @@ type setContext struct {
 	// hasWithheld: the set has withheld changes, to write when it is not busy.
 	hasWithheld bool
 	// answer says which answer of a control plane the removals are of that are still to be
-	// written: see took.
+	// written: see took. of is how many members the list had of which they are, 0 for none.
 	answer  cache.Answer
+	of      int
 	derived derived
 	queue   workQueue
 	logs    *setLogs

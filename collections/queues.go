@@ -142,7 +142,12 @@ func (s *setContext) context() *setContext { return s }
 
 // took notes that members may go because of such an answer. The removal of a glob's member is none:
 // the leaf set was guarded.
-func (s *setContext) took(a cache.Answer) { s.answer = max(s.answer, a) }
+func (s *setContext) took(a cache.Answer) {
+	if a > s.answer {
+		s.answer = a
+		s.changed[s.derived] = struct{}{} // even if none goes: it is not for later removals
+	}
+}
 
 // busy reports whether work or answers are outstanding that may change any member.
 func (s *setContext) busy() bool { return s.unanswered+s.outstanding > 0 }

@@ -99,10 +99,17 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		}
 		s = newSet(u, stored)
 	}
-	if s.stored == nil && !now.Before(s.until) {
-		s.had, s.went = would.Len, 0
+	had := would.Len
+	if u.Of > 0 {
+		had = min(u.Of, had)
 	}
-	d.of = max(would.Len, s.had)
+	switch {
+	case s.stored != nil:
+		s.had = max(s.had, had)
+	case !now.Before(s.until):
+		s.had, s.went = had, 0
+	}
+	d.of = s.had
 	d.restored = s.takeNamed(u)
 	gone := s.gone(u, would)
 	var fresh []cache.Removal
@@ -118,7 +125,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	}
 	switch total := len(s.held) + s.went + len(fresh); {
 	case len(fresh) == 0:
-	case s.empties(u, would), total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
+	case s.empties(u, would), u.Of > 0 && total >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
 		d.held = len(fresh)
 		for _, g := range fresh {
 			s.keepFor(now, g, o)

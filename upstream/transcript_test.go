@@ -33,11 +33,13 @@ import (
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again]
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again] [answers]
 //	                                                a client, with a stream open;
 //	                                                it does not ask for globs; what becomes of
 //	                                                resources that clients would reject; it is
-//	                                                one more of the same control plane
+//	                                                one more of the same control plane; which
+//	                                                answers updates of sets are of is shown
+//	resend                                          all that is held is sent to the cache once more
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
 //	                                                sends nothing yet
 //	again NAME...                                   a name that is held is to be
@@ -102,6 +104,7 @@ type player struct {
 	scope   cache.Scope
 	noGlobs bool
 	check   taster.Mode
+	answers bool
 	of      *topics // nil until something is subscribed to
 	session session
 	now     time.Time
@@ -129,7 +132,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		params := ""
 		d.MaybeScanArgs(t, "params", &params)
 		p.scope = cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
-		p.noGlobs = d.HasArg("noglobs")
+		p.noGlobs, p.answers = d.HasArg("noglobs"), d.HasArg("answers")
 		check := "warn"
 		d.MaybeScanArgs(t, "check", &check)
 		p.check = map[string]taster.Mode{"warn": taster.Warn, "refuse": taster.Refuse, "off": taster.Off}[check]
@@ -160,6 +163,8 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		for _, name := range namesIn(d) {
 			p.of.stop(name)
 		}
+	case "resend":
+		u = p.of.resend()
 	case "send":
 	case "response":
 		var nack string
@@ -681,9 +686,15 @@ func (p *player) print(u cache.Update) {
 		if set.Partial {
 			fmt.Fprint(&p.out, " partial")
 		}
+		if p.answers {
+			fmt.Fprint(&p.out, map[cache.Answer]string{cache.FirstAnswer: " (first answer)", cache.LaterAnswer: " (later answer)", cache.NoAnswer: " (no answer)"}[set.Answer])
+		}
 		fmt.Fprintln(&p.out)
 		for _, c := range set.Changes {
 			fmt.Fprintf(&p.out, "       %s: %s\n", shorten(c.Name), change(c))
+			if p.answers && c.Answer != cache.NoAnswer {
+				fmt.Fprintln(&p.out, "         (later answer)")
+			}
 		}
 	}
 }

@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// step is a step of a property test.
+type step struct {
+	// wait is how long nothing happens before.
+	wait time.Duration
+	// answer, full and incomplete are those of an update, complete that of one without changes.
+	answer                     cache.Answer
+	full, incomplete, complete bool
+	// names are what there is then, if it is full; otherwise what comes, and goes, of it.
+	names, goes []int
+}
+
+// TestTheGuardHoldsWhatIsGoneAndNothingElse: whatever a source says, clients have what it has; what they
+// have besides it has lost in a first answer, no longer ago than the guard holds that; nothing that was
+// named again is lost; and in the end clients have what the source has.
+func TestTheGuardHoldsWhatIsGoneAndNothingElse(t *testing.T) {
+	const most = 12
+	numbers := rapid.SliceOfNDistinct(rapid.IntRange(0, most-1), 0, most, rapid.ID[int])
+	rapid.Check(t, func(rt *rapid.T) {
+		o := &Options{
+			Ratio: rapid.Float64Range(0.1, 1).Draw(rt, "ratio"), Least: rapid.IntRange(1, most).Draw(rt, "least"),
+			Always: rapid.Bool().Draw(rt, "always"), Hold: time.Minute,
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			s := step{
+				wait:   time.Duration(rapid.IntRange(0, 40).Draw(rt, "wait")) * time.Second,
+				answer: rapid.SampledFrom([]cache.Answer{cache.FirstAnswer, cache.LaterAnswer}).Draw(rt, "answer"),
+				full:   rapid.Bool().Draw(rt, "full"), names: numbers.Draw(rt, "names"),
+			}
+			if s.full {
+				s.incomplete = s.answer == cache.FirstAnswer && rapid.Bool().Draw(rt, "incomplete")
+			} else {
+				s.goes = numbers.Draw(rt, "goes")
+			}
+			return s
+		}), 1, 20).Draw(rt, "steps")
+		wrong := ""
+		synctest.Test(t, func(*testing.T) { wrong = playSteps(o, steps) })
+		if wrong != "" {
+			rt.Fatal(wrong)
+		}
+	})
+}
+
+// playSteps plays the steps, and returns what is wrong.
+func playSteps(o *Options, steps []step) string {
+	p := newPlayer(o, nil)
+	defer p.end()
+	has := map[string]bool{}                   // the source
+	lost := map[string]time.Time{}             // what the source has lost in an answer that is guarded
+	pending, known := map[string]bool{}, false // of an answer that is incomplete
+	complete := func() {
+		for name := range pending {
+			delete(has, name)
+			lost[name] = time.Now()
+		}
+		clear(pending)
+	}
+	for i, s := range append(steps, step{wait: time.Second, answer: cache.FirstAnswer, complete: true}) {
+		time.Sleep(s.wait)
+		synctest.Wait()
+		u := cache.SetUpdate{Name: cache.Wildcard, Answer: s.answer, Full: s.full, Incomplete: s.incomplete, Complete: s.complete}
+		named := map[string]bool{}
+		for _, n := range s.names {
+			name := fmt.Sprintf("c%d", n)
+			named[name] = true
+			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: member(name, "", 0)})
+		}
+		if s.full && !s.incomplete {
+			clear(pending)
+		}
+		for name := range maps.Clone(has) {
+			switch {
+			case !s.full || named[name]:
+			case s.incomplete:
+				pending[name] = true
+			default:
+				delete(has, name)
+				if o.guards(s.answer) {
+					lost[name] = time.Now()
+				}
+			}
+		}
+		for _, n := range s.goes {
+			name := fmt.Sprintf("c%d", n)
+			if named[name] || !known {
+				continue
+			}
+			u.Changes = append(u.Changes, cache.Change{Name: name, Gone: true})
+			if has[name] && o.guards(s.answer) {
+				lost[name] = time.Now()
+			}
+			delete(has, name)
+			delete(pending, name)
+		}
+		for name := range named {
+			has[name] = true
+			delete(pending, name)
+			delete(lost, name)
+		}
+		if s.complete {
+			complete()
+		}
+		known = true
+		had := p.set.Len()
+		p.Apply(cache.Update{Scope: testScope, TypeURL: testType, Sets: []cache.SetUpdate{u}})
+		if n := p.set.Len(); len(has) == 0 && o.guards(s.answer) && !s.incomplete && n < had && n == 0 {
+			return fmt.Sprintf("after step %d: clients have nothing left of %d", i, had)
+		}
+		if wrong := p.compare(has, lost, o.Hold); wrong != "" {
+			return fmt.Sprintf("after step %d: %s", i, wrong)
+		}
+	}
+	time.Sleep(o.Hold + time.Second)
+	synctest.Wait()
+	clear(lost)
+	if wrong := p.compare(has, lost, 0); wrong != "" {
+		return "in the end: " + wrong
+	}
+	return ""
+}
+
+// compare compares what clients have with what they should have.
+func (p *player) compare(has map[string]bool, lost map[string]time.Time, hold time.Duration) string {
+	besides, clients := 0, map[string]bool{}
+	p.cache.Contents(wildcard, func(name string, _ *cache.Resource) { clients[name] = true })
+	for name := range clients {
+		at, wasLost := lost[name]
+		switch {
+		case has[name]:
+		case !wasLost:
+			return fmt.Sprintf("clients have %s, which the source does not have, and has not lost in a first answer", name)
+		case time.Since(at) > hold:
+			return fmt.Sprintf("clients have %s, which the source has lost %v ago", name, time.Since(at))
+		default:
+			besides++
+		}
+	}
+	for name := range has {
+		if !clients[name] {
+			return fmt.Sprintf("clients do not have %s, which the source has", name)
+		}
+	}
+	if n := p.stats.Held.Load(); n != int64(besides) {
+		return fmt.Sprintf("%d members count as held, and clients have %d that the source does not have", n, besides)
+	}
+	return ""
+}
