@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -179,5 +180,100 @@ func TestWhatIsRemovedStaysUntilAllAreOnTheNewSide(t *testing.T) {
 				t.Errorf("a client has lost what was removed: %s", s)
 			}
 		})
+	})
+}
+
+func TestARefusedChangeDoesNotSpreadByARestart(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp := startControlPlane(t, f)
+		cp.set(plainListener("l", "content-l1"))
+		config := storing(t, rolledOut(cp.address, string(f), "soak: 1h"), "")
+		r := startRelay(t, config)
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 4 {
+			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType)
+		}
+		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 4 })
+		eventually(t, "it is stored", func() error {
+			if written, pending := r.metric(t, "xds_relay_store_records_written_total"), r.metric(t, "xds_relay_store_pending"); written < 2 || pending > 0 {
+				return fmt.Errorf("%v written, %v pending", written, pending)
+			}
+			return nil
+		})
+		cp.set(plainListener("l", "content-bad"))
+		cp.await(t, "the control plane is told", func(s *seen) bool { return len(s.nacks) > 0 })
+		r.kill(t)
+
+		r = startRelay(t, config)
+		again := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 4 {
+			again.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType)
+		}
+		again.await(t, "all clients have what was accepted before", func(s *fleetState) bool { return len(s.who("l1")) == 4 })
+		again.read(func(s *fleetState) {
+			if len(s.had["bad"]) > 1 {
+				t.Errorf("a refused change touched %d clients: %s", len(s.had["bad"]), s)
+			}
+		})
+	})
+}
+
+// TestARolloutOnAFleet shows who has what when, of a thousand clients in three cohorts.
+func TestARolloutOnAFleet(t *testing.T) {
+	if testing.Short() || raceDetector() {
+		t.Skip("counts who has what, which takes a while")
+	}
+	const clients, cohorts = 1000, 3
+	cp := startControlPlane(t, delta)
+	cp.set(plainListener("l", "content-l1"))
+	r := startRelay(t, rolledOut(cp.address, "delta", "soak: 500ms"))
+	var conns []*grpc.ClientConn
+	for range 20 {
+		conns = append(conns, connect(t, r.address))
+	}
+	next := 0
+	fl := newFleet(t, delta, func() *grpc.ClientConn { next++; return conns[next%len(conns)] })
+	for i := range clients {
+		fl.join(fmt.Sprintf("client-%d", i), fmt.Sprintf("program-%d", i%cohorts), temper{rejects: "bad"}, listenerType)
+	}
+	all := func(content string) func(*fleetState) bool {
+		return func(s *fleetState) bool { return len(s.who(content)) == clients }
+	}
+	fl.await(t, "all clients have the first state", all("l1"))
+
+	begin := time.Now()
+	cp.set(plainListener("l", "content-bad"))
+	cp.await(t, "the control plane is told", func(s *seen) bool { return len(s.nacks) > 0 })
+	told := time.Since(begin)
+	fl.await(t, "all clients have the first state again", func(s *fleetState) bool {
+		back := len(s.had["bad"]) > 0
+		for id := range s.had["bad"] {
+			back = back && s.had["l1"][id] == 2
+		}
+		return back
+	})
+	fl.read(func(s *fleetState) {
+		t.Logf("a bad change touched %d clients of %d; the control plane was told after %s, and all were back after %s",
+			len(s.had["bad"]), clients, told.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+		if n := len(s.had["bad"]); n > cohorts {
+			t.Errorf("a bad change touched %d clients of %d cohorts", n, cohorts)
+		}
+	})
+
+	begin = time.Now()
+	cp.set(plainListener("l", "content-good"))
+	for _, part := range []int{cohorts, clients / 100, clients / 10, clients / 2, clients} {
+		fl.await(t, fmt.Sprintf("%d clients have a good change", part), func(s *fleetState) bool { return len(s.had["good"]) >= part })
+		fl.read(func(s *fleetState) {
+			t.Logf("after %s, %d clients have a good change", time.Since(begin).Round(time.Millisecond), len(s.had["good"]))
+		})
+	}
+	fl.read(func(s *fleetState) {
+		for id, n := range s.had["good"] {
+			if n != 1 {
+				t.Errorf("%s was sent a good change %d times", id, n)
+			}
+		}
 	})
 }

@@ -210,6 +210,29 @@ func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)
 	}
 }
 
+// Accepted yields what the store has of a topic for which no server has answered, and which is not
+// served from the store: the resource of a name, or the members of a set that is stored as a whole. It
+// returns false if that is nothing.
+func (k *Keeper) Accepted(key cache.Key, yield func(key string, r *cache.Resource)) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.takeNotes()
+	t := k.topics[key]
+	if t == nil || t.served || !k.stored(t) {
+		return false
+	}
+	if t.entry != nil {
+		yield(key.Name, t.entry.Resource)
+		return true
+	}
+	for _, r := range t.set.Members {
+		if r.Resource != nil {
+			yield(r.Member, r.Resource)
+		}
+	}
+	return true
+}
+
 // takeNotes takes the calls of Start and Stop. The caller holds mu.
 func (k *Keeper) takeNotes() {
 	notes := k.inbox.Take()

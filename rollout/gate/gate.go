@@ -14,6 +14,12 @@ import (
 // Sink takes updates: a keeper, or the cache.
 type Sink interface{ Apply(cache.Update) }
 
+// memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted yields
+// that of a topic without an answer so far; it returns false if there is nothing.
+type memory interface {
+	Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool
+}
+
 // Options are the settings of the gates of one authority.
 type Options struct {
 	rollout.Options

@@ -63,6 +63,7 @@ func newPending() pending {
 // put notes the newest change of an item.
 func (p *pending) put(i item, c *change) {
 	p.drop(i)
+	delete(p.versionOnly, i)
 	p.changes[i] = c
 	p.count(i, c, 1)
 }

@@ -28,6 +28,9 @@ func (s *splitting) split() {
 		k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
+		if entry != nil && !known && s.recall(k) {
+			has, known = acceptedOf(entry)
+		}
 		of[i].accepted, of[i].newer = s.take(item{typeURL: s.in.TypeURL, name: c.Name}, has, known, c)
 	}
 	sets := make([]setSplit, len(s.in.Sets))
@@ -64,6 +67,31 @@ func (s *splitting) split() {
 	for i := range sets {
 		s.addSet(&s.in.Sets[i], &sets[i])
 	}
+}
+
+// recall gives an accepted topic without an answer what was accepted before the relay was started, and
+// reports whether there was something: then a first answer that differs is rolled out.
+func (s *splitting) recall(k cache.Key) bool {
+	from, ok := s.accepts.(memory)
+	if !ok {
+		return false
+	}
+	var had []cache.Change
+	if !from.Accepted(k, func(key string, r *cache.Resource) { had = append(had, cache.Change{Name: key, Resource: r}) }) {
+		return false
+	}
+	u := cache.Update{Scope: s.scope, TypeURL: k.TypeURL, Server: s.in.Server}
+	if k.IsSet() {
+		u.Sets = []cache.SetUpdate{{Name: k.Name, Full: true, Changes: had}}
+	} else {
+		u.Changes = had
+	}
+	s.accepts.Apply(u)
+	if len(s.topics) > 0 {
+		u.Scope.New = true
+		s.cache.Apply(u)
+	}
+	return true
 }
 
 // passes reports whether an accepted change of an entry goes to the accepted topics now. If some of
@@ -158,6 +186,9 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	}
 	if u.Err != nil {
 		return setSplit{asIs: true}
+	}
+	if set != nil && !known && s.recall(k) {
+		known = true
 	}
 	if !known {
 		delete(s.sets, k)

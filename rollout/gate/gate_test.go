@@ -1,0 +1,232 @@
+package gate
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+const testType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+
+// sourceless is the source of a cache to which the test writes.
+type sourceless struct{ c *Controller }
+
+func (s *sourceless) Start(k cache.Key) {
+	if k.Scope.New {
+		s.c.Start(k)
+	}
+}
+func (s *sourceless) Refresh(cache.Key) {}
+func (s *sourceless) Stop(k cache.Key) {
+	if k.Scope.New {
+		s.c.Stop(k)
+	}
+}
+
+type watcher struct{ cache.SetWatch }
+
+func (*watcher) Changed() cache.Waker { return nil }
+
+// fixture is a gate, whose goroutine the test plays, before a cache.
+type fixture struct {
+	*rapid.T
+	cache  *cache.Cache
+	gate   *gate
+	sink   Sink
+	scope  cache.Scope
+	set    *cache.Set // accepted
+	newSet *cache.Set
+	entry  *cache.Entry
+	newOne *cache.Entry
+	// source is what the source says, and accepted what was accepted.
+	source, accepted map[string]string
+	one, acceptedOne string
+	version          int
+	origin           *cache.OriginVersion
+	refused          bool
+}
+
+const oneName = "one"
+
+func newFixture(t *rapid.T) *fixture {
+	src := &sourceless{}
+	c := cache.New(src, cache.Options{Linger: time.Hour, IdleEntries: 1000})
+	o := &Options{
+		Options:  rollout.Options{First: 1, Steps: []float64{0.5}, Soak: rollout.Time(time.Hour), Rejections: 1, Deaths: 1},
+		RollsOut: func(string) bool { return true }, Grow: 1000,
+	}
+	src.c = NewController(c, func(cache.Scope) *Options { return o }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
+	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}}
+	src.c.Opened(f.scope)
+	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c)
+	close(f.gate.stop) // the test plays the goroutine
+	<-f.gate.done
+	set, one := cache.Key{Scope: f.scope, TypeURL: testType, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: testType, Name: oneName}
+	f.set = c.WatchSet(set, &watcher{})
+	f.entry, _ = c.Watch(one, &watcher{})
+	set.Scope.New, one.Scope.New = true, true
+	f.newSet = c.WatchSet(set, &watcher{})
+	f.newOne, _ = c.Watch(one, &watcher{})
+	return f
+}
+
+func (f *fixture) step() {
+	_, after := f.gate.step()
+	for _, do := range after {
+		do()
+	}
+}
+
+func resourceOf(name, content string) *cache.Resource {
+	return cache.NewResource(cache.Spec{TypeURL: testType, Name: name, Version: content, Value: []byte(content)})
+}
+
+// send has the source send its state, whole or in part.
+func (f *fixture) send(full bool, changed ...string) {
+	f.version++
+	f.origin.Set(fmt.Sprint(f.version))
+	u := cache.Update{Scope: f.scope, TypeURL: testType, Origin: f.origin}
+	set := cache.SetUpdate{Name: cache.Wildcard, Full: full, Origin: f.origin}
+	if full {
+		changed = slices.Collect(maps.Keys(f.source))
+	}
+	for _, name := range changed {
+		if content, ok := f.source[name]; ok {
+			set.Changes = append(set.Changes, cache.Change{Name: name, Resource: resourceOf(name, content)})
+		} else {
+			set.Changes = append(set.Changes, cache.Change{Name: name, Gone: true})
+		}
+	}
+	u.Sets = []cache.SetUpdate{set}
+	one := cache.Change{Name: oneName, Gone: f.one == "", Origin: f.origin}
+	if f.one != "" {
+		one.Resource = resourceOf(oneName, f.one)
+	}
+	u.Changes = []cache.Change{one}
+	f.sink.Apply(u)
+	f.step()
+}
+
+func membersOf(s *cache.Set, c *cache.Cache) map[string]string {
+	all := map[string]string{}
+	c.Contents(s.Key(), func(key string, r *cache.Resource) { all[key] = r.Version() })
+	return all
+}
+
+func contentOf(e *cache.Entry) string {
+	if r := e.State().Resource; r != nil && e.State().Status == cache.Present {
+		return r.Version()
+	}
+	return ""
+}
+
+func (f *fixture) check(accepted bool) {
+	if accepted {
+		f.accepted, f.acceptedOne = maps.Clone(f.source), f.one
+	}
+	if is := membersOf(f.set, f.cache); !maps.Equal(is, f.accepted) {
+		f.Fatalf("accepted is %v, want %v", is, f.accepted)
+	}
+	if is := contentOf(f.entry); is != f.acceptedOne {
+		f.Fatalf("accepted is %q, want %q", is, f.acceptedOne)
+	}
+	// The new side has what the source says, and what is removed.
+	want := maps.Clone(f.accepted)
+	maps.Copy(want, f.source)
+	is := membersOf(f.newSet, f.cache)
+	for name, content := range f.source {
+		if is[name] != content {
+			f.Fatalf("new is %v, the source has %v", is, f.source)
+		}
+	}
+	for name := range is {
+		if want[name] == "" {
+			f.Fatalf("new is %v, the source has %v and accepted is %v", is, f.source, f.accepted)
+		}
+	}
+	for name := range f.accepted {
+		if is[name] == "" {
+			f.Fatalf("%s has gone from the new side before all are there", name)
+		}
+	}
+	if one := contentOf(f.newOne); f.one != "" && one != f.one {
+		f.Fatalf("new is %q, the source has %q", one, f.one)
+	}
+	// A version stands for one content.
+	if v := f.set.Origin().String(); v != "" && !maps.Equal(f.accepted, f.source) && v == fmt.Sprint(f.version) {
+		f.Fatalf("accepted is said to be version %s, which it is not", v)
+	}
+	pending := len(f.gate.pending.changes) > 0
+	if same := maps.Equal(f.accepted, f.source) && f.acceptedOne == f.one; same == pending {
+		f.Fatalf("pending is %v; the source has %v %q, accepted is %v %q", f.gate.pending.changes, f.source, f.one, f.accepted, f.acceptedOne)
+	}
+	if content, _ := f.gate.pending.content(); (content != "") != pending {
+		f.Fatalf("the content is %q of %d changes", content, len(f.gate.pending.changes))
+	}
+}
+
+// TestBothSidesAreWhatTheyAreSaidToBe: whatever the source says, accepted topics have what was
+// accepted, and new topics what the source says, with what is removed.
+func TestBothSidesAreWhatTheyAreSaidToBe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFixture(t)
+		f.source["a"], f.source["b"], f.one = "1", "1", "1"
+		f.send(true)
+		f.check(true)
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		content := rapid.SampledFrom([]string{"1", "2", "3", ""})
+		set := func(t *rapid.T) string {
+			n := name.Draw(t, "name")
+			if c := content.Draw(t, "content"); c == "" {
+				delete(f.source, n)
+			} else {
+				f.source[n] = c
+			}
+			f.one = content.Draw(t, "one")
+			return n
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"part": func(t *rapid.T) {
+				f.send(false, set(t), set(t))
+				f.check(false)
+			},
+			"full": func(t *rapid.T) {
+				set(t)
+				f.send(true)
+				f.check(false)
+			},
+			"approve": func(t *rapid.T) {
+				if f.gate.controller.Approve(Which{}) > 0 {
+					f.step()
+					f.check(true)
+				}
+			},
+			"reject": func(t *rapid.T) {
+				f.gate.controller.Reject(Which{}, "no")
+				f.step()
+				f.check(false)
+			},
+			"fill": func(*rapid.T) { // what a topic of the new side begins with
+				for k, topic := range maps.Clone(f.gate.topics) {
+					delete(f.gate.topics, k)
+					f.cache.Unwatch(topic)
+					f.gate.fill(k)
+				}
+				f.check(false)
+			},
+			"error": func(t *rapid.T) {
+				f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: testType, Changes: []cache.Change{{Name: oneName, Err: &cache.Error{Message: "away"}}}, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Err: &cache.Error{Message: "away"}}}})
+				f.step()
+				f.check(false)
+			},
+		})
+	})
+}
