@@ -16,6 +16,10 @@ import (
 	"strings"
 )
 
+// RelayHeader is the name of the gRPC header of a stream that says that a relay serves it. Only
+// relays are sent it.
+const RelayHeader = "x-xds-relay"
+
 // Header is the name of the HTTP header, or gRPC metadata, with the chain.
 const Header = "x-xds-relay-chain"
 

@@ -44,6 +44,25 @@ func (c *scopeCounts) len() int {
 	return len(c.few)
 }
 
+// all yields the scopes.
+func (c *scopeCounts) all() iter.Seq[cache.Scope] {
+	return func(yield func(cache.Scope) bool) {
+		if c.many != nil {
+			for scope := range c.many.n {
+				if !yield(scope) {
+					return
+				}
+			}
+			return
+		}
+		for _, of := range c.few {
+			if !yield(of.scope) {
+				return
+			}
+		}
+	}
+}
+
 func (c *scopeCounts) get(scope cache.Scope) int {
 	if c.many != nil {
 		return c.many.n[scope]

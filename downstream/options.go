@@ -56,6 +56,9 @@ type Options struct {
 	RemovalHold time.Duration
 	// Rollouts decide which clients get a change before others; nil if none do.
 	Rollouts Rollouts
+	// Rejected, if not nil, is told what clients reject, for each scope that they use. It does not
+	// block.
+	Rejected func(scope cache.Scope, typeURL, words string)
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger

@@ -12,6 +12,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -217,6 +218,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if rejection != nil {
 		st.rejected(rejection)
 		st.tryRejected(rejection)
+		st.passOn(rejection)
 	}
 	if len(st.trials) > 0 {
 		st.tryAnswered()
@@ -247,6 +249,10 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	// who does not take that.
 	able.Passes = st.passes && (st.form == deltaForm.name || able.Form&cache.Wrapped != 0)
 	able.Relay = through.Relay
+	if _, once := st.grpc.(noStream); through.Relay && !once {
+		// An error says that the stream is over, as the next message will.
+		_ = st.grpc.SetHeader(metadata.Pairs(chain.RelayHeader, "true"))
+	}
 	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
 	if names, ok := st.names.(Restricted); ok {
 		st.who.Rights = names.Rights()

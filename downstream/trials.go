@@ -204,3 +204,17 @@ func (st *stream) tryRejected(n *session.NACK) {
 		}
 	}
 }
+
+// passOn passes a rejection on to the control planes that may have sent what was rejected. Where
+// there is a rollout, that is for the rollout to do.
+func (st *stream) passOn(n *session.NACK) {
+	pass := st.server.options.Rejected
+	if pass == nil {
+		return
+	}
+	for scope := range st.scopes.all() {
+		if !slices.ContainsFunc(st.trials, func(t *streamTrial) bool { return t.scope == scope }) {
+			pass(scope, n.TypeURL, n.Reason)
+		}
+	}
+}

@@ -277,3 +277,32 @@ func TestARolloutOnAFleet(t *testing.T) {
 		}
 	})
 }
+
+func TestARejectionAtAnEdgeStopsARolloutAtTheRoot(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp := startControlPlane(t, f)
+		cp.set(plainListener("l", "content-l1"))
+		root := startRelay(t, rolledOut(cp.address, string(f), "soak: 1h, cohort: '\"relays\"'"))
+		fl := newFleet(t, f, nil)
+		for i := range 3 {
+			edge := startRelay(t, strings.Replace(relayTo(root.address, string(f)), "the-relay", fmt.Sprintf("edge-%d", i), 1))
+			fl.conn = func() *grpc.ClientConn { return connect(t, edge.address) }
+			for j := range 2 {
+				fl.join(fmt.Sprintf("envoy-%d-%d", i, j), "envoy", temper{rejects: "bad"}, listenerType)
+			}
+		}
+		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 6 })
+		cp.set(plainListener("l", "content-bad"))
+		cp.await(t, "the control plane is told in the client's words", func(s *seen) bool {
+			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
+		})
+		fl.read(func(s *fleetState) {
+			if len(s.had["bad"]) > 2 { // those of one edge
+				t.Errorf("a bad change touched %d clients: %s", len(s.had["bad"]), s)
+			}
+		})
+		cp.set(plainListener("l", "content-l2"))
+		fl.await(t, "the clients of one edge have the next change", func(s *fleetState) bool { return len(s.who("l2")) == 2 })
+	})
+}

@@ -41,6 +41,7 @@ type Relay struct {
 	scopes      *scopes
 	derived     guardedDerived
 	rollouts    *gate.Controller // nil if no authority has a rollout
+	rejections  *rejections
 	server      *downstream.Server
 	health      *health.Server
 	shutdown    *process.Shutdown
@@ -114,7 +115,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 			lines: &refusals, rights: may.Of(c.Identity, c.SecretsForAnyone),
 		}
 	}
-	serve := downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log}
+	r.rejections = newRejections(r.origins.passOn)
+	serve := downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add}
 	if r.rollouts != nil {
 		serve.Rollouts = &rollouts{Controller: r.rollouts, router: router, log: log}
 	}
@@ -229,6 +231,7 @@ func (r *Relay) Close() {
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
 	r.derived.guard.Close()
+	r.rejections.close()
 	if r.rollouts != nil {
 		r.rollouts.Close()
 	}

@@ -105,6 +105,15 @@ func (f *serverGroup) Reject(typeURL, version, words string) {
 	}
 }
 
+// PassOn implements serverSource.
+func (f *serverGroup) PassOn(typeURL, words string) {
+	for _, st := range f.Status() {
+		if st.Active {
+			st.Feed.(streams).PassOn(typeURL, words)
+		}
+	}
+}
+
 // watch returns a function that passes the events of a server's streams to failover and the guard.
 func watch(receiver interface{ Event(failover.Event) }, links *guard.Links, server int) func(upstream.Event) {
 	kinds := map[upstream.EventKind]failover.EventKind{

@@ -123,6 +123,9 @@ type serverSource interface {
 	source
 	// Reject tells the control plane that its state of a type was refused: see gate.Teller.
 	Reject(typeURL, version, words string)
+	// PassOn tells the control plane that a client has rejected something of a type, if the control
+	// plane is a relay.
+	PassOn(typeURL, words string)
 	statuses() []serverStatus
 }
 
@@ -140,6 +143,8 @@ type streams interface {
 	// Reject answers the newest response of a type with a NACK, and the last version that was
 	// accepted. The response was acknowledged when it came.
 	Reject(typeURL, version, words string)
+	// PassOn does the same once, if the control plane is a relay.
+	PassOn(typeURL, words string)
 	Statuses() []upstream.Status
 }
 

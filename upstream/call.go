@@ -404,6 +404,7 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 	}
 	if !c.responded {
 		c.responded = true
+		s.learnRelay(c)
 		s.outage.End()
 		s.outage = nil
 		s.opts.peers.reached(s, true)

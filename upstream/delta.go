@@ -21,6 +21,7 @@ type deltaSession struct {
 	answers []answer
 	size    int    // of answers
 	nonce   string // the latest
+	passed  string // that of the last response that passOn has rejected
 
 	asked bool // the first request was sent
 	// explicit says that something was subscribed to by name on this stream. As long as

@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"maps"
-	"slices"
-
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -27,24 +25,74 @@ func (s *Stream) Reject(typeURL, version, words string) {
 	}
 }
 
-// Reject is [Stream.Reject], on the stream of the type.
-func (a *Aggregated) Reject(typeURL, version, words string) {
-	a.mu.Lock()
-	st := a.Stream
-	if t := a.types[typeURL]; t != nil && t.stream != nil {
-		st = t.stream
+// PassOn answers the newest response of a type with a NACK, once, if the control plane is another
+// relay: a client has rejected something of that type.
+func (s *Stream) PassOn(typeURL, words string) {
+	s.mu.Lock()
+	f, b := s.feeds[typeURL], s.namesStream
+	if s.ofRelay && f != nil && f.begun() {
+		f.session.passOn(loglines.Clip(words))
+		s.agenda.add(f)
 	}
-	a.mu.Unlock()
-	st.Reject(typeURL, version, words)
+	s.mu.Unlock()
+	s.wakeUp()
+	if b != nil {
+		b.PassOn(typeURL, words)
+	}
+}
+
+// learnRelay learns from a stream's headers whether the control plane is a relay. There was a response,
+// so they have come. The caller holds mu.
+func (s *Stream) learnRelay(c *call) {
+	headers, err := c.stream.Header()
+	s.ofRelay = err == nil && len(headers.Get(chain.RelayHeader)) > 0
+}
+
+// ofType returns the stream of a type.
+func (a *Aggregated) ofType(typeURL string) *Stream {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.types[typeURL]; t != nil && t.stream != nil {
+		return t.stream
+	}
+	return a.Stream
 }
 
 // Reject is [Stream.Reject], on the stream of the type.
+func (a *Aggregated) Reject(typeURL, version, words string) {
+	a.ofType(typeURL).Reject(typeURL, version, words)
+}
+
+// PassOn is [Stream.PassOn], on the stream of the type.
+func (a *Aggregated) PassOn(typeURL, words string) { a.ofType(typeURL).PassOn(typeURL, words) }
+
+// Reject is [Stream.Reject], on the stream of the type.
 func (s *Streams) Reject(typeURL, version, words string) {
-	s.mu.Lock()
-	streams := slices.Collect(maps.Values(s.streams))
-	s.mu.Unlock()
-	for _, st := range streams {
+	for _, st := range s.all() {
 		st.Reject(typeURL, version, words)
+	}
+}
+
+// PassOn is [Stream.PassOn], on the stream of the type.
+func (s *Streams) PassOn(typeURL, words string) {
+	for _, st := range s.all() {
+		st.PassOn(typeURL, words)
+	}
+}
+
+// passOn implements session.
+func (s *sotwSession) passOn(words string) {
+	if s.nonce != s.passed {
+		s.passed = s.nonce
+		s.reject(s.before, words)
+	}
+}
+
+// passOn implements session.
+func (d *deltaSession) passOn(words string) {
+	if d.nonce != d.passed {
+		d.passed = d.nonce
+		d.reject("", words)
 	}
 }
 

@@ -31,6 +31,8 @@ type session interface {
 	response(now time.Time, r *response) (u cache.Update, nack string)
 	// reject queues the rejection of the newest response, which was answered before.
 	reject(version, words string)
+	// passOn queues the rejection of the newest response, once.
+	passOn(words string)
 	// conclude applies what follows from the control plane's silence. It is called
 	// before requests.
 	conclude(now time.Time, timeout time.Duration, what silence) cache.Update

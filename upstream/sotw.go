@@ -20,6 +20,8 @@ type sotwSession struct {
 
 	nonce   string   // the latest
 	version string   // the last accepted
+	before  string   // the one before that
+	passed  string   // the nonce of the last response that passOn has rejected
 	asked   bool     // the first request was sent
 	wanted  []string // in the last request: in SotW each request, ACKs too, has all names
 	proof   bool     // the version is not to be shown, see session.forceAnswer
@@ -68,8 +70,8 @@ func (s *sotwSession) acknowledge() (out []proto.Message) {
 // answer queues the answer to a response.
 func (s *sotwSession) answer(r *response, nack string) {
 	s.nonce = r.nonce
-	if nack == "" {
-		s.version = r.version
+	if nack == "" && s.version != r.version {
+		s.before, s.version = s.version, r.version
 	}
 	s.queue(answer{nonce: r.nonce, version: s.version, nack: nack})
 }

@@ -63,7 +63,9 @@ type Stream struct {
 	form  *form
 	feeds map[string]*feed // by type URL
 	room  cache.Room       // of feeds
-	live  bool             // a gRPC stream is open, and feeds have sessions
+	// ofRelay: the control plane of the present stream is a relay.
+	ofRelay bool
+	live    bool // a gRPC stream is open, and feeds have sessions
 	// agenda has each feed to which something has happened or will.
 	agenda agenda
 	// taken is how often the notes were taken.

@@ -44,6 +44,9 @@ type Delta struct {
 	borrowed map[*nameSub]struct{}
 	// unanswered are the newest responses that the client has not answered.
 	unanswered []sentResponse
+	// acked is the last response that the client has answered, if the client is a relay: that one
+	// may reject it later, when its own clients have.
+	acked *sentResponse
 }
 
 // NewDelta returns the session of a type on a delta stream.
@@ -103,10 +106,13 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if at < 0 {
+		if detail != nil && d.acked != nil && d.acked.nonce == nonce {
+			return d.reject(d.acked, detail)
+		}
 		return nil
 	}
 	r := d.unanswered[at]
-	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
+	d.answered(at)
 	if detail == nil {
 		return nil
 	}
@@ -324,8 +330,17 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 		return false
 	}
 	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(nonce) })
-	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
+	d.answered(at)
 	return true
+}
+
+// answered notes that the client has answered one of the responses, and with it those before.
+func (d *Delta) answered(at int) {
+	if at >= 0 && d.Relay {
+		acked := d.unanswered[at]
+		d.acked = &acked
+	}
+	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
 }
 
 // RecordRequest records what a request was that FastACK did not take.
