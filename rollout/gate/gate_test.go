@@ -51,7 +51,6 @@ type fixture struct {
 	one, acceptedOne string
 	version          int
 	origin           *cache.OriginVersion
-	refused          bool
 }
 
 const oneName = "one"
