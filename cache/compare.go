@@ -31,7 +31,7 @@ func (c *Cache) Compare(u *Update) (out Comparison) {
 	}
 	entries, sets := of.find(u)
 	for i, e := range entries {
-		if e != nil && u.Changes[i].tells() && e.Snapshot().differs(&u.Changes[i]) {
+		if e != nil && u.Changes[i].hasState() && e.Snapshot().differs(&u.Changes[i]) {
 			out.Entries = append(out.Entries, i)
 		}
 	}
@@ -43,8 +43,8 @@ func (c *Cache) Compare(u *Update) (out Comparison) {
 	return out
 }
 
-// tells reports whether a change has a new state of its name, and not only an error.
-func (c *Change) tells() bool { return c.Resource != nil || c.removes() }
+// hasState reports whether a change has a new state of its name, and not only an error.
+func (c *Change) hasState() bool { return c.Resource != nil || c.removes() }
 
 func (s *State) differs(c *Change) bool {
 	if c.Resource == nil {
@@ -62,7 +62,7 @@ func (s *Set) compare(u *SetUpdate) SetComparison {
 	}
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if !c.tells() {
+		if !c.hasState() {
 			continue
 		}
 		m := s.members.Get(c.Name)

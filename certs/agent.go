@@ -94,7 +94,7 @@ func (a *agent) watch(ctx context.Context) {
 		return
 	}
 	defer client.Close()
-	_ = client.WatchX509Context(ctx, watcher{a, ctx}) // the watcher is told why it ends
+	_ = client.WatchX509Context(ctx, watcher{a, ctx}) // the watcher receives the reason why it ends
 }
 
 // constant is a workloadapi.BackoffStrategy, and its Backoff: always retry.

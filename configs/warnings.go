@@ -4,8 +4,6 @@ package configs
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,25 +38,12 @@ func (w *warner) warn(path, format string, args ...any) {
 }
 
 func (w *warner) listener(path string, l *Listener) {
-	if l.TLS == nil && !isLocal(l.Address) {
+	if _, unix := UnixPath(l.Address); l.TLS == nil && !unix && !IsLoopback(l.Address) {
 		w.warn(path+".address", "%s is in plaintext, and others than this machine reach it: whoever is on the way reads and changes everything, and clients prove nothing (want tls, 127.0.0.1 or a unix socket)", l.Address)
 	}
 	if l.Secrets == SecretsAnyone {
 		w.warn(path+".secrets", "is anyone: every client that connects gets private keys (want authenticated)")
 	}
-}
-
-// isLocal reports whether only this machine reaches an address.
-func isLocal(address string) bool {
-	if strings.HasPrefix(address, "unix:") {
-		return true
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil || host == "localhost" {
-		return err == nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // rights warns of rules that never match.

@@ -49,7 +49,7 @@ func (st *stream) endIfDenied() {
 		st.denies.Stop()
 		st.denies = nil
 	case denied && st.denies == nil:
-		st.deniedTold = false
+		st.deniedSent = false
 		st.denies = time.AfterFunc(deniedSettle+rand.N(deniedSettle), st.endDenied)
 	}
 }
@@ -63,8 +63,8 @@ func (st *stream) endDenied() {
 	if why == nil {
 		st.denies = nil
 	}
-	if !waits && st.nonces > 0 && !st.deniedTold {
-		waits, st.deniedTold = true, true
+	if !waits && st.nonces > 0 && !st.deniedSent {
+		waits, st.deniedSent = true, true
 		st.denies.Reset(deniedTold + rand.N(deniedTold))
 	}
 	st.mu.Unlock()

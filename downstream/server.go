@@ -200,9 +200,9 @@ type stream struct {
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
 	// denies is for when the client may have nothing of what it asks for, and nil if it may have
-	// something; deniedTold, that it has had the time of one that was told. See endIfDenied.
+	// something; deniedTold, that it has had the time of one that was sent an error. See endIfDenied.
 	denies     *time.Timer
-	deniedTold bool
+	deniedSent bool
 	// refusedLately: a name was refused since that was looked at.
 	refusedLately bool
 	// ends is for when nothing can be served, and nil if something can: see ending.

@@ -141,20 +141,12 @@ func (c *rejecter) delta(ctx context.Context, done func()) (received string, err
 			return "", err
 		}
 	}
-	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
+	return c.rejects(ctx, done, func() (anyResponse, int, error) {
 		resp, err := stream.Recv()
-		if err != nil {
-			return received, err
-		}
-		received += fmt.Sprint(resp)
-		rejected[resp.GetTypeUrl()] = rejected[resp.GetTypeUrl()] || len(resp.GetResources()) > 0
-		if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), ErrorDetail: wordsOfRejection}); err != nil {
-			return received, err
-		}
-	}
-	done()
-	<-ctx.Done() // it stays on /clients
-	return received, nil
+		return resp, len(resp.GetResources()), err
+	}, func(resp anyResponse) error {
+		return stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), ErrorDetail: wordsOfRejection})
+	})
 }
 
 // sotw is like delta.
@@ -168,19 +160,36 @@ func (c *rejecter) sotw(ctx context.Context, done func()) (received string, err 
 			return "", err
 		}
 	}
-	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
+	return c.rejects(ctx, done, func() (anyResponse, int, error) {
 		resp, err := stream.Recv()
+		return resp, len(resp.GetResources()), err
+	}, func(resp anyResponse) error {
+		return stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResourceNames: c.names[resp.GetTypeUrl()], ResponseNonce: resp.GetNonce(), ErrorDetail: wordsOfRejection})
+	})
+}
+
+// anyResponse is a response in either form.
+type anyResponse interface {
+	GetTypeUrl() string
+	GetNonce() string
+}
+
+// rejects rejects each response, and returns them when ctx ends. It calls done once it has rejected
+// resources of each type.
+func (c *rejecter) rejects(ctx context.Context, done func(), recv func() (_ anyResponse, resources int, _ error), reject func(anyResponse) error) (received string, err error) {
+	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
+		resp, resources, err := recv()
 		if err != nil {
 			return received, err
 		}
 		received += fmt.Sprint(resp)
-		rejected[resp.GetTypeUrl()] = rejected[resp.GetTypeUrl()] || len(resp.GetResources()) > 0
-		if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResourceNames: c.names[resp.GetTypeUrl()], ResponseNonce: resp.GetNonce(), ErrorDetail: wordsOfRejection}); err != nil {
+		rejected[resp.GetTypeUrl()] = rejected[resp.GetTypeUrl()] || resources > 0
+		if err := reject(resp); err != nil {
 			return received, err
 		}
 	}
 	done()
-	<-ctx.Done()
+	<-ctx.Done() // it stays on /clients
 	return received, nil
 }
 

@@ -158,21 +158,30 @@ const patience = 20 * time.Second
 func overGRPC(ask func(context.Context, *grpc.ClientConn) error) func(*testing.T, string, caller) error {
 	return func(t *testing.T, address string, c caller) error {
 		t.Helper()
-		creds := insecure.NewCredentials()
-		if c.tls != nil {
-			creds = credentials.NewTLS(c.tls)
-		}
-		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dialAny))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		if c.token != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
-		}
+		ctx, conn, leave := c.dial(t, address)
+		defer leave()
 		return ask(ctx, conn)
+	}
+}
+
+// dial returns a connection that proves who the client is, and the context of its streams.
+func (c caller) dial(t *testing.T, address string) (_ context.Context, _ *grpc.ClientConn, leave func()) {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if c.tls != nil {
+		creds = credentials.NewTLS(c.tls)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dialAny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	if c.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
+	}
+	return ctx, conn, func() {
+		cancel()
+		_ = conn.Close()
 	}
 }
 
@@ -271,20 +280,8 @@ func everyDoor(t *testing.T, r *listening, c caller, want codes.Code) {
 // identities returns what /clients shows of a client with an open stream.
 func identities(t *testing.T, r *listening, address string, c caller) string {
 	t.Helper()
-	creds := insecure.NewCredentials()
-	if c.tls != nil {
-		creds = credentials.NewTLS(c.tls)
-	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dialAny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if c.token != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
-	}
+	ctx, conn, leave := c.dial(t, address)
+	defer leave()
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package watch tells when files may have changed: the operating system's notice of a change,
+// Package watch reports when files may have changed: the operating system's notice of a change,
 // once the files are quiet again, and from time to time without a notice.
 package watch
 

@@ -68,7 +68,7 @@ func (d *Delta) runs(r *Response, set *setSub) *cache.ChunkOptions {
 }
 
 func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
-	if set.errSent || d.untold(err) {
+	if set.errSent || d.leftUnanswered(err) {
 		return true
 	}
 	if !r.substantial && !d.errorsAlone {

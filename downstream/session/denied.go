@@ -70,8 +70,8 @@ func (s *nameSub) deniedGlob() bool {
 	return s.entry() == nil && isDenial(s.rare().err) && isGlob(s.name())
 }
 
-// untold says that the client is not told of a set that it may not have.
-func (c *Client) untold(err *cache.Error) bool { return isDenial(err) && !c.errorsAlone }
+// leftUnanswered says that a set is not answered, because the client may not have it.
+func (c *Client) leftUnanswered(err *cache.Error) bool { return isDenial(err) && !c.errorsAlone }
 
 // Denied says whether the client may have nothing of what it is subscribed to, and why; that is nil
 // if it is subscribed to nothing.
@@ -96,15 +96,15 @@ func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 	return true, why
 }
 
-// untoldGlob says that a name is that of a glob which the client may not have, and that the client is
-// not told.
-func (s *SotW) untoldGlob(sub *nameSub) bool {
+// leavesGlobUnanswered says that a name is that of a glob which the client may not have, and that it is
+// not answered.
+func (s *SotW) leavesGlobUnanswered(sub *nameSub) bool {
 	return s.Rights != nil && !s.errorsAlone && !s.once && sub.deniedGlob()
 }
 
-// toldAsRelay says that a relay may not have a name: by the error, it keeps what it holds, although a
-// full state does not have it.
-func (s *SotW) toldAsRelay(sub *nameSub) bool {
+// sentErrorAsRelay says that a relay may not have a name, and is sent an error: with that it keeps what
+// it holds, although a full state does not have it.
+func (s *SotW) sentErrorAsRelay(sub *nameSub) bool {
 	return s.Relay && s.Rights != nil && sub.denial() != nil && !sub.deniedGlob()
 }
 
@@ -129,7 +129,7 @@ func (s *SotW) onlyDenies() bool {
 		case held && !s.once && sub.deniedGlob():
 			return true
 		default:
-			glob = glob || s.untoldGlob(sub)
+			glob = glob || s.leavesGlobUnanswered(sub)
 			denied = denied || held
 		}
 	}

@@ -89,7 +89,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 	s.takePending(func(sub *nameSub) bool {
 		st := s.inFull(sub)
 		switch {
-		case s.untoldGlob(sub):
+		case s.leavesGlobUnanswered(sub):
 			// It is not answered, so there is nothing new.
 		case sub.sent() == sentNothing && sub.state().Status == cache.Requested:
 			// It is answered when it is known, also if a set gives it.
@@ -175,7 +175,7 @@ func (s *SotW) known() bool {
 		case cache.Failed:
 			// What the authority itself says of a name is sent, as an error, with the
 			// state without it.
-			if st.Err.Inconclusive() && !s.toldAsRelay(sub) {
+			if st.Err.Inconclusive() && !s.sentErrorAsRelay(sub) {
 				return false
 			}
 		case cache.Present, cache.Absent:

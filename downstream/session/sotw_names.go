@@ -31,7 +31,7 @@ var notFound = &cache.Error{Code: codes.NotFound}
 // sendMissing notes that a name has no resource, and adds to r why, if that is
 // not clear from its missing. It says whether that fitted.
 func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
-	if s.untoldGlob(sub) {
+	if s.leavesGlobUnanswered(sub) {
 		return true
 	}
 	now := sentAbsent
