@@ -174,7 +174,7 @@ type anyResponse interface {
 	GetNonce() string
 }
 
-// rejects rejects each response, and returns them when ctx ends. It calls done once it has rejected
+// rejects answers each response with a rejection, and returns them when ctx ends. It calls done once it has rejected
 // resources of each type.
 func (c *rejecter) rejects(ctx context.Context, done func(), recv func() (_ anyResponse, resources int, _ error), reject func(anyResponse) error) (received string, err error) {
 	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
