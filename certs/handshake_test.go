@@ -281,3 +281,28 @@ func TestAServerIsVerifiedByTheNewestCAAndSeesTheNewestCertificate(t *testing.T)
 		t.Errorf("a server that does not know the relay's CA says %v and sees %v", serverErr, state.PeerCertificates)
 	}
 }
+
+// Connections keep their configuration, so they share one as long as the files stay.
+func TestHandshakesShareAConfigurationUntilAFileChanges(t *testing.T) {
+	ca, next := certtest.NewCA(t, "ca"), certtest.NewCA(t, "next")
+	s, _ := newStore(t)
+	dir := t.TempDir()
+	l := listenOnDisk(t, s, dir, ca.Issue(t, certtest.Loopback), ca, ListenerOptions{})
+	config := func() *tls.Config {
+		c, err := l.Config().GetConfigForClient(nil)
+		check(t, err)
+		return c
+	}
+	first := config()
+	if config() != first {
+		t.Error("two handshakes have two configurations")
+	}
+	replace(t, filepath.Join(dir, "clients.pem"), certtest.PEM(next))
+	await(t, "another CA", func() bool { return config().ClientCAs.Equal(next.Pool()) })
+	second := config()
+	writePair(t, dir, ca.Issue(t, certtest.Options{CommonName: "another", IPs: certtest.Loopback.IPs}))
+	await(t, "another certificate", func() bool {
+		c := config()
+		return c != second && c.ClientCAs.Equal(next.Pool()) && string(c.Certificates[0].Certificate[0]) != string(second.Certificates[0].Certificate[0])
+	})
+}

@@ -3,6 +3,7 @@ package certs
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"sync/atomic"
 )
 
 // ListenerOptions say how a listener shakes hands.
@@ -31,6 +32,16 @@ type Listener struct {
 	agent   *agent
 	pair    *pairFile
 	ca      *caFile // nil: clients are not asked for a certificate
+	// shared is the configuration of the newest handshakes. Each connection keeps its own, so one for
+	// each would cost memory.
+	shared atomic.Pointer[sharedConfig]
+}
+
+// sharedConfig is the configuration of all handshakes with the same certificate and CA.
+type sharedConfig struct {
+	certificate *tls.Certificate
+	roots       *x509.CertPool // nil: clients are not asked for a certificate
+	config      *tls.Config
 }
 
 // Listener returns the TLS of a listener.
@@ -84,30 +95,43 @@ func (l *Listener) Config() *tls.Config {
 
 // config returns the configuration for one handshake.
 func (l *Listener) config(*tls.ClientHelloInfo) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: l.options.MinVersion, NextProtos: l.options.NextProtos}
 	if l.agent != nil {
 		id, err := l.agent.identity()
 		if err != nil {
 			return nil, err
 		}
-		c.Certificates = []tls.Certificate{*id.certificate}
-		l.verifyClients(c, id.roots)
-		// The roots are those of all trust domains. A client must be of the domain whose root
-		// it has.
-		c.VerifyConnection = func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return nil // optional
+		return l.configOf(id.certificate, id.roots, func(c *tls.Config) {
+			// The roots are those of all trust domains. A client must be of the domain whose root
+			// it has.
+			c.VerifyConnection = func(state tls.ConnectionState) error {
+				if len(state.PeerCertificates) == 0 {
+					return nil // optional
+				}
+				_, err := id.verify(state.PeerCertificates)
+				return err
 			}
-			_, err := id.verify(state.PeerCertificates)
-			return err
-		}
-		return c, nil
+		}), nil
 	}
-	c.Certificates = []tls.Certificate{*l.pair.Get()}
+	var roots *x509.CertPool
 	if l.ca != nil {
-		l.verifyClients(c, l.ca.Get().Pool)
+		roots = l.ca.Get().Pool
 	}
-	return c, nil
+	return l.configOf(l.pair.Get(), roots, func(*tls.Config) {}), nil
+}
+
+// configOf returns the configuration of handshakes with a certificate and a CA. add adds the rest to
+// a new one.
+func (l *Listener) configOf(certificate *tls.Certificate, roots *x509.CertPool, add func(*tls.Config)) *tls.Config {
+	if s := l.shared.Load(); s != nil && s.certificate == certificate && s.roots == roots {
+		return s.config
+	}
+	c := &tls.Config{MinVersion: l.options.MinVersion, NextProtos: l.options.NextProtos, Certificates: []tls.Certificate{*certificate}}
+	if roots != nil {
+		l.verifyClients(c, roots)
+	}
+	add(c)
+	l.shared.Store(&sharedConfig{certificate, roots, c})
+	return c
 }
 
 func (l *Listener) verifyClients(c *tls.Config, roots *x509.CertPool) {
