@@ -1,5 +1,5 @@
 // Package admin is the operator's listener: health, metrics, and pages about clients and
-// control planes. It serves HTTP and is read-only. Who may connect is decided by the socket,
+// control planes, and what the operator can do. It serves HTTP. Only a POST changes anything. Who may connect is decided by the socket,
 // which is on loopback, a unix socket, or has TLS with client certificates; the guard refuses
 // what browsers ask for on behalf of other sites.
 package admin
@@ -130,6 +130,7 @@ func (s *Server) HTTP(log *slog.Logger, certificate func() *x509.Certificate) *h
 		ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10,
 		ConnState:      noteState,
+		ConnContext:    withSocket,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }

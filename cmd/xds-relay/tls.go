@@ -30,6 +30,15 @@ func (f *tlsFlags) register(flags *pflag.FlagSet) {
 
 // credentials returns nil for plaintext.
 func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
+	config, err := f.config()
+	if config == nil || err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// config returns nil for plaintext.
+func (f *tlsFlags) config() (*tls.Config, error) {
 	if !f.on && f.ca == "" && f.cert == "" && f.key == "" && f.serverName == "" {
 		return nil, nil
 	}
@@ -54,5 +63,5 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	return credentials.NewTLS(config), nil
+	return config, nil
 }

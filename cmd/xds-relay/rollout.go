@@ -1,0 +1,257 @@
+package main
+
+// `xds-relay rollout` shows rollouts, and acts on them, over the admin listener.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/xds-relay/xds-relay/relay"
+)
+
+// rolloutFlags are the flags of all subcommands.
+type rolloutFlags struct {
+	admin                string
+	tls                  tlsFlags
+	authority, partition string
+	timeout              time.Duration
+}
+
+func (f *rolloutFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.admin, "admin", "127.0.0.1:19000", "the relay's admin listener, as `HOST:PORT` or unix:PATH")
+	flags.StringVar(&f.authority, "authority", "", "only rollouts of this `AUTHORITY` (default all)")
+	flags.StringVar(&f.partition, "partition", "", "only rollouts of this `PARTITION` (default all)")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+	f.tls.register(flags)
+}
+
+func newRolloutCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollout",
+		Short: "Show rollouts, approve, reject, freeze and thaw them",
+		Long: `Show the rollouts of a running relay, and act on them, over its admin listener. The relay logs
+who did what.
+
+Without --authority and --partition, the command is for all rollouts of the relay.
+
+Exit status:
+  0  there are rollouts, and for approve and reject, something was to be approved or rejected
+  1  there is none, or nothing was to be approved or rejected
+  2  the command line is wrong
+  3  there was no answer from the admin listener`,
+		Args: usageArgs(func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q (want status, approve, reject, freeze or thaw)", args[0])
+			}
+			return nil
+		}),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError(errors.New("want status, approve, reject, freeze or thaw"))
+		},
+	}
+	cmd.AddCommand(newRolloutStatusCommand(),
+		newRolloutActionCommand("approve", "All clients get the change at once", "nothing was to be approved"),
+		newRolloutActionCommand("reject", "Clients get the accepted state again; the control plane is told", "nothing was to be rejected"),
+		newRolloutActionCommand("freeze", "Let nothing new through, until thaw", ""),
+		newRolloutActionCommand("thaw", "End a freeze", ""))
+	return cmd
+}
+
+func newRolloutStatusCommand() *cobra.Command {
+	var f rolloutFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:     "status [--admin HOST:PORT] [--authority A] [--partition P]",
+		Short:   "Show rollouts",
+		Example: "  xds-relay rollout status\n  xds-relay rollout status --authority cp.example.com -o json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return usageError(fmt.Errorf("--output %s: want text or json", output))
+			}
+			values, err := f.values(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			var all []relay.RolloutStatus
+			if err := f.do(cmd.Context(), http.MethodGet, "/rollouts", values, &all); err != nil {
+				return err
+			}
+			if output == "json" {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				if err := e.Encode(all); err != nil {
+					return err
+				}
+			} else {
+				for _, s := range all {
+					printRollout(cmd.OutOrStdout(), s)
+				}
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "there is no rollout: no client of such an authority and partition has come yet")
+				return &exitError{status: statusNotAll}
+			}
+			return nil
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// newRolloutActionCommand makes a command that acts on rollouts. nothing is what it says if there
+// was none to act on; empty if that is no failure.
+func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
+	var f rolloutFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use:     action + " [--admin HOST:PORT] [--authority A] [--partition P]",
+		Short:   about,
+		Example: "  xds-relay rollout " + action + " --authority cp.example.com",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			values, err := f.values(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if reason != "" {
+				values.Set("reason", reason)
+			}
+			var did relay.RolloutAction
+			if err := f.do(cmd.Context(), http.MethodPost, "/rollout/"+action, values, &did); err != nil {
+				return err
+			}
+			if did.Rollouts == 0 && nothing != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), nothing)
+				return &exitError{status: statusNotAll}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rollouts\n", action, did.Rollouts)
+			return nil
+		},
+	}
+	f.register(cmd.Flags())
+	if action == "reject" {
+		cmd.Flags().StringVar(&reason, "reason", "", "what the control plane is told, as `TEXT`")
+	}
+	return cmd
+}
+
+// values returns which rollouts the command is for.
+func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
+	if f.timeout <= 0 {
+		return nil, usageError(fmt.Errorf("--timeout %v: want more than 0", f.timeout))
+	}
+	values := url.Values{}
+	for name, value := range map[string]string{"authority": f.authority, "partition": f.partition} {
+		if flags.Changed(name) { // which may be empty
+			values.Set(name, value)
+		}
+	}
+	return values, nil
+}
+
+// do makes a request to the admin listener, and decodes the answer.
+func (f *rolloutFlags) do(ctx context.Context, method, path string, values url.Values, into any) error {
+	config, err := f.tls.config()
+	if err != nil {
+		return usageError(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	at := url.URL{Scheme: "http", Host: f.admin, Path: path}
+	if config != nil {
+		at.Scheme = "https"
+	}
+	if socket, ok := strings.CutPrefix(f.admin, "unix:"); ok {
+		at.Host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	} else if _, _, err := net.SplitHostPort(f.admin); err != nil {
+		return usageError(fmt.Errorf("--admin %s: want HOST:PORT or unix:PATH", f.admin))
+	}
+	var body io.Reader
+	if method == http.MethodGet {
+		at.RawQuery = values.Encode()
+	} else {
+		body = strings.NewReader(values.Encode())
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	if err != nil {
+		return usageError(fmt.Errorf("--admin %s: %w", f.admin, err))
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return &exitError{status: statusFailed, err: err}
+	}
+	defer answer.Body.Close()
+	const most = 64 << 20
+	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	switch {
+	case err != nil:
+		return &exitError{status: statusFailed, err: err}
+	case answer.StatusCode == http.StatusNotFound:
+		return &exitError{status: statusNotAll, err: errors.New(strings.TrimSpace(string(text)))}
+	case answer.StatusCode != http.StatusOK:
+		return &exitError{status: statusFailed, err: fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(text)))}
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return &exitError{status: statusFailed, err: fmt.Errorf("%s is no admin listener of xds-relay: %w", f.admin, err)}
+	}
+	return nil
+}
+
+// printRollout prints a rollout for people.
+func printRollout(out io.Writer, s relay.RolloutStatus) {
+	fmt.Fprintf(out, "%s", s.Authority)
+	if s.Partition != "" {
+		fmt.Fprintf(out, ", partition %q", s.Partition)
+	}
+	fmt.Fprintf(out, ": %s", s.Phase)
+	if s.Frozen {
+		fmt.Fprint(out, ", frozen")
+	}
+	if s.Phase == "rolling" {
+		fmt.Fprintf(out, ", step %d of %d", s.Step, s.Steps)
+	}
+	if s.Ends != nil {
+		fmt.Fprintf(out, ", whose soak ends at %s", s.Ends.Format(time.TimeOnly))
+	}
+	if s.Reason != "" {
+		fmt.Fprintf(out, ": %s", s.Reason)
+	}
+	fmt.Fprintln(out)
+	for _, c := range s.Cohorts {
+		fmt.Fprintf(out, "  cohort %q: %d of %d clients were sent the change, %d acknowledged it\n", c.Name, c.Shown, c.Clients, c.Taken)
+	}
+	for _, c := range s.Changes {
+		waits := ""
+		if c.Waits != "" {
+			waits = ", waits for approval: " + c.Waits
+		}
+		fmt.Fprintf(out, "  %s %s %q%s\n", c.What, c.Type, c.Name, waits)
+	}
+	if more := s.Total - len(s.Changes); more > 0 {
+		fmt.Fprintf(out, "  and %d more\n", more)
+	}
+	for _, r := range s.Rejections {
+		fmt.Fprintf(out, "  rejected by %q: %s\n", r.Client, r.Words)
+	}
+	for _, client := range s.Deaths {
+		fmt.Fprintf(out, "  died: %q\n", client)
+	}
+}

@@ -1,0 +1,216 @@
+package relay
+
+// The rollouts on the admin listener: their status as JSON, a page with buttons, and what the
+// buttons and `xds-relay rollout` do.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// RolloutStatus is one rollout, as /rollouts shows it.
+type RolloutStatus struct {
+	Authority string `json:"authority"`
+	Partition string `json:"partition"`
+	Phase     string `json:"phase"` // idle, rolling, stopped or held
+	Frozen    bool   `json:"frozen"`
+	// Step is 0 for the first clients, and Steps how many steps follow. Ends is when the soak of
+	// the step ends.
+	Step       int                `json:"step"`
+	Steps      int                `json:"steps"`
+	Ends       *time.Time         `json:"ends,omitempty"`
+	Cohorts    []CohortStatus     `json:"cohorts"`
+	Rejections []RolloutRejection `json:"rejections,omitempty"`
+	Deaths     []string           `json:"deaths,omitempty"`
+	Reason     string             `json:"reason,omitempty"`
+	// Changes are the first of those that are not accepted, and Total is how many there are.
+	Changes []RolloutChange `json:"changes"`
+	Total   int             `json:"total"`
+}
+
+// CohortStatus is how many clients a cohort has, and how many of them were sent the new state
+// and have acknowledged it.
+type CohortStatus struct {
+	Name    string `json:"name"`
+	Clients int    `json:"clients"`
+	Shown   int    `json:"shown"`
+	Taken   int    `json:"taken"`
+}
+
+// RolloutRejection is a client that rejected a change, in its own words.
+type RolloutRejection struct {
+	Client string `json:"client"`
+	Words  string `json:"words"`
+}
+
+// RolloutChange is a resource that is not accepted.
+type RolloutChange struct {
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	What  string `json:"what"`            // added, changed or removed
+	Waits string `json:"waits,omitempty"` // why a person has to approve it
+}
+
+func viewOfRollout(s gate.Status) RolloutStatus {
+	v := RolloutStatus{
+		Authority: s.Authority, Partition: s.Partition, Phase: s.Phase.String(), Frozen: s.Frozen, Step: s.Step, Steps: s.Steps,
+		Cohorts: []CohortStatus{}, Reason: words(s.Reason), Changes: []RolloutChange{}, Total: s.Total,
+	}
+	if !s.Ends.IsZero() {
+		v.Ends = &s.Ends
+	}
+	for _, c := range s.Cohorts {
+		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken})
+	}
+	for _, r := range s.Rejections {
+		v.Rejections = append(v.Rejections, RolloutRejection{loglines.Clip(r.Client), words(r.Words)})
+	}
+	for _, client := range s.Deaths {
+		v.Deaths = append(v.Deaths, loglines.Clip(client))
+	}
+	for _, c := range s.Changes {
+		v.Changes = append(v.Changes, RolloutChange{xdstype.Word(c.TypeURL), loglines.Clip(c.Name), c.What, c.Waits})
+	}
+	return v
+}
+
+// words returns the words of a client or a person as they may be shown.
+func words(text string) string { return secrets.Words(loglines.Clip(text)) }
+
+// RolloutAction is the answer to a POST: what was done, and to how many rollouts.
+type RolloutAction struct {
+	Action   string `json:"action"`
+	Rollouts int    `json:"rollouts"`
+}
+
+// rolloutActions are what an operator can do with rollouts.
+var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason string) int{
+	"approve": func(c *gate.Controller, w gate.Which, _ string) int { return c.Approve(w) },
+	"reject":  func(c *gate.Controller, w gate.Which, reason string) int { return c.Reject(w, reason) },
+	"freeze":  func(c *gate.Controller, w gate.Which, _ string) int { return c.Freeze(w) },
+	"thaw":    func(c *gate.Controller, w gate.Which, _ string) int { return c.Thaw(w) },
+}
+
+// observeRollouts adds the rollouts to the admin listener. They are there without a rollout, too,
+// and say so.
+func (r *Relay) observeRollouts() {
+	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
+		writeJSON(w, r.rolloutViews(which))
+	}))
+	r.admin.Page("/rollout", "the same, as a page with buttons", http.HandlerFunc(r.rolloutPage))
+	r.admin.Action("/rollout/{action}", r.selectRollouts(r.actOnRollouts))
+}
+
+func (r *Relay) rolloutViews(which gate.Which) []RolloutStatus {
+	views := []RolloutStatus{}
+	for _, s := range r.rollouts.Status(which) {
+		views = append(views, viewOfRollout(s))
+	}
+	return views
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v) // the operator's connection has gone
+}
+
+// selectRollouts answers requests about rollouts that cannot exist, and passes the others on with
+// the rollouts that they select: by authority and partition, of which each can be left out.
+func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gate.Which)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		values := req.Form // of a POST
+		if values == nil {
+			values = req.URL.Query()
+		}
+		which := gate.Which{Authority: values.Get("authority"), Partition: values.Get("partition"), AnyPartition: !values.Has("partition")}
+		if err := r.canRollOut(values, which.Authority); err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		next(w, req, which)
+	})
+}
+
+// canRollOut returns why an authority has no rollouts. Without one, it returns why none has.
+func (r *Relay) canRollOut(values url.Values, authority string) error {
+	switch {
+	case r.rollouts == nil:
+		return errors.New("no authority has a rollout (authorities[].rollout in the configuration)")
+	case !values.Has("authority"):
+		return nil
+	case rolloutOf(r.origins.router, cache.Scope{Authority: authority}) == nil:
+		return fmt.Errorf("authority %q has no rollout (authorities[].rollout in the configuration)", loglines.Clip(authority))
+	}
+	return nil
+}
+
+// actOnRollouts does what an operator wants, and writes an audit line: who, what, and to how many
+// rollouts.
+func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which gate.Which) {
+	action := req.PathValue("action")
+	act := rolloutActions[action]
+	if act == nil {
+		http.NotFound(w, req)
+		return
+	}
+	reason := loglines.Clip(strings.TrimSpace(req.Form.Get("reason")))
+	if action == "reject" && reason == "" {
+		reason = "an operator rejected it"
+	}
+	n := act(r.rollouts, which, reason)
+	partition := which.Partition
+	if which.AnyPartition {
+		partition = "(any)"
+	}
+	r.log.Info("audit: an operator acted on rollouts", "action", action, "operator", operatorOf(req), "peer", req.RemoteAddr,
+		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason)
+	if strings.Contains(req.Header.Get("Accept"), "text/html") {
+		http.Redirect(w, req, "/rollout", http.StatusSeeOther)
+		return
+	}
+	writeJSON(w, RolloutAction{action, n})
+}
+
+// operatorOf returns who makes a request: by the certificate, the user at the other end of a unix
+// socket, or else that the request came over loopback.
+func operatorOf(req *http.Request) string {
+	p := &grpcpeer.Peer{}
+	if conn := admin.SocketOf(req); conn != nil {
+		p.Addr, p.LocalAddr = conn.RemoteAddr(), conn.LocalAddr()
+		if unix, ok := conn.(*net.UnixConn); ok {
+			p.Addr = identity.UnixAddrOf(unix)
+		}
+	}
+	if req.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *req.TLS}
+	}
+	id := identity.Proof{Peer: p}.Connection()
+	switch {
+	case id.Authenticated() && id.UID != nil:
+		return fmt.Sprintf("unix uid %d", *id.UID)
+	case id.Authenticated():
+		return loglines.Clip(id.String())
+	case id.Local:
+		return "loopback"
+	}
+	return "unknown"
+}
