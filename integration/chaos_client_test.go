@@ -22,11 +22,11 @@ import (
 // chaosClient keeps what it holds when its stream ends, and resumes with it.
 type chaosClient struct {
 	watched[chaosHeld]
-	id    string
-	form  form
-	plane *chaosPlane
-	relay func() string // its address now
-	rand  *rand.Rand
+	id     string
+	form   form
+	plane  *chaosPlane
+	relays *relays
+	rand   *rand.Rand
 	// rejects: it NACKs some of what it is sent.
 	rejects func() bool
 	// past is what the client has sent and received last, for a failed test.
@@ -64,7 +64,8 @@ type chaosHeld struct {
 	infos    map[string]string
 	nonces   map[string]string // of this stream
 	answered map[string]bool   // types of which a resource or removal came on this stream
-	newest   map[topic]int     // the newest that it ever had
+	newest   map[topic]int     // the newest that it ever had, and that no relay may have lost
+	seen     map[topic][]sighting
 	// requested is what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	requested map[string][]map[topic]bool
@@ -112,6 +113,39 @@ func (b *chaosBarriers) known(set topic) bool {
 // which either may be behind: clusters are in a wildcard, too. Names and globs share a stream.
 func (t topic) onTwoStreams() bool { return t.typeURL == clusterType }
 
+// sighting is a revision that a client received.
+type sighting struct {
+	revision int
+	at       time.Time
+}
+
+// stored is how long a relay that is killed may have had something that it had not yet stored, on a busy machine.
+const stored = 2 * time.Second
+
+// saw notes what a client receives of a resource.
+func (h *chaosHeld) saw(t topic, revision int) {
+	h.newest[t] = revision
+	all := append(h.seen[t], sighting{revision, time.Now()})
+	for len(all) > 1 && time.Since(all[1].at) > 2*stored {
+		all = all[1:]
+	}
+	h.seen[t] = all
+}
+
+// forgive forgets what a relay may have taken along when it was killed, so that the one after it may have
+// something older.
+func (h *chaosHeld) forgive(r *relays) {
+	for t, all := range h.seen {
+		for len(all) > 0 && r.diedWithin(all[len(all)-1].at, stored) {
+			all = all[:len(all)-1]
+		}
+		h.seen[t], h.newest[t] = all, absent
+		if len(all) > 0 {
+			h.newest[t] = all[len(all)-1].revision
+		}
+	}
+}
+
 // wantedBy is how a resource is requested.
 type wantedBy struct{ name, set bool }
 
@@ -129,11 +163,11 @@ func (h *chaosHeld) gaveUp(t topic) bool {
 // String describes what the client holds, for a failed test.
 func (h *chaosHeld) String() string { return fmt.Sprintf("wanted %v, held %v", h.wanted, h.held) }
 
-func newChaosClient(plane *chaosPlane, f form, n int, relay func() string, rejects func() bool, r *rand.Rand) *chaosClient {
-	c := &chaosClient{id: fmt.Sprintf("%s client %d of %s", f, n, plane.name), form: f, plane: plane, relay: relay, rand: r, rejects: rejects}
+func newChaosClient(plane *chaosPlane, f form, n int, relays *relays, rejects func() bool, r *rand.Rand) *chaosClient {
+	c := &chaosClient{id: fmt.Sprintf("%s client %d of %s", f, n, plane.name), form: f, plane: plane, relays: relays, rand: r, rejects: rejects}
 	c.value = chaosHeld{
 		wanted: map[topic]bool{}, held: map[topic]int{}, versions: map[topic]string{}, infos: map[string]string{}, newest: map[topic]int{},
-		by: map[topic]wantedBy{},
+		by: map[topic]wantedBy{}, seen: map[topic][]sighting{},
 	}
 	return c
 }
@@ -150,7 +184,7 @@ func (c *chaosClient) live(ctx context.Context, quiet <-chan struct{}) {
 
 // connect has one stream, with a connection of its own.
 func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
-	conn, err := grpc.NewClient(c.relay(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(c.relays.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		c.plane.truth.report(c, "cannot connect: %v", err)
 		return
@@ -212,6 +246,7 @@ func (c *chaosClient) forget() {
 		clear(h.versions)
 		clear(h.infos)
 		clear(h.newest)
+		clear(h.seen)
 	})
 }
 
@@ -225,6 +260,7 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 		}
 		h.begun = maps.Clone(h.wanted)
 		h.barriers = chaosBarriers{after: map[topic]int{}}
+		h.forgive(c.relays)
 		c.past.add("begins a stream: %v", h)
 		for _, typeURL := range []string{clusterType, endpointType} {
 			if names := h.names(typeURL); len(names) > 0 {
@@ -242,13 +278,18 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 
 // wish changes one thing that is wanted.
 func (c *chaosClient) wish(s chaosStream) (ok bool) {
-	all := append(slices.Clone(c.plane.names), topic{clusterType, anchor}, topic{clusterType, wildcard})
+	all := c.plane.all()
+	sets := []topic{{clusterType, wildcard}}
 	if c.plane.plane.speaks == delta && c.form == delta {
 		// In SotW a client that adds a glob to names cannot know of the response that is
 		// on its way whether it is all there is.
-		all = append(all, topic{endpointType, chaosGlob(delta) + wildcard})
+		sets = append(sets, topic{endpointType, c.plane.glob() + wildcard})
 	}
+	const often = 6
 	t := all[c.rand.IntN(len(all))]
+	if c.rand.IntN(often) == 0 {
+		t = sets[c.rand.IntN(len(sets))]
+	}
 	c.update(func(h *chaosHeld) {
 		if !h.wanted[t] {
 			h.wanted[t], h.begun[t] = true, true
@@ -353,7 +394,8 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 		t := topic{r.typeURL, name}
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
 		if h.wants(t) {
-			h.held[t], h.versions[t], h.newest[t] = revision, res.version, revision
+			h.held[t], h.versions[t] = revision, res.version
+			h.saw(t, revision)
 			h.by[t] = waysTo(t, h.begun)
 		}
 	}
@@ -410,7 +452,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 			continue
 		}
 		before := h.newest[t]
-		if t.onTwoStreams() {
+		if t.onTwoStreams() || !c.plane.inOrder() {
 			before = absent // in no order
 		}
 		truth.sawResource(c, t, before, revision)

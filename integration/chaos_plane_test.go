@@ -1,6 +1,6 @@
 package integration
 
-// A control plane that has accidents.
+// Control planes that have accidents.
 
 import (
 	"context"
@@ -14,21 +14,18 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
-// chaosPlane is an honest control plane in one form. It is killed, goes mute, and
-// loses streams; what it says is always its truth.
+// chaosPlane is an honest control plane in one form, with one or two servers. They are killed, go
+// mute, become slow and lose streams; what they say of a resource is always its truth.
 type chaosPlane struct {
-	*port
-	name  string // of its authority, and of the clusters of nodes that it serves
-	plane *collectionPlane
-	truth *chaosTruth
-	names []topic // that change; those in removable may be absent, too
-
-	mu     sync.Mutex
-	server *grpc.Server
-	muted  chan struct{} // closed when it speaks again; nil while it does
-	broken int           // streams that are to break at their next response
+	name    string // of its authority, and of the clusters of nodes that it serves
+	plane   *collectionPlane
+	truth   *chaosTruth
+	names   []topic // that change; those in removable may be absent, too
+	calm    []topic // that change now and then, and are never absent
+	servers []*chaosServer
 	// past is what was said on its streams last, for a failed test.
 	past chaosPast
 }
@@ -36,25 +33,36 @@ type chaosPlane struct {
 // anchor exists always.
 const anchor = "anchor"
 
-func startChaosPlane(t testing.TB, speaks form, r *rand.Rand) *chaosPlane {
-	const few = 8
+// pairName is the authority with two servers.
+const pairName = "pair"
+
+func startChaosPlane(t testing.TB, name string, speaks form, servers int, r *rand.Rand) *chaosPlane {
+	const few, more = 8, 24
 	p := &chaosPlane{
-		port: openPort(t), name: string(speaks), truth: newChaosTruth(),
+		name: name, truth: newChaosTruth(),
 		plane: &collectionPlane{speaks: speaks, says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
 	}
-	p.publish(topic{clusterType, anchor}, true)
-	for i := range few {
-		p.names = append(p.names, topic{clusterType, fmt.Sprint("cluster-", i)}, topic{endpointType, fmt.Sprint("endpoints-", i)})
+	p.calm = append(p.calm, topic{clusterType, anchor}, topic{endpointType, p.glob() + anchor})
+	for i := range more {
+		of := &p.calm
+		if i < few {
+			of = &p.names
+			p.names = append(p.names, topic{endpointType, fmt.Sprint("endpoints-", i)})
+		}
+		*of = append(*of, topic{clusterType, fmt.Sprint("cluster-", i)})
 		if speaks == delta {
-			p.names = append(p.names, topic{endpointType, chaosGlob(speaks) + strconv.Itoa(i)})
+			*of = append(*of, topic{endpointType, p.glob() + strconv.Itoa(i)})
 		}
 	}
-	p.names = append(p.names, topic{endpointType, chaosGlob(speaks) + anchor})
-	for _, t := range p.names {
+	for _, t := range p.all() {
 		p.publish(t, !p.removable(t) || r.IntN(2) == 0)
 	}
-	p.start()
-	t.Cleanup(p.kill)
+	for range servers {
+		s := &chaosServer{port: openPort(t), plane: p}
+		p.servers = append(p.servers, s)
+		s.start()
+		t.Cleanup(s.kill)
+	}
 	return p
 }
 
@@ -63,33 +71,57 @@ func chaosGlob(authority form) string {
 	return "xdstp://" + string(authority) + "/envoy.config.endpoint.v3.ClusterLoadAssignment/glob/"
 }
 
-// removable says whether the control plane's form has a way to say that a resource
-// is gone.
+func (p *chaosPlane) glob() string { return chaosGlob(form(p.name)) }
+
+// all is all that it ever has.
+func (p *chaosPlane) all() []topic { return append(append([]topic(nil), p.names...), p.calm...) }
+
+// inOrder says whether the relay gets the states of a resource in their order. It does not from
+// two servers, of which either may be behind.
+func (p *chaosPlane) inOrder() bool { return len(p.servers) < 2 }
+
+// removable says whether the control plane removes a resource at times, and its form has a way to say
+// that it is gone. What is not said in order is never removed.
 func (p *chaosPlane) removable(t topic) bool {
-	return t.name != anchor && t.name != chaosGlob(p.plane.speaks)+anchor && (p.plane.speaks == delta || t.typeURL == clusterType)
+	for _, calm := range p.calm {
+		if t == calm {
+			return false
+		}
+	}
+	return p.name != pairName && (p.plane.speaks == delta || t.typeURL == clusterType)
 }
 
 // publish changes a resource.
 func (p *chaosPlane) publish(t topic, exists bool) {
-	p.plane.mu.Lock()
-	defer p.plane.mu.Unlock()
-	r := p.truth.set(t, exists)
-	p.plane.versions = p.truth.newest
-	if r == nil {
-		delete(p.plane.says, t)
-	} else {
-		p.plane.says[t] = r
-	}
-	close(p.plane.changed)
-	p.plane.changed = make(chan struct{})
+	p.plane.change(func() {
+		r := p.truth.set(t, exists)
+		p.plane.versions = p.truth.newest
+		if r == nil {
+			delete(p.plane.says, t)
+		} else {
+			p.plane.says[t] = r
+		}
+	})
+}
+
+// change changes what a control plane has.
+func (p *collectionPlane) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // change changes some resources, at most a few times in one go, until ctx ends.
 func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
-	const most, breath = 5, 30 * time.Millisecond
+	const most, breath, seldom = 5, 30 * time.Millisecond, 20
 	for pause(ctx, r, breath) {
 		for range 1 + r.IntN(most) {
 			t := p.names[r.IntN(len(p.names))]
+			if r.IntN(seldom) == 0 {
+				t = p.calm[r.IntN(len(p.calm))]
+			}
 			p.publish(t, !p.removable(t) || r.IntN(3) > 0)
 		}
 	}
@@ -99,30 +131,49 @@ func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	const between, lasting = 800 * time.Millisecond, 600 * time.Millisecond
 	for pause(ctx, r, between) {
-		switch r.IntN(4) {
+		s := p.servers[r.IntN(len(p.servers))]
+		switch r.IntN(6) {
 		case 0:
-			p.kill()
+			s.kill()
 			pause(ctx, r, lasting)
-			p.start()
+			s.start()
 		case 1:
-			p.mute()
+			s.mute()
 			pause(ctx, r, lasting)
-			p.speak()
+			s.speak()
 		case 2: // it opens streams and says nothing
-			p.mute()
-			p.kill()
-			p.start()
+			s.mute()
+			s.kill()
+			s.start()
 			pause(ctx, r, lasting)
-			p.speak()
+			s.speak()
 		case 3:
-			p.mu.Lock()
-			p.broken++
-			p.mu.Unlock()
+			s.set(func() { s.broken++ })
+		case 4:
+			s.set(func() { s.delay = 20 * time.Millisecond })
+			pause(ctx, r, 2*lasting)
+			s.set(func() { s.delay = 0 })
+		case 5: // it was restarted, and all has another version now
+			s.kill()
+			p.rename()
+			s.start()
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.broken = 0
+	for _, s := range p.servers {
+		s.set(func() { s.broken = 0 })
+	}
+}
+
+// rename gives all resources other versions, with the content that they have.
+func (p *chaosPlane) rename() {
+	p.plane.change(func() {
+		p.plane.prefix += "'"
+		for t, r := range p.plane.says {
+			r = proto.Clone(r).(*discoveryv3.Resource)
+			r.Version += "'"
+			p.plane.says[t] = r
+		}
+	})
 }
 
 // pause waits for a random time up to twice that, and says whether ctx goes on.
@@ -137,55 +188,68 @@ func pause(ctx context.Context, r *rand.Rand, about time.Duration) bool {
 	}
 }
 
-func (p *chaosPlane) start() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.server = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(p.intercept))
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p.plane)
-	serve(p.server, p.listen())
+// chaosServer is one server of a control plane.
+type chaosServer struct {
+	*port
+	plane *chaosPlane
+
+	mu     sync.Mutex
+	server *grpc.Server
+	muted  chan struct{} // closed when it speaks again; nil while it does
+	broken int           // streams that are to break at their next response
+	delay  time.Duration // of each response
 }
 
-func (p *chaosPlane) kill() {
-	p.mu.Lock()
-	s := p.server
-	p.mu.Unlock()
-	s.Stop()
+func (s *chaosServer) set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
-func (p *chaosPlane) mute() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.muted = make(chan struct{})
+func (s *chaosServer) start() {
+	s.set(func() {
+		s.server = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(s.intercept))
+		discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s.plane.plane)
+		serve(s.server, s.listen())
+	})
 }
 
-func (p *chaosPlane) speak() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.muted)
-	p.muted = nil
+func (s *chaosServer) kill() {
+	var server *grpc.Server
+	s.set(func() { server = s.server })
+	server.Stop()
 }
 
-func (p *chaosPlane) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(srv, &sufferingStream{stream, p})
+func (s *chaosServer) mute() { s.set(func() { s.muted = make(chan struct{}) }) }
+
+func (s *chaosServer) speak() {
+	s.set(func() {
+		close(s.muted)
+		s.muted = nil
+	})
+}
+
+func (s *chaosServer) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(srv, &sufferingStream{stream, s})
 }
 
 // sufferingStream is a stream of a control plane that has accidents.
 type sufferingStream struct {
 	grpc.ServerStream
-	plane *chaosPlane
+	of *chaosServer
 }
 
 var errChaos = errors.New("a bad day")
 
 // SendMsg implements grpc.ServerStream.
 func (s *sufferingStream) SendMsg(m any) error {
-	s.plane.mu.Lock()
-	muted := s.plane.muted
-	breaks := s.plane.broken > 0
+	s.of.mu.Lock()
+	muted, delay := s.of.muted, s.of.delay
+	breaks := s.of.broken > 0
 	if breaks {
-		s.plane.broken--
+		s.of.broken--
 	}
-	s.plane.mu.Unlock()
+	s.of.mu.Unlock()
 	if breaks {
 		return errChaos
 	}
@@ -196,13 +260,22 @@ func (s *sufferingStream) SendMsg(m any) error {
 			return s.Context().Err()
 		}
 	}
-	s.plane.past.add("%p says %v", s, m)
+	if delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+	s.of.plane.past.add("%p says %v", s, m)
 	return s.ServerStream.SendMsg(m)
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *sufferingStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
-	s.plane.past.add("%p hears %v (%v)", s, m, err)
+	s.of.plane.past.add("%p hears %v (%v)", s, m, err)
 	return err
 }

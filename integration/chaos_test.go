@@ -1,7 +1,8 @@
 package integration
 
 // Chaos: control planes that have accidents, a hostile one, clients that come and go
-// and request anything, hostile ones, and relays that are killed.
+// and request anything, hostile ones, gRPC channels, and relays that are killed and go on with their
+// store.
 
 import (
 	"context"
@@ -23,8 +24,8 @@ var (
 
 // TestChaos holds that whatever happens, no client is sent what is not so: no content
 // that was never there, none that is older than what it had, no absence of what was
-// always there, and no emptiness before an answer. When all is quiet again, every client
-// holds what the control planes have.
+// always there, and no emptiness before an answer. RPCs reach a backend from the first that does. When all
+// is quiet again, every client holds what the control planes have.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -36,12 +37,18 @@ func TestChaos(t *testing.T) {
 		actors++
 		return rand.New(rand.NewPCG(seed, actors))
 	}
-	planes := []*chaosPlane{startChaosPlane(t, delta, actor()), startChaosPlane(t, sotw, actor())}
+	planes := []*chaosPlane{
+		startChaosPlane(t, string(delta), delta, 1, actor()),
+		startChaosPlane(t, string(sotw), sotw, 1, actor()),
+		startChaosPlane(t, pairName, delta, 2, actor()),
+	}
+	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	relays := newRelays(t, chaosConfig(planes, evil))
+	relays := newRelays(t, storing(t, chaosConfig(append(planes, shop.plane), evil), ""))
 
 	chaos, stop := context.WithTimeout(context.Background(), *chaosTime)
 	defer stop()
+	began := time.Now()
 	var running, living sync.WaitGroup
 	life, end := context.WithCancel(context.Background())
 	defer func() {
@@ -53,6 +60,7 @@ func TestChaos(t *testing.T) {
 	rejecting.Store(true)
 	var clients []*chaosClient
 	for _, p := range planes {
+		p.truth.found = stop
 		changes, accidents := actor(), actor()
 		running.Go(func() { p.change(chaos, changes) })
 		running.Go(func() { p.suffer(chaos, accidents) })
@@ -60,7 +68,7 @@ func TestChaos(t *testing.T) {
 			f := []form{delta, sotw}[n%2]
 			r, rejections := actor(), actor()
 			var mu sync.Mutex
-			c := newChaosClient(p, f, n, relays.address, func() bool {
+			c := newChaosClient(p, f, n, relays, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return rejecting.Load() && rejections.IntN(10) == 0
@@ -69,6 +77,12 @@ func TestChaos(t *testing.T) {
 			living.Go(func() { c.live(life, quiet) })
 		}
 	}
+	shop.plane.truth.found = stop
+	moves, accidents := actor(), actor()
+	running.Go(func() { shop.move(chaos, moves) })
+	running.Go(func() { shop.plane.suffer(chaos, accidents) })
+	channel := shop.open(t, relays)
+	running.Go(func() { shop.visit(chaos, channel) })
 	for range 3 {
 		r := actor()
 		running.Go(func() { beHostile(chaos, relays.address, r) })
@@ -78,16 +92,30 @@ func TestChaos(t *testing.T) {
 	running.Wait()
 
 	// All is well now. What was rejected comes again when it changes.
+	all := append(planes, shop.plane)
+	if wrong(t, all) {
+		t.Logf("found after %v", time.Since(began).Round(time.Second))
+		return
+	}
 	rejecting.Store(false)
 	close(quiet)
 	for _, p := range planes {
-		for _, topic := range p.names {
+		for _, topic := range p.all() {
 			if p.truth.now(topic) != absent {
 				p.publish(topic, true)
 			}
 		}
-		p.publish(topic{clusterType, anchor}, true)
 	}
+	channel.awaitReaches(someMethod, shop.now())
+	defer func() {
+		for _, c := range clients {
+			c.watched.read(func(h *chaosHeld) {
+				if len(c.differences(h)) > 0 {
+					t.Logf("the past of %s:\n%v\nof its control plane:\n%v", c.id, &c.past, &c.plane.past)
+				}
+			})
+		}
+	}()
 	eventually(t, "all clients hold what the control planes have", func() error {
 		var all []string
 		for _, c := range clients {
@@ -99,26 +127,43 @@ func TestChaos(t *testing.T) {
 		}
 		return nil
 	})
+	wrong(t, all)
 	for _, p := range planes {
-		for _, wrong := range p.truth.violations() {
-			t.Errorf("%s: %s", p.name, wrong)
-		}
 		p.truth.mu.Lock()
 		t.Logf("%s: %d changes", p.name, p.truth.newest)
 		p.truth.mu.Unlock()
 	}
-	t.Logf("%d relays", relays.count())
+	t.Logf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
+}
+
+// wrong fails a test for what clients have seen that cannot be, and says whether there was something.
+func wrong(t *testing.T, planes []*chaosPlane) (is bool) {
+	for _, p := range planes {
+		for _, wrong := range p.truth.violations() {
+			t.Errorf("%s: %s", p.name, wrong)
+			is = true
+		}
+	}
+	return is
 }
 
 func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 	var b strings.Builder
 	b.WriteString(prelude + "authorities:\n")
-	for _, p := range planes {
-		// The guard holds everything that goes when a control plane is back, and lets it go before the end.
-		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: 500ms}\n", p.name)
-		fmt.Fprintf(&b, "    servers: [{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}]\n", p.port.address, p.plane.speaks)
+	server := func(address string, speaks form) string {
+		return fmt.Sprintf("{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}", address, speaks)
 	}
-	fmt.Fprintf(&b, "  - name: evil\n    servers: [{address: %s, protocol: delta, backoff: {base: 20ms, max: 200ms}}]\n", evil.address)
+	for _, p := range planes {
+		var servers []string
+		for _, s := range p.servers {
+			servers = append(servers, server(s.address, p.plane.speaks))
+		}
+		// The guard holds everything that goes when a control plane is back, for longer than any is without
+		// what it has.
+		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: 5s}\n", p.name)
+		fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
+	}
+	fmt.Fprintf(&b, "  - name: evil\n    servers: [%s]\n", server(evil.address, delta))
 	b.WriteString("old_style_names:\n")
 	for _, p := range planes {
 		fmt.Fprintf(&b, "  - {when: node.cluster == %q, authority: %s}\n", p.name, p.name)
@@ -132,9 +177,9 @@ type relays struct {
 	t      testing.TB
 	config string
 
-	mu     sync.Mutex
-	now    *relay
-	before int // how many have died
+	mu    sync.Mutex
+	now   *relay
+	kills []time.Time
 }
 
 func newRelays(t testing.TB, config string) *relays {
@@ -150,7 +195,21 @@ func (r *relays) address() string {
 func (r *relays) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.before + 1
+	return len(r.kills) + 1
+}
+
+// diedWithin says whether the relay of a time was killed within a while after it.
+func (r *relays) diedWithin(at time.Time, while time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.kills) - 1; i >= 0; i-- {
+		if after := r.kills[i].Sub(at); after >= 0 && after < while {
+			return true
+		} else if after < 0 {
+			break
+		}
+	}
+	return false
 }
 
 // die kills the relay now and then, until ctx ends, and starts another.
@@ -164,11 +223,13 @@ func (r *relays) die(ctx context.Context, random *rand.Rand) {
 			r.t.Error("the relay ended by itself")
 			return
 		}
+		r.mu.Lock()
+		r.kills = append(r.kills, time.Now())
+		r.mu.Unlock()
 		old.kill(r.t)
 		next := startRelay(r.t, r.config)
 		r.mu.Lock()
 		r.now = next
-		r.before++
 		r.mu.Unlock()
 	}
 }

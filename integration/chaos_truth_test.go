@@ -26,9 +26,10 @@ type chaosTruth struct {
 	history map[topic][]int
 	newest  int
 	wrong   []string // what clients have seen that cannot be
+	found   func()   // is called when there is something wrong
 }
 
-func newChaosTruth() *chaosTruth { return &chaosTruth{history: map[topic][]int{}} }
+func newChaosTruth() *chaosTruth { return &chaosTruth{history: map[topic][]int{}, found: func() {}} }
 
 // set gives a resource a new revision, or makes it absent, and returns it as the
 // control plane says it: nil if it is absent.
@@ -136,10 +137,20 @@ func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
 // violation notes what a client saw that cannot be, and what happened to the client until
 // then. The caller holds mu.
 func (w *chaosTruth) violation(client *chaosClient, format string, args ...any) {
-	const most = 20
-	if len(w.wrong) < most {
-		w.wrong = append(w.wrong, fmt.Sprintf("%s %s\n%v\nits control plane:\n%v", client.id, fmt.Sprintf(format, args...), &client.past, &client.plane.past))
+	w.note(client.id, fmt.Sprintf(format, args...), &client.past, &client.plane.past)
+}
+
+// note notes what somebody saw that cannot be. The caller holds mu.
+func (w *chaosTruth) note(who, what string, pasts ...*chaosPast) {
+	const most = 3
+	if len(w.wrong) == most {
+		return
 	}
+	w.found()
+	for i, past := range pasts {
+		what += []string{"\n", "\nits control plane:\n"}[i] + past.String()
+	}
+	w.wrong = append(w.wrong, who+" "+what)
 }
 
 // report notes what a client saw that cannot be.
@@ -147,6 +158,13 @@ func (w *chaosTruth) report(client *chaosClient, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.violation(client, format, args...)
+}
+
+// reportOf is report for somebody who is no chaosClient.
+func (w *chaosTruth) reportOf(who string, past *chaosPast, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(who, fmt.Sprintf(format, args...), past)
 }
 
 // violations returns what was noted.

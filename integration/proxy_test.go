@@ -11,7 +11,7 @@ import (
 // a word: both sides keep them, and nothing comes through any more.
 type balancer struct {
 	address string
-	to      string
+	to      func() string   // the address of the server now
 	ways    watched[[]*way] // that are open
 	made    watched[int]    // ever
 }
@@ -23,6 +23,12 @@ type way struct {
 }
 
 func startBalancer(t testing.TB, to string) *balancer {
+	t.Helper()
+	return startBalancerTo(t, func() string { return to })
+}
+
+// startBalancerTo is startBalancer for a server whose address changes.
+func startBalancerTo(t testing.TB, to func() string) *balancer {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +55,7 @@ func startBalancer(t testing.TB, to string) *balancer {
 // carry carries bytes until one side closes.
 func (b *balancer) carry(front net.Conn) {
 	defer front.Close()
-	back, err := net.Dial("tcp", b.to)
+	back, err := net.Dial("tcp", b.to())
 	if err != nil {
 		return
 	}
