@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 type corruption struct {
 	name   string
 	damage func(t *testing.T, r *rand.Rand, path string, content []byte)
+	// otherKey: the file is opened with another key.
+	otherKey bool
 }
 
 func overwrite(t *testing.T, path string, content []byte) {
@@ -26,30 +29,30 @@ func overwrite(t *testing.T, path string, content []byte) {
 }
 
 var corruptions = []corruption{
-	{"a bit", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "a bit", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		b[r.IntN(len(b))] ^= 1 << r.IntN(8)
 		overwrite(t, path, b)
 	}},
-	{"many bits", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "many bits", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		for range 1 + r.IntN(200) {
 			b[r.IntN(len(b))] ^= 1 << r.IntN(8)
 		}
 		overwrite(t, path, b)
 	}},
-	{"a bit in the head of a page", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "a bit in the head of a page", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		at := r.IntN(len(b)/4096)*4096 + r.IntN(64)
 		b[at] ^= 1 << r.IntN(8)
 		overwrite(t, path, b)
 	}},
-	{"cut off", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "cut off", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		overwrite(t, path, b[:r.IntN(len(b))])
 	}},
-	{"zeroes", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "zeroes", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		at := r.IntN(len(b))
 		clear(b[at:min(len(b), at+r.IntN(8192))])
 		overwrite(t, path, b)
 	}},
-	{"swapped pages", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "swapped pages", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		const page = 4096
 		x, y := r.IntN(len(b)/page)*page, r.IntN(len(b)/page)*page
 		other := append([]byte(nil), b[x:x+page]...)
@@ -57,7 +60,7 @@ var corruptions = []corruption{
 		copy(b[y:], other)
 		overwrite(t, path, b)
 	}},
-	{"swapped records", func(t *testing.T, r *rand.Rand, path string, b []byte) {
+	{name: "swapped records", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
 		overwrite(t, path, b)
 		db, err := bolt.Open(path, fileMode, &bolt.Options{NoSync: true})
 		if err != nil {
@@ -77,6 +80,19 @@ var corruptions = []corruption{
 			t.Fatal(err)
 		}
 	}},
+	{name: "a page twice", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		const page = 4096
+		x, y := r.IntN(len(b)/page)*page, r.IntN(len(b)/page)*page
+		copy(b[y:y+page], b[x:])
+		overwrite(t, path, b)
+	}},
+	{name: "other bytes from somewhere on", damage: func(t *testing.T, r *rand.Rand, path string, b []byte) {
+		for i := r.IntN(len(b)); i < len(b); i++ {
+			b[i] = byte(r.Uint32())
+		}
+		overwrite(t, path, b)
+	}},
+	{name: "another key", otherKey: true, damage: func(t *testing.T, _ *rand.Rand, path string, b []byte) { overwrite(t, path, b) }},
 }
 
 // Whatever has happened to the file, the relay starts, serves nothing but what was stored under the
@@ -108,6 +124,7 @@ func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		other := newKey(t)
 		asides, lost := 0, 0
 		for i := range n / 2 {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
@@ -115,7 +132,10 @@ func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 			where := fmt.Sprintf("%s, corruption %d (%s)", kind, i, c.name)
 			c.damage(t, r, path, append([]byte(nil), content...))
 			log := &fake{}
-			o.Log = log.options().Log
+			o.Log, o.Key = log.options().Log, key
+			if c.otherKey {
+				o.Key = other
+			}
 			s := open(t, path, o)
 			missing := 0
 			check := func(name string, r *Record) {
@@ -143,8 +163,12 @@ func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 			if missing > 0 {
 				lost++
 			}
-			if missing > 0 && !strings.Contains(log.lines(), "level=ERROR") {
-				t.Fatalf("%s: %d records are missing, and the log says nothing", where, missing)
+			said := regexp.MustCompile(`level=ERROR msg="(the store cannot be used and was set aside|a record in the store cannot be read|the newest state in the store cannot be read|the store could not be read)`)
+			if missing > 0 && !said.MatchString(log.lines()) {
+				t.Fatalf("%s: %d records are missing, and the log does not say so:\n%s", where, missing, log.lines())
+			}
+			if c.otherKey && (missing != 2*names || !strings.Contains(log.lines(), "key")) {
+				t.Fatalf("%s: %d records are missing, want all %d; the log says\n%s", where, missing, 2*names, log.lines())
 			}
 			// And it is written to as ever.
 			s.Note("cp", func(n *Notes) {
