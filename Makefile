@@ -8,11 +8,12 @@ BENCH    ?= .
 ARGS     ?=
 TIME     ?= 1m
 SEED     ?= 0
+BUGS     ?=
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test chaos interop lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test chaos soak chaos-bugs interop lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +37,13 @@ test: ## run all tests with the race detector
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 
 chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)
-	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED)
+	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all
+
+soak: ## the same for an hour
+	$(MAKE) chaos TIME=1h
+
+chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='name name' for some)
+	GO=$(GO) tools/chaos-bugs $(TIME) $(BUGS)
 
 # In the folder and without a package's name, go test prints the table, and takes
 # no result from its cache, which does not know of the relay.

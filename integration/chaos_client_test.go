@@ -76,7 +76,9 @@ func (c *chaosClient) live(ctx context.Context, quiet <-chan struct{}) {
 
 // connect has one stream, with a connection of its own.
 func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
-	conn, err := grpc.NewClient(c.relays.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	address, which := c.relays.current()
+	c.update(func(h *chaosHeld) { h.relay = which })
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		c.plane.truth.report(c, "cannot connect: %v", err)
 		return

@@ -21,6 +21,7 @@ type chaosHeld struct {
 	answered map[string]bool   // types of which a resource or removal came on this stream
 	newest   map[topic]int     // the newest that it ever had, and that no relay may have lost
 	seen     map[topic][]sighting
+	relay    int // the number of the relay of this stream
 	// requested is what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	requested map[string][]map[topic]bool
@@ -72,6 +73,7 @@ func (t topic) onTwoStreams() bool { return t.typeURL == clusterType }
 type sighting struct {
 	revision int
 	at       time.Time
+	relay    int // the number of the relay that sent it
 }
 
 // stored is how long a relay that is killed may have had something that it had not yet stored, on a busy machine.
@@ -80,7 +82,7 @@ const stored = 2 * time.Second
 // saw notes what a client receives of a resource.
 func (h *chaosHeld) saw(t topic, revision int) {
 	h.newest[t] = revision
-	all := append(h.seen[t], sighting{revision, time.Now()})
+	all := append(h.seen[t], sighting{revision, time.Now(), h.relay})
 	for len(all) > 1 && time.Since(all[1].at) > 2*stored {
 		all = all[1:]
 	}
@@ -91,7 +93,7 @@ func (h *chaosHeld) saw(t topic, revision int) {
 // something older.
 func (h *chaosHeld) forgive(r *relays) {
 	for t, all := range h.seen {
-		for len(all) > 0 && r.diedWithin(all[len(all)-1].at, stored) {
+		for len(all) > 0 && r.diedWithin(all[len(all)-1].relay, all[len(all)-1].at, stored) {
 			all = all[:len(all)-1]
 		}
 		h.seen[t], h.newest[t] = all, absent

@@ -130,9 +130,13 @@ func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 // suffer has accidents until ctx ends, and is well afterwards.
 func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	const between, lasting = 800 * time.Millisecond, 600 * time.Millisecond
+	kinds := 6
+	if *chaosAll {
+		kinds++
+	}
 	for pause(ctx, r, between) {
 		s := p.servers[r.IntN(len(p.servers))]
-		switch r.IntN(6) {
+		switch r.IntN(kinds) {
 		case 0:
 			s.kill()
 			pause(ctx, r, lasting)
@@ -157,10 +161,38 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 			s.kill()
 			p.rename()
 			s.start()
+		case 6:
+			p.forget(ctx, r, lasting)
 		}
 	}
 	for _, s := range p.servers {
 		s.set(func() { s.broken = 0 })
+	}
+}
+
+// forget restarts the servers before they have restored what they had: their wildcards and globs are
+// empty or almost so, then half full, and then as they were.
+func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Duration) {
+	for _, s := range p.servers {
+		s.kill()
+	}
+	hidden := p.all()
+	r.Shuffle(len(hidden), func(i, j int) { hidden[i], hidden[j] = hidden[j], hidden[i] })
+	for i, part := range []int{max(0, len(hidden)-r.IntN(3)), len(hidden) / 2, 0} {
+		p.plane.change(func() {
+			p.plane.hides = map[topic]bool{}
+			for _, t := range hidden[:part] {
+				p.plane.hides[t] = true
+			}
+		})
+		if i == 0 {
+			for _, s := range p.servers {
+				s.start()
+			}
+		}
+		if part > 0 {
+			pause(ctx, r, lasting)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 var (
 	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
 	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
+	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, and two servers of an authority")
 )
 
 // TestChaos holds that whatever happens, no client is sent what is not so: no content
@@ -40,11 +42,17 @@ func TestChaos(t *testing.T) {
 	planes := []*chaosPlane{
 		startChaosPlane(t, string(delta), delta, 1, actor()),
 		startChaosPlane(t, string(sotw), sotw, 1, actor()),
-		startChaosPlane(t, pairName, delta, 2, actor()),
+	}
+	if *chaosAll {
+		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
 	}
 	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	relays := newRelays(t, storing(t, chaosConfig(append(planes, shop.plane), evil), ""))
+	config := chaosConfig(append(slices.Clone(planes), shop.plane), evil)
+	if *chaosAll {
+		config = storing(t, config, "")
+	}
+	relays := newRelays(t, config)
 
 	chaos, stop := context.WithTimeout(context.Background(), *chaosTime)
 	defer stop()
@@ -92,7 +100,7 @@ func TestChaos(t *testing.T) {
 	running.Wait()
 
 	// All is well now. What was rejected comes again when it changes.
-	all := append(planes, shop.plane)
+	all := append(slices.Clone(planes), shop.plane)
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
 		return
@@ -153,14 +161,18 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 	server := func(address string, speaks form) string {
 		return fmt.Sprintf("{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}", address, speaks)
 	}
+	hold := 500 * time.Millisecond
+	if *chaosAll {
+		hold = 5 * time.Second
+	}
 	for _, p := range planes {
 		var servers []string
 		for _, s := range p.servers {
 			servers = append(servers, server(s.address, p.plane.speaks))
 		}
-		// The guard holds everything that goes when a control plane is back, for longer than any is without
-		// what it has.
-		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: 5s}\n", p.name)
+		// The guard holds everything that goes when a control plane is back, for longer than one takes to
+		// restore what it has, and lets it go before the end.
+		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
 		fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
 	}
 	fmt.Fprintf(&b, "  - name: evil\n    servers: [%s]\n", server(evil.address, delta))
@@ -179,7 +191,8 @@ type relays struct {
 
 	mu    sync.Mutex
 	now   *relay
-	kills []time.Time
+	which int         // the number of that
+	kills []time.Time // of the relays so far
 }
 
 func newRelays(t testing.TB, config string) *relays {
@@ -192,24 +205,24 @@ func (r *relays) address() string {
 	return r.now.address
 }
 
+// current returns the address of the relay and its number.
+func (r *relays) current() (address string, which int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.address, r.which
+}
+
 func (r *relays) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.kills) + 1
 }
 
-// diedWithin says whether the relay of a time was killed within a while after it.
-func (r *relays) diedWithin(at time.Time, while time.Duration) bool {
+// diedWithin says whether a relay was killed within a while after a time.
+func (r *relays) diedWithin(which int, at time.Time, while time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := len(r.kills) - 1; i >= 0; i-- {
-		if after := r.kills[i].Sub(at); after >= 0 && after < while {
-			return true
-		} else if after < 0 {
-			break
-		}
-	}
-	return false
+	return which < len(r.kills) && r.kills[which].Sub(at) < while
 }
 
 // die kills the relay now and then, until ctx ends, and starts another.
@@ -229,7 +242,7 @@ func (r *relays) die(ctx context.Context, random *rand.Rand) {
 		old.kill(r.t)
 		next := startRelay(r.t, r.config)
 		r.mu.Lock()
-		r.now = next
+		r.now, r.which = next, r.which+1
 		r.mu.Unlock()
 	}
 }

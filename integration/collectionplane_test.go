@@ -22,6 +22,7 @@ type collectionPlane struct {
 
 	mu       sync.Mutex
 	says     map[topic]*discoveryv3.Resource
+	hides    map[topic]bool // what wildcards and globs lack
 	versions int
 	changed  chan struct{} // closed at the next change
 }
@@ -48,7 +49,7 @@ func (p *collectionPlane) matching(typeURL string, a *requestedNames) (found map
 	defer p.mu.Unlock()
 	found = map[string]*discoveryv3.Resource{}
 	for t, r := range p.says {
-		if t.typeURL == typeURL && a.covers(t.name) {
+		if t.typeURL == typeURL && a.covers(t.name) && (a.names[t.name] || !p.hides[t]) {
 			found[t.name] = r
 		}
 	}
