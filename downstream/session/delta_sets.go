@@ -215,6 +215,9 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		d.endReview(a)
 		if sub != nil {
 			d.knows(sub, &cache.State{Resource: m.Resource})
+			if sub.state().Status == cache.Absent {
+				put(&d.borrowed, sub, struct{}{})
+			}
 		}
 	}
 	delete(set.initial, m.Name)
