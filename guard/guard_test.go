@@ -290,7 +290,7 @@ func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 			set.Changes = append(set.Changes, c)
 		}
 	}
-	return cache.Update{Scope: testScope, TypeURL: testType, Sets: []cache.SetUpdate{set}}
+	return update(set)
 }
 
 // several returns the names that c1..c9 stands for; and others as they are.

@@ -28,6 +28,10 @@ type Options struct {
 // them in several responses.
 const firstAnswers = 10 * time.Second
 
+// most is how many times as many members as the source had are held at most: a source that has others
+// after each reconnect must not fill the memory.
+const most = 4
+
 // machine is which members of which sets are held.
 type machine struct {
 	sets map[cache.Key]*set
@@ -40,6 +44,8 @@ type set struct {
 	held        map[string]end
 	since, next time.Time
 	hold        time.Duration // as long as Options said
+	// largest is how many members the source had at most since then.
+	largest int
 	// origin is the source's version of what it has.
 	origin *cache.OriginVersion
 	// Until `until`, further removals of first answers count with these: went of had members.
@@ -110,6 +116,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		s.had, s.went = had, 0
 	}
 	d.of = s.had
+	s.largest = max(s.largest, d.of-len(s.held))
 	d.restored = s.takeNamed(u)
 	gone := s.gone(u, would)
 	var fresh []cache.Removal
@@ -124,7 +131,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		}
 	}
 	switch total := len(s.held) + s.went + len(fresh); {
-	case len(fresh) == 0:
+	case len(fresh) == 0, len(s.held)+len(fresh) > most*s.largest:
 	case s.empties(u, would), u.Of > 0 && total >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
 		d.held = len(fresh)
 		for _, g := range fresh {

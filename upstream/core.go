@@ -194,9 +194,9 @@ func (c *core) openedCore(sotw bool) {
 // firstResponses are the responses of a stream that count as its first answers: those that come before
 // the first pause.
 type firstResponses struct {
-	// until is when there is a pause if nothing comes, zero if there was one. latest is when they
-	// end in any case.
-	until, latest time.Time
+	// asked is when the type was requested first. until is when there is a pause if nothing comes,
+	// zero if there was one. latest is when they end in any case.
+	asked, until, latest time.Time
 }
 
 // longestFirst bounds for how long first answers go on without a pause.
@@ -207,6 +207,10 @@ func (c *core) took(now time.Time) {
 	c.responses++
 	f := &c.first
 	switch {
+	case c.responses == c.before+1 && !c.sotw && !f.asked.IsZero() && now.Sub(f.asked) > longestGrace:
+		// That nothing has changed was its first answer.
+		c.answering = cache.LaterAnswer
+		return
 	case c.responses == c.before+1:
 		f.latest = now.Add(longestFirst)
 	case now.After(f.until), now.After(f.latest):
@@ -235,6 +239,9 @@ func (sub *subscription) lost() {
 // an answer from a stream before does not wait for one: if nothing has changed,
 // there may be none.
 func (c *core) ask(subs []*subscription, first bool, now time.Time) {
+	if first {
+		c.first.asked = now
+	}
 	for _, sub := range subs {
 		sub.sent, sub.first, sub.failure = true, first, nil
 	}
