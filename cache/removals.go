@@ -8,8 +8,6 @@ type Removals struct {
 	Len     int
 	// Gone are the members, under their keys.
 	Gone []Removal
-	// Added says that the update adds members.
-	Added bool
 }
 
 // Removal is a member that an update would remove. Err and Answer are those of its Change, if it has
@@ -49,7 +47,6 @@ func (s *Set) removedBy(u *SetUpdate) Removals {
 		c := &u.Changes[i]
 		switch m := s.members.Get(c.Name); {
 		case !m.Present():
-			out.Added = out.Added || c.Resource != nil
 		case c.removes():
 			out.Gone = append(out.Gone, Removal{c.Name, m.Resource, c.Err, c.Answer})
 		default:

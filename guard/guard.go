@@ -31,9 +31,9 @@ type Settings struct {
 	Options func(cache.Scope) *Options
 	// Stored, if not nil, yields what the store has of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
-	// Waits, if not nil, returns until when what was held since a time has to wait for the
+	// Waits, if not nil, returns until when what was held of a set since a time has to wait for the
 	// source's word on it: see Links.
-	Waits func(scope cache.Scope, since time.Time, hold time.Duration) time.Time
+	Waits func(set cache.Key, since time.Time) time.Time
 	// Stats returns what counts a scope.
 	Stats func(cache.Scope) *Stats
 	Log   *slog.Logger
@@ -113,11 +113,17 @@ func (g *Guard) Apply(u cache.Update) {
 
 // decide is that of the machine. The caller holds mu.
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
-	would := g.cache.Removals(key.Scope, key.TypeURL, u)
-	var stored func(yield func(string, *cache.Resource))
-	if g.Stored != nil {
-		stored = func(yield func(string, *cache.Resource)) { g.Stored(key, yield) }
+	// What is stored is asked for first: the cache may be given it in between.
+	var stored map[string]*cache.Resource
+	if g.Stored != nil && u.Full {
+		g.Stored(key, func(name string, r *cache.Resource) {
+			if stored == nil {
+				stored = map[string]*cache.Resource{}
+			}
+			stored[name] = r
+		})
 	}
+	would := g.cache.Removals(key.Scope, key.TypeURL, u)
 	return g.machine.decide(now, key, u, &would, stored, o)
 }
 
@@ -179,7 +185,13 @@ func (g *Guard) release() {
 	}
 	g.takeStopped()
 	now := time.Now()
-	for key, r := range g.machine.due(now, g.Waits) {
+	waits := map[cache.Key]time.Time{}
+	if g.Waits != nil {
+		for key, since := range g.machine.overdue(now) {
+			waits[key] = g.Waits(key, since)
+		}
+	}
+	for key, r := range g.machine.due(now, waits) {
 		u := cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{{Name: key.Name, Origin: r.origin}}}
 		for _, name := range r.names {
 			u.Sets[0].Changes = append(u.Sets[0].Changes, cache.Change{Name: name, Gone: true})

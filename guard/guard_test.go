@@ -34,7 +34,7 @@ var (
 //	    an update of the source: of a first answer, of a later one, or none of these. One line per
 //	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, or again if it
 //	    is gone but came on this stream
-//	opened | responded | lost
+//	opened | answered | lost
 //	    what becomes of the stream to the control plane
 //	after DURATION
 //	leave
@@ -130,9 +130,7 @@ func newPlayer(o *Options, stored []string) *player {
 	p.Guard = New(p.cache, p.cache, Settings{
 		Options: func(cache.Scope) *Options { return o },
 		Stats:   func(cache.Scope) *Stats { return &p.stats },
-		Waits: func(_ cache.Scope, since time.Time, hold time.Duration) time.Time {
-			return p.links.Waits(since, hold)
-		},
+		Waits:   func(_ cache.Key, since time.Time) time.Time { return p.links.Waits(testType, since) },
 		Stored: func(_ cache.Key, yield func(string, *cache.Resource)) {
 			for _, name := range p.stored {
 				yield(name, member(name, "", 0))
@@ -164,11 +162,11 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	case "first", "later", "silent":
 		p.Apply(updateOf(t, d))
 	case "opened":
-		p.links.Opened(0)
-	case "responded":
-		p.links.Responded(0)
+		p.links.Opened(0, testType)
+	case "answered":
+		p.links.Answered(0, testType)
 	case "lost":
-		p.links.Lost(0)
+		p.links.Lost(0, testType)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {

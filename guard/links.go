@@ -5,77 +5,89 @@ import (
 	"time"
 )
 
-// Links are the servers of a scope, as far as it matters whether one of them still says that what
-// is held is gone. The zero value has none: such a source can always be reached. Links are safe for
-// concurrent use, and their lock comes last.
+// Links are the streams of a scope to its servers, type by type, as far as it matters whether a server
+// still says that what is held is gone. The zero value has none: such a source can always be reached.
+// Links are safe for concurrent use, and their lock comes last.
 type Links struct {
-	mu      sync.Mutex
-	servers map[int]*link
+	mu    sync.Mutex
+	types map[linkKey]*link
 }
 
-// link is the connection to a server.
+type linkKey struct {
+	server  int
+	typeURL string
+}
+
+// link is the stream on which a type is requested.
 type link struct {
-	opened, responded time.Time // of the present stream, zero if that is not so
+	opened, answered time.Time // of the present stream, zero if that is not so
 }
 
 const (
-	// settle is how long nothing goes after the first response of a new stream.
+	// settle is how long nothing goes after the first answer on a new stream. silent is how long
+	// after its begin, if there is no answer: then nothing is new.
 	settle = 2 * time.Second
+	silent = time.Minute
 	// recheck is how often the guard looks whether a source is back.
 	recheck = time.Second
 )
 
-// Opened notes that a server has a stream.
-func (l *Links) Opened(server int) {
-	l.set(server, func(k *link) { k.opened, k.responded = time.Now(), time.Time{} })
+// Opened notes that a type has a stream to a server.
+func (l *Links) Opened(server int, typeURL string) {
+	l.set(server, typeURL, func(k *link) { *k = link{opened: time.Now()} })
 }
 
-// Responded notes the first response of a stream.
-func (l *Links) Responded(server int) {
-	l.set(server, func(k *link) { k.responded = time.Now() })
+// Answered notes that a server has answered a type, for the first time on a stream.
+func (l *Links) Answered(server int, typeURL string) {
+	l.set(server, typeURL, func(k *link) { k.answered = time.Now() })
 }
 
-// Lost notes that a server has no stream.
-func (l *Links) Lost(server int) { l.set(server, func(k *link) { *k = link{} }) }
+// Lost notes that a type has no stream.
+func (l *Links) Lost(server int, typeURL string) {
+	l.set(server, typeURL, func(k *link) { *k = link{} })
+}
 
-func (l *Links) set(server int, change func(*link)) {
+func (l *Links) set(server int, typeURL string, change func(*link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.servers[server]
+	at := linkKey{server, typeURL}
+	k := l.types[at]
 	if k == nil {
 		k = &link{}
-		if l.servers == nil {
-			l.servers = map[int]*link{}
+		if l.types == nil {
+			l.types = map[linkKey]*link{}
 		}
-		l.servers[server] = k
+		l.types[at] = k
 	}
 	change(k)
 }
 
-// Waits returns until when what was held since a time, for so long, has to wait for a source's word: as
-// long as no server is there, and until one has answered that has come since. A control plane that has
-// nothing new to say may say nothing, but must have had as long for it. Waits returns zero if nothing
-// has to wait.
-func (l *Links) Waits(since time.Time, hold time.Duration) (until time.Time) {
+// Waits returns until when what was held of a type since a time has to wait for a source's word: as
+// long as the type has no stream, and until a server has answered on one that has come since. It is zero if
+// nothing has to wait.
+func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.servers) == 0 {
-		return time.Time{}
-	}
-	until = time.Now().Add(recheck)
-	for _, k := range l.servers {
-		at := until
+	now, known := time.Now(), false
+	for at, k := range l.types {
+		if at.typeURL != typeURL {
+			continue
+		}
+		word := now.Add(recheck)
 		switch {
-		case !k.responded.IsZero() && !k.responded.After(since):
+		case !k.answered.IsZero() && !k.answered.After(since):
 			return time.Time{}
-		case !k.responded.IsZero():
-			at = k.responded.Add(settle)
+		case !k.answered.IsZero():
+			word = k.answered.Add(settle)
 		case !k.opened.IsZero():
-			at = k.opened.Add(hold)
+			word = k.opened.Add(silent)
 		}
-		if at.Before(until) {
-			until = at
+		if !known || word.Before(until) {
+			until, known = word, true
 		}
+	}
+	if until.After(now.Add(recheck)) {
+		until = now.Add(recheck) // another server may be there sooner
 	}
 	return until
 }

@@ -43,9 +43,10 @@ type set struct {
 	// next when the first goes.
 	held        map[string]end
 	since, next time.Time
-	hold        time.Duration // as long as Options said
 	// largest is how many members the source had at most since then.
 	largest int
+	// expire: some of them may have a TTL.
+	expire bool
 	// origin is the source's version of what it has.
 	origin *cache.OriginVersion
 	// Until `until`, further removals of first answers count with these: went of had members.
@@ -56,10 +57,17 @@ type set struct {
 	stored map[string]*cache.Resource
 }
 
-// end is when a member that is held goes. expires: its TTL ends then.
+// end is when a member that is held goes: at a time; and when its TTL ends, if it has one, in any case.
 type end struct {
-	at      time.Time
-	expires bool
+	at, ttl time.Time
+}
+
+// first is the earlier of the two.
+func (e end) first() time.Time {
+	if e.ttl.IsZero() || e.at.Before(e.ttl) {
+		return e.at
+	}
+	return e.ttl
 }
 
 // decision is what becomes of one update of a set.
@@ -80,7 +88,7 @@ func (m *machine) concerns(key cache.Key, u *cache.SetUpdate, o *Options) bool {
 	if o.guards(u.Answer) {
 		return true
 	}
-	if s != nil && len(s.held) == 0 && u.Answer == cache.LaterAnswer {
+	if s != nil && len(s.held) == 0 && s.stored == nil && u.Answer == cache.LaterAnswer {
 		delete(m.sets, key)
 		return false
 	}
@@ -91,9 +99,9 @@ func (o *Options) guards(a cache.Answer) bool {
 	return a == cache.FirstAnswer || o.Always && a == cache.LaterAnswer
 }
 
-// decide decides on an update of a set. would is what it would remove, and stored yields the
-// members that the store has of a set that has no answer yet.
-func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored func(yield func(string, *cache.Resource)), o *Options) decision {
+// decide decides on an update of a set. would is what it would remove, and stored are the
+// members that the store has of a set that has no answer yet. It keeps stored.
+func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored map[string]*cache.Resource, o *Options) decision {
 	s := m.sets[key]
 	d := decision{update: *u, of: would.Len}
 	if s == nil && would.Present && len(would.Gone) == 0 {
@@ -103,7 +111,10 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		if s != nil {
 			d.gone = len(s.held) // with an earlier topic
 		}
-		s = newSet(u, stored)
+		s = &set{held: map[string]end{}}
+		if !would.Present && u.Full {
+			s.stored, s.had = stored, len(stored)
+		}
 	}
 	had := would.Len
 	if u.Of > 0 {
@@ -150,21 +161,6 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		m.sets[key] = s
 	}
 	return d
-}
-
-// newSet returns a set of which nothing is held.
-func newSet(u *cache.SetUpdate, stored func(yield func(string, *cache.Resource))) *set {
-	s := &set{held: map[string]end{}}
-	if u.Full && stored != nil {
-		stored(func(name string, r *cache.Resource) {
-			if s.stored == nil {
-				s.stored = map[string]*cache.Resource{}
-			}
-			s.stored[name] = r
-		})
-	}
-	s.had = len(s.stored)
-	return s
 }
 
 // isDenied reports whether a member goes because nobody may have it any more. gRFC A88.
@@ -222,12 +218,9 @@ func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
 // empties reports whether the source has no members any more.
 func (s *set) empties(u *cache.SetUpdate, would *cache.Removals) bool {
 	for i := range u.Changes {
-		if !removes(&u.Changes[i]) {
+		if u.Changes[i].Resource != nil {
 			return false
 		}
-	}
-	if u.Full && !u.Incomplete {
-		return true
 	}
 	left := would.Len - len(would.Gone)
 	listed := map[string]bool{}
@@ -245,14 +238,15 @@ func (s *set) empties(u *cache.SetUpdate, would *cache.Removals) bool {
 // keepFor holds a member from now on.
 func (s *set) keepFor(now time.Time, g cache.Removal, o *Options) {
 	if len(s.held) == 0 {
-		s.since, s.next, s.hold = now, time.Time{}, o.Hold
+		s.since, s.next, s.expire = now, time.Time{}, false
 	}
 	e := end{at: now.Add(o.Hold)}
-	if g.Resource != nil && g.Resource.TTL() > 0 && g.Resource.TTL() < o.Hold {
-		e = end{now.Add(g.Resource.TTL()), true} // nobody renews it. xDS: "TTL"
+	if g.Resource != nil && g.Resource.TTL() > 0 {
+		e.ttl = now.Add(g.Resource.TTL()) // nobody renews it. xDS: "TTL"
+		s.expire = true
 	}
 	s.held[strings.Clone(g.Key)] = e
-	s.wake(e.at)
+	s.wake(e.first())
 }
 
 // wake notes that something goes at a time.
@@ -302,25 +296,40 @@ func (m *machine) next() (next time.Time) {
 	return next
 }
 
-// due returns which members go now, by their sets. waits, if not nil, returns until when what was
-// held since a time has to wait for the source's word.
-func (m *machine) due(now time.Time, waits func(scope cache.Scope, since time.Time, hold time.Duration) time.Time) map[cache.Key]release {
+// overdue returns the sets of which members would go now, and since when they are held.
+func (m *machine) overdue(now time.Time) map[cache.Key]time.Time {
+	var all map[cache.Key]time.Time
+	for key, s := range m.sets {
+		if len(s.held) > 0 && !s.next.After(now) {
+			if all == nil {
+				all = map[cache.Key]time.Time{}
+			}
+			all[key] = s.since
+		}
+	}
+	return all
+}
+
+// due returns which members go now, by their sets. waits has until when sets have to wait for the
+// source's word.
+func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Key]release {
 	var all map[cache.Key]release
 	for key, s := range m.sets {
 		if len(s.held) == 0 || s.next.After(now) {
 			continue
 		}
-		var wait time.Time
-		if waits != nil {
-			wait = waits(key.Scope, s.since, s.hold)
+		wait := waits[key]
+		if wait.After(now) && !s.expire {
+			s.next = wait
+			continue
 		}
 		r := release{origin: noVersion()}
 		s.next = time.Time{}
 		for name, e := range s.held {
-			at := e.at
-			if wait.After(at) && !e.expires {
-				at = wait
+			if wait.After(e.at) {
+				e.at = wait
 			}
+			at := e.first()
 			if at.After(now) {
 				s.wake(at)
 				continue

@@ -23,15 +23,17 @@ type guards struct {
 	lines   loglines.Shared
 	options map[*configs.Authority]*guard.Options // nil for none
 	stats   map[*configs.Authority]*guard.Stats
-	// views are the authorities of views, by the scopes of their topics. It may have no authority.
-	views map[string]*configs.Authority
-	none  guard.Stats // of what has no authority
+	// views are the authorities that guard views, by the scopes of their topics, and collections the
+	// authorities of what is in them.
+	views       map[string]*configs.Authority
+	collections map[string][]string
+	none        guard.Stats // of what has no authority
 }
 
 func newGuards(cfg *configs.Config, router *authority.Router, log *slog.Logger) *guards {
 	g := &guards{
 		router: router, log: log, options: map[*configs.Authority]*guard.Options{}, stats: map[*configs.Authority]*guard.Stats{},
-		views: map[string]*configs.Authority{},
+		views: map[string]*configs.Authority{}, collections: map[string][]string{},
 	}
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
@@ -43,16 +45,18 @@ func newGuards(cfg *configs.Config, router *authority.Router, log *slog.Logger) 
 	for i, v := range cfg.Views {
 		for _, c := range v.Collections {
 			u, _ := urn.ParseURL(c) // the configuration was checked
-			if a, ok := router.Source(cache.Scope{Authority: u.Key().Authority}); ok {
-				g.views[authority.ViewScope(i)] = a
-				break
+			of, name := authority.ViewScope(i), u.Key().Authority
+			g.collections[of] = append(g.collections[of], name)
+			if a, ok := router.Source(cache.Scope{Authority: name}); ok && (g.views[of] == nil || g.views[of].Guard.Off()) {
+				g.views[of] = a
 			}
 		}
 	}
 	return g
 }
 
-// of returns the authority that guards a scope: of a view, that of its first collection.
+// of returns the authority that guards a scope: of a view, that of its first collection that has a
+// guard.
 func (g *guards) of(scope cache.Scope) *configs.Authority {
 	if a, ok := g.views[scope.Derived]; ok {
 		return a
@@ -75,16 +79,48 @@ func (g *guards) settings() guard.Settings {
 	}
 }
 
-// derivedWaits is guard.Settings.Waits of derived topics: they wait for the authority's servers.
-func (s *origins) derivedWaits(scope cache.Scope, since time.Time, hold time.Duration) (until time.Time) {
-	scope.Derived = ""
-	s.mu.Lock()
-	of, _ := s.streams[scope].(*guardedSource)
-	s.mu.Unlock()
-	if of == nil || of.guard.Waits == nil {
-		return time.Time{}
+// linksOf are the streams to one server of a scope. It implements upstream.Links.
+type linksOf struct {
+	links  *guard.Links
+	server int
+}
+
+// Opened implements upstream.Links.
+func (l linksOf) Opened(typeURL string) { l.links.Opened(l.server, typeURL) }
+
+// Answered implements upstream.Links.
+func (l linksOf) Answered(typeURL string) { l.links.Answered(l.server, typeURL) }
+
+// Lost implements upstream.Links.
+func (l linksOf) Lost(typeURL string) { l.links.Lost(l.server, typeURL) }
+
+// derivedWaits is guard.Settings.Waits of derived topics: they wait for the servers of their authority,
+// those of views for those of all their collections.
+func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time) {
+	authorities := s.guards.collections[set.Scope.Derived]
+	if authorities == nil {
+		authorities = []string{set.Scope.Authority}
 	}
-	return of.guard.Waits(scope, since, hold)
+	for _, name := range authorities {
+		leaf := set
+		leaf.Scope.Derived = ""
+		if name != set.Scope.Authority {
+			leaf.Scope = cache.Scope{Authority: name, Params: set.Scope.Params}
+		}
+		s.mu.Lock()
+		of, _ := s.streams[leaf.Scope].(*guardedSource)
+		s.mu.Unlock()
+		if of == nil {
+			continue
+		}
+		for _, suffix := range []string{"", "Collection"} {
+			leaf.TypeURL = set.TypeURL + suffix
+			if at := of.guard.Waits(leaf, since); at.After(until) {
+				until = at
+			}
+		}
+	}
+	return until
 }
 
 // guardedTopics are the topics of derived results: these go through the guard to the cache.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -97,12 +98,7 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 		s.tallies[a] = taster.NewTally(CheckMode(a.Check), log.With("authority", a.Name))
 		switch {
 		case a.Directory != "":
-			g := guard.New(s.gated(a, sink), sink, s.guards.settings())
-			if builtIn != nil {
-				s.directories[a] = directorySource{directory.NewFS(builtIn, a.Name, g, log), g}
-			} else {
-				s.directories[a] = directorySource{directory.New(a.Directory, a.Name, s.tallies[a], g, log), g}
-			}
+			s.directories[a] = s.openDirectory(a, builtIn, sink, log)
 		default:
 			for j := range a.Servers {
 				server := &a.Servers[j]
@@ -123,6 +119,27 @@ func newOrigins(cfg *configs.Config, router *authority.Router, builtIn fs.FS, cr
 		}
 	}
 	return s, nil
+}
+
+// openDirectory begins to read an authority's directory, or builtIn in its place if that is not nil.
+func (s *origins) openDirectory(a *configs.Authority, builtIn fs.FS, sink sink, log *slog.Logger) directorySource {
+	var of atomic.Pointer[directory.Source]
+	settings := s.guards.settings()
+	settings.Waits = func(cache.Key, time.Time) (until time.Time) {
+		if d := of.Load(); d != nil && d.Unread() {
+			until = time.Now().Add(time.Second)
+		}
+		return until
+	}
+	g := guard.New(s.gated(a, sink), sink, settings)
+	var d *directory.Source
+	if builtIn != nil {
+		d = directory.NewFS(builtIn, a.Name, g, log)
+	} else {
+		d = directory.New(a.Directory, a.Name, s.tallies[a], g, log)
+	}
+	of.Store(d)
+	return directorySource{d, g}
 }
 
 // makeRoom closes the streams of a scope without clients to a place, so that another scope can

@@ -43,7 +43,7 @@ func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *co
 func (s *origins) openGuarded(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
 	links := &guard.Links{}
 	settings := s.guards.settings()
-	settings.Waits = func(_ cache.Scope, since time.Time, hold time.Duration) time.Time { return links.Waits(since, hold) }
+	settings.Waits = func(set cache.Key, since time.Time) time.Time { return links.Waits(set.TypeURL, since) }
 	if s.store == nil {
 		g := guard.New(s.gated(a, s.cache), s.cache, settings)
 		return &guardedSource{s.openServers(scope, a, node, g, links, nil), g}
@@ -73,7 +73,7 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 	if len(a.Servers) == 1 {
 		f := &singleServer{server: &a.Servers[0]}
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
-		o := upstream.Options{Watch: watch(f.single, links, 0), ForceAnswer: unreachable}
+		o := upstream.Options{Watch: watch(f.single), Links: linksOf{links, 0}, ForceAnswer: unreachable}
 		recall(&o, f.server)
 		f.streams = s.openServer(scope, a, f.server, node, o, g)
 		return f
@@ -82,7 +82,7 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	open := func(i int, child *failover.Child) failover.ServerSource {
-		o := upstream.Options{Watch: watch(child, links, i), ForceAnswer: unreachable, WithExpiresAt: true}
+		o := upstream.Options{Watch: watch(child), Links: linksOf{links, i}, ForceAnswer: unreachable, WithExpiresAt: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(g)
 		}
@@ -114,21 +114,13 @@ func (f *serverGroup) PassOn(typeURL, words string) {
 	}
 }
 
-// watch returns a function that passes the events of a server's streams to failover and the guard.
-func watch(receiver interface{ Event(failover.Event) }, links *guard.Links, server int) func(upstream.Event) {
+// watch returns a function that passes the events of a server's streams to failover.
+func watch(receiver interface{ Event(failover.Event) }) func(upstream.Event) {
 	kinds := map[upstream.EventKind]failover.EventKind{
 		upstream.Opened: failover.Opened, upstream.Responded: failover.Responded,
 		upstream.Lost: failover.Lost, upstream.Failed: failover.Failed,
 	}
 	return func(e upstream.Event) {
-		switch e.Kind {
-		case upstream.Opened:
-			links.Opened(server)
-		case upstream.Responded:
-			links.Responded(server)
-		case upstream.Lost, upstream.Failed, upstream.Ended:
-			links.Lost(server)
-		}
 		if kind, ok := kinds[e.Kind]; ok {
 			receiver.Event(failover.Event{Kind: kind, Reason: e.Reason})
 		}

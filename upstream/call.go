@@ -353,6 +353,9 @@ func (s *Stream) begin(c *call) {
 			f.topics.seed(time.Now(), s.opts.Seed)
 		}
 		f.session, f.stale = c.form.session(f.topics), false
+		if l := s.opts.Links; l != nil {
+			l.Opened(f.typeURL())
+		}
 		if forceAnswer && f.session.forceAnswer() {
 			forceAnswer = false // one answer is enough
 		}
@@ -432,6 +435,9 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 	if f == nil || f.session == nil || !f.session.begun() {
 		s.ignoreUnrequested(c, r)
 		return nil
+	}
+	if core := f.topics.core(); s.opts.Links != nil && core.responses == core.before {
+		s.opts.Links.Answered(f.typeURL())
 	}
 	u, nack := f.session.response(time.Now(), r)
 	s.apply(f.topics, u)

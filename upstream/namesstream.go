@@ -225,6 +225,7 @@ func (w *noted) done() {
 // It speaks what the first has found out. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
+	o.Links = nil // sets are on the first stream
 	if watch := o.Watch; watch != nil {
 		o.Watch = func(e Event) {
 			e.NamesStream = true

@@ -49,6 +49,9 @@ type Options struct {
 	// order with the updates of the sink. It must not block, and must not call the
 	// Stream but to Close it.
 	Watch func(Event)
+	// Links, if not nil, is told which types have a stream for their sets, and which are answered
+	// on it. It must not block, and must not call the Stream.
+	Links Links
 	// WithExpiresAt adds to updates when TTLs expire (cache.Update.ExpiresAt).
 	WithExpiresAt bool
 	// Presence, if not nil, is that of the server, for all of its streams.
@@ -73,6 +76,15 @@ type Options struct {
 	// wildcard, each with what it is kept under. It is asked when a delta stream
 	// opens, about what this server has not answered.
 	Seed func(k cache.Key, yield func(key string, r *cache.Resource))
+}
+
+// Links follow the streams of types.
+type Links interface {
+	// Opened says that a type is requested on a new stream, Answered that it has its first
+	// response there, and Lost that the stream has ended.
+	Opened(typeURL string)
+	Answered(typeURL string)
+	Lost(typeURL string)
 }
 
 const (

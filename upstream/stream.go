@@ -387,6 +387,9 @@ func (s *Stream) ended(c *call) {
 	blamed := s.blame(c)
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
+		if l := s.opts.Links; l != nil {
+			l.Lost(f.typeURL())
+		}
 		if f.topics.lost(); f.wanted() == 0 {
 			s.remove(f)
 		} else {

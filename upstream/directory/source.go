@@ -41,6 +41,7 @@ type Source struct {
 	state     *state                    // nil until the directory was first looked at
 	changed   map[string]map[string]struct{}
 	status    Status
+	unread    bool // the folder could not be read the last time
 }
 
 // table is one type in one scope: what an update is about.
@@ -143,6 +144,14 @@ func (s *Source) Status() Status {
 	return status
 }
 
+// Unread reports whether the directory could not be read the last time: then it says nothing of what is
+// gone.
+func (s *Source) Unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unread
+}
+
 // take makes the contents the state that is served, and says what is new.
 func (s *Source) take(c *contents) {
 	items, errs := c.merge()
@@ -153,7 +162,7 @@ func (s *Source) take(c *contents) {
 	if before == nil {
 		before = &state{}
 	}
-	s.state = next
+	s.state, s.unread = next, len(c.errs) > 0
 	s.status = Status{Checked: time.Now(), Files: len(c.files), Resources: len(items), Errors: errs}
 	changes := 0
 	for typeURL, keys := range next.difference(before) {
