@@ -43,6 +43,7 @@ type request struct {
 	names   []string // delta: those that are new
 	nonce   string
 	nack    *statuspb.Status
+	version string // SotW
 }
 
 // String describes the requests, for a failed test.
@@ -91,7 +92,7 @@ func (h *handmade) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscove
 			return err
 		}
 		h.take(stream.Context(), s, req.GetNode(), request{
-			req.GetTypeUrl(), req.GetResourceNamesSubscribe(), req.GetResponseNonce(), req.GetErrorDetail(),
+			req.GetTypeUrl(), req.GetResourceNamesSubscribe(), req.GetResponseNonce(), req.GetErrorDetail(), "",
 		})
 	}
 }
@@ -112,7 +113,7 @@ func (h *handmade) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 			return err
 		}
 		h.take(stream.Context(), s, req.GetNode(), request{
-			req.GetTypeUrl(), req.GetResourceNames(), req.GetResponseNonce(), req.GetErrorDetail(),
+			req.GetTypeUrl(), req.GetResourceNames(), req.GetResponseNonce(), req.GetErrorDetail(), req.GetVersionInfo(),
 		})
 	}
 }

@@ -306,3 +306,43 @@ func TestARejectionAtAnEdgeStopsARolloutAtTheRoot(t *testing.T) {
 		fl.await(t, "the clients of one edge have the next change", func(s *fleetState) bool { return len(s.who("l2")) == 2 })
 	})
 }
+
+func TestTheControlPlaneIsToldTheAcceptedVersion(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		h := startHandmade(t)
+		r := startRelay(t, rolledOut(h.address, string(f), "soak: 1h"))
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 3 {
+			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType)
+		}
+		s := h.stream(t)
+		s.awaitAsked(t, listenerType, wildcard)
+		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l", "content-l1")))
+		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 3 })
+		if nack := s.respond(t, listenerType, "2", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
+			t.Fatalf("the response was not acknowledged when it came: %s", nack)
+		}
+		s.requests.await(t, "the newest response is rejected, with the version that was accepted", func(all *requests) bool {
+			last := (*all)[len(*all)-1]
+			return last.nack != nil && last.nonce == "2" && strings.Contains(last.nack.GetMessage(), "no such filter: bad") &&
+				(f == delta || last.version == "version 1")
+		})
+		// What is sent once more is acknowledged, and not tried again.
+		if nack := s.respond(t, listenerType, "3", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
+			t.Fatalf("the same was rejected twice: %s", nack)
+		}
+		s.respond(t, listenerType, "4", versioned(t, "3", plainListener("l", "content-good")))
+		fl.await(t, "the first client has what is good", func(s *fleetState) bool { return len(s.who("good")) == 1 })
+		fl.read(func(s *fleetState) {
+			if len(s.had["bad"]) != 1 {
+				t.Errorf("what is bad was sent to %d clients: %s", len(s.had["bad"]), s)
+			}
+			for id, n := range s.had["bad"] {
+				if n != 1 {
+					t.Errorf("%s was sent what is bad %d times", id, n)
+				}
+			}
+		})
+	})
+}
