@@ -136,13 +136,14 @@ func (m *Machine) show(c *client) {
 }
 
 // showFirst shows the new state to so many clients of each cohort that First of them take it. more
-// says that those who do not answer need a substitute.
+// says that those who do not answer need a substitute; one whose stream has ended may yet come back, or
+// turn out to have died of it.
 func (m *Machine) showFirst(more bool) {
 	if m.hidden {
 		return
 	}
 	for _, of := range m.cohorts() {
-		missing := m.opts.First - of.count(func(c *client) bool { return m.took(c) || !more && m.open(c) })
+		missing := m.opts.First - of.count(func(c *client) bool { return m.took(c) || m.open(c) && (!more || c.suspect || c.returned) })
 		if more {
 			missing = min(missing, 1)
 		}
