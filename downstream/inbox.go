@@ -62,6 +62,13 @@ func (i *inbox) wake() bool {
 	return true
 }
 
+// hasNews reports whether something has changed that was not drained.
+func (i *inbox) hasNews() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.dirty) > 0
+}
+
 // drain hands what has changed to the sessions.
 func (i *inbox) drain() {
 	i.mu.Lock()

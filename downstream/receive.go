@@ -218,7 +218,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if rejection != nil {
 		st.rejected(rejection)
 		st.tryRejected(rejection)
-		st.passOn(rejection)
+		st.passOn(sess, rejection)
 	}
 	if len(st.trials) > 0 {
 		st.tryAnswered()

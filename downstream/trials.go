@@ -205,12 +205,15 @@ func (st *stream) tryRejected(n *session.NACK) {
 	}
 }
 
-// passOn passes a rejection on to the control planes that may have sent what was rejected. Where
-// there is a rollout, that is for the rollout to do.
-func (st *stream) passOn(n *session.NACK) {
+// passOn passes a rejection on to the control planes that may have sent what was rejected, if that is
+// what they have sent last. Where there is a rollout, that is for the rollout to do.
+func (st *stream) passOn(s typeSession, n *session.NACK) {
 	pass := st.server.options.Rejected
 	if pass == nil {
 		return
+	}
+	if inFlight, _ := s.InFlight(); inFlight > 0 || s.Adding() || s.Removing() || st.inbox.hasNews() {
+		return // there is something newer
 	}
 	for scope := range st.scopes.all() {
 		if !slices.ContainsFunc(st.trials, func(t *streamTrial) bool { return t.scope == scope }) {
