@@ -8,17 +8,13 @@ import "time"
 // type waits until those client requests have ended that have begun before it. Those that begin
 // later do not delay it, so clients cannot hold it up.
 
-const (
-	// gatherTick is how often the Stream looks whether the client requests have ended.
-	gatherTick = 500 * time.Microsecond
-	// gatherWait bounds the wait, should a client request take that long.
-	gatherWait = 250 * time.Millisecond
-)
+// gatherWait bounds the wait, should a client request take that long.
+const gatherWait = 250 * time.Millisecond
 
 // gather is the wait of one type for client requests.
 type gather struct {
 	began   time.Time // zero before it
-	request uint64    // which is waited for
+	request uint64    // the one that is waited for
 	ended   bool      // nothing is waited for
 	// taken is Stream.taken when the client requests were found to have ended. Their last notes may
 	// be in the inbox then.
@@ -34,12 +30,13 @@ func (s *Stream) gathered(f *feed, now time.Time) (ok bool, again time.Duration)
 		return true, never
 	case g.began.IsZero():
 		g.began, g.request = now, requests.Last()
+		requests.AtEnd(g.request, s.wakeUp)
 	case g.taken > 0 && s.taken > g.taken, now.Sub(g.began) >= gatherWait:
 		g.ended = true
 		return true, never
 	}
 	if g.taken == 0 && !requests.Ended(g.request) {
-		return false, gatherTick
+		return false, gatherWait - now.Sub(g.began)
 	}
 	g.taken = s.taken
 	return false, 0 // once the notes are taken
