@@ -49,7 +49,7 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 		names = d.changes(limit, d.of.names)
 	}
 	nudged := d.of.takeNudged()
-	if sets.none() && names.none() && nudged == "" {
+	if sets.none() && names.none() && len(nudged) == 0 {
 		return out
 	}
 	p := d.packer(limit, out)
@@ -60,10 +60,14 @@ func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	d.unsubscribe(p, sets.drop)
 	d.unsubscribe(p, names.drop)
 	p.flush()
-	if nudged != "" {
-		p.unsubscribe(nudged)
+	if len(nudged) > 0 {
+		for _, name := range nudged {
+			p.unsubscribe(name)
+		}
 		p.flush()
-		p.subscribe(nudged)
+		for _, name := range nudged {
+			p.subscribe(name)
+		}
 		p.flush()
 	}
 	return p.out
@@ -160,6 +164,9 @@ func (d *deltaSession) subscribeSets(now time.Time, p *deltaPacker, add []*subsc
 		}
 	}
 	d.explicit = d.explicit || !legacy
+	if first {
+		s.nudgeLater(now)
+	}
 	s.ask(add, first, now)
 }
 
@@ -255,6 +262,7 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silen
 	u, then := d.of.newUpdate(), now.Add(-timeout)
 	if s := d.of.sets; s != nil {
 		s.endGraces(now, what, &u)
+		s.nudge(now)
 		for _, sub := range s.overdue(then) {
 			if !s.settleHeld(s.find(sub.name), &u) {
 				s.fail(sub, noAnswer(timeout), &u)

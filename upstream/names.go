@@ -41,10 +41,10 @@ type names struct {
 	missed      []*subscription
 	missedUntil time.Time
 	// recalls: some names have something recalled. confirmAt is when that counts as confirmed,
-	// and nudgeAt when the control plane is asked for an answer; zero for never.
-	recalls            bool
-	confirmAt, nudgeAt time.Time
-	nudged             string // see takeNudged
+	// zero for never.
+	recalls   bool
+	confirmAt time.Time
+	nudges    nudges
 }
 
 func newNames(scope cache.Scope, typeURL string) *names {
@@ -209,7 +209,7 @@ func (n *names) lost() {
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
 	n.missed, n.missedUntil = nil, time.Time{}
 	n.directories = directories{}
-	n.recalls, n.confirmAt, n.nudgeAt, n.nudged = false, time.Time{}, time.Time{}, ""
+	n.recalls, n.confirmAt, n.nudges = false, time.Time{}, nudges{}
 	for _, sub := range n.subs {
 		if sub.again {
 			n.shown = "" // all of it is to come
@@ -255,7 +255,7 @@ func (n *names) needStream(begun bool) bool { return begun && (n.relist || n.mis
 func (n *names) nextDue() (time.Time, bool) {
 	at, _ := n.expiries.Next()
 	at = earlier(earlier(at, n.forgetAt), n.reviewAt)
-	at = earlier(earlier(at, n.confirmAt), n.nudgeAt)
+	at = earlier(earlier(at, n.confirmAt), n.nudges.at)
 	return at, !at.IsZero()
 }
 

@@ -17,10 +17,12 @@ import (
 // was listed, as for a wildcard beside globs.
 //
 // Of names, the rest counts as confirmed with the first response of their type; or, if that is
-// large, when nothing has come for a while, as more of the answer may follow. A control plane of
-// which nothing has changed may not answer at all. So if there is no response in nudgeAfter, one of the
-// names is given up and subscribed to again, which a control plane has to answer. (That a name which is
-// subscribed to is to be sent again, too, go-control-plane does not know.)
+// large, when nothing has come for a while, as more of the answer may follow.
+//
+// A control plane of which nothing has changed may not answer at all. So if there is no response in
+// nudgeAfter, one of the names is given up and subscribed to again, which a control plane has to answer.
+// (That a name which is subscribed to is to be sent again, too, go-control-plane does not know.) So is
+// each glob of which nothing has come: a response without any of its members is no answer to it.
 // xDS: "Unsubscribing from Resources".
 
 // nudgeAfter is longer than a control plane takes that has something to say.
@@ -45,40 +47,77 @@ func (n *names) recall(had func(cache.Key, func(string, *cache.Resource))) {
 	}
 }
 
+// nudges has a control plane asked for an answer if none comes. The zero value has it not.
+type nudges struct {
+	at    time.Time // zero for never
+	names []string  // that are to be given up and subscribed to again
+}
+
+// due reports whether it is time, once.
+func (n *nudges) due(now time.Time) bool {
+	if n.at.IsZero() || now.Before(n.at) {
+		return false
+	}
+	n.at = time.Time{}
+	return true
+}
+
+// take returns what is to be given up and subscribed to again.
+func (n *nudges) take(get func(name string) *subscription) []string {
+	names := slices.DeleteFunc(n.names, func(name string) bool {
+		sub := get(name)
+		return sub == nil || !sub.sent || !sub.wanted
+	})
+	n.names = nil
+	return names
+}
+
 // nudgeLater has the control plane asked for an answer if none comes.
 func (n *names) nudgeLater(now time.Time) {
 	if n.recalls {
-		n.nudgeAt = now.Add(nudgeAfter)
+		n.nudges.at = now.Add(nudgeAfter)
 	}
 }
 
 // nudge asks the control plane for an answer, if it is time.
 func (n *names) nudge(now time.Time) {
-	if n.nudgeAt.IsZero() || now.Before(n.nudgeAt) {
+	if !n.nudges.due(now) {
 		return
 	}
-	n.nudgeAt = time.Time{}
 	for _, name := range n.sorted() {
 		if sub := n.subs[name]; sub.recalled != nil && sub.sent {
-			n.nudged = name
+			n.nudges.names = []string{name}
 			return
 		}
 	}
 }
 
-// takeNudged returns the name that is to be given up and subscribed to again, empty for none.
-func (n *names) takeNudged() string {
-	name := n.nudged
-	n.nudged = ""
-	if sub := n.subs[name]; sub == nil || !sub.sent || !sub.wanted {
-		return ""
+// nudgeLater is that of names.
+func (s *sets) nudgeLater(now time.Time) {
+	for _, g := range s.globs {
+		if len(g.listed) > 0 {
+			s.nudges.at = now.Add(nudgeAfter)
+			return
+		}
 	}
-	return name
+}
+
+// nudge is that of names.
+func (s *sets) nudge(now time.Time) {
+	if !s.nudges.due(now) {
+		return
+	}
+	for _, g := range s.inOrder() {
+		if !g.isWildcard() && g.sent && g.members == nil && len(g.listed) > 0 {
+			s.noteGone(g.name) // what comes may be of before
+			s.nudges.names = append(s.nudges.names, g.name)
+		}
+	}
 }
 
 // confirmLater notes that there was a response, after which what was recalled is confirmed.
 func (n *names) confirmLater(now time.Time, size int, u *cache.Update) {
-	n.nudgeAt = time.Time{}
+	n.nudges.at = time.Time{}
 	switch {
 	case !n.recalls:
 	case size < largeResponse:
@@ -135,6 +174,7 @@ func (t *topics) shareWithGlob(sub *subscription) {
 		sub.recalled, t.names.recalls = g.listed[sub.name], true
 	case sub.recalled != nil && g.members == nil && !g.answered:
 		g.list(sub.name, sub.recalled)
+		g.recalled = true
 	}
 }
 
@@ -150,6 +190,7 @@ func (s *sets) recall(had func(cache.Key, func(string, *cache.Resource))) {
 			if isRecallable(r) && r.Name() != "" {
 				c.list(key, r)
 				c.resumed = true
+				c.recalled = true
 			}
 		})
 	}

@@ -77,6 +77,8 @@ type set struct {
 	// it was in initial_resource_versions, or because it came for another set or for a name.
 	// It is not sent again because of this one, so it counts as a member.
 	listed map[string]*cache.Resource
+	// recalled: some of that was recalled, see recall.go.
+	recalled bool
 
 	// parts are the members of the wildcard by the globs in whose directories they are,
 	// see inWildcard.

@@ -38,6 +38,7 @@ type sets struct {
 	settling cache.Expiries[*set]
 	// graces are when the first answers that are incomplete count as complete.
 	graces cache.Expiries[*set]
+	nudges nudges
 }
 
 func newSets(scope cache.Scope, typeURL string) *sets {
@@ -366,12 +367,12 @@ func (s *sets) lost() {
 			}
 		}
 	}
-	s.settling, s.graces = cache.Expiries[*set]{}, cache.Expiries[*set]{}
+	s.settling, s.graces, s.nudges = cache.Expiries[*set]{}, cache.Expiries[*set]{}, nudges{}
 	for _, c := range s.inOrder() {
 		for key := range c.listed {
 			s.drop(key)
 		}
-		c.listed, c.first, c.latest, c.part = nil, firstAnswer{}, time.Time{}, time.Time{}
+		c.listed, c.recalled, c.first, c.latest, c.part = nil, false, firstAnswer{}, time.Time{}, time.Time{}
 		if c.again {
 			s.shown = "" // all of it is to come
 		}
@@ -424,7 +425,7 @@ func (s *sets) nextDue() (time.Time, bool) {
 	at, _ := s.expiries.Next()
 	settled, _ := s.settling.Next()
 	complete, _ := s.graces.Next()
-	at = earlier(earlier(at, settled), complete)
+	at = earlier(earlier(at, settled), earlier(complete, s.nudges.at))
 	return at, !at.IsZero()
 }
 

@@ -354,9 +354,10 @@ func (s *sets) settle(c *set, news []cache.Change, u *cache.Update) {
 
 // settleHeld makes what the wildcard and the names have, if there is anything, the members of
 // a glob that the control plane does not answer: all that is in it may have been listed, and
-// then there is nothing to send. That there is nothing else is not known.
+// then there is nothing to send. That there is nothing else is not known. What was recalled is
+// nothing that the control plane has sent.
 func (s *sets) settleHeld(c *set, u *cache.Update) bool {
-	if c.isWildcard() || c.members != nil {
+	if c.isWildcard() || c.members != nil || c.recalled {
 		return false
 	}
 	s.begin(c, 0)

@@ -249,12 +249,15 @@ func (t *topics) recall(had func(cache.Key, func(string, *cache.Resource))) {
 	}
 }
 
-// takeNudged is that of names.
-func (t *topics) takeNudged() string {
-	if t.names == nil {
-		return ""
+// takeNudged returns the names and globs that are to be given up and subscribed to again.
+func (t *topics) takeNudged() (nudged []string) {
+	if t.names != nil {
+		nudged = t.names.nudges.take(t.names.get)
 	}
-	return t.names.takeNudged()
+	if t.sets != nil {
+		nudged = append(nudged, t.sets.nudges.take(t.sets.get)...)
+	}
+	return nudged
 }
 
 // resend returns everything that is held or has failed.
