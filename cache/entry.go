@@ -190,7 +190,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 
 // sameForClients reports whether nothing but a heartbeat is new.
 func sameForClients(a, b *State) bool {
-	if a.Status != b.Status || a.Partial && !b.Partial {
+	if a.Status != b.Status || a.Partial && !b.Partial || a.Stale && !b.Stale {
 		return false
 	}
 	if r := b.Resource; r != nil && (a.Resource.Hash() != r.Hash() || (a.Resource.TTL() > 0) != (r.TTL() > 0)) {

@@ -64,7 +64,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Watchers that wait for a complete set are notified of that, too.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial || s.first != nil && u.completes()
+	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes()
 	stored := 0
 	// Watchers that come or go meanwhile do not wait for all of a large update.
 	pause := func() {

@@ -55,7 +55,7 @@ func (n *derivedEntry) refresh() { n.lookup.refresh() }
 
 func (n *derivedEntry) appendTo(u *cache.Update) {
 	is := &n.lookup.result
-	c := cache.Change{Name: n.topic.Name, Err: is.Err}
+	c := cache.Change{Name: n.topic.Name, Err: is.Err, Stale: is.Stale}
 	switch is.Status {
 	case cache.Requested:
 		return // clients keep what they have until the result is known

@@ -15,6 +15,8 @@ type derivedSet struct {
 	applied bool
 	// partial: some members are unavailable, see cache.SetUpdate.
 	partial bool
+	// stale: some members are, see cache.SetUpdate.
+	stale bool
 	// changedKeys are the members to write, with whether more than the error has changed.
 	// withheld are removals, while an outstanding answer may have the member.
 	changedKeys, withheld map[string]bool
@@ -76,11 +78,12 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 			return
 		}
 	}
-	was := n.partial
+	wasPartial, wasStale := n.partial, n.stale
 	if n.union.unknown == 0 {
 		n.partial = n.union.incomplete > 0
 	}
-	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Answer: n.answer, Of: n.of}
+	n.stale = n.union.stale > 0
+	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Stale: n.stale, Answer: n.answer, Of: n.of}
 	if !n.busy() {
 		n.answer, n.of = cache.NoAnswer, 0
 	}
@@ -108,7 +111,7 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 		}
 	}
 	n.applied = true
-	if set.Full || len(set.Changes) > 0 || n.partial != was {
+	if set.Full || len(set.Changes) > 0 || n.partial != wasPartial || n.stale != wasStale {
 		u.Sets = append(u.Sets, set)
 	}
 }

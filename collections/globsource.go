@@ -92,7 +92,7 @@ func (g *globSource) updateState(now time.Time) {
 	case status == cache.Failed:
 		is = sourceState{status: cache.Failed, err: err}
 	case status == cache.Present && (g.unknown == 0 || is.status == cache.Present):
-		is = sourceState{status: cache.Present, partial: g.set.Partial() || g.set.Incomplete()}
+		is = sourceState{status: cache.Present, partial: g.set.Partial() || g.set.Incomplete(), stale: g.set.Stale()}
 	case status == cache.Present:
 		is = sourceState{}
 	}

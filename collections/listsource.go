@@ -99,7 +99,7 @@ func (l *listSource) stateChanged() {
 	from, is := &l.lookup.result, l.lastState
 	switch {
 	case from.Status == cache.Present && l.union.unknown == 0, from.Status == cache.Absent:
-		is = sourceState{status: from.Status, partial: l.union.incomplete > 0}
+		is = sourceState{status: from.Status, partial: l.union.incomplete > 0, stale: from.Stale || l.union.stale > 0}
 	case from.Status == cache.Present && !is.known():
 		is = sourceState{}
 	case from.Status == cache.Failed && !is.known():

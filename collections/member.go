@@ -23,8 +23,9 @@ type memberLookup struct {
 	last       candidate
 	from       result // the result of which last was made
 	known      bool
-	onChange   func() // called when known or incomplete has changed
+	onChange   func() // called when known, incomplete or stale has changed
 	incomplete bool   // it is unavailable, and its name unknown
+	stale      bool   // what it has is
 	onFound    func() // called once when it is found or does not exist; may be nil
 	// namedInside: it takes its name from the resource, if that has one inside. ownName is
 	// its name otherwise, while it has the name of a member that it replaces.
@@ -82,8 +83,9 @@ func (m *memberLookup) update(is *result) {
 	m.last = next
 	m.to.set(m.key, next, beat)
 	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
-	if changed := lacks != m.incomplete; !m.known || changed {
-		m.known, m.incomplete = true, lacks
+	stale := is.Status == cache.Present && is.Stale
+	if changed := lacks != m.incomplete || stale != m.stale; !m.known || changed {
+		m.known, m.incomplete, m.stale = true, lacks, stale
 		m.onChange()
 	}
 	if m.onFound != nil && is.Status != cache.Failed {
@@ -165,7 +167,7 @@ func newLocatorSource(s *setContext, to *input, u urn.URL, name string, byInner 
 
 func (m *locatorSource) state() sourceState {
 	c := stateOf(m.known)
-	c.partial = m.incomplete
+	c.partial, c.stale = m.incomplete, m.stale
 	return c
 }
 

@@ -294,6 +294,8 @@ type sourceState struct {
 	// partial: some members were unavailable when it became Present or Absent, and still
 	// are.
 	partial bool
+	// stale is as in cache.SetUpdate.
+	stale bool
 	// unreachable and withinGrace are as in result.
 	unreachable, withinGrace bool
 }
@@ -335,6 +337,7 @@ type union struct {
 	clashes    map[string]clash // that were logged, by key
 	unknown    int              // inputs with an unknown state
 	incomplete int              // inputs of which a part is unavailable
+	stale      int              // inputs of which something is stale
 	// onFilled, if not nil, is called when an input gets its first member, or loses its
 	// last.
 	onFilled func()
@@ -349,6 +352,7 @@ type input struct {
 	known      bool         // its state is not Requested
 	failure    *cache.Error // of its state, if that is Failed
 	incomplete bool         // a part of it is unavailable, perhaps temporarily
+	stale      bool         // something of it is stale
 	available  int          // candidates with a resource
 	index      int          // in union.inputs
 }

@@ -38,6 +38,9 @@ func (u *union) remove(p *input) {
 	if p.incomplete {
 		u.incomplete--
 	}
+	if p.stale {
+		u.stale--
+	}
 }
 
 // stateChanged implements sink.
@@ -65,6 +68,13 @@ func (p *input) stateChanged() {
 		p.union.incomplete--
 		if lacks {
 			p.union.incomplete += 2
+		}
+	}
+	if is.stale != p.stale {
+		p.stale = is.stale
+		p.union.stale--
+		if is.stale {
+			p.union.stale += 2
 		}
 	}
 	p.union.sink.stateChanged()
@@ -144,7 +154,7 @@ func (u *union) state() sourceState {
 	var first *input // of those that failed
 	for _, p := range u.inputs {
 		if p.failure == nil {
-			return sourceState{status: cache.Present, partial: u.incomplete > 0}
+			return sourceState{status: cache.Present, partial: u.incomplete > 0, stale: u.stale > 0}
 		}
 		if first == nil || p.rank < first.rank {
 			first = p

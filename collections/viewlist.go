@@ -48,7 +48,7 @@ func (n *viewList) appendTo(u *cache.Update) {
 		c.Err = is.err
 	default:
 		n.applied = true
-		c.Resource, c.Partial = n.resource(), is.partial
+		c.Resource, c.Partial, c.Stale = n.resource(), is.partial, is.stale
 	}
 	u.Changes = append(u.Changes, c)
 }

@@ -105,7 +105,7 @@ func (g *watchGroup) look(i int, st *cache.State) groupName {
 	switch {
 	case st.Status == cache.Requested:
 		return groupName{}
-	case st.Status != cache.Present, st.Err != nil, st.Partial, r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
+	case st.Status != cache.Present, st.Err != nil, st.Partial, st.Stale && g.resumed.Load(), r.Hash() == 0, r.Redirect() != "", r.Alias(), r.DoNotCache(), r.Constraints() != "":
 		return groupName{individual: true}
 	}
 	if form, ok := r.SharedForm(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
@@ -138,9 +138,26 @@ func (g *watchGroup) count(i int, n *groupName, by int) {
 func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	i := int(w.Own[0]) | int(w.Own[1])<<8 | int(w.Own[2])<<16 | int(w.Own[3])<<24
 	st := w.Entry().State()
-	is := g.look(i, &st)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.noteLocked(i, &st)
+	if g.waking {
+		return nil
+	}
+	g.waking = true
+	return g
+}
+
+// note notes a change of one name.
+func (g *watchGroup) note(i int, st *cache.State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noteLocked(i, st)
+}
+
+// noteLocked is note. The caller holds mu.
+func (g *watchGroup) noteLocked(i int, st *cache.State) {
+	is := g.look(i, st)
 	seq := g.seq.Load() + 1
 	if len(g.log) >= max(minLog, 4*len(g.names)) {
 		half := len(g.log) / 2
@@ -149,11 +166,6 @@ func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	g.log = append(g.log, groupChange{name: uint32(i), before: g.names[i].mark})
 	g.set(i, is, seq)
 	g.seq.Store(seq)
-	if g.waking {
-		return nil
-	}
-	g.waking = true
-	return g
 }
 
 // memberLists are reused from update to update.
@@ -201,6 +213,9 @@ func (g *watchGroup) Resume(topics *cache.Reader) {
 	}
 	for i := range g.watches {
 		topics.Resume(g.watches[i].Entry())
+		if st := g.watches[i].Entry().State(); st.Stale {
+			g.note(i, &st)
+		}
 	}
 }
 

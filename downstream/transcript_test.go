@@ -37,11 +37,11 @@ import (
 //	  kept when nobody watches them, what clients may cost, and how many removals
 //	  each glob remembers. All clients share one connection.
 //
-//	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V] [version=V [all]]
+//	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V] [version=V [all]] [stale]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
 //	  to all (of xdstp names); or what the relay makes of what an authority says, or
 //	  has in a view. V is the version of the origin that it has; with all, so has
-//	  everything that had the version before.
+//	  everything that had the version before. With stale, it is from before the relay was started.
 //	  All lines of one type are one update:
 //	    cds a v1 content [only=name | only=wildcard | only=glob]
 //	                                  new or changed; "x*300" is a content of 300
@@ -374,6 +374,14 @@ func (tr *transcript) origin(t *testing.T, d *datadriven.TestData) []string {
 			}
 			if view != "" {
 				u.Sets[i].Name = view
+			}
+		}
+		if d.HasArg("stale") {
+			for i := range u.Changes {
+				u.Changes[i].Stale = true
+			}
+			for i := range u.Sets {
+				u.Sets[i].Stale = true
 			}
 		}
 		if version != nil {

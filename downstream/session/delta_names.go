@@ -12,7 +12,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 	case cache.Requested:
 		return true
 	case cache.Present:
-		if withheldPart(sub, &st, sub.is(mayHold)) {
+		if withheld(sub, &st, sub.is(mayHold)) {
 			return true
 		}
 		return d.sendResource(r, sub, &st)

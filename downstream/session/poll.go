@@ -90,7 +90,7 @@ func (f *Poll) unknown() map[resourceRef]*cache.Error {
 		}
 		st := sub.state()
 		switch {
-		case st.Status == cache.Requested, withheldPart(sub, &st, f.has != ""):
+		case st.Status == cache.Requested, withheld(sub, &st, f.has != ""):
 			st.Err = notKnownYet
 		case st.Status == cache.Failed && st.Err.Transient() && (f.missingMeansGone || f.perceived(sub, st).Status == cache.Failed):
 		case st.Status == cache.Failed && st.Err.Invalid && f.missingMeansGone && f.has != "":

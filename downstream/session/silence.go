@@ -52,10 +52,14 @@ func (u *deferredErrors) addMember(name string, err *cache.Error) {
 	put(&u.members, name, err)
 }
 
-// withheldPart says that a name's resource is put together from what could be had, and
-// that the client may hold more.
-func withheldPart(sub *nameSub, st *cache.State, held bool) bool {
-	return held && st.Status == cache.Present && st.Partial && sub.sent() != sentResource
+// withheld says that a name's resource is not for a client that may hold one: it is put together
+// from what could be had, and the client may hold more; or it is from before the relay was started,
+// and the client may hold something newer. Which of two versions is newer does not show in them.
+func withheld(sub *nameSub, st *cache.State, held bool) bool {
+	return held && st.Status == cache.Present && (st.Partial || st.Stale) && sub.sent() != sentResource
 }
+
+// withheld is the same of a set. The client may hold members of it.
+func (s *setSub) withheld(held bool) bool { return held && s.set.Stale() }
 
 func anyError(*cache.Error) bool { return true }

@@ -178,7 +178,11 @@ func (s *SotW) known() bool {
 			if st.Err.Inconclusive() && !s.sentErrorAsRelay(sub) {
 				return false
 			}
-		case cache.Present, cache.Absent:
+		case cache.Present:
+			if withheld(sub, &st, sub.is(mayHold)) {
+				return false
+			}
+		case cache.Absent:
 		}
 	}
 	return true

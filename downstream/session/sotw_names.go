@@ -106,7 +106,7 @@ func (s *SotW) changes(all bool) *Response {
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
 		st := s.perceived(sub, sub.state())
-		if withheldPart(sub, &st, sub.is(mayHold)) {
+		if withheld(sub, &st, sub.is(mayHold)) {
 			return true
 		}
 		if !all && removed(sub, st) {

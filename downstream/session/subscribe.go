@@ -256,6 +256,9 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 		return false
 	}
 	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold}
+	if mayHold {
+		g.Resume(s.Topics)
+	}
 	bytes, individual := g.Enter(&m.Member)
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
 	entered := s.Host.Enter(first) == nil
@@ -265,9 +268,6 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 			s.Host.Leave(first)
 		}
 		return false
-	}
-	if mayHold {
-		g.Resume(s.Topics)
 	}
 	s.named.shared = m
 	s.Topics.Include(m.entry(0))
