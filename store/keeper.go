@@ -323,12 +323,25 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		}
 	}
 	for i := range sets {
+		k.serveBeneath(&sets[i], cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, &stored)
 		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err, &stored) {
 			u.Sets = append(u.Sets, sets[i])
 		}
 	}
 	k.apply(&stored)
 	return u
+}
+
+// serveBeneath adds to stored what is stored of a set, if the first answer of a server is not complete
+// yet: what may still follow in it is not missing meanwhile. So nobody is told of less than there was, or
+// of nothing, by the first part. The caller holds mu.
+func (k *Keeper) serveBeneath(is *cache.SetUpdate, key cache.Key, stored *cache.Update) {
+	if is.Err != nil || !is.Full || !is.Incomplete {
+		return
+	}
+	if t := k.topics[key]; t != nil && !t.served && k.stored(t) {
+		k.serve(t, stored)
+	}
 }
 
 // passes reports whether what a server says of a topic is for the cache. It adds to stored what is
