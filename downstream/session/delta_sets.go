@@ -22,9 +22,6 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 			return true // nothing is known of it but what could not be had
 		}
 	}
-	if set.withheld(set.fresh && (len(set.initial) > 0 || !set.glob() && len(d.initial) > 0)) {
-		return true
-	}
 	answers, before := set.fresh, r.size
 	all := set.set.SinceInChunks(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {

@@ -59,7 +59,4 @@ func withheld(sub *nameSub, st *cache.State, held bool) bool {
 	return held && st.Status == cache.Present && (st.Partial || st.Stale) && sub.sent() != sentResource
 }
 
-// withheld is the same of a set. The client may hold members of it.
-func (s *setSub) withheld(held bool) bool { return held && s.set.Stale() }
-
 func anyError(*cache.Error) bool { return true }

@@ -272,5 +272,5 @@ func (s *SotW) nothingKnown() bool {
 // or has not come yet, which the client may hold from an earlier stream.
 func (s *SotW) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
-	return resumed && !set.sent && (set.withheld(true) || set.set.Incomplete() || set.set.HasGaps((*cache.Error).Inconclusive))
+	return resumed && !set.sent && (set.set.Stale() || set.set.Incomplete() || set.set.HasGaps((*cache.Error).Inconclusive))
 }
