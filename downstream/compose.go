@@ -55,7 +55,7 @@ func (st *stream) hold(how holding) bool {
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
-		if len(st.trials) > 0 {
+		if st.trials != nil {
 			st.switchSides()
 		}
 		if !st.hold(how) {
@@ -68,7 +68,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			st.endIfDenied()
 		}
 		if ok {
-			if len(st.trials) > 0 {
+			if st.trials != nil {
 				st.composed(r)
 			}
 			return r, false

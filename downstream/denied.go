@@ -79,5 +79,6 @@ func (st *stream) endDenied() {
 	}
 	log.Log(context.Background(), level, "stream of a client ends: it may have nothing of what it asks for",
 		"stream", st.id, "client", st.client(), "reason", why.Message)
+	st.byRelay.Store(true)
 	finish(st.grpc.Context(), status.Error(why.Code, why.Message))
 }

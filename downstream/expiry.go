@@ -117,6 +117,7 @@ func (st *stream) expire() {
 	if why.Reason == identity.CertificateExpired {
 		sendAway(st.grpc.Context())
 	}
+	st.byRelay.Store(true)
 	finish(st.grpc.Context(), why)
 }
 

@@ -16,10 +16,20 @@ func (st *stream) Key(typeURL, name string) (cache.Key, error) { return st.names
 
 // Side implements session.Host.
 func (st *stream) Side(k cache.Key) cache.Key {
-	if len(st.trials) == 0 {
+	if st.trials == nil {
 		return k
 	}
 	return st.side(k)
+}
+
+// OnNew implements session.Host.
+func (st *stream) OnNew() bool {
+	for _, t := range st.trials.each() {
+		if t.onNew {
+			return true
+		}
+	}
+	return false
 }
 
 // Admits implements session.Host.

@@ -74,8 +74,8 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
-	if len(st.trials) > 0 {
-		st.tryAnswered()
+	if st.trials != nil {
+		st.tryAnswered(sess, had, nil)
 	}
 	return true, st.answered(sess, had) || st.due(sess, behind)
 }
@@ -115,6 +115,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		}
 		in.data.Free()
 		if err != nil {
+			st.byRelay.Store(true)
 			return err
 		}
 		if answer && st.inbox.wake() {
@@ -180,7 +181,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		if err != nil {
 			return false, st.invalid(err)
 		}
-		st.resumed = f.resumed(req)
+		if st.server.options.Rollouts != nil {
+			st.trials = &streamTrials{resumed: f.resumed(req)}
+		}
 		st.identify(req.GetNode(), through)
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
@@ -217,11 +220,10 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	sess.Offer(nil)
 	if rejection != nil {
 		st.rejected(rejection)
-		st.tryRejected(rejection)
 		st.passOn(sess, rejection)
 	}
-	if len(st.trials) > 0 {
-		st.tryAnswered()
+	if st.trials != nil {
+		st.tryAnswered(sess, had, rejection)
 	}
 	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
@@ -366,8 +368,8 @@ func (st *stream) end() {
 		st.leaveType(s.TypeURL())
 	}
 	st.leaveNames()
-	for _, t := range st.trials {
-		t.Leave(true)
+	for _, t := range st.trials.each() {
+		t.Leave(!st.byRelay.Load())
 	}
 	st.trials = nil
 	st.scopes.close()

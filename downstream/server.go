@@ -163,7 +163,9 @@ type stream struct {
 	unreachable WhenUnreachable
 	// paced belongs to the goroutine that receives: the log says that the client sends too fast.
 	paced bool
-	inbox inbox
+	// byRelay: the relay has ended the stream, and not the client.
+	byRelay atomic.Bool
+	inbox   inbox
 	// slowness is how often the stream has to have been sent all that there was, until
 	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
 	slowness int
@@ -184,8 +186,7 @@ type stream struct {
 	held     heldRemovals
 	scopes   streamScopes
 	counted  []countedNames
-	trials   []*streamTrial // nil where no rollout is configured
-	resumed  bool           // the client's first request says that it holds something
+	trials   *streamTrials // nil where no rollout is configured
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything

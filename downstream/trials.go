@@ -3,7 +3,6 @@ package downstream
 import (
 	"net"
 	"slices"
-	"strconv"
 
 	"google.golang.org/grpc/peer"
 
@@ -47,6 +46,8 @@ type Trial interface {
 	// watches there has a state since, as far as one is known.
 	Moved()
 	Filled() bool
+	// IsNew says whether a resource is not accepted.
+	IsNew(*cache.Resource) bool
 	// Settled says that the client has answered all that it was sent first.
 	Settled()
 	// Sent, Untouched, Acked and Rejected say what becomes of what is new: the client is being sent
@@ -55,27 +56,54 @@ type Trial interface {
 	Untouched()
 	Acked()
 	Rejected(words string)
-	// Leave ends it. ended says that the stream has ended.
+	// Leave ends it. ended says that the client has ended its stream.
 	Leave(ended bool)
+}
+
+// streamTrials are those of a stream. Guarded by stream.mu. nil has none.
+type streamTrials struct {
+	all     []*streamTrial
+	resumed bool // the client's first request says that it holds something
+}
+
+func (t *streamTrials) each() []*streamTrial {
+	if t == nil {
+		return nil
+	}
+	return t.all
 }
 
 // streamTrial is a Trial of a stream. Guarded by stream.mu.
 type streamTrial struct {
 	Trial
 	scope cache.Scope
-	// onNew: the subscriptions are on the new side. movedAt is the number of responses before that.
+	// onNew: the subscriptions are on the new side.
 	onNew   bool
-	movedAt uint64
 	settled bool
-	// open: the client has not answered all that it was sent of what is new. told: Sent or Untouched
-	// was called since the move.
-	open, told bool
+	// types has what is known of the types that are rolled out and of which the client was sent something.
+	types map[string]*triedType
+	// open are the responses with something new that the client has not answered. told: Sent or
+	// Untouched was called since the move. rejected: it has rejected one of them.
+	open     []sentNew
+	told     bool
+	rejected bool
 }
+
+// triedType says whether the client's last answer of a type was an ACK.
+type triedType struct {
+	acked bool
+	// new is the nonce of the last response with something new. A client that is a relay may reject it
+	// after it has acknowledged it.
+	new string
+}
+
+// sentNew is a response with something new.
+type sentNew struct{ typeURL, nonce string }
 
 // joinTrial begins the stream's part in the rollouts of a scope that it begins to use.
 func (s *streamScopes) joinTrial(scope cache.Scope) {
 	st := s.stream
-	if st.server.options.Rollouts == nil {
+	if st.trials == nil {
 		return
 	}
 	_, once := st.grpc.(noStream)
@@ -85,7 +113,7 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	}
 	t := st.server.options.Rollouts.Join(scope, TrialClient{
 		Client: Client{Node: st.node, Identity: st.identity}, Name: st.client(), Conn: conn,
-		Eligible: !once, Resumed: st.resumed,
+		Eligible: !once, Resumed: st.trials.resumed,
 		Wake: func() {
 			if st.inbox.wake() {
 				st.inbox.waker.Wake()
@@ -95,28 +123,28 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	if t == nil {
 		return
 	}
-	trial := &streamTrial{Trial: t, scope: scope, onNew: t.OnNew() && !once}
+	trial := &streamTrial{Trial: t, scope: scope, onNew: t.OnNew() && !once, types: map[string]*triedType{}}
 	if trial.onNew {
 		trial.settled = true
 		trial.Moved()
 	}
-	st.trials = append(st.trials, trial)
+	st.trials.all = append(st.trials.all, trial)
 }
 
 // leaveTrial ends the stream's part in the rollouts of a scope.
 func (s *streamScopes) leaveTrial(scope cache.Scope) {
 	st := s.stream
-	at := slices.IndexFunc(st.trials, func(t *streamTrial) bool { return t.scope == scope })
+	at := slices.IndexFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope })
 	if at < 0 {
 		return
 	}
-	st.trials[at].Leave(st.closed)
-	st.trials = slices.Delete(st.trials, at, at+1)
+	st.trials.all[at].Leave(st.closed && !st.byRelay.Load())
+	st.trials.all = slices.Delete(st.trials.all, at, at+1)
 }
 
 // side returns the topic that the client watches, of one that its names lead to.
 func (st *stream) side(k cache.Key) cache.Key {
-	for _, t := range st.trials {
+	for _, t := range st.trials.each() {
 		if t.onNew && t.scope == k.Scope.Accepted() && t.RollsOut(k.TypeURL) {
 			k.Scope.New = true
 		}
@@ -130,12 +158,15 @@ func (st *stream) switchSides() {
 	if st.closed {
 		return
 	}
-	for _, t := range st.trials {
+	for _, t := range st.trials.each() {
 		onNew := t.OnNew()
 		if onNew == t.onNew || onNew && !t.settled {
 			continue
 		}
-		t.onNew, t.movedAt, t.open, t.told = onNew, st.nonces, false, false
+		t.onNew, t.open, t.told, t.rejected = onNew, nil, false, false
+		for _, of := range t.types {
+			of.new = ""
+		}
 		for _, s := range st.sessions {
 			if t.RollsOut(s.TypeURL()) {
 				s.Show(t.scope, onNew)
@@ -149,18 +180,28 @@ func (st *stream) switchSides() {
 
 // composed notes what was composed for the client, nil for nothing.
 func (st *stream) composed(r *session.Response) {
-	for _, t := range st.trials {
+	for _, t := range st.trials.each() {
 		switch {
-		case !t.onNew:
-		case r != nil && t.RollsOut(r.TypeURL):
-			if !t.open {
-				t.Sent()
+		case r == nil:
+			if t.onNew && !t.told && t.Filled() && !st.hasMore(t) {
+				t.told = true
+				t.Untouched()
 			}
-			t.open, t.told = true, true
-		case r == nil && !t.told && t.Filled() && !st.hasMore(t):
-			t.told = true
-			t.Untouched()
+		case t.RollsOut(r.TypeURL):
+			if t.types[r.TypeURL] == nil {
+				t.types[r.TypeURL] = &triedType{}
+			}
+			if t.onNew && slices.ContainsFunc(r.News, t.IsNew) {
+				if len(t.open) == 0 {
+					t.Sent()
+				}
+				t.types[r.TypeURL].new = r.Nonce
+				t.open, t.told = append(t.open, sentNew{r.TypeURL, r.Nonce}), true
+			}
 		}
+	}
+	if r != nil {
+		r.News = nil
 	}
 }
 
@@ -171,22 +212,27 @@ func (st *stream) hasMore(t *streamTrial) bool {
 	})
 }
 
-// tryAnswered notes that the client may have answered a response.
-func (st *stream) tryAnswered() {
-	for _, t := range st.trials {
-		if t.settled && !t.open {
+// tryAnswered notes that a client has answered a response of a session, which had so many in
+// flight before. rejection is nil for an ACK.
+func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
+	n, _ := s.InFlight()
+	for _, t := range st.trials.each() {
+		of := t.types[s.TypeURL()]
+		if of == nil || n >= had && rejection == nil {
 			continue
 		}
-		waits := slices.ContainsFunc(st.sessions, func(s typeSession) bool {
-			n, _ := s.InFlight()
-			return n > 0 && t.RollsOut(s.TypeURL())
-		})
-		switch {
-		case waits:
-		case t.open:
-			t.open = false
-			t.Acked()
-		case st.nonces > 0 && !t.onNew:
+		of.acked = rejection == nil
+		if rejection != nil && t.onNew && (of.new == rejection.Nonce || slices.Contains(t.open, sentNew{s.TypeURL(), rejection.Nonce})) {
+			t.rejected = true
+			t.Rejected(rejection.Reason)
+		}
+		if n == 0 && len(t.open) > 0 {
+			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })
+			if len(t.open) == 0 && !t.rejected {
+				t.Acked()
+			}
+		}
+		if !t.settled && !t.onNew && st.tookAll(t) {
 			t.settled = true
 			t.Settled()
 			if t.OnNew() && st.inbox.wake() {
@@ -196,13 +242,19 @@ func (st *stream) tryAnswered() {
 	}
 }
 
-// tryRejected notes that the client has rejected a response.
-func (st *stream) tryRejected(n *session.NACK) {
-	for _, t := range st.trials {
-		if nonce, err := strconv.ParseUint(n.Nonce, 10, 64); err == nil && t.onNew && nonce > t.movedAt && t.RollsOut(n.TypeURL) {
-			t.Rejected(n.Reason)
+// tookAll says whether the client has acknowledged what it was sent last of each type that is rolled
+// out.
+func (st *stream) tookAll(t *streamTrial) bool {
+	for _, s := range st.sessions {
+		if !t.RollsOut(s.TypeURL()) {
+			continue
+		}
+		of := t.types[s.TypeURL()]
+		if n, _ := s.InFlight(); n > 0 || of != nil && !of.acked || of == nil && s.Adding() {
+			return false
 		}
 	}
+	return len(t.types) > 0
 }
 
 // passOn passes a rejection on to the control planes that may have sent what was rejected, if that is
@@ -216,7 +268,7 @@ func (st *stream) passOn(s typeSession, n *session.NACK) {
 		return // there is something newer
 	}
 	for scope := range st.scopes.all() {
-		if !slices.ContainsFunc(st.trials, func(t *streamTrial) bool { return t.scope == scope }) {
+		if !slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
 			pass(scope, n.TypeURL, n.Reason)
 		}
 	}

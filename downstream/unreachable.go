@@ -83,6 +83,7 @@ func (st *stream) giveUp() {
 		return
 	}
 	st.server.noteGivenUp(st, why)
+	st.byRelay.Store(true)
 	finish(st.grpc.Context(), why)
 }
 

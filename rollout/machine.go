@@ -290,6 +290,9 @@ func (m *Machine) Thaw(now Time) {
 	m.stepAt, m.soakAt, m.news = now, now, true
 }
 
+// Phase returns what the machine is doing.
+func (m *Machine) Phase() Phase { return m.phase }
+
 // Frozen reports whether nothing new is let through.
 func (m *Machine) Frozen() bool { return m.frozen }
 

@@ -20,6 +20,8 @@ type Host interface {
 	// Side returns the topic that the client watches of one that its names lead to, and that it has
 	// entered: in a rollout it may get what is not accepted yet.
 	Side(cache.Key) cache.Key
+	// OnNew says whether the client gets something that is not accepted yet: see Response.News.
+	OnNew() bool
 	// PendingLists are reused. NewPendingList makes one.
 	PendingLists() Pool
 }

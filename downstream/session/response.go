@@ -60,11 +60,18 @@ type Response struct {
 	removed map[string]bool
 	// Changed are the Clusters in it that are new or changed to the client.
 	Changed []*cache.Resource
+	// News are all resources in it that are, if the client is on the new side of a rollout: see
+	// Host.OnNew.
+	News   []*cache.Resource
+	tracks bool
 }
 
 // noteChanged notes that resources in the response are new or changed to the
 // client.
 func (r *Response) noteChanged(res ...*cache.Resource) {
+	if r.tracks {
+		r.News = append(r.News, res...)
+	}
 	if xdstype.Of(r.TypeURL) == xdstype.Cluster {
 		r.Changed = append(r.Changed, res...)
 	}

@@ -129,7 +129,7 @@ func (g *gate) apply(below Sink, u cache.Update) {
 
 // changed reports to the machine what is pending. The caller holds mu.
 func (g *gate) changed() {
-	if g.machine.Frozen() && g.machine.Status().Phase == rollout.Rolling {
+	if g.machine.Frozen() && g.machine.Phase() == rollout.Rolling {
 		return // what came since is not in the new topics
 	}
 	content, hidden := g.pending.content()

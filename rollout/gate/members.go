@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Client is what a Controller has to know of a client's stream.
@@ -44,7 +46,21 @@ type Member struct {
 	client Client
 	// watches: the new topics that the stream watches are filled.
 	watches atomic.Bool
+
+	// Of the goroutine of the gate.
+	hasSettled bool
+	answer     memberAnswer
 }
+
+// memberAnswer is what a stream has made of what is new.
+type memberAnswer uint8
+
+const (
+	noAnswer memberAnswer = iota
+	wasSent
+	hasAcked
+	wasUntouched
+)
 
 // eventKind is the kind of an event.
 type eventKind uint8
@@ -80,6 +96,9 @@ func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.RollsOut(typ
 
 // OnNew reports whether the stream is to be on the new side.
 func (m *Member) OnNew() bool { return m.slot.onNew.Load() }
+
+// IsNew reports whether a resource is rolled out, and not accepted.
+func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.news.has(r.Hash()) }
 
 // Moved reports that the stream has moved to the new side. When everything there is filled, it is
 // woken, and Filled returns true.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -54,10 +55,31 @@ type pending struct {
 	// Sums over the digests of the changes that are shown, and of the removals.
 	sum, removalSum           uint64
 	nShown, nRemovals, nWaits int
+	news                      *news
+}
+
+// news has how many changes that are shown have a content, by its hash.
+type news struct {
+	mu sync.Mutex // comes last
+	of map[uint64]int
+}
+
+func (n *news) add(hash uint64, by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of[hash] += by; n.of[hash] == 0 {
+		delete(n.of, hash)
+	}
+}
+
+func (n *news) has(hash uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.of[hash] > 0
 }
 
 func newPending() pending {
-	return pending{changes: map[item]*change{}, versionOnly: map[item]cache.Change{}, types: map[string]int{}}
+	return pending{changes: map[item]*change{}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: &news{of: map[uint64]int{}}}
 }
 
 // put notes the newest change of an item.
@@ -92,6 +114,7 @@ func (p *pending) count(i item, c *change, n int) {
 	case c.shown():
 		p.nShown += n
 		p.sum += uint64(n) * digest(i, c)
+		p.news.add(c.Resource.Hash(), n)
 	case c.waits != "":
 		p.nWaits += n
 	case c.removal() && !c.later:
@@ -181,10 +204,18 @@ type taken struct {
 
 // forget forgets what is pending of a topic.
 func (p *pending) forget(k cache.Key) {
+	if !k.IsSet() {
+		i := item{typeURL: k.TypeURL, name: k.Name}
+		p.drop(i)
+		delete(p.versionOnly, i)
+		return
+	}
+	if p.types[k.TypeURL] == 0 {
+		return
+	}
 	for i := range p.changes {
 		if of := i.topic(k.Scope); of == k {
 			p.drop(i)
 		}
 	}
-	maps.DeleteFunc(p.versionOnly, func(i item, _ cache.Change) bool { return i.topic(k.Scope) == k })
 }

@@ -56,16 +56,18 @@ func (g *gate) process(e event, after []func()) []func() {
 	case left, died:
 		g.left(e.member, e.kind == died)
 	case settled:
-		m.Settled(now, e.member.slot.id)
+		if e.member.hasSettled = true; e.member.slot.all(func(m *Member) bool { return m.hasSettled }) {
+			m.Settled(now, e.member.slot.id)
+		}
 	case sent:
+		e.member.answer = wasSent
 		m.Sent(now, e.member.slot.id)
-	case untouched:
-		m.Untouched(now, e.member.slot.id)
-	case acked:
-		m.Acked(now, e.member.slot.id)
+	case untouched, acked:
+		g.answered(e.member, e.kind)
 	case rejected:
 		m.Rejected(now, e.member.slot.id, e.words)
 	case moved:
+		e.member.answer = noAnswer
 		e.member.watches.Store(true)
 		after = append(after, e.member.client.Wake)
 	case started:
@@ -78,6 +80,32 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.tell = e.tell
 	}
 	return after
+}
+
+// answered notes that one of a client's streams has acknowledged what is new, or is sent nothing of it.
+// The client has answered when all of its streams have.
+func (g *gate) answered(m *Member, how eventKind) {
+	m.answer = wasUntouched
+	if how == acked {
+		m.answer = hasAcked
+	}
+	switch s := m.slot; {
+	case !s.all(func(m *Member) bool { return m.answer == hasAcked || m.answer == wasUntouched }):
+	case s.all(func(m *Member) bool { return m.answer == wasUntouched }):
+		g.machine.Untouched(g.now(), s.id)
+	default:
+		g.machine.Acked(g.now(), s.id)
+	}
+}
+
+// all reports whether something is so of all streams of a client.
+func (s *slot) all(is func(*Member) bool) bool {
+	for m := range s.streams {
+		if !is(m) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxCohorts is from how many cohorts on all others are one.

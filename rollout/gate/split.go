@@ -56,6 +56,11 @@ func (s *splitting) split() {
 			c.Origin = m.ofNew()
 			s.toNew.Changes = append(s.toNew.Changes, c)
 		}
+		if r := s.renewed(item{typeURL: s.in.TypeURL, name: c.Name}, c, v.accepted); r != nil {
+			if entry, _ := s.cache.Find(cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}); entry != nil {
+				s.toAccepted.Changes = append(s.toAccepted.Changes, cache.Change{Name: c.Name, Resource: r, Origin: entry.Snapshot().Origin})
+			}
+		}
 		if v.accepted && s.passes(c, m) {
 			c.Origin = m.ofAccepted()
 			if s.held {
@@ -156,9 +161,30 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 				"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
 		}
 	}
-	p.later = s.machine.Frozen() && s.machine.Status().Phase == rollout.Rolling
+	p.later = s.machine.Frozen() && s.machine.Phase() == rollout.Rolling
 	s.pending.put(i, p)
 	return false, p.shown()
+}
+
+// renewed returns the accepted resource of an item with its TTL renewed, nil if there is none: a change
+// that is not accepted says that the resource lives.
+func (s *splitting) renewed(i item, c cache.Change, accepted bool) *cache.Resource {
+	if accepted || c.Resource == nil || c.Resource.TTL() == 0 {
+		return nil
+	}
+	k := i.topic(s.scope)
+	entry, set := s.cache.Find(k)
+	var has *cache.Resource
+	switch {
+	case entry != nil:
+		has = entry.Snapshot().Resource
+	case set != nil:
+		has = set.Member(i.name)
+	}
+	if has == nil || has.TTL() == 0 {
+		return nil
+	}
+	return has.WithTTL(c.Resource.TTL())
 }
 
 func sizeOf(r *cache.Resource) int { return r.Size(r.Name(), 0) }
@@ -216,6 +242,9 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		accepted, newer := s.take(item{s.in.TypeURL, u.Name, c.Name}, has, has != nil || !first, c)
 		asIs = asIs && accepted && newer
 		out.add(*c, accepted, newer)
+		if r := s.renewed(item{s.in.TypeURL, u.Name, c.Name}, *c, accepted); r != nil {
+			out.accepted = append(out.accepted, cache.Change{Name: c.Name, Resource: r})
+		}
 	}
 	switch {
 	case completes && state != nil && state.seen == nil:
