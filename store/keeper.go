@@ -323,7 +323,7 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		}
 	}
 	for i := range sets {
-		k.serveBeneath(&sets[i], cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, &stored)
+		k.serveBeneath(&u, &sets[i], &stored)
 		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err, &stored) {
 			u.Sets = append(u.Sets, sets[i])
 		}
@@ -334,14 +334,36 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 
 // serveBeneath adds to stored what is stored of a set, if the first answer of a server is not complete
 // yet: what may still follow in it is not missing meanwhile. So nobody is told of less than there was, or
-// of nothing, by the first part. The caller holds mu.
-func (k *Keeper) serveBeneath(is *cache.SetUpdate, key cache.Key, stored *cache.Update) {
+// of nothing, by the first part. What is in that part is not served as it was before. The caller holds mu.
+func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cache.Update) {
 	if is.Err != nil || !is.Full || !is.Incomplete {
 		return
 	}
-	if t := k.topics[key]; t != nil && !t.served && k.stored(t) {
-		k.serve(t, stored)
+	key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: is.Name}
+	t := k.topics[key]
+	if t == nil || t.served || !k.stored(t) {
+		return
 	}
+	// Once it is served, it is nothing new to the cache any more: so it is stored here.
+	k.store.Note(u.Server, func(n *Notes) {
+		for i := range is.Changes {
+			if c := &is.Changes[i]; c.Resource != nil || c.Gone {
+				t.say(c, u.Server)
+				n.Member(key, c.Name, c.Resource)
+			}
+		}
+	})
+	k.serve(t, stored)
+}
+
+// say notes what a server says of a member. The caller holds mu.
+func (t *topic) say(c *cache.Change, server string) (as cache.Change) {
+	if t.said == nil {
+		t.said = map[string]said{}
+	}
+	as = cache.Change{Name: c.Name, Resource: c.Resource, Gone: c.Gone, Stale: true}
+	t.said[c.Name] = said{as, server}
+	return as
 }
 
 // passes reports whether what a server says of a topic is for the cache. It adds to stored what is
@@ -412,11 +434,7 @@ func (k *Keeper) tellSet(u *cache.Update, c *cache.Change, stored *cache.Update)
 	if t == nil {
 		return
 	}
-	if t.said == nil {
-		t.said = map[string]said{}
-	}
-	change := cache.Change{Name: c.Name, Resource: c.Resource, Gone: c.Gone, Stale: true}
-	t.said[c.Name] = said{change, u.Server}
+	change := t.say(c, u.Server)
 	if _, is := t.members[c.Name]; is {
 		stored.Sets = append(stored.Sets, cache.SetUpdate{Name: t.key.Name, Changes: []cache.Change{change}, Stale: true})
 	}
