@@ -68,6 +68,9 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			st.endIfDenied()
 		}
 		if ok {
+			if r != nil {
+				st.flow.late = false
+			}
 			if st.trials != nil {
 				st.composed(r)
 			}

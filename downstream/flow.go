@@ -56,9 +56,12 @@ func (st *stream) lags() bool {
 // looked at again after that. The caller holds mu, and looks after the stream until then.
 func (st *stream) awaitAnswer() bool {
 	f := &st.flow
-	if f.late || st.closed || !st.lags() {
+	if st.closed || !st.lags() {
 		f.late = false
 		return false
+	}
+	if f.late {
+		return false // until that one response is composed, for which somebody may have to wait
 	}
 	f.waits = true
 	if st.answerTimer == nil {

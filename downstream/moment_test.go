@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -39,6 +40,7 @@ func TestResponsesAreOfOneMoment(t *testing.T) {
 			for n := 0; n < responses; {
 				r := c.st.next()
 				if r == nil {
+					runtime.Gosched() // to the origin
 					continue
 				}
 				n++
