@@ -253,6 +253,9 @@ func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 		Name: cache.Wildcard, Full: d.HasArg("full"), Incomplete: d.HasArg("incomplete"), Complete: d.HasArg("complete"),
 		Answer: map[string]cache.Answer{"first": cache.FirstAnswer, "later": cache.LaterAnswer, "silent": cache.NoAnswer}[d.Cmd],
 	}
+	if d.HasArg("of") {
+		d.ScanArgs(t, "of", &set.Of)
+	}
 	if d.HasArg("version") {
 		var v string
 		d.ScanArgs(t, "version", &v)

@@ -127,7 +127,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		s.had, s.went = had, 0
 	}
 	d.of = s.had
-	s.largest = max(s.largest, d.of-len(s.held))
+	s.largest = max(s.largest, max(d.of, would.Len)-len(s.held))
 	d.restored = s.takeNamed(u)
 	gone := s.gone(u, would)
 	var fresh []cache.Removal
@@ -143,7 +143,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	}
 	switch total := len(s.held) + s.went + len(fresh); {
 	case len(fresh) == 0, len(s.held)+len(fresh) > most*s.largest:
-	case s.empties(u, would), u.Of > 0 && total >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
+	case s.empties(u, would), u.Of > 0 && len(fresh) >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
 		d.held = len(fresh)
 		for _, g := range fresh {
 			s.keepFor(now, g, o)
