@@ -174,8 +174,7 @@ func TestUnimplementedSaysWhatToTry(t *testing.T) {
 }
 
 func TestGetOfAServerThatIsNotThere(t *testing.T) {
-	address, server := testplane.ListenOn(t, "127.0.0.1:0", &puppet{})
-	server.Stop()
+	address := testplane.RefusingAddress(t)
 	_, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err == nil || !strings.Contains(err.Error(), "cannot talk to "+address) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)

@@ -44,6 +44,24 @@ func ListenOn(t testing.TB, address string, ads discoveryv3.AggregatedDiscoveryS
 	return listener.Addr().String(), server
 }
 
+// RefusingAddress returns an address of 127.0.0.1 where connections are refused until the test
+// ends: nobody listens there, and no other process can.
+func RefusingAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	// Its own end of a connection belongs to the connection, and is not listened on.
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.LocalAddr().String()
+}
+
 // NodeID is the node that a Snapshot is for.
 const NodeID = "test"
 
