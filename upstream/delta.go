@@ -197,7 +197,9 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 	d.explicit = true
 	if first {
 		d.of.names.nudgeLater(now)
-		d.of.names.missedUntil = now.Add(resumeMoment)
+		if !d.of.names.relisted {
+			d.of.names.missedUntil = now.Add(resumeMoment)
+		}
 	}
 	d.of.names.ask(add, first, now)
 }

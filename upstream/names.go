@@ -40,6 +40,9 @@ type names struct {
 	// missed are resumed names that just missed the first request, in delta: until missedUntil.
 	missed      []*subscription
 	missedUntil time.Time
+	// relisted says that the stream was opened to list names. What misses its first request waits for an
+	// answer, so that clients cannot have the relay open one stream after another.
+	relisted bool
 	// recalls: some names have something recalled. confirmAt is when that counts as confirmed,
 	// zero for never.
 	recalls   bool
@@ -206,6 +209,7 @@ func (n *names) opened(sotw bool) {
 
 func (n *names) lost() {
 	n.lostCore()
+	n.relisted = n.needStream(true)
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
 	n.missed, n.missedUntil = nil, time.Time{}
 	n.directories = directories{}

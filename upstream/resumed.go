@@ -13,7 +13,8 @@ import "time"
 // is not, within the time of an answer, there is a new stream for it, as for what else clients
 // wish (Stream.renew): one for each name at most. If the client says so only a moment later, the
 // first request has just missed it, and the new stream does not wait for an answer: a client that
-// begins with a request for many names says so name by name, while the stream is opened.
+// begins with a request for many names says so name by name, while the stream is opened. A stream that
+// was opened for such names waits for answers again: otherwise each moment could cost a stream.
 //
 // Names that no client holds are not listed: that a control plane does not have them yet is
 // not for it to say before it knows.

@@ -97,11 +97,31 @@ func TestWhatJustMissesTheFirstRequestIsListedOnANewStreamAtOnce(t *testing.T) {
 	})
 }
 
+// What misses the first request of a stream that was opened for names that are resumed waits for an answer.
+func TestWhatJustMissesANewStreamCostsNoFurtherOne(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, p *plane) {
+		b.wantText(b.reading(false, "a", "gone")["a"], "1")
+		b.reading(true, "gone") // which costs a stream
+		synctest.Wait()
+		b.reading(false, "b")
+		synctest.Wait()
+		b.wantText(b.reading(true, "b")["b"], "requested")
+		pass(defaultResponseTimeout - time.Second)
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2", n)
+		}
+		pass(2 * time.Second)
+		if n := p.streams(); n != 3 {
+			t.Errorf("there have been %d streams, want 3", n)
+		}
+	})
+}
+
 // What clients make up costs a stream within the time of an answer, at most.
 func TestAllThatIsResumedRenewsTheStreamTogether(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		b.reading(false, "a")
-		synctest.Wait()
+		pass(2 * resumeMoment) // nothing misses the first request
 		for range 300 {
 			pass(100 * time.Millisecond)
 			b.reading(true, time.Now().String())
