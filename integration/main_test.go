@@ -24,6 +24,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runMortal(form(speaks), os.Stdin)) // it serves until it is killed
 		os.Exit(1)
 	}
+	if bootstrap, ok := os.LookupEnv(visitorBootstrap); ok {
+		if err := runVisitor(bootstrap); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	dir, err := os.MkdirTemp("", "xds-relay-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

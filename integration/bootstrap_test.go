@@ -1,0 +1,285 @@
+package integration
+
+// What `xds-relay bootstrap` prints, used by gRPC's own client and by a client that connects as
+// Envoy does.
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	grpccredentialv3 "github.com/envoyproxy/go-control-plane/envoy/config/grpc_credential/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // in the bootstrap
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/go-jose/go-jose/v4"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is
+// a gRPC client that prints which backend answered it: gRPC reads in its environment when it
+// starts whether it may send tokens.
+const visitorBootstrap = "XDS_TEST_VISITOR_BOOTSTRAP"
+
+func runVisitor(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	resolver, err := xds.NewXDSResolverWithConfigForTesting(text)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("xds:///shop", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var id wrapperspb.StringValue
+	if err := conn.Invoke(ctx, someMethod, &emptypb.Empty{}, &id, grpc.WaitForReady(true)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(os.Stdout, id.GetValue())
+	return err
+}
+
+// printedBootstrap is what the command prints.
+func printedBootstrap(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := command(append([]string{"bootstrap"}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("bootstrap %q: %v: %s", args, err, stderr.String())
+	}
+	return text
+}
+
+// shopPlane serves everything for xds:///shop, which leads to that backend.
+func shopPlane(t *testing.T, node string, b *backend) *controlPlane {
+	t.Helper()
+	snapshots := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
+	snapshot, err := cachev3.NewSnapshot("1", map[resource.Type][]types.Resource{
+		listenerType: {apiListener(t, "shop", "shop-routes")},
+		routeType:    {routeConfiguration("shop-routes", routeTo("shop-cluster", prefix("")))},
+		clusterType:  {edsCluster("shop-cluster", "shop-endpoints")},
+		endpointType: {endpointsAt(t, "shop-endpoints", b.address)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := snapshots.SetSnapshot(t.Context(), node, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	return serveControlPlane(t, snapshots, delta, sotw)
+}
+
+func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
+	ca := newCA(t, "the CA")
+	server, client := ca.issue(t, "relay"), ca.issue(t, "client")
+	key := newKey(t)
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{KeyID: "k", Key: key.Public(), Algorithm: "ES256", Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := mount(t, map[string][]byte{
+		"server.pem": server.cert, "server-key.pem": server.key, "client.pem": client.cert, "client-key.pem": client.key,
+		"ca.pem": trust(ca), "jwks.json": keys, "token": tokenOf(t, jose.JSONWebKey{KeyID: "k", Key: key}),
+	})
+	certificate := fmt.Sprintf("cert_file: %s, key_file: %s", files.path("server.pem"), files.path("server-key.pem"))
+	trusted := []string{"--ca-file", files.path("ca.pem")}
+	for _, tt := range []struct {
+		name     string
+		listener string
+		flags    []string // of the bootstrap
+		token    bool
+	}{
+		{name: "in plaintext"},
+		{name: "with TLS", listener: "tls: {" + certificate + "}", flags: trusted},
+		{
+			name: "with client certificates", listener: "tls: {" + certificate + ", client_ca_file: " + files.path("ca.pem") + "}",
+			flags: append([]string{"--cert-file", files.path("client.pem"), "--key-file", files.path("client-key.pem")}, trusted...),
+		},
+		{
+			name: "with a token",
+			listener: fmt.Sprintf("tls: {%s}\n    jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s, required: true}",
+				certificate, files.path("jwks.json")),
+			flags: append([]string{"--token-file", files.path("token")}, trusted...), token: true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := startBackend(t, "the backend")
+			cp := shopPlane(t, "edge-1", b)
+			config := strings.Replace(relayTo(cp.address, "auto"), "- address: 127.0.0.1:0", "- address: 127.0.0.1:0\n    "+tt.listener, 1) + "    partition: node.id\n"
+			r := startRelay(t, config)
+			file := filepath.Join(t.TempDir(), "relay.yaml")
+			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			nobody := openPort(t)
+			flags := append([]string{"--config", file, "--node-id", "edge-1", "--server", r.address}, tt.flags...)
+
+			text := printedBootstrap(t, append([]string{"--for", "grpc"}, flags...)...)
+			visit(t, text, b.id, tt.token)
+
+			// At the first of two addresses nobody serves.
+			flags = append([]string{"--server", nobody.address}, flags...)
+			text = printedBootstrap(t, append([]string{"--for", "grpc"}, flags...)...)
+			visit(t, text, b.id, tt.token)
+
+			text = printedBootstrap(t, append([]string{"--for", "envoy", "--output", "json"}, flags...)...)
+			connectAsEnvoy(t, text, tt.token)
+		})
+	}
+}
+
+// tokenOf issues a token.
+func tokenOf(t *testing.T, key jose.JSONWebKey) []byte {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := json.Marshal(map[string]any{
+		"iss": "https://issuer", "aud": "xds-relay", "sub": "client", "jti": rand.Text(), "exp": time.Now().Add(time.Hour).Unix(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := signer.Sign(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := object.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(token)
+}
+
+// visit sends an RPC by a bootstrap for gRPC.
+func visit(t *testing.T, bootstrap []byte, backend string, token bool) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bootstrap.json")
+	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), visitorBootstrap+"="+file)
+	if token {
+		cmd.Env = append(cmd.Env, "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS=true")
+	}
+	out, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	if got := strings.TrimSpace(string(out)); err != nil || got != backend {
+		t.Errorf("the RPC reached %q, want %q: %v\n%s", got, backend, err, bootstrap)
+	}
+}
+
+// connectAsEnvoy opens a delta stream to the last address in a bootstrap for Envoy, with its
+// Node, files and header, and receives the clusters.
+func connectAsEnvoy(t *testing.T, text []byte, token bool) {
+	t.Helper()
+	var b bootstrapv3.Bootstrap
+	if err := protojson.Unmarshal(text, &b); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var target string
+	creds := insecure.NewCredentials()
+	if token {
+		google := b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetGoogleGrpc()
+		target = google.GetTargetUri() // ipv4:… with both addresses
+		target = target[strings.LastIndex(target, ",")+1:]
+		ssl := google.GetChannelCredentials().GetSslCredentials()
+		creds = clientTLS(t, ssl.GetRootCerts().GetFilename(), ssl.GetCertChain().GetFilename(), ssl.GetPrivateKey().GetFilename())
+		var header grpccredentialv3.FileBasedMetadataConfig
+		if err := google.GetCallCredentials()[0].GetFromPlugin().GetTypedConfig().UnmarshalTo(&header); err != nil {
+			t.Fatal(err)
+		}
+		token, err := os.ReadFile(header.GetSecretData().GetFilename())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx = metadata.AppendToOutgoingContext(ctx, header.GetHeaderKey(), header.GetHeaderPrefix()+string(token))
+	} else {
+		cluster := b.GetStaticResources().GetClusters()[0]
+		endpoints := cluster.GetLoadAssignment().GetEndpoints()
+		at := endpoints[len(endpoints)-1].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+		target = fmt.Sprintf("%s:%d", at.GetAddress(), at.GetPortValue())
+		if socket := cluster.GetTransportSocket(); socket != nil {
+			var upstream tlsv3.UpstreamTlsContext
+			if err := socket.GetTypedConfig().UnmarshalTo(&upstream); err != nil {
+				t.Fatal(err)
+			}
+			common := upstream.GetCommonTlsContext()
+			cert, key := "", ""
+			for _, c := range common.GetTlsCertificates() {
+				cert, key = c.GetCertificateChain().GetFilename(), c.GetPrivateKey().GetFilename()
+			}
+			creds = clientTLS(t, common.GetValidationContext().GetTrustedCa().GetFilename(), cert, key)
+		}
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: b.GetNode(), TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := stream.Recv(); err != nil || len(resp.GetResources()) != 1 || resp.GetResources()[0].GetName() != "shop-cluster" {
+		t.Errorf("by Envoy's bootstrap the clusters are %v: %v", resp, err)
+	}
+}
+
+func clientTLS(t *testing.T, ca, cert, key string) credentials.TransportCredentials {
+	t.Helper()
+	roots, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(roots)
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(config)
+}
