@@ -60,10 +60,12 @@ type KeeperOptions struct {
 type topic struct {
 	key   cache.Key
 	since time.Time
-	// looked: entry, or set, is what the store has of it. They are nil if there is nothing.
-	looked bool
-	entry  *Record
-	set    *Set
+	// looked: entry, or set, is what the store had of it after so many commits. They are nil if there
+	// was nothing.
+	looked  bool
+	commits uint64
+	entry   *Record
+	set     *Set
 	// members are the keys of those that were served from the store.
 	members map[string]struct{}
 	// said is what servers have said, of names, that may be members of the set.
@@ -271,14 +273,22 @@ func (k *Keeper) end(key cache.Key) {
 
 // look looks a topic up in the store. The caller holds mu.
 func (k *Keeper) look(t *topic) {
-	switch {
-	case t.looked:
-	case t.key.IsSet():
+	if t.looked {
+		return
+	}
+	t.looked, t.commits = true, k.store.Commits()
+	if t.key.IsSet() {
 		t.set = k.store.Set(t.key)
-	default:
+	} else {
 		t.entry = k.store.Entry(t.key)
 	}
-	t.looked = true
+}
+
+// lookAgain is look, unless nothing has been written since. A server may have said something newer of a
+// name, or of a member, before the topic began. The caller holds mu.
+func (k *Keeper) lookAgain(t *topic) {
+	t.looked = t.looked && t.commits == k.store.Commits()
+	k.look(t)
 }
 
 // all yields the members of a stored set, as they were stored, or as a server has said since. The caller
@@ -304,8 +314,7 @@ func (k *Keeper) stored(t *topic) bool {
 }
 
 // answer takes note of what an update says of the topics without an answer. It returns the update
-// without the errors that are kept back, and with what is stored in the place of errors that are
-// not. The caller holds mu.
+// without the errors that are kept back. The caller holds mu.
 func (k *Keeper) answer(u cache.Update) cache.Update {
 	now := time.Now()
 	changes, sets := u.Changes, u.Sets
@@ -317,14 +326,14 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		if c.Resource == nil && !c.Gone {
 			err = c.Err
 		}
-		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}, err, &stored) {
+		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}, err) {
 			u.Changes = append(u.Changes, *c)
 			k.tellSet(&u, c, &stored)
 		}
 	}
 	for i := range sets {
 		k.serveBeneath(&u, &sets[i], &stored)
-		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err, &stored) {
+		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err) {
 			u.Sets = append(u.Sets, sets[i])
 		}
 	}
@@ -332,9 +341,9 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 	return u
 }
 
-// passes reports whether what a server says of a topic is for the cache. It adds to stored what is
-// served instead. The caller holds mu.
-func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error, stored *cache.Update) bool {
+// passes reports whether what a server says of a topic is for the cache. If not, the topic is served
+// from the store. The caller holds mu.
+func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error) bool {
 	switch {
 	case err == nil:
 		k.unreachable = false
@@ -354,7 +363,7 @@ func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error, stored *
 	}
 	t.err = err
 	if !now.Before(k.due(t)) {
-		k.serve(t, stored)
+		k.inbox.Wake()
 	}
 	return false
 }
@@ -409,6 +418,7 @@ func (k *Keeper) run() {
 			return
 		}
 		for {
+			k.store.Flush(flushMost)
 			next, more := k.step()
 			if !more {
 				if next > 0 {
@@ -424,6 +434,9 @@ func (k *Keeper) run() {
 		}
 	}
 }
+
+// flushMost is for how long what is stored waits for a slow disk before it is served.
+const flushMost = time.Second
 
 // atOnce is how many topics are served before others may have the lock.
 const atOnce = 1000
@@ -452,7 +465,7 @@ func (k *Keeper) step() (next time.Duration, more bool) {
 			u = &cache.Update{Scope: k.scope, TypeURL: t.key.TypeURL}
 			updates[t.key.TypeURL] = u
 		}
-		if k.stored(t) {
+		if k.lookAgain(t); k.stored(t) {
 			k.serve(t, u)
 		} // what is not stored has kept nothing back
 	}

@@ -222,6 +222,22 @@ func TestAStoredSetIsServedAndIsNotAll(t *testing.T) {
 	})
 }
 
+// What a control plane has said of a name counts for a stored set that has it, also if it is not
+// written yet when a client requests the set.
+func TestAStoredSetHasWhatWasSaidOfItsNames(t *testing.T) {
+	afterARestart(t, func(k *kept) {
+		k.watch("m")
+		k.says(is("m", "3"))
+		set := k.set()
+		k.Recall(testCP, false)(wildcard(), func(string, *cache.Resource) {}) // looks into the store
+		<-time.After(testWait)
+		synctest.Wait()
+		if got := set.Member("m").Version(); got != "3" {
+			t.Errorf("the set has m in version %q, want 3", got)
+		}
+	})
+}
+
 // Versions are those of the server that gave them.
 func TestWhatIsRecalledIsOfTheSameServer(t *testing.T) {
 	afterARestart(t, func(k *kept) {

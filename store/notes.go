@@ -95,8 +95,15 @@ func (s *Store) take() *notes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.noted
-	s.noted = newNotes()
+	s.noted, s.writing = newNotes(), true
 	return taken
+}
+
+// took notes that what was taken is written, or put back.
+func (s *Store) took() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing = false
 }
 
 // putBack adds notes that could not be written to those that have come since, which are newer.

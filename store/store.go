@@ -49,10 +49,13 @@ type Store struct {
 	wake chan struct{} // has room for one
 	stop chan struct{}
 	done chan struct{}
+	// flush has who waits until what is noted is written. It closes the channel then.
+	flush chan chan<- struct{}
 
 	mu sync.Mutex // comes last
-	// noted is what is not written yet.
-	noted *notes
+	// noted is what is not written yet, without what is being written.
+	noted   *notes
+	writing bool
 
 	stats  counters
 	unread loglines.Shared // lines about records that cannot be read
@@ -112,6 +115,7 @@ func Open(path string, o Options) (*Store, error) {
 	}
 	s.use(db)
 	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	s.flush = make(chan chan<- struct{})
 	if s.opts.update == nil {
 		s.opts.update = (*bolt.DB).Update
 	}

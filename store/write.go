@@ -41,6 +41,10 @@ func (s *Store) write() {
 	for {
 		select {
 		case <-s.wake:
+		case written := <-s.flush:
+			_ = s.commit()
+			close(written)
+			continue
 		case <-s.stop:
 			_ = s.commit()
 			return
@@ -48,13 +52,19 @@ func (s *Store) write() {
 		wait := commitEvery
 		for {
 			timer.Reset(wait)
+			var written chan<- struct{}
 			select {
 			case <-timer.C:
+			case written = <-s.flush:
 			case <-s.stop:
 				_ = s.commit()
 				return
 			}
-			if s.commit() == nil {
+			err := s.commit()
+			if written != nil {
+				close(written)
+			}
+			if err == nil {
 				retry = retryBase
 				break
 			}
@@ -63,9 +73,39 @@ func (s *Store) write() {
 	}
 }
 
+// Flush waits until what has been noted can be read, or cannot be written. It waits for most at most.
+func (s *Store) Flush(most time.Duration) {
+	s.mu.Lock()
+	waits := s.noted.count > 0 || s.writing
+	s.mu.Unlock()
+	if !waits || s.stats.failing.Load() {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	written := make(chan struct{})
+	select {
+	case s.flush <- written:
+	case <-s.done:
+		return
+	case <-timer.C:
+		return
+	}
+	select {
+	case <-written:
+	case <-s.done:
+	case <-timer.C:
+	}
+}
+
+// Commits returns how many transactions have been written. As long as that is the same, so is what can
+// be read.
+func (s *Store) Commits() uint64 { return s.stats.commits.Load() }
+
 // commit writes all that is noted.
 func (s *Store) commit() error {
 	taken := s.take()
+	defer s.took()
 	if taken.count == 0 {
 		return nil
 	}
