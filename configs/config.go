@@ -58,6 +58,8 @@ type Config struct {
 	// Where the relay stores what it has accepted from control planes, so that it can serve that
 	// after a restart while they are away (store.md).
 	Store Store `yaml:"store" absent:"the relay stores nothing"`
+	// How the relay ends after SIGTERM, and how a listener does that a reload removes (drain.md).
+	Drain Drain `yaml:"drain"`
 
 	source source
 }

@@ -54,6 +54,9 @@ type Listener struct {
 	// over REST it gets status 429. If it exceeds a rate, the relay reads it more slowly. A
 	// request that gets one answer counts as a stream until then.
 	Limits Limits `yaml:"limits"`
+	// How old a connection may become, up to a quarter less or more. Then the relay sends its client
+	// away as in a drain, so that clients spread over replicas of the relay (drain.md). 0s is no limit.
+	MaxConnectionAge time.Duration `yaml:"max_connection_age" default:"0s" allow:"zero"`
 	// HTTP/2 pings on connections on which nothing arrives. They find clients that are gone without having closed
 	// the connection. HTTP/1.1 has none.
 	Keepalive Keepalive `yaml:"keepalive" default:"{time: 2m, timeout: 20s}"`

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
 	"github.com/xds-relay/xds-relay/identity"
@@ -24,7 +23,7 @@ import (
 // One that is too many is closed at once. One whose client opens streams too fast is read
 // more slowly: it is what gRPC has made of them by then that costs, and a client that
 // resets each stream at once is under every limit on those that are open.
-func (s *Server) Listen(socket net.Listener, o ListenerOptions) net.Listener {
+func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 	l := s.listen(socket, o)
 	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}
 	return l
@@ -32,7 +31,7 @@ func (s *Server) Listen(socket net.Listener, o ListenerOptions) net.Listener {
 
 func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
 	return &limitedListener{
-		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout,
+		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge,
 		churning: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
@@ -44,6 +43,14 @@ type streamPace struct {
 	perSecond, burst int
 }
 
+// Listener is a socket for clients whose connections can be drained.
+type Listener interface {
+	net.Listener
+	// Drain closes the socket and sends the clients of all connections away, each at a moment of
+	// its own within the given time, and returns when they have gone.
+	Drain(ctx context.Context, within time.Duration)
+}
+
 type limitedListener struct {
 	net.Listener
 	server *Server
@@ -51,13 +58,16 @@ type limitedListener struct {
 	pace   streamPace
 	// userTimeout is how long what was sent may stay unacknowledged.
 	userTimeout time.Duration
-	open        atomic.Int64
-	churn       churn
-	refused     loglines.Shared // lines about connections that were closed
-	pacing      loglines.Shared // about those that are read slowly
-	churning    rate.Sometimes  // about those that come too fast
-	flooded     loglines.Shared // and about those with too many control frames
-	handshakes  loglines.Shared // and about those that could not be encrypted
+	// maxAge is how old a connection may become, 0 for no limit.
+	maxAge     time.Duration
+	open       atomic.Int64
+	conns      openConns
+	churn      churn
+	refused    loglines.Shared // lines about connections that were closed
+	pacing     loglines.Shared // about those that are read slowly
+	churning   rate.Sometimes  // about those that come too fast
+	flooded    loglines.Shared // and about those with too many control frames
+	handshakes loglines.Shared // and about those that could not be encrypted
 }
 
 // Accept implements net.Listener.
@@ -77,6 +87,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			continue
 		}
 		conn := newLimitedConn(l, c)
+		conn.age(l.maxAge)
+		if !l.conns.add(conn) { // accepted before the socket was closed
+			_ = conn.Close()
+			continue
+		}
 		l.delay(conn)
 		return conn, nil
 	}
@@ -122,8 +137,10 @@ type limitedConn struct {
 	paced   bool // the operator was told
 
 	ready readyReader
-	// goAway is set before the first stream, and nil as in meteredConn.
-	goAway *goAway
+	calls connCalls
+	aged  *time.Timer // nil without a maximum age
+	// goAway is nil before the handshake, and as in meteredConn.
+	goAway atomic.Pointer[goAway]
 }
 
 // handshakeFailed tells the operator why a client has no connection.
@@ -168,6 +185,10 @@ func (c *limitedConn) Close() error {
 	c.close.Do(func() {
 		close(c.closed)
 		c.listener.open.Add(-1)
+		c.listener.conns.remove(c)
+		if c.aged != nil {
+			c.aged.Stop()
+		}
 		if most, now := c.listener.limits.ConnectionsPerSecond, time.Now(); most > 0 && now.Sub(c.began) < shortLived {
 			c.listener.churn.ended(c.group, most, now)
 		}
@@ -236,10 +257,8 @@ func (c *limitedConn) opened() {
 // tapStream is called by gRPC for each new stream, by the goroutine that reads from the
 // connection.
 func tapStream(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(*limitedAddr); ok {
-			a.conn.opened()
-		}
+	if conn := connOf(ctx); conn != nil {
+		conn.opened()
 	}
 	return ctx, nil
 }

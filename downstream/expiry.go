@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/peer"
-
 	"github.com/xds-relay/xds-relay/identity"
 )
 
@@ -124,11 +122,9 @@ func (st *stream) expire() {
 // sendAway has a gRPC client open its next stream on another connection: on the one of the call
 // with this context, it cannot show another certificate.
 func sendAway(ctx context.Context) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return
-	}
-	if a, ok := p.Addr.(*limitedAddr); ok && a.conn.goAway != nil {
-		a.conn.goAway.wanted.Store(true)
+	if conn := connOf(ctx); conn != nil {
+		if g := conn.goAway.Load(); g != nil {
+			g.want()
+		}
 	}
 }

@@ -49,6 +49,12 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 			hold = min(hold, max(0, time.Until(ends)))
 		}
 	}
+	away := make(wakeups, 1)
+	if leave, err := joinConn(ctx, func(error) { away.Wake() }); err == nil {
+		defer leave()
+	} else {
+		away.Wake() // the last answer on the connection has no time to wait
+	}
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
 	st.inbox.wake()
@@ -84,6 +90,7 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
 		case <-s.ending:
+		case <-away:
 		case <-over.C:
 		}
 		poll.GiveUp() // nobody else looks at it

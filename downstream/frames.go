@@ -131,7 +131,7 @@ type meteredConn struct {
 	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http
 	// does not see it.
 	tls *tls.Conn
-	// goAway is nil unless the client may have to come back with another certificate.
+	// goAway is nil over REST, where net/http sends one.
 	goAway *goAway
 
 	meter frameMeter // of the goroutine that reads
@@ -153,7 +153,7 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	if c.goAway == nil {
 		n, err = c.Conn.Write(b)
 	} else {
-		n, err = c.goAway.write(b, c.Conn.Write)
+		n, err = c.goAway.write(b)
 	}
 	c.sent.Add(int64(n))
 	return n, err
@@ -230,11 +230,8 @@ func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 		limited.handshakeFailed(err)
 		return conn, info, err
 	}
-	metered := &meteredConn{Conn: conn, limited: limited, meter: newFrameMeter(time.Now())}
-	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.VerifiedChains) > 0 {
-		metered.goAway = new(goAway)
-		limited.goAway = metered.goAway
-	}
+	metered := &meteredConn{Conn: conn, limited: limited, goAway: &goAway{conn: conn.Write}, meter: newFrameMeter(time.Now())}
+	limited.goAway.Store(metered.goAway)
 	if ready, ok := conn.(onReady); ok {
 		return &readyMeteredConn{metered, ready}, info, nil
 	}

@@ -3,6 +3,7 @@ package downstream
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/net/http2"
@@ -10,12 +11,13 @@ import (
 
 // goAway sends a client away from a connection that stays open, so that streams end with their
 // status, and the client's next stream is on another connection. HTTP/2: "GOAWAY". gRPC sends one to
-// all connections of a server only, or when they are of an age. So the frame goes between two
-// of gRPC's. There always is one: the trailers of the stream for which the client is sent away.
+// all connections of a server only, or when they are of an age, and then waits for streams that
+// never end by themselves. So the frame goes between two of gRPC's.
 type goAway struct {
+	conn   func([]byte) (int, error) // writes to the connection
 	wanted atomic.Bool
 
-	// Of the goroutine that writes.
+	mu     sync.Mutex // held while something is written
 	sent   bool
 	header [frameHeader]byte // of the frame that is written
 	have   int               // bytes of it
@@ -62,21 +64,37 @@ func (g *goAway) wrote(b []byte) {
 
 func lengthOf(header [frameHeader]byte) int { return int(binary.BigEndian.Uint32(header[:]) >> 8) }
 
+// want has the next write begin with the frame, if it fits.
+func (g *goAway) want() { g.wanted.Store(true) }
+
+// flush writes the frame if it is wanted, nothing has written it, and it fits now. It waits for the
+// write that goes on.
+func (g *goAway) flush() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wanted.Load() && !g.sent && g.have == 0 && g.skip == 0 {
+		g.sent = true
+		_, _ = g.conn(goAwayFrame) // the client may have gone
+	}
+}
+
 // write writes with the frame in it, if it is wanted and fits.
-func (g *goAway) write(b []byte, write func([]byte) (int, error)) (int, error) {
+func (g *goAway) write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	at := -1
 	if g.wanted.Load() && !g.sent {
 		at = g.next(b)
 	}
 	if at < 0 {
-		n, err := write(b)
+		n, err := g.conn(b)
 		g.wrote(b[:n])
 		return n, err
 	}
 	g.sent = true
 	all := make([]byte, 0, len(b)+len(goAwayFrame))
 	all = append(append(append(all, b[:at]...), goAwayFrame...), b[at:]...)
-	n, err := write(all)
+	n, err := g.conn(all)
 	if n > at {
 		n = max(at, n-len(goAwayFrame))
 	}
@@ -86,7 +104,7 @@ func (g *goAway) write(b []byte, write func([]byte) (int, error)) (int, error) {
 
 // goAwayFrame ends no streams: the last one that the server takes is the last that there can be.
 var goAwayFrame = func() []byte {
-	const text = "the client's certificate expires"
+	const text = "connect again"
 	frame := binary.BigEndian.AppendUint32(nil, (8+uint32(len(text)))<<8|uint32(http2.FrameGoAway))
 	frame = append(frame, 0)                                              // flags
 	frame = binary.BigEndian.AppendUint32(frame, 0)                       // of the connection

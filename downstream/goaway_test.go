@@ -25,12 +25,12 @@ func TestGoAwayComesBetweenFrames(t *testing.T) {
 		}
 		stream := slices.Concat(frames...)
 		wantedAt := rapid.IntRange(0, len(stream)).Draw(t, "wanted at")
-		var g goAway
 		var out bytes.Buffer
+		g := goAway{conn: out.Write}
 		wanted := -1 // the frame before which it has to come
 		for written := 0; written < len(stream); {
 			if written >= wantedAt {
-				g.wanted.Store(true)
+				g.want()
 				if wanted < 0 {
 					begins := 0
 					for wanted = 0; begins < written; wanted++ {
@@ -39,7 +39,7 @@ func TestGoAwayComesBetweenFrames(t *testing.T) {
 				}
 			}
 			n := rapid.IntRange(1, len(stream)-written).Draw(t, "bytes")
-			if got, err := g.write(stream[written:written+n], out.Write); got != n || err != nil {
+			if got, err := g.write(stream[written : written+n]); got != n || err != nil {
 				t.Fatalf("wrote %d bytes of %d: %v", got, n, err)
 			}
 			written += n
@@ -73,9 +73,9 @@ func TestGoAwayComesBetweenFrames(t *testing.T) {
 func TestGoAwayOnABrokenConnection(t *testing.T) {
 	frame := frames(func(f *http2.Framer) { _ = f.WriteData(1, false, make([]byte, 10)) })
 	for taken := range len(frame) + len(goAwayFrame) {
-		var g goAway
-		g.wanted.Store(true)
-		n, err := g.write(frame, func([]byte) (int, error) { return taken, io.ErrClosedPipe })
+		g := goAway{conn: func([]byte) (int, error) { return taken, io.ErrClosedPipe }}
+		g.want()
+		n, err := g.write(frame)
 		if want := max(0, taken-len(goAwayFrame)); n != want || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("of %d bytes: got %d, %v, want %d", taken, n, err, want)
 		}

@@ -88,6 +88,9 @@ type ListenerOptions struct {
 	// ConnStreams bounds the streams that are open on one connection, if it is not 0:
 	// a client waits until there are less.
 	ConnStreams int
+	// MaxConnectionAge is how old a connection may become, a quarter less or more. Then its client
+	// is sent away. 0 is no limit.
+	MaxConnectionAge time.Duration
 	// LongPoll is how long a request that is answered once, over REST or by a
 	// Fetch method, waits for something that its client does not have.
 	LongPoll time.Duration

@@ -40,6 +40,11 @@ func (g *gatedServer) handler(h grpc.StreamHandler) grpc.StreamHandler {
 			return g.server.turnAway(g.gate, stream, e)
 		}
 		defer g.gate.leave()
+		leave, err := joinConn(stream.Context(), func(why error) { finish(stream.Context(), why) })
+		if err != nil {
+			return err
+		}
+		defer leave()
 		return h(srv, &pacedStream{ServerStream: stream, pace: newPace(g.gate.limits), stats: &g.server.stats})
 	}
 }

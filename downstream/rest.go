@@ -87,6 +87,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), h.peerOf(r))
+	closeIfLeaving(ctx, w)
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
 		failWith(w, h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
@@ -112,6 +113,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 	}
 	answer, err := h.server.fetch(ctx, h.gate, id, formREST, service.TypeURL, req, h.options.LongPoll)
+	closeIfLeaving(ctx, w)
 	switch {
 	case r.Context().Err() != nil: // nobody is there any more
 	case err != nil:

@@ -1,10 +1,12 @@
 package downstream
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 // preface.
 
 // ListenREST is Listen for the server that HTTPServer makes. tlsConfig is nil for plaintext.
-func (s *Server) ListenREST(socket net.Listener, tlsConfig *tls.Config, o ListenerOptions) net.Listener {
+func (s *Server) ListenREST(socket net.Listener, tlsConfig *tls.Config, o ListenerOptions) Listener {
 	l := &restListener{limitedListener: s.listen(socket, o)}
 	l.pace = streamPace{limitRequests, o.Limits.RequestsPerSecond, o.Limits.RequestBurst}
 	if tlsConfig != nil {
@@ -52,6 +54,14 @@ func (l *restListener) Accept() (net.Conn, error) {
 		metered.Conn = &decryptedConn{Conn: metered.tls, limited: limited}
 	}
 	return metered, nil
+}
+
+// closeIfLeaving has the answer be the last one on a connection whose client was sent away. With
+// HTTP/2 net/http sends GOAWAY for it.
+func closeIfLeaving(ctx context.Context, w http.ResponseWriter) {
+	if conn := connOf(ctx); conn != nil && conn.calls.isLeaving() {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 // decryptedConn is a TLS connection that shakes hands before its first byte is read.

@@ -59,6 +59,7 @@ type stats struct {
 	refusals                   refusalCounts
 	limits                     [numLimits]atomic.Uint64
 	clientsRefused             clientRefusals
+	departures                 departureCounts
 }
 
 // Client is what a server knows of a client when it has received its first request.

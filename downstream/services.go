@@ -80,6 +80,11 @@ func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service
 		if stop := st.expires(g); stop != nil {
 			defer stop()
 		}
+		leave, err := st.joinConn()
+		if err != nil {
+			return err
+		}
+		defer leave()
 		return serve(st, f)
 	}
 }

@@ -63,7 +63,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read()}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read()}
 }
 
 // Stats are totals since the start.
@@ -85,6 +85,8 @@ type Stats struct {
 	Limits map[string]uint64
 	// ClientsRefused is how often calls were refused for who the client is, by the Reason's name.
 	ClientsRefused map[string]uint64
+	// SentAway is how many connections' clients were sent away, by the Departure's name.
+	SentAway map[string]uint64
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -22,6 +22,8 @@ type Shutdown struct {
 	current atomic.Value // of string
 	failure atomic.Pointer[error]
 	failed  chan struct{} // closed once failure is set
+	// drained is until when the relay drains, in nanoseconds since 1970; 0 if it has not begun to.
+	drained atomic.Int64
 }
 
 // NewShutdown returns a Shutdown that logs what a shutdown that timed out was waiting for.
@@ -40,9 +42,13 @@ func (s *Shutdown) Fail(err error) {
 	close(s.failed)
 }
 
+// Drain says that the relay drains its listeners for at most the given time, which Bound adds to
+// its own. 0 says that it has drained them.
+func (s *Shutdown) Drain(within time.Duration) { s.drained.Store(time.Now().Add(within).UnixNano()) }
+
 // Bound calls run and returns its error. Once ctx has ended or the relay has failed, Bound
-// waits at most 10 seconds for run; then it logs what the relay was doing and returns the
-// failure, or nil.
+// waits for run: at most 10 seconds, or 10 seconds after the relay has drained. Then it logs what
+// the relay was doing and returns the failure, or nil.
 func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
@@ -54,10 +60,21 @@ func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
 	}
 	timeout := time.NewTimer(shutdownTimeout)
 	defer timeout.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timeout.C:
+	for begin := time.Now(); ; {
+		select {
+		case err := <-ended:
+			return err
+		case <-timeout.C:
+		}
+		until := begin
+		if drained := s.drained.Load(); drained != 0 {
+			until = time.Unix(0, drained)
+		}
+		left := shutdownTimeout - time.Since(until)
+		if left <= 0 {
+			break
+		}
+		timeout.Reset(left)
 	}
 	s.log.Warn("shutdown timed out", "after", shutdownTimeout, "still", s.current.Load())
 	if s.log.Enabled(context.Background(), slog.LevelDebug) {

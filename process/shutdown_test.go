@@ -41,6 +41,28 @@ func TestTheEndIsBounded(t *testing.T) {
 			<-stuck
 			return nil
 		}, shutdownTimeout, nil, "still=starting", false},
+		{"while it drains", func(ctx context.Context, e *Shutdown, _ <-chan struct{}) error {
+			<-ctx.Done()
+			e.Drain(time.Minute)
+			<-time.After(time.Minute)
+			e.Drain(0)
+			<-time.After(shutdownTimeout - time.Second)
+			return nil
+		}, time.Minute + shutdownTimeout - time.Second, nil, "", false},
+		{"while something hangs, after it has drained sooner", func(ctx context.Context, e *Shutdown, stuck <-chan struct{}) error {
+			<-ctx.Done()
+			e.Drain(time.Hour)
+			<-time.After(time.Second)
+			e.Drain(0)
+			<-stuck
+			return nil
+		}, time.Second + shutdownTimeout, nil, "still=starting", false},
+		{"while something hangs that drains", func(ctx context.Context, e *Shutdown, stuck <-chan struct{}) error {
+			<-ctx.Done()
+			e.Drain(time.Minute)
+			<-stuck
+			return nil
+		}, time.Minute + shutdownTimeout, nil, "still=starting", false},
 		{"after a failure, while something hangs", func(_ context.Context, e *Shutdown, stuck <-chan struct{}) error {
 			e.Fail(failure)
 			<-stuck

@@ -23,8 +23,10 @@ import (
 
 // listener has either grpc or rest.
 type listener struct {
-	socket  net.Listener
+	socket  downstream.Listener
 	address string
+	// drainTime is over what time drain sends clients away.
+	drainTime time.Duration
 	// expiries are those of clients' certificates. It is nil for plaintext.
 	expiries *downstream.Expiries
 	protocol configs.ListenerProtocol
@@ -45,6 +47,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		ReadBuffer:       int(l.Buffers.Read),
 		WriteBuffer:      int(l.Buffers.Write),
 		ConnStreams:      l.Limits.StreamsPerConnection,
+		MaxConnectionAge: l.MaxConnectionAge,
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
@@ -61,7 +64,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		},
 	}
 	o.Limits.Connections = r.connections(l)
-	n := &listener{address: address, protocol: l.Protocol}
+	n := &listener{address: address, drainTime: r.cfg.Drain.Time, protocol: l.Protocol}
 	if tlsConfig != nil {
 		n.expiries = new(downstream.Expiries)
 		o.Expiries = n.expiries
@@ -113,10 +116,19 @@ func (l *listener) serve() error {
 	} else {
 		err = l.rest.Serve(l.socket) // the socket does TLS
 	}
-	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {
+	// Nobody else closes the socket.
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
+}
+
+// drain closes the socket, sends the clients away over drainTime, and stops the server. If ctx ends
+// earlier, the remaining streams end then.
+func (l *listener) drain(ctx context.Context) {
+	l.socket.Drain(ctx, l.drainTime)
+	l.finish()
+	l.stop()
 }
 
 // finish waits a short time until running REST requests are answered. It does not wait for

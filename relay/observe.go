@@ -46,6 +46,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", r.namesRefused},
 		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", r.clientsRefused},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", r.limitsExceeded},
+		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", r.sentAway},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
 		{r.metrics.Gauge, "xds_relay.cache.sets", "Cached wildcards and globs.",
@@ -100,6 +101,14 @@ func (r *Relay) limitsExceeded() []admin.Sample {
 func (r *Relay) namesRefused() []admin.Sample {
 	var samples []admin.Sample
 	for reason, n := range r.server.Stats().Refusals {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
+	}
+	return samples
+}
+
+func (r *Relay) sentAway() []admin.Sample {
+	var samples []admin.Sample
+	for reason, n := range r.server.Stats().SentAway {
 		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
 	}
 	return samples

@@ -54,6 +54,9 @@ type Relay struct {
 	operator  *operator // nil if there is none
 }
 
+// ErrDrain is the cause of the end of Run's context if the relay is to drain its listeners.
+var ErrDrain = errors.New("the relay is to drain its listeners")
+
 // Options are what a relay needs besides its configuration.
 type Options struct {
 	// Files, if not nil, holds the resources of the authorities' directories in place of
@@ -165,7 +168,8 @@ func (r *Relay) AdminAddress() string {
 	return r.operator.address
 }
 
-// Run serves until ctx ends or a listener fails. It returns the failure.
+// Run serves until ctx ends or a listener fails. It returns the failure. If the cause of ctx's end
+// is [ErrDrain], it drains the listeners before it returns; otherwise clients' streams end at once.
 func (r *Relay) Run(ctx context.Context) error {
 	failed := make(chan error, len(r.listeners)+1)
 	var wg sync.WaitGroup
@@ -197,10 +201,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	case err = <-failed:
 		r.shutdown.Fail(err)
 	}
-	r.shutdown.Stage("ending requests")
-	stop()
 	r.admin.SetReady(false)
 	r.health.Shutdown()
+	if err == nil && errors.Is(context.Cause(ctx), ErrDrain) {
+		r.drain()
+	}
+	r.shutdown.Stage("ending requests")
+	stop()
 	// Clients connect to another replica, or reconnect later.
 	r.server.EndPolls()
 	var finishing sync.WaitGroup

@@ -12,14 +12,29 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-relay/xds-relay/relay"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// untilSignal returns a context that ends with the first SIGTERM, which has the relay drain, or
+// SIGINT. A second signal ends the process at once.
+func untilSignal() context.Context {
+	ctx, end := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		var cause error
+		if <-signals == syscall.SIGTERM {
+			cause = relay.ErrDrain
+		}
+		signal.Stop(signals)
+		end(cause)
+	}()
+	return ctx
 }
 
 // run runs a command and returns the exit status.

@@ -51,8 +51,9 @@ files in the binary.
 
 ` + settingsHelp + `, XDS_RELAY_LOG_LEVEL and XDS_RELAY_LOG_FORMAT stand for the flags.
 
-Logs go to stderr. SIGINT or SIGTERM end the relay with status 0, within 15 seconds; a
-second one ends it at once.`,
+Logs go to stderr. SIGTERM ends the relay with status 0: it sends its clients away over the time
+that drain in the configuration says, and ends within 15 seconds of that. SIGINT ends it without
+draining. A second signal ends the process at once.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := f.overrides(cmd.Flags())

@@ -1,0 +1,155 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// drainedRelay is a relay with so many clients, each on a connection of its own, that drains as the
+// configuration says.
+func drainedRelay(t *testing.T, clients int, drain string) (*relay, []*client) {
+	t.Helper()
+	cp := startControlPlane(t, delta)
+	cp.set(plainCluster("a", ""))
+	r := startRelay(t, relayTo(cp.address, "delta")+"drain: "+drain+"\n")
+	var all []*client
+	for i := range clients {
+		c := newClient(t, r, []form{delta, sotw}[i%2], node(fmt.Sprint("client-", i), ""))
+		c.subscribe(clusterType, "a")
+		all = append(all, c)
+	}
+	for _, c := range all {
+		c.awaitHas(t, "its cluster", plainCluster("a", ""))
+	}
+	return r, all
+}
+
+// readyStatus is the HTTP status of /readyz.
+func readyStatus(r *relay) (int, error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	req, err := http.NewRequest(http.MethodGet, "http://"+r.admin+"/readyz", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// SIGTERM: the relay is not ready any more, its clients are sent away one after the other, and
+// then it ends, with status 0. Clients of a listener that goes on accepting, during the delay, are
+// served as before.
+func TestSIGTERMDrains(t *testing.T) {
+	t.Parallel()
+	const clients, within = 20, 3 * time.Second
+	r, all := drainedRelay(t, clients, "{delay: 1s, time: 3s}")
+	begin := time.Now()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitLog(t, `msg=(draining)`)
+	if status, err := readyStatus(r); status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz of a relay that drains: %d, %v, want 503", status, err)
+	}
+	moments := make(chan time.Duration, clients)
+	for _, c := range all {
+		go func() {
+			var ended error
+			_ = c.wait(t.Context(), func(v *view) bool { ended = v.ended; return v.ended != nil })
+			if status.Code(ended) != codes.Unavailable {
+				t.Errorf("a stream ends with %v, want UNAVAILABLE", ended)
+			}
+			moments <- time.Since(begin)
+		}()
+	}
+	var at []time.Duration
+	for range clients {
+		at = append(at, <-moments)
+	}
+	slices.Sort(at)
+	<-r.ended
+	took := time.Since(begin)
+	if code := r.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
+	}
+	if at[0] < time.Second {
+		t.Errorf("the first client is sent away %v after the signal, before the delay is over", at[0])
+	}
+	if spread := at[clients-1] - at[0]; spread < within/2 { // on a machine that is not busy, within
+		t.Errorf("all clients are sent away within %v, want about %v", spread, within)
+	}
+	if took > time.Second+within+endsWithin {
+		t.Errorf("the relay takes %v to end", took)
+	}
+	t.Logf("clients sent away %v to %v after the signal, end after %v", at[0], at[clients-1], took)
+}
+
+// A second signal does not wait for the clients, and SIGINT does not either.
+func TestSignalsThatDoNotWaitForClients(t *testing.T) {
+	t.Parallel()
+	t.Run("SIGINT", func(t *testing.T) {
+		t.Parallel()
+		r, all := drainedRelay(t, 2, "{delay: 1h, time: 1h}")
+		r.end(t, os.Interrupt)
+		if code := r.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
+		}
+		for _, c := range all {
+			c.await(t, "the end of its stream", func(v *view) bool { return v.ended != nil })
+		}
+	})
+	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run("SIGTERM and "+second.String(), func(t *testing.T) {
+			t.Parallel()
+			r, _ := drainedRelay(t, 2, "{delay: 1h, time: 1h}")
+			if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			r.awaitLog(t, `msg=(draining)`)
+			r.killed = true
+			r.end(t, second)
+		})
+	}
+}
+
+// Without a client there is nothing to wait for.
+func TestARelayWithoutClientsDrainsAtOnce(t *testing.T) {
+	t.Parallel()
+	r, _ := drainedRelay(t, 0, "{time: 1h}")
+	r.end(t, syscall.SIGTERM)
+	if code := r.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
+	}
+}
+
+// A connection that is as old as it may become is closed as in a drain; its client comes back.
+func TestConnectionsDoNotOutliveTheirMaximumAge(t *testing.T) {
+	t.Parallel()
+	cp := startControlPlane(t, delta)
+	cp.set(plainCluster("a", ""))
+	config := strings.Replace(relayTo(cp.address, "delta"), "  - address: 127.0.0.1:0\n", "  - address: 127.0.0.1:0\n    max_connection_age: 2s\n", 1)
+	r := startRelay(t, config)
+	conn := connect(t, r.address)
+	begin := time.Now()
+	for range 2 { // gRPC makes another connection
+		c := newClientOn(t, conn, delta, node("ages", ""))
+		c.subscribe(clusterType, "a")
+		c.awaitHas(t, "its cluster", plainCluster("a", ""))
+		c.await(t, "the end of its stream", func(v *view) bool { return status.Code(v.ended) == codes.Unavailable })
+	}
+	if took := time.Since(begin); took < 3*time.Second {
+		t.Errorf("two connections of at least 1.5s each lived %v", took)
+	}
+}
