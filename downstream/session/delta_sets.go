@@ -2,6 +2,7 @@ package session
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
@@ -23,11 +24,12 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		}
 	}
 	answers, before := set.fresh, r.size
+	set.stale = set.set.Stale()
 	all := set.set.SinceInChunks(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {
 		r.from(set.set.Origin())
 	}
-	if !all {
+	if !all || !d.sendHeldBack(r, set) {
 		return false
 	}
 	held, lacked := len(set.initial) > 0, set.lacks
@@ -181,6 +183,9 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
 		m.News = cache.ErrorOnly
 	}
+	if m.News == cache.Changed && d.holdsBack(set, m.Name) {
+		m.News = cache.ErrorOnly
+	}
 	if m.News != cache.ErrorOnly && r.own != nil {
 		same, other := r.hasOwn(a.key(), d.mark(m.Resource))
 		if other {
@@ -220,8 +225,45 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 			}
 		}
 	}
-	delete(set.initial, m.Name)
+	if _, back := set.heldBack[m.Name]; !back {
+		delete(set.initial, m.Name)
+	}
 	delete(d.initial, m.Name)
+	return true
+}
+
+// holdsBack says whether a changed member is not for the client yet, and notes it: the member is from
+// before the relay was started, and the client has another version, which may be newer. Which of two
+// versions is newer does not show in them.
+func (d *Delta) holdsBack(set *setSub, name string) bool {
+	if !set.stale {
+		delete(set.heldBack, name)
+		return false
+	}
+	version, has := set.initial[name]
+	if !has && (!set.glob() || d.isView(set)) {
+		version, has = d.initial[name]
+	}
+	if has {
+		put(&set.heldBack, name, struct{}{})
+		put(&set.initial, name, version)
+	}
+	return has
+}
+
+// sendHeldBack adds to r what holdsBack has noted, once a control plane has answered, and says whether
+// that fitted.
+func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
+	if len(set.heldBack) == 0 || set.stale {
+		return true
+	}
+	for _, name := range slices.Sorted(maps.Keys(set.heldBack)) {
+		m := cache.Member{Name: name, Resource: set.set.Member(memberKey(name)), News: cache.Changed}
+		if m.Resource != nil && !d.sendMember(r, set, m) {
+			return false
+		}
+		delete(set.heldBack, name)
+	}
 	return true
 }
 
@@ -272,10 +314,12 @@ func (d *Delta) hold(set *setSub) {
 		}
 	})
 	for name, version := range set.initial { // an earlier such move, or stream
-		if _, there := held[name]; !there {
+		_, back := set.heldBack[name]
+		if _, there := held[name]; !there || back {
 			held[name] = version
 		}
 	}
+	set.heldBack = nil
 	if set.fresh && set.glob() {
 		// It does not say, and the other set need not see these before they go.
 		set.set.Names(func(name string) {

@@ -155,8 +155,12 @@ type setSub struct {
 	// has not been sent yet; sentByName the members that it was sent under their names,
 	// while the glob was not answered; reviews, by their keys, the names to be reviewed.
 	// lacks: it was answered while a part of it could not be had, so that what the
-	// client holds and is missing in it was not sent as removed.
+	// client holds and is missing in it was not sent as removed. heldBack are the members of
+	// a set from before the relay was started (stale) of which the client has another version: it
+	// keeps that until a control plane has answered.
 	lacks      bool
+	stale      bool
+	heldBack   map[string]struct{}
 	initial    map[string]string
 	sentByName map[*nameSub]bool
 	reviews    map[string]review
