@@ -8,11 +8,13 @@ import (
 	"bufio"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +28,13 @@ type Server struct {
 	pages []page
 	ready atomic.Bool
 	// checks have the reasons why the relay may not be ready.
-	checks []func() error
+	checks []readyCheck
+}
+
+// readyCheck is a part of being ready.
+type readyCheck struct {
+	name  string
+	check func() (note string, err error)
 }
 
 type page struct{ path, about string }
@@ -37,31 +45,58 @@ func New(metrics *Metrics) *Server {
 	s.handle("/healthz", "200 while the process answers", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	}))
-	s.handle("/readyz", "200 while clients are accepted, otherwise 503 with the reason", http.HandlerFunc(s.readyz))
+	s.checks = []readyCheck{{"listeners", func() (string, error) {
+		if !s.ready.Load() {
+			return "", errors.New("the relay starts or ends")
+		}
+		return "", nil
+	}}}
+	s.handle("/readyz", "200 while the relay is ready for clients, otherwise 503 with the reason; ?verbose has all reasons", http.HandlerFunc(s.readyz))
 	s.handle("/metrics", "metrics, for Prometheus", metrics.handler())
 	s.mux.HandleFunc("GET /{$}", s.index)
 	return s
 }
 
-// SetReady sets the answer of /readyz: whether the relay accepts clients.
+// SetReady says whether the relay accepts clients, which is the first of the reasons of /readyz.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
-// CheckReady adds a reason why the relay may not be ready: what check returns. /readyz calls
-// check for each request. CheckReady must not be called once the server serves.
-func (s *Server) CheckReady(check func() error) { s.checks = append(s.checks, check) }
+// CheckReady adds a reason why the relay may not be ready: the error that check returns. Without an
+// error, its note is for people. /readyz calls check for each request. CheckReady must not be
+// called once the server serves.
+func (s *Server) CheckReady(name string, check func() (note string, err error)) {
+	s.checks = append(s.checks, readyCheck{name, check})
+}
 
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	if !s.ready.Load() {
-		http.Error(w, "not ready", http.StatusServiceUnavailable)
-		return
-	}
-	for _, check := range s.checks {
-		if err := check(); err != nil {
-			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
-			return
+// readyz answers whether the relay is ready. With ?verbose it lists all checks, as Kubernetes does.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	var all strings.Builder
+	var first error
+	for _, c := range s.checks {
+		note, err := c.check()
+		switch {
+		case err != nil:
+			fmt.Fprintf(&all, "[-]%s %v\n", c.name, err)
+		case note != "":
+			fmt.Fprintf(&all, "[+]%s ok (%s)\n", c.name, note)
+		default:
+			fmt.Fprintf(&all, "[+]%s ok\n", c.name)
+		}
+		if first == nil {
+			first = err
 		}
 	}
-	fmt.Fprintln(w, "ready")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	verdict, short := "passed", "ready"
+	if first != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		verdict, short = "failed", "not ready: "+first.Error()
+	}
+	if r.URL.Query().Has("verbose") {
+		fmt.Fprintf(w, "%sreadyz check %s\n", &all, verdict)
+		return
+	}
+	fmt.Fprintln(w, short)
 }
 
 // JSON adds a page that shows the value of f as JSON. The server calls f for each

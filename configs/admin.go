@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 )
 
 // Admin is the operator's listener.
@@ -16,6 +17,10 @@ type Admin struct {
 	Address string `yaml:"address" required:"true"`
 	// The permissions of the unix socket: who may connect.
 	Mode FileMode `yaml:"mode" default:"0600"`
+	// How long after its start the relay waits, before it is ready, for authorities that have no
+	// server that takes a connection, no directory that was read, and nothing stored (drain.md). This
+	// holds for `/readyz`, gRPC health and systemd. 0s does not wait.
+	ReadyTimeout time.Duration `yaml:"ready_timeout" default:"30s" allow:"zero"`
 	// TLS for the operator's listener, with client certificates. Files are PEM, and the relay
 	// reads them again when they change.
 	TLS *AdminTLS `yaml:"tls" absent:"plaintext"` // nil for plaintext

@@ -3,6 +3,7 @@ package configs
 // This file is the keys of `authorities`.
 
 import (
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -44,6 +45,9 @@ type Authority struct {
 	// `{}` has all defaults (rollout.md).
 	Rollout *Rollout `yaml:"rollout" absent:"all clients get every change at once"` // nil then
 }
+
+// IsPattern reports whether a stands for all authorities with a suffix.
+func (a *Authority) IsPattern() bool { return strings.HasPrefix(a.Name, "*.") }
 
 // Failover says when the relay replaces what an authority does not give. See docs/failover.md.
 type Failover struct {

@@ -45,7 +45,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"listener windows", l.Windows, Windows{1 << 20, 1 << 20}},
 		{"listener buffers", l.Buffers, Buffers{4 << 10, 32 << 10}},
 		{"listener tls", l.TLS == nil, true},
-		{"admin", c.Admin, Admin{Mode: 0o600}},
+		{"admin", c.Admin, Admin{Mode: 0o600, ReadyTimeout: 30 * time.Second}},
 		{"node.id", c.Node.ID, hostname()},
 		{"node.cluster", c.Node.Cluster, "xds-relay"},
 		{"server protocol", s.Protocol, ProtocolAuto},

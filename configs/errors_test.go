@@ -42,7 +42,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a key in the wrong case", "Listeners: [{address: ':18000'}]\n" + authority, `relay.yaml:1:1: Listeners: unknown key (did you mean "listeners"?)`},
 	{"a key with a hyphen", head + "cache: {idle-entries: 1}\n", `relay.yaml:3:9: cache.idle-entries: unknown key (did you mean "idle_entries"?)`},
 	{"an unknown key", head + "cache: {size: 1}\n", `relay.yaml:3:9: cache.size: unknown key (want one of linger, idle_entries, idle_scopes, tombstones)`},
-	{"an unknown key where there is one", head + "admin: {address: '[::1]:1', 'a b': 1}\n", `relay.yaml:3:29: admin."a b": unknown key (want one of address, mode, tls)`},
+	{"an unknown key where there is one", head + "admin: {address: '[::1]:1', 'a b': 1}\n", `relay.yaml:3:29: admin."a b": unknown key (want one of address, mode, ready_timeout, tls)`},
 	{"a key twice", head + "cache:\n  linger: 1m\n  linger: 2m\n", `relay.yaml:5:3: cache.linger: is given twice (first in line 4)`},
 	{"a key that is a list", head + "cache: {[a]: 1}\n", `relay.yaml:3:9: cache: a key is a list (want text)`},
 	{"metadata twice", head + "node: {metadata: {a: 1, A: 2, a: 3}}\n", `relay.yaml:3:31: node.metadata.a: is given twice (first in line 3)`},
@@ -52,7 +52,7 @@ relay.yaml:1:1: authorities: missing (want at least one, with a name and servers
 	{"a bad number in metadata", head + "node: {metadata: {a: [!!int x]}}\n", `relay.yaml:3:23: node.metadata.a[0]: "x" is not a number (want one such as 1 or 2.5)`},
 
 	// Types
-	{"no value", head + "admin:\n", `relay.yaml:3:7: admin: has no value (want a map with address, mode, tls, or no such key)`},
+	{"no value", head + "admin:\n", `relay.yaml:3:7: admin: has no value (want a map with address, mode, ready_timeout, tls, or no such key)`},
 	{"empty text", head + "node: {id: ''}\n", `relay.yaml:3:12: node.id: is "" (want text, or no such key)`},
 	{"too long an id", head + "node: {id: " + strings.Repeat("x", 257) + "}\n", `relay.yaml:3:8: node.id: has 257 bytes (want at most 256)`},
 	{"a number for text", head + "node: {id: 1}\n", `relay.yaml:3:12: node.id: 1 is a number (want text: "1")`},

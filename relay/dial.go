@@ -19,6 +19,8 @@ import (
 type connection interface {
 	grpc.ClientConnInterface
 	io.Closer
+	// Reach connects to the server, and returns why that fails.
+	Reach(ctx context.Context) error
 }
 
 // place identifies a connection: it is the configuration of a server without the keys that

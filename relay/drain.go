@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -11,6 +12,8 @@ import (
 func (r *Relay) drain() {
 	d := r.cfg.Drain
 	r.shutdown.Drain(d.Delay + d.Time)
+	const more = 15 * time.Second // systemd's own limit is on top of that
+	r.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (d.Delay + d.Time + more).Microseconds()))
 	r.log.Info("draining", "delay", d.Delay, "time", d.Time, "clients", r.server.Clients())
 	r.shutdown.Stage("waiting until load balancers know that the relay drains")
 	<-time.After(d.Delay)

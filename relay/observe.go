@@ -25,7 +25,7 @@ func (r *Relay) observe() error {
 		return err
 	}
 	r.admin = admin.New(r.metrics)
-	r.admin.CheckReady(r.credentials.CheckListeners)
+	r.checkReady()
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })

@@ -38,6 +38,7 @@ type origins struct {
 	conns       map[*configs.Server]connection // servers at the same place share one
 	directories map[*configs.Authority]directorySource
 	guards      *guards
+	reached     reached
 	// tallies have the resources that clients would reject.
 	tallies map[*configs.Authority]*taster.Tally
 	// errors counts the errors in resource_errors.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
@@ -44,6 +45,7 @@ type Relay struct {
 	rejections  *rejections
 	server      *downstream.Server
 	health      *health.Server
+	readiness   *readiness
 	shutdown    *process.Shutdown
 	store       *store.Store // nil if nothing is stored
 	admin       *admin.Server
@@ -80,6 +82,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		o.Shutdown = process.NewShutdown(log)
 	}
 	r := &Relay{cfg: cfg, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	r.readiness = newReadiness(cfg)
+	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	router := authority.New(cfg)
 	r.scopes = newScopes()
 	r.cache = cache.New(r.scopes, cache.Options{
@@ -173,10 +177,15 @@ func (r *Relay) AdminAddress() string {
 func (r *Relay) Run(ctx context.Context) error {
 	failed := make(chan error, len(r.listeners)+1)
 	var wg sync.WaitGroup
-	collecting, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
-	wg.Go(func() { process.CollectGarbage(collecting, ended) })
+	wg.Go(func() { process.CollectGarbage(running, ended) })
+	wg.Go(func() { r.getReady(running) })
+	select {
+	case <-r.readiness.done:
+	case <-time.After(headStart):
+	}
 	for _, l := range r.listeners {
 		r.log.Info("serving clients", "address", l.address, "protocol", string(l.protocol))
 		wg.Go(func() {
@@ -194,6 +203,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		})
 	}
 	r.admin.SetReady(true)
+	wg.Go(func() { r.awaitReady(running) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -201,6 +211,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	case err = <-failed:
 		r.shutdown.Fail(err)
 	}
+	r.notify(process.NotifyStopping)
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	if err == nil && errors.Is(context.Cause(ctx), ErrDrain) {

@@ -2,6 +2,8 @@ package directory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -150,6 +152,19 @@ func (s *Source) Unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unread
+}
+
+// CheckRead returns why the directory was not read yet, nil if it was.
+func (s *Source) CheckRead() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.status.Checked.IsZero():
+		return errors.New("the directory was not read yet")
+	case s.unread:
+		return fmt.Errorf("the directory cannot be read: %w", s.status.Errors)
+	}
+	return nil
 }
 
 // take makes the contents the state that is served, and says what is new.

@@ -1,0 +1,54 @@
+package integration
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// systemd is told when the relay is ready, and when it stops, and for how long that may take.
+func TestSystemdIsNotified(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	cp := startControlPlane(t, delta)
+	cp.stop()
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(file, []byte(relayTo(cp.address, "delta")+"drain: {delay: 1s, time: 2s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := func() []string {
+		t.Helper()
+		b := make([]byte, 1000)
+		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := socket.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(string(b[:n]), "\n")
+	}
+	r := runRelay(t, "serve", "--config", file)
+	cp.start()
+	r.awaitLog(t, `msg=(ready)`)
+	if got := next(); !slices.Equal(got, []string{"READY=1"}) {
+		t.Errorf("at the start systemd is sent %q", got)
+	}
+	r.end(t, syscall.SIGTERM)
+	if got := next(); !slices.Equal(got, []string{"STOPPING=1"}) {
+		t.Errorf("at the end systemd is sent %q", got)
+	}
+	if got := next(); !slices.Equal(got, []string{"EXTEND_TIMEOUT_USEC=18000000"}) {
+		t.Errorf("for the drain systemd is sent %q", got)
+	}
+}
