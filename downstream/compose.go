@@ -55,6 +55,9 @@ func (st *stream) hold(how holding) bool {
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
+		if st.isSmall() {
+			_ = st.reconfigure() // an error dismisses the stream
+		}
 		if st.trials != nil {
 			st.switchSides()
 		}
@@ -89,7 +92,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	defer st.topics.EndRead()
 	st.inbox.drain() // also when closed, else the sender would never sleep
-	if st.closed {
+	if st.closed || st.dismissed {
 		return nil, true
 	}
 	for _, s := range st.sessions {

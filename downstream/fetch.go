@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/wire"
@@ -62,12 +63,12 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		return nil, err
 	}
 	poll, _ := st.sessions[0].(*session.Poll)
-	if why := poll.RefusedWildcard(); why != nil {
-		return nil, status.Error(why.Code, why.Message)
-	}
 	over := time.NewTimer(hold)
 	defer over.Stop()
 	for {
+		if why := st.refusedWildcard(poll); why != nil {
+			return nil, status.Error(why.Code, why.Message)
+		}
 		if r := st.next(); r != nil {
 			s.stats.responses.Add(1)
 			return r, nil
@@ -95,6 +96,14 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		}
 		poll.GiveUp() // nobody else looks at it
 	}
+}
+
+// refusedWildcard says why the wildcard that a request asks for means nothing; nil if that is not so. A
+// new configuration may change it.
+func (st *stream) refusedWildcard(poll *session.Poll) *cache.Error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return poll.RefusedWildcard()
 }
 
 // EndPolls ends the waits of requests that are answered once, as if their time

@@ -56,6 +56,9 @@ type typeSession interface {
 	// Show has what is subscribed to of a scope watch what is rolled out, or what is accepted, while
 	// the cache is not held.
 	Show(scope cache.Scope, isNew bool)
+	// Reconfigure looks up anew what is subscribed to, of a client with these rights, while the cache
+	// is not held.
+	Reconfigure(rights session.Rights, generation uint32)
 	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
 	TakeOdd()
 

@@ -22,7 +22,7 @@ func newGate(o ListenerOptions) *gate {
 	return &gate{
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		secretsForAnyone: o.SecretsForAnyone,
-		unreachable:      o.WhenUnreachable, identify: o.Identify, expiries: o.Expiries,
+		unreachable:      o.WhenUnreachable, identify: o.Identify, admits: o.Admits, expiries: o.Expiries,
 		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }

@@ -41,6 +41,9 @@ func (st *stream) Enter(k cache.Key) error { return st.scopes.Enter(k) }
 // Leave implements session.Host.
 func (st *stream) Leave(k cache.Key) { st.scopes.Leave(k) }
 
+// Move implements session.Host.
+func (st *stream) Move(from, to cache.Key) { st.scopes.Move(from, to) }
+
 // Mark implements session.Host.
 func (st *stream) Mark(s session.Subscription) cache.Waker { return st.inbox.Mark(s) }
 

@@ -133,6 +133,19 @@ func (st *stream) countNames(sess typeSession) *excess {
 	return nil
 }
 
+// recountNames counts the names of a type after a new configuration, which no limit refuses.
+func (st *stream) recountNames(sess typeSession) {
+	i := slices.IndexFunc(st.counted, func(c countedNames) bool { return c.sess == sess })
+	if i < 0 {
+		return
+	}
+	was, is := &st.counted[i].names, namesOf(sess)
+	if *was != is {
+		_ = st.uses.count(*was, is, 0)
+		*was = is
+	}
+}
+
 func (st *stream) leaveNames() {
 	if st.counted == nil {
 		return

@@ -415,16 +415,16 @@ type nameList struct {
 	// groups are those of the clients that have sent it: one for all, unless it means
 	// different things to them.
 	groups []*watchGroup
-	// unshared: a name is there twice, or means something else than a resource of that name.
-	unshared bool
-	// meant says for which clients with rights the list means resources in the scope of the first.
+	// meant says to which clients a list of old-style names means resources in the scope of the first.
 	meant map[meantFor]bool
 }
 
-// meantFor are clients to whom all old-style names mean the same, and who may have the same of them.
+// meantFor are clients to whom all old-style names mean the same by one configuration, and who may have
+// the same of them. The class is 0 for those who may have all.
 type meantFor struct {
-	class uint64
-	first cache.Key
+	configuration uint32
+	class         uint64
+	first         cache.Key
 }
 
 // maxMeant bounds what a list remembers. When there is more, it begins anew.
@@ -441,27 +441,16 @@ func (l *nameList) Place(name string) (i uint32, ok bool) {
 
 // Group implements session.NameList.
 func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
-	class := client.Class()
-	if kind.First.Scope.OldStyle && class != 0 && !l.means(meantFor{class, kind.First}, kind, client) {
-		return nil // it is refused some: that says nothing of other clients
-	}
-	if !kind.First.Scope.OldStyle && (l.isUnshared() || !client.Means(l.names, kind.First)) {
+	if !l.Means(kind.First, client) {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unshared {
-		return nil
-	}
 	for _, g := range l.groups {
 		if g.kind == kind {
 			g.clients++
 			return g
 		}
-	}
-	if len(l.index()) != len(l.names) || kind.First.Scope.OldStyle && class == 0 && !client.Means(l.names, kind.First) {
-		l.unshared = true
-		return nil
 	}
 	g := newWatchGroup(l, kind, topics)
 	g.clients = 1
@@ -469,37 +458,39 @@ func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics 
 	return g
 }
 
-func (l *nameList) isUnshared() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unshared
-}
-
-// means says whether all names mean resources in the scope of the first to a client with rights, and
-// it may have all of them. The names are decided upon without the lock.
-func (l *nameList) means(to meantFor, kind session.GroupKind, client session.Meaning) bool {
+// Means implements session.NameList. The names are decided upon without the lock.
+func (l *nameList) Means(first cache.Key, client session.Meaning) bool {
+	if !first.Scope.OldStyle {
+		return client.Means(l.names, first) && l.isUnique()
+	}
+	to := meantFor{client.Configuration(), client.Class(), first}
+	toAll := meantFor{configuration: to.configuration, first: first}
 	l.mu.Lock()
 	means, known := l.meant[to]
-	// With a group, only what the client may have is not known: old-style names mean the same to all
-	// to whom one of them does.
-	grouped := slices.ContainsFunc(l.groups, func(g *watchGroup) bool { return g.kind == kind })
+	// Old-style names mean the same to all clients to whom one of them does.
+	same := l.meant[toAll]
 	l.mu.Unlock()
 	switch {
 	case known:
 		return means
-	case grouped:
-		means = client.MayHaveAll(l.names, to.first)
+	case same:
+		means = client.MayHaveAll(l.names, first)
 	default:
-		means = client.Means(l.names, to.first)
+		means = client.Means(l.names, first) && l.isUnique()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.meant == nil || len(l.meant) == maxMeant {
 		l.meant = map[meantFor]bool{}
 	}
-	l.meant[to] = means
+	if l.meant[to] = means; means {
+		l.meant[toAll] = true
+	}
 	return means
 }
+
+// isUnique says that no name is there twice.
+func (l *nameList) isUnique() bool { return len(l.index()) == len(l.names) }
 
 // left notes that a client has left a group, and says whether it was the last.
 func (l *nameList) left(g *watchGroup) (last bool) {

@@ -107,6 +107,10 @@ type ListenerOptions struct {
 	// and for each request that gets one answer, before the relay reads the request. Its error
 	// is a gRPC status, with which the call ends. If it is nil, clients prove nothing.
 	Identify func(identity.Proof) (*identity.Identity, error)
+	// Admits returns why the listener does not serve a client any more, nil if it does. It is
+	// called for each open stream after Reconfigure. Its error is as that of Identify: the stream ends
+	// with it. If it is nil, streams stay.
+	Admits func(*identity.Identity) error
 	// Expiries, if not nil, is told when clients' certificates expire.
 	Expiries *Expiries
 	// Limits are what its clients may cost, and PerIdentity what all clients of one identity may.

@@ -58,14 +58,38 @@ func oldStyleScope(cluster string) cache.Scope {
 type clusterNames struct {
 	cluster string
 	closed  bool
+	*meaning
 }
 
-func newClusterNames(c Client) Names {
-	denied := strings.Fields(c.Node.GetMetadata().GetFields()[deniedField].GetStringValue())
-	if len(denied) == 0 {
-		return &clusterNames{cluster: c.Node.GetCluster()}
+func newClusterNames(c Client) Names { return plainMeaning.names(c) }
+
+var plainMeaning = new(meaning)
+
+// meaning is what names mean, and to whom, by a configuration.
+type meaning struct {
+	// clusters has others whose partition the nodes of a cluster share.
+	clusters map[string]string
+	// authorities has others which the names of the known one belong to; empty for none.
+	authorities map[string]string
+	// denied are names that nobody may have.
+	denied []string
+	// views are globs that are views.
+	views []string
+	// keepsID: the policy does not drop the parameter id.
+	keepsID bool
+}
+
+func (m *meaning) names(c Client) Names {
+	denied := append(strings.Fields(c.Node.GetMetadata().GetFields()[deniedField].GetStringValue()), m.denied...)
+	cluster := c.Node.GetCluster()
+	if to, ok := m.clusters[cluster]; ok {
+		cluster = to
 	}
-	return &restrictedNames{clusterNames{cluster: c.Node.GetCluster()}, denied}
+	names := clusterNames{cluster: cluster, meaning: m}
+	if len(denied) == 0 {
+		return &names
+	}
+	return &restrictedNames{names, denied}
 }
 
 // restrictedNames are those of a client that may not have some of them.
@@ -113,12 +137,20 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if k.Authority == viewAuthority {
 		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
 	}
-	if k.Authority != knownAuthority {
+	to, moved := n.authorities[k.Authority]
+	if k.Authority != knownAuthority || moved && to == "" {
 		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)
 	}
-	// The policy drops this one.
-	k = k.WithParams(func(param string) bool { return param != "id" })
-	key := cache.Key{Scope: cache.Scope{Authority: k.Authority}, TypeURL: typeURL, Name: k.Name}
+	if !moved {
+		to = k.Authority
+	}
+	if slices.Contains(n.views, k.Name) {
+		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
+	}
+	if !n.keepsID { // the policy drops this one
+		k = k.WithParams(func(param string) bool { return param != "id" })
+	}
+	key := cache.Key{Scope: cache.Scope{Authority: to}, TypeURL: typeURL, Name: k.Name}
 	if derived {
 		key.Scope.Derived = cache.Resolved
 		key.Name += "#" + directives

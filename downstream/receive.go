@@ -188,6 +188,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
 	}
+	if err := st.reconfigure(); err != nil {
+		return false, err
+	}
 	sess, ok := st.session(typeURL).(S)
 	if !ok {
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
@@ -244,7 +247,6 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		node = &corev3.Node{}
 	}
 	st.node, st.scopes.stream = node, st
-	st.names = st.server.names(Client{Node: node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.secretsForAnyone})
 	able := session.AbilitiesOf(node)
 	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
 	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
@@ -256,9 +258,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		_ = st.grpc.SetHeader(metadata.Pairs(chain.RelayHeader, "true"))
 	}
 	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
-	if names, ok := st.names.(Restricted); ok {
-		st.who.Rights = names.Rights()
-	}
+	st.useNames(st.server.naming.Load(), through)
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
 	}

@@ -34,7 +34,7 @@ func newRefusingServer(t *testing.T) *Server {
 	ch := newTestCache(&recordingSource{}, 1000)
 	t.Cleanup(ch.Close)
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-	server.names = func(Client) Names { return refusingNames{} }
+	server.Reconfigure(func(Client) Names { return refusingNames{} })
 	return server
 }
 

@@ -23,7 +23,7 @@ func (s *streamScopes) Admits(k cache.Key) error {
 func (s *streamScopes) Enter(k cache.Key) error {
 	var entered []cache.Scope // of those before
 	for scope := range scopesOf(k) {
-		if e := s.enterOne(scope); e != nil {
+		if e := s.enterOne(scope, true); e != nil {
 			for _, before := range entered {
 				s.leaveOne(before)
 			}
@@ -48,8 +48,21 @@ func (s *streamScopes) Leave(k cache.Key) {
 	s.alternatives.count(k, -1)
 }
 
-func (s *streamScopes) enterOne(scope cache.Scope) *excess {
-	if s.get(scope) == 0 {
+// Move implements session.Host. No limit refuses it: the client has done nothing, and other streams of
+// its connection and its identity may move later.
+func (s *streamScopes) Move(from, to cache.Key) {
+	for scope := range scopesOf(to) {
+		_ = s.enterOne(scope, false)
+	}
+	s.alternatives.count(to, 1)
+	s.Leave(from)
+}
+
+// enterOne counts a use of a scope. If limited, the limits may refuse it; otherwise the error is nil.
+func (s *streamScopes) enterOne(scope cache.Scope, limited bool) *excess {
+	if s.get(scope) == 0 && !limited {
+		s.enterUnlimited(scope)
+	} else if s.get(scope) == 0 {
 		if e := over(limitScopes, s.len()+1, s.stream.limits.Scopes, "%d authorities, partitions and sets of dynamic parameters on this stream"); e != nil {
 			return e
 		}
@@ -85,16 +98,30 @@ func (s *streamScopes) leaveOne(scope cache.Scope) {
 	}
 }
 
+// enterUnlimited counts a scope that is new to the stream, without the limits.
+func (s *streamScopes) enterUnlimited(scope cache.Scope) {
+	if s.stream.limits.ScopesPerConnection > 0 {
+		_ = s.connection().enter(scope, 0)
+	}
+	if u := s.stream.uses; u != nil {
+		_ = u.enter(scope, 0)
+	}
+}
+
 // enterConn counts a scope that is new to the stream for its connection.
 func (s *streamScopes) enterConn(scope cache.Scope) *excess {
 	most := s.stream.limits.ScopesPerConnection
 	if most == 0 {
 		return nil
 	}
+	return s.connection().enter(scope, most)
+}
+
+func (s *streamScopes) connection() *connScopes {
 	if s.conn == nil {
 		s.conn = s.stream.server.conns.join(s.stream.grpc.Context())
 	}
-	return s.conn.enter(scope, most)
+	return s.conn
 }
 
 func (s *streamScopes) leaveConn(scope cache.Scope) {

@@ -29,7 +29,7 @@ import (
 // concurrently.
 type Server struct {
 	topics  *cache.Cache
-	names   func(Client) Names
+	naming  atomic.Pointer[naming]
 	options Options
 	stats   stats
 	known   knownNames
@@ -49,8 +49,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	lastID  uint64
-	streams map[*stream]struct{}
-	room    cache.Room // of streams
+	streams streamList
+	reconfiguration
 }
 
 type stats struct {
@@ -73,7 +73,7 @@ type Client struct {
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
-// stream.
+// stream, and once more after each Reconfigure.
 func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
@@ -81,7 +81,8 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{topics: topics, names: names, options: o, streams: map[*stream]struct{}{}, ending: make(chan struct{}), senders: newSenders()}
+	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders()}
+	s.naming.Store(&naming{of: names})
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
 	return s
 }
@@ -107,14 +108,15 @@ func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied 
 	defer s.mu.Unlock()
 	s.lastID++
 	st.id = s.lastID
-	s.streams[st] = struct{}{}
+	s.streams.add(st)
 	return st
 }
 
 func (s *Server) forget(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams = cache.Without(s.streams, &s.room, st)
+	s.skip(st)
+	s.streams.remove(st)
 	s.stats.ended.Add(1)
 }
 
@@ -132,6 +134,8 @@ type gate struct {
 	unreachable WhenUnreachable
 	// identify says who a client is; nil where nobody has to prove anything.
 	identify func(identity.Proof) (*identity.Identity, error)
+	// admits says whether the client of an open stream is still served; nil if all are.
+	admits func(*identity.Identity) error
 	// expiries may be nil.
 	expiries *Expiries
 
@@ -167,6 +171,8 @@ type stream struct {
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
 	inbox   inbox
+	// before and after are its neighbours in Server.streams, which Server.mu guards.
+	before, after *stream
 	// slowness is how often the stream has to have been sent all that there was, until
 	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
 	slowness int
@@ -183,11 +189,13 @@ type stream struct {
 	sessions []typeSession // in the order of their types' ranks
 	nonces   uint64
 	closed   bool
-	flow     flow
-	held     heldRemovals
-	scopes   streamScopes
-	counted  []countedNames
-	trials   *streamTrials // nil where no rollout is configured
+	// dismissed: it ends, because its listener does not admit its client any more.
+	dismissed bool
+	flow      flow
+	held      heldRemovals
+	scopes    streamScopes
+	counted   []countedNames
+	trials    *streamTrials // nil where no rollout is configured
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything

@@ -231,7 +231,7 @@ func TestIdleStreamIsOneGoroutine(t *testing.T) {
 	atRest := func() bool {
 		r.server.mu.Lock()
 		defer r.server.mu.Unlock()
-		for st := range r.server.streams {
+		for _, st := range r.server.streams.all() {
 			st.inbox.mu.Lock()
 			awake := st.inbox.awake
 			st.inbox.mu.Unlock()

@@ -1,10 +1,7 @@
 package downstream
 
 import (
-	"cmp"
 	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -46,9 +43,8 @@ func (st *stream) describe() ClientStatus {
 func (s *Server) Describe() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		s.mu.Lock()
-		streams := slices.Collect(maps.Keys(s.streams))
+		streams := s.streams.all()
 		s.mu.Unlock()
-		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
 		for _, st := range streams {
 			if !yield(st.describe()) {
 				return
@@ -94,5 +90,5 @@ type Stats struct {
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.streams)
+	return s.streams.n
 }

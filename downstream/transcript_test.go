@@ -24,6 +24,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -68,8 +69,8 @@ import (
 //	  It prints which of the clients that were at rest have now something to read.
 //
 //	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass] [ends=names|all]
-//	    [denied=(NAME,NAME)] [relay]
-//	  It may not have the names that are denied. With relay it is another relay. With ends its stream ends when nothing can be served on it; what prints who is
+//	    [denied=(NAME,NAME)] [relay] [listener]
+//	  It may not have the names that are denied. With relay it is another relay. With listener it comes by one. With ends its stream ends when nothing can be served on it; what prints who is
 //	  woken prints that too.
 //
 //	request CLIENT TYPE
@@ -86,6 +87,13 @@ import (
 //	  The responses that the client can read now, until there are no more.
 //
 //	disconnect CLIENT
+//
+//	reconfigure [clusters=(C>D,...)] [authorities=(known>A)] [denied=(NAME,...)] [views=(GLOB,...)]
+//	    [keeps-id] [admits=NOBODY]
+//	  A new configuration, which is all in this line: the nodes of cluster C see what those of D do; xdstp
+//	  names of the known authority belong to authority A, or to none; nobody may have the
+//	  names that are denied; these globs are views; the policy does not drop the parameter id; no
+//	  client of a listener is admitted. It prints which of the clients that were at rest have now something to read.
 //
 //	wait DURATION
 //	  It prints which of the clients that were at rest have something to read then.
@@ -119,6 +127,8 @@ type transcript struct {
 	log      *logRecord
 	limits   Limits
 	clients  map[string]*testClient
+	// notAdmitted is why no client is admitted.
+	notAdmitted error
 }
 
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
@@ -160,6 +170,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		if d.HasArg("relay") {
 			c.st.grpc = noStream{ctx: metadata.NewIncomingContext(c.grpc.Context(), metadata.Pairs(chain.Header, "another"))}
 		}
+		if d.HasArg("listener") {
+			c.st.gate = newGate(ListenerOptions{Admits: func(*identity.Identity) error { return tr.notAdmitted }})
+		}
 		var ends string
 		d.MaybeScanArgs(t, "ends", &ends)
 		c.st.unreachable = map[string]WhenUnreachable{"names": EndNames, "all": EndAll}[ends]
@@ -193,6 +206,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "disconnect":
 		tr.client(t, d).close()
 		delete(tr.clients, d.CmdArgs[0].Key)
+	case "reconfigure":
+		out = tr.reconfigure(d)
 	case "wait":
 		asleep := tr.asleep()
 		d, err := time.ParseDuration(d.CmdArgs[0].Key)
@@ -214,6 +229,37 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
 	return strings.Join(out, "\n")
+}
+
+// reconfigure gives the relay another configuration, and shows who is woken by it.
+func (tr *transcript) reconfigure(d *datadriven.TestData) []string {
+	m := new(meaning)
+	pairs := func(key string) map[string]string {
+		all := map[string]string{}
+		if arg, ok := d.Arg(key); ok {
+			for _, v := range arg.Vals {
+				from, to, _ := strings.Cut(v, ">")
+				all[from] = to
+			}
+		}
+		return all
+	}
+	m.clusters, m.authorities = pairs("clusters"), pairs("authorities")
+	if arg, ok := d.Arg("denied"); ok {
+		m.denied = arg.Vals
+	}
+	if arg, ok := d.Arg("views"); ok {
+		m.views = arg.Vals
+	}
+	m.keepsID = d.HasArg("keeps-id")
+	tr.notAdmitted = nil
+	if d.HasArg("admits") {
+		tr.notAdmitted = &identity.RefusedError{Reason: identity.NotAdmitted, Message: "not admitted", Detail: "not admitted"}
+	}
+	asleep := tr.asleep()
+	tr.server.Reconfigure(m.names)
+	synctest.Wait()
+	return tr.woken(asleep)
 }
 
 // deniedMetadata is the metadata of a Node whose client may not have some names; nil if it may have

@@ -95,7 +95,7 @@ func TestLinesAboutStreamsThatEndAreBounded(t *testing.T) {
 			}
 		}
 		lose(ch, new(cache.Outage), clusterType, "a")
-		for st := range server.streams {
+		for _, st := range server.streams.all() {
 			st.next()
 		}
 		time.Sleep(settle + spread)

@@ -9,6 +9,8 @@ type Client struct {
 	Topics *cache.Reader
 	Limit  int    // of a response, bytes
 	Rights Rights // nil if the client may have everything
+	// Generation is that of the configuration by which names have their meaning, and clients rights.
+	Generation uint32
 }
 
 // Host is a session's stream, as the session sees it.
@@ -55,9 +57,11 @@ type Admission interface {
 	// known without beginning it.
 	Admits(cache.Key) error
 	// Enter counts a subscription to a topic, or returns why there cannot be one. Leave undoes
-	// it, with the key of the same topic or of the one that took its place.
+	// it, with the key of the same topic or of the one that took its place. Move does both, without
+	// the bounds: a name means another topic now.
 	Enter(cache.Key) error
 	Leave(cache.Key)
+	Move(from, to cache.Key)
 }
 
 // Refusals records each name that the client is refused.

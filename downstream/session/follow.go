@@ -26,20 +26,32 @@ func (s *nameSub) move() {
 	if s.is(hasEnded) || !s.redirected() {
 		return
 	}
-	key, was, topics := s.entry().Key(), s.entry().State().Previous, s.of().Topics
-	var k keeper
-	topics.Watch(key, &k)
-	topics.Unwatch(s.watch())
+	key, was := s.entry().Key(), s.entry().State().Previous
 	key.Scope.Derived = cache.Resolved
+	s.watchInstead(key)
+	s.keepBeforeMove(was)
+	s.MoveToPending()
+}
+
+// watchInstead has the subscription watch another topic.
+func (s *nameSub) watchInstead(key cache.Key) {
+	topics := s.of().Topics
+	var k keeper
+	topics.Watch(s.entry().Key(), &k)
+	topics.Unwatch(s.watch())
 	_, withheld := topics.WatchInGroup(key, s.watch())
 	topics.Unwatch(&k)
-	if held := was != nil && s.sent() == sentResource && s.Note == s.of().mark(was); held {
-		s.keepBeforeRedirect(was)
-	}
 	if withheld != nil || s.rare() != nil {
 		s.makeRare().withheld = withheld
 	}
-	s.MoveToPending()
+}
+
+// keepBeforeMove has the client keep what the topic had that it watched before, if that is what it holds,
+// until the other topic has an answer.
+func (s *nameSub) keepBeforeMove(was *cache.Resource) {
+	if was != nil && s.sent() == sentResource && s.Note == s.of().mark(was) {
+		s.keepBeforeRedirect(was)
+	}
 }
 
 // move implements follower.
@@ -62,7 +74,7 @@ func (s *setSub) moveTo(key cache.Key) {
 	}
 	s.subs.Topics.Unwatch(s)
 	s.SetWatch = cache.SetWatch{}
-	s.set = s.set.in(s.subs.Topics.WatchSet(key, s), &s.SetWatch)
+	s.set = s.membersOf(s.subs.Topics.WatchSet(key, s))
 	s.subs.Topics.Unwatch(&k)
 	s.moved, s.errSent = true, false
 	s.MoveToPending()

@@ -22,25 +22,14 @@ type members struct {
 	glob, as string
 }
 
-// membersOf returns the set as it is known by who asks for it by that canonical name.
-// w is the client's watcher of it.
-func membersOf(s *cache.Set, w *cache.SetWatch, name string) *members {
-	m := &members{Set: s}
-	if glob := withoutDirectives(s.Key().Name); glob != name {
-		m.glob, m.as = glob, name
-		w.Spell = m.spelled
+// membersOf returns a set as the client knows it, which watches the set from now on.
+func (s *setSub) membersOf(of *cache.Set) *members {
+	m := &members{Set: of}
+	if glob := withoutDirectives(of.Key().Name); s.glob() && glob != s.ref.name {
+		m.glob, m.as = glob, s.ref.name
+		s.Spell = m.spelled
 	}
 	return m
-}
-
-// in returns the same set, or another one for the same glob, for w's watcher.
-func (m *members) in(s *cache.Set, w *cache.SetWatch) *members {
-	if m.as == "" {
-		return &members{Set: s}
-	}
-	is := &members{Set: s, glob: m.glob, as: m.as}
-	w.Spell = is.spelled
-	return is
 }
 
 // spelled is what the client calls the member that the origin calls name.

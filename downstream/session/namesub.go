@@ -102,6 +102,8 @@ type rareSub struct {
 	// Delta: own is the key of the resource of which the name is an alias, as it is in
 	// subscriptions.aliases; sentAs is under which other name the client was sent it.
 	own, sentAs string
+	// members are what the client holds of a glob that it was refused later, as in setSub.initial.
+	members map[string]string
 }
 
 // rare returns what is rare about the subscription, nil if nothing is.

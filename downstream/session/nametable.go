@@ -157,6 +157,9 @@ func (s *subscriptions) Class() uint64 {
 	return s.Rights.Class()
 }
 
+// Configuration implements Meaning.
+func (s *subscriptions) Configuration() uint32 { return s.Generation }
+
 // MayHaveAll implements Meaning.
 func (s *subscriptions) MayHaveAll(names []string, first cache.Key) bool {
 	return s.Rights == nil || s.Rights.MayHaveAll(names, first)

@@ -93,6 +93,7 @@ func (*anyHost) Key(typeURL, name string) (cache.Key, error) {
 func (*anyHost) Side(k cache.Key) cache.Key    { return k }
 func (*anyHost) Admits(cache.Key) error        { return nil }
 func (*anyHost) Enter(cache.Key) error         { return nil }
+func (*anyHost) Move(_, _ cache.Key)           {}
 func (*anyHost) Leave(cache.Key)               {}
 func (*anyHost) Mark(Subscription) cache.Waker { return nil }
 

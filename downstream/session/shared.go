@@ -16,6 +16,9 @@ type NameList interface {
 	// Group returns the group of the clients to whom the list means the same, nil if there can
 	// be none. Whoever gets it has to enter it.
 	Group(GroupKind, Meaning, *cache.Cache) WatchGroup
+	// Means says whether it means resources of its names to a client, in the scope of the first, which
+	// means that key; and whether the client may have all of them.
+	Means(first cache.Key, client Meaning) bool
 }
 
 // Meaning is what a list means to a client.
@@ -26,6 +29,8 @@ type Meaning interface {
 	// MayHaveAll and Class are those of the client's Rights, true and 0 without.
 	MayHaveAll(names []string, first cache.Key) bool
 	Class() uint64
+	// Configuration is the generation of the configuration by which the client has them.
+	Configuration() uint32
 }
 
 // GroupKind is what the clients of a group have in common, besides their list of names.

@@ -35,16 +35,9 @@ func on(k cache.Key, scope cache.Scope, isNew bool) bool {
 }
 
 func (s *nameSub) show(isNew bool) {
-	topics, key := s.of().Topics, s.entry().Key()
-	var k keeper
-	topics.Watch(key, &k)
-	topics.Unwatch(s.watch())
+	key := s.entry().Key()
 	key.Scope.New = isNew
-	_, withheld := topics.WatchInGroup(key, s.watch())
-	topics.Unwatch(&k)
-	if withheld != nil || s.rare() != nil {
-		s.makeRare().withheld = withheld
-	}
+	s.watchInstead(key)
 	s.MoveToPending()
 }
 

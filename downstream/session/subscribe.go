@@ -176,7 +176,7 @@ func (s *subscriptions) subscribeWildcard(a resourceRef) {
 		s.wild.err = asError(err)
 		s.Host.Refused(s.typeURL, a.name, err)
 	} else {
-		s.wild.set = &members{Set: s.Topics.WatchSet(s.Host.Side(key), s.wild)}
+		s.wild.set = s.wild.membersOf(s.Topics.WatchSet(s.Host.Side(key), s.wild))
 	}
 	s.wild.MoveToPending()
 }
@@ -198,7 +198,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 	if set == nil {
 		set = &setSub{subs: s, ref: id}
 		set.setFresh(true)
-		set.set = membersOf(s.Topics.WatchSet(s.Host.Side(key), set), &set.SetWatch, id.name)
+		set.set = set.membersOf(s.Topics.WatchSet(s.Host.Side(key), set))
 		s.addGlob(set)
 		set.MoveToPending()
 	} else {

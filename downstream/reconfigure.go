@@ -1,0 +1,157 @@
+package downstream
+
+import (
+	"runtime"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/chain"
+)
+
+// A new configuration while streams are open. Each stream gets new Names for its client, and its
+// sessions look up anew what they are subscribed to (Reconfigure in package session).
+//
+// The streams do so one after another, on one goroutine of their own: it takes none of the senders,
+// and lets all that can run go first after each stream. So however much there is to look up, responses
+// of control planes are stored and sent meanwhile, to each stream by the configuration that it has. Two
+// things do not wait for a stream's turn: a request is taken by the newest configuration, and a stream
+// with few subscriptions is sent nothing by an older one.
+
+// naming makes the Names of a configuration. The generations count the configurations.
+type naming struct {
+	of         func(Client) Names
+	generation uint32
+}
+
+// fewSubscriptions can be looked up in about the time that a response takes.
+const fewSubscriptions = 16
+
+// reconfiguration goes through the streams. Server.mu guards it.
+type reconfiguration struct {
+	next    *stream // nil after the last
+	running bool
+}
+
+// Reconfigure gives the names that clients use, and their rights, another meaning. New streams get it at
+// once, and open ones soon after, each by itself. It does not wait for that.
+//
+// A subscription whose topic stays is not touched. A client whose subscription moves to another topic keeps
+// what it has until that one has an answer, and is then sent what differs.
+func (s *Server) Reconfigure(names func(Client) Names) {
+	s.mu.Lock()
+	s.naming.Store(&naming{of: names, generation: s.naming.Load().generation + 1})
+	s.next = s.streams.first
+	start := !s.running
+	s.running = true
+	s.mu.Unlock()
+	if start {
+		go s.reconfigureAll()
+	}
+}
+
+// reconfigureAll has each stream use the newest configuration. A Reconfigure in the middle of it has it
+// begin again.
+func (s *Server) reconfigureAll() {
+	for st := s.nextStream(); st != nil; st = s.nextStream() {
+		st.mu.Lock()
+		_ = st.reconfigure()
+		st.mu.Unlock()
+		runtime.Gosched()
+	}
+}
+
+func (s *Server) nextStream() *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.next
+	if st == nil {
+		s.running = false
+		return nil
+	}
+	s.next = st.after
+	return st
+}
+
+// skip is called before a stream is removed from the list. The caller holds mu.
+func (s *Server) skip(st *stream) {
+	if s.next == st {
+		s.next = st.after
+	}
+}
+
+// useNames gives the stream Names of a configuration. The caller holds mu.
+func (st *stream) useNames(n *naming, through chain.Chain) {
+	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.secretsForAnyone})
+	st.who.Rights, st.who.Generation = nil, n.generation
+	if names, ok := st.names.(Restricted); ok {
+		st.who.Rights = names.Rights()
+	}
+}
+
+// isSmall says whether the stream has so few subscriptions that it need not wait for its turn to look
+// them up anew. The caller holds mu.
+func (st *stream) isSmall() bool {
+	if st.who.Generation == st.server.naming.Load().generation {
+		return true
+	}
+	n := 0
+	for _, s := range st.sessions {
+		n += s.Subscribed()
+	}
+	return n <= fewSubscriptions
+}
+
+// reconfigure has the stream use the newest configuration, if it does not yet. The error is why the
+// listener does not admit its client any more: the stream ends with it. The caller holds mu, and
+// not the topics.
+func (st *stream) reconfigure() error {
+	n := st.server.naming.Load()
+	if st.names == nil || st.closed || st.who.Generation == n.generation {
+		return nil
+	}
+	if err := st.notAdmitted(); err != nil {
+		st.who.Generation = n.generation
+		return err
+	}
+	through, err := st.through()
+	if err != nil { // not reached: it was parsed before
+		return err
+	}
+	old := st.names
+	st.useNames(n, through)
+	if user, ok := st.names.(ScopeUser); ok {
+		for scope := range st.scopes.all() {
+			user.Enter(scope)
+		}
+	}
+	for _, s := range st.sessions {
+		s.Reconfigure(st.who.Rights, n.generation)
+	}
+	old.Close()
+	st.scopes.excess = nil // the client has not asked for more
+	for _, s := range st.sessions {
+		st.recountNames(s)
+	}
+	st.endIfDenied()
+	if slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Adding() || s.Removing() }) {
+		st.resume()
+	}
+	return nil
+}
+
+// notAdmitted returns why the listener does not serve the stream's client any more, and has the stream end
+// with that. A request that is answered once goes on.
+func (st *stream) notAdmitted() error {
+	if _, once := st.grpc.(noStream); once || st.gate == nil || st.gate.admits == nil {
+		return nil
+	}
+	err := st.gate.admits(st.identity)
+	if err == nil {
+		return nil
+	}
+	st.dismissed = true
+	ctx := st.grpc.Context()
+	st.server.noteRefusedClient(ctx, st.gate, err)
+	st.byRelay.Store(true)
+	go finish(ctx, err) // which may wait for the client
+	return err
+}

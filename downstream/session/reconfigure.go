@@ -1,0 +1,222 @@
+package session
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// A new configuration: what a client has subscribed to may mean other topics now, or nothing, or the
+// client may not have it any more; or may, what it was refused. A subscription is touched only if so.
+//
+//   - One that means another topic moves there, as for a redirect: the client keeps what it has until the other
+//     topic has an answer.
+//   - One that means nothing any more is refused: the client keeps what it has.
+//   - One that the client may not have any more is denied. The client may drop what it has for that, so
+//     it counts as having nothing.
+//   - One that was refused, and is not any more, begins.
+//
+// reconfigure_sets.go does the same for the wildcard and globs.
+
+// relooked is a subscription to a name of which there is something new: what the name means now, or
+// why it means nothing.
+type relooked struct {
+	sub *nameSub
+	key cache.Key
+	err error
+}
+
+// reconfigured is what became of subscriptions.
+type reconfigured struct {
+	moved, denied []*nameSub
+	// refusedGlobs were globs until now, and have an error instead. globs were refused until now.
+	refusedGlobs []*nameSub
+	globs        []*setSub
+}
+
+// reconfigure looks up anew what is subscribed to. The cache must not be held.
+func (s *subscriptions) reconfigure(rights Rights, generation uint32) (r reconfigured) {
+	had := s.Rights != nil
+	s.Rights, s.Generation = rights, generation
+	if m := s.named.shared; m != nil && !m.stays() {
+		s.leaveGroup()
+	}
+	changed := s.lookUpNames(had || rights != nil)
+	s.reconfigureSets(&r)
+	for _, of := range changed {
+		sub := of.sub
+		switch entry := sub.entry(); {
+		case of.err != nil && entry == nil:
+			sub.refuseAgain(asError(of.err))
+		case of.err != nil:
+			s.refuseName(&r, sub, of.err)
+		case of.key.IsSet():
+			r.globs = append(r.globs, s.beginRefusedGlob(sub))
+		case entry == nil:
+			sub.beginRefused(of.key)
+		default:
+			sub.moveTo(of.key)
+			r.moved = append(r.moved, sub)
+		}
+	}
+	s.moves += len(changed)
+	return r
+}
+
+// lookUpNames looks up the names that are not shared, and returns those of which there is something new.
+// restricted says that there may be some that the client may not have for what they stand for.
+func (s *subscriptions) lookUpNames(restricted bool) (changed []relooked) {
+	for sub := range s.named.own() {
+		key, err := s.lookUp(sub.ref())
+		entry := sub.entry()
+		switch {
+		case err == nil && entry != nil && leadsTo(key, entry.Key()):
+			if restricted && entry.AliasOf() != "" {
+				sub.MoveToPending()
+			}
+		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
+		default:
+			changed = append(changed, relooked{sub, key, err})
+		}
+	}
+	return changed
+}
+
+// leadsTo says that a name that means one topic watches another for that: it may have followed a redirect,
+// and get what is not accepted yet.
+func leadsTo(key, watched cache.Key) bool {
+	watched.Scope.New = false
+	if key.Scope.Derived == "" && watched.Scope.Derived == cache.Resolved {
+		key.Scope.Derived = cache.Resolved
+	}
+	return key == watched
+}
+
+// stays says that the list of a group means the same as before to the client, and that it may have all of it.
+func (m *membership) stays() bool {
+	list, was := m.group.List(), m.entry(0).Key()
+	first, err := m.subs.lookUp(refByName(list.All()[0]))
+	return err == nil && first == was && list.Means(first, m.subs)
+}
+
+// current is what the topic has that the name has meant until now, which the client may hold.
+func (s *nameSub) current() *cache.Resource {
+	st := s.entry().State()
+	if s.redirected() {
+		return st.Previous
+	}
+	return st.Resource
+}
+
+// moveTo has the subscription watch another topic, which the name means now.
+func (s *nameSub) moveTo(key cache.Key) {
+	was := s.current()
+	if key.Name != s.entry().Name() {
+		s.makeRare() // which has the client's spelling
+	}
+	host := s.of().Host
+	host.Move(s.entry().Key(), key)
+	s.watchInstead(host.Side(key))
+	s.keepBeforeMove(was)
+	s.MoveToPending()
+}
+
+// refuseName refuses a name that meant something until now.
+func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
+	was, rare := sub.current(), sub.makeRare()
+	s.Host.Leave(sub.entry().Key())
+	s.Topics.Unwatch(sub.watch())
+	rare.err, rare.withheld = asError(err), nil
+	s.troubled().refused++
+	s.Host.Refused(s.typeURL, sub.name(), err)
+	if rare.deniedFor != 0 {
+		rare.deniedFor = 0
+		s.trouble.deniedOwn--
+	}
+	s.countLost(sub, false)
+	if isDenial(rare.err) {
+		rare.setBefore(nil)
+		s.setAlias(sub, rare, "")
+		r.denied = append(r.denied, sub)
+	} else {
+		sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
+		sub.keepBeforeMove(was)
+	}
+	sub.MoveToPending()
+}
+
+// refuseAgain gives a refused name another reason. That another rule denies it is nothing new to the client.
+func (s *nameSub) refuseAgain(err *cache.Error) {
+	rare := s.rare()
+	was := s.refusedState(rare.err).Err
+	same := isDenial(err) && isDenial(rare.err)
+	rare.err = err
+	if same && rare.sentErr == markError(was) {
+		rare.sentErr = markError(s.refusedState(err).Err)
+		return
+	}
+	s.MoveToPending()
+}
+
+// beginRefused begins a subscription to a name that was refused until now.
+func (s *nameSub) beginRefused(key cache.Key) {
+	subs := s.of()
+	err := subs.Host.Admits(key)
+	if err == nil {
+		err = subs.Host.Enter(key)
+	}
+	if err != nil {
+		s.refuseAgain(asError(err))
+		return
+	}
+	rare := s.rare()
+	rare.err = nil
+	subs.trouble.refused--
+	_, rare.withheld = subs.Topics.WatchInGroup(subs.Host.Side(key), s.watch())
+	s.MoveToPending()
+}
+
+// Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
+// held.
+func (d *Delta) Reconfigure(rights Rights, generation uint32) {
+	r := d.reconfigure(rights, generation)
+	for _, sub := range r.moved {
+		d.keepsGone(sub)
+		if _, held := d.initial[sub.name()]; held {
+			d.initial[sub.name()] = "" // another origin's
+		}
+	}
+	for _, sub := range r.denied {
+		d.keepsGone(sub)
+		if !d.Relay {
+			sub.setSent(sentNothing)
+			sub.set(mayHold, false)
+		}
+	}
+	for _, sub := range r.refusedGlobs {
+		put(&d.refusedGlobs, sub.key(), struct{}{})
+	}
+	for _, set := range r.globs {
+		if set != nil {
+			delete(d.refusedGlobs, set.ref.key())
+		}
+	}
+}
+
+// keepsGone has the client keep what is to be sent as removed, of a name that means something else now.
+func (d *Delta) keepsGone(sub *nameSub) {
+	if g, gone := d.gone[sub.key()]; gone && g.by == nil {
+		delete(d.gone, sub.key())
+	}
+}
+
+// Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
+// held.
+func (s *SotW) Reconfigure(rights Rights, generation uint32) {
+	r := s.reconfigure(rights, generation)
+	for _, sub := range r.denied {
+		if !s.Relay && !s.full() {
+			s.knows(sub, sentNothing, 0)
+			sub.set(mayHold, false)
+		}
+	}
+	s.version.origin = nil // it is to be found out
+}

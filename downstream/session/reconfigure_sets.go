@@ -1,0 +1,134 @@
+package session
+
+import (
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// The wildcard and globs after a new configuration.
+
+// reconfigureSets looks up the sets anew.
+func (s *subscriptions) reconfigureSets(r *reconfigured) {
+	if s.wild != nil {
+		s.reconfigureWildcard(s.wild)
+	}
+	for _, set := range s.byGlob {
+		s.reconfigureGlob(r, set)
+	}
+}
+
+func (s *subscriptions) reconfigureWildcard(w *setSub) {
+	key, err := s.lookUp(w.ref)
+	if err == nil && w.set == nil {
+		err = s.Host.Enter(key)
+	}
+	switch {
+	case err != nil && w.set == nil:
+		if e := asError(err); *e != *w.err {
+			w.err, w.errSent = e, w.errSent && isDenial(e)
+			w.MoveToPending()
+		}
+	case err != nil:
+		w.stop()
+		w.err, w.errSent = asError(err), false
+		s.Host.Refused(s.typeURL, w.ref.name, err)
+		w.MoveToPending()
+	case w.set == nil:
+		w.err, w.errSent = nil, false
+		w.set = w.membersOf(s.Topics.WatchSet(s.Host.Side(key), w))
+		w.MoveToPending()
+	case !leadsTo(key, w.set.Key()):
+		w.rebind(key)
+	}
+}
+
+// reconfigureGlob looks up each spelling of a glob anew: what a client may have can depend on that.
+func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
+	var to cache.Key
+	var refused []relooked
+	names := set.spelled.all()
+	for _, name := range names {
+		key, err := s.lookUp(set.ref.of(name))
+		switch {
+		case err != nil:
+			refused = append(refused, relooked{key: cache.Key{Name: name}, err: err})
+		case to == (cache.Key{}) || leadsTo(key, set.set.Key()):
+			to = key
+		}
+	}
+	ends := len(refused) == len(names)
+	if ends {
+		set.stop()
+	} else if !leadsTo(to, set.set.Key()) {
+		set.rebind(to)
+	}
+	for _, of := range refused {
+		a := set.ref.of(of.key.Name)
+		delete(s.globs, a.key())
+		s.countParams(a, -1)
+		set.spelled.remove(a.name)
+		sub := s.subscribeName(a, cache.Key{}, of.err)
+		if ends {
+			sub.set(mayHold, set.sent || set.mayHold || len(set.initial) > 0)
+			sub.rare().members = set.initial
+		}
+		r.refusedGlobs = append(r.refusedGlobs, sub)
+	}
+	if ends {
+		s.removeGlob(set)
+		s.endSet(set)
+	}
+}
+
+// beginRefusedGlob begins a glob that was refused until now; nil if it is refused again.
+func (s *subscriptions) beginRefusedGlob(sub *nameSub) *setSub {
+	a, held, members := sub.ref(), sub.is(mayHold), sub.rare().members
+	s.unsubscribeName(sub)
+	again, set := s.subscribe(a)
+	if set == nil {
+		again.set(mayHold, held)
+		again.rare().members = members
+		return nil
+	}
+	set.mayHold = set.mayHold || held
+	for name, version := range members {
+		if _, there := set.initial[name]; !there {
+			put(&set.initial, name, version)
+		}
+	}
+	return set
+}
+
+// rebind has the subscription watch the topic that its name means now.
+func (s *setSub) rebind(key cache.Key) {
+	subs := s.subs
+	subs.Host.Move(s.set.Key(), key)
+	s.moveTo(subs.Host.Side(key))
+	s.keepContent()
+	if s.glob() {
+		subs.removeGlob(s)
+		subs.addGlob(s)
+	}
+}
+
+// stop ends the watch of a set that is refused from now on. The client keeps what it holds.
+func (s *setSub) stop() {
+	subs := s.subs
+	if subs.beforeMove != nil {
+		subs.beforeMove(s)
+	}
+	s.keepContent()
+	s.mayHold, s.sent = s.mayHold || s.sent, false
+	subs.countLostSet(s, false)
+	subs.Host.Leave(s.set.Key())
+	subs.Topics.Unwatch(s)
+	s.SetWatch, s.set = cache.SetWatch{}, nil
+}
+
+// keepContent notes that a client holds what it was sent of the set that it watched until now, of whatever
+// content: versions of another origin say nothing about it.
+func (s *setSub) keepContent() {
+	s.mayHold, s.sent = s.mayHold || s.sent, false
+	for name := range s.initial {
+		s.initial[name] = ""
+	}
+}
