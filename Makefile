@@ -13,7 +13,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test chaos soak chaos-bugs interop lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test deploy deploy-generate chaos soak chaos-bugs interop lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 	bin/xds-relay serve $(ARGS)
 
 build: ## build bin/xds-relay
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/xds-relay ./cmd/xds-relay
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/xds-relay ./cmd/xds-relay
 
 generate: ## write what is made of the configuration's keys: JSON Schema, reference, tables
 	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
@@ -35,6 +35,16 @@ test: ## run all tests with the race detector
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
+	$(MAKE) deploy
+
+# Modules of their own: Helm's, Kubernetes' and Prometheus' libraries are for these tests only. Their
+# results are not cached: go test does not know of files outside of the module.
+deploy: ## check what is in deploy/: chart, kustomize, unit, image, alerts, dashboard
+	cd deploy/checks && $(GO) test -count=1 ./...
+	cd deploy/checks/previous && $(GO) test -count=1 ./...
+
+deploy-generate: ## write what is made of the chart: the kustomize base, and what the tests compare
+	cd deploy/checks && $(GO) test -count 1 . -update
 
 chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)
 	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all
@@ -53,6 +63,7 @@ interop: ## run other people's clients and control planes with the relay (integr
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...
+	cd deploy/checks && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 	@bad=$$(grep -rl --include='*_test.go' 'time\.Sleep' . | xargs -r grep -L '"testing/synctest"'); \
 	if [ -n "$$bad" ]; then \
 		echo "$$bad: time.Sleep outside of testing/synctest; wait for the event itself"; exit 1; \
