@@ -236,13 +236,19 @@ func (r *relays) die(ctx context.Context, random *rand.Rand) {
 			r.t.Error("the relay ended by itself")
 			return
 		}
-		r.mu.Lock()
-		r.kills = append(r.kills, time.Now())
-		r.mu.Unlock()
-		old.kill(r.t)
-		next := startRelay(r.t, r.config)
-		r.mu.Lock()
-		r.now, r.which = next, r.which+1
-		r.mu.Unlock()
+		r.replace()
 	}
+}
+
+// replace kills the relay and starts another.
+func (r *relays) replace() {
+	r.mu.Lock()
+	old := r.now
+	r.kills = append(r.kills, time.Now())
+	r.mu.Unlock()
+	old.kill(r.t)
+	next := startRelay(r.t, r.config)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now, r.which = next, r.which+1
 }

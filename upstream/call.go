@@ -199,6 +199,11 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			next = min(next, again)
 			continue
 		}
+		if ok, again := s.calmed(f, now); !ok {
+			s.agenda.add(f)
+			next = min(next, again)
+			continue
+		}
 		if s.opts.Recall != nil && c.form.name == Delta && !f.session.begun() {
 			f.topics.recall(s.opts.Recall)
 		}
@@ -450,6 +455,7 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 		s.logNack(f, r, nack)
 	}
 	f.lastNack = nack
+	f.calm.answered(time.Now(), r.version, nack != "")
 	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
 		return errUnsent
 	}

@@ -10,6 +10,7 @@ type feed struct {
 	lastNack string // that was logged
 	entry    entry
 	gather   gather
+	calm     calm
 }
 
 func (f *feed) typeURL() string { return f.topics.typeURL() }

@@ -1,0 +1,45 @@
+package upstream
+
+import "time"
+
+// Some control planes answer a NACK with what was rejected, at once, so that both sides do nothing else.
+// The NACK that such a loop is made of is sent later and later.
+//
+// The first NACK of a response is sent at once. So is one of another version: the control plane may wait for
+// it before it sends the next one. A control plane that sends more without having the NACK does not wait
+// for it.
+
+const (
+	calmFrom = 10 * time.Millisecond
+	calmMost = time.Second
+)
+
+// calm says how long a repeated NACK of a type waits.
+type calm struct {
+	rejects bool
+	version string // of the last response, if it was rejected
+	wait    time.Duration
+	until   time.Time
+}
+
+// answered takes note of a response that was accepted or rejected.
+func (c *calm) answered(now time.Time, version string, rejected bool) {
+	switch {
+	case !rejected:
+		*c = calm{}
+	case !c.rejects || version != c.version:
+		*c = calm{rejects: true, version: version}
+	case now.Before(c.until):
+		c.until = time.Time{}
+	default:
+		c.wait = min(max(2*c.wait, calmFrom), calmMost)
+		c.until = now.Add(c.wait)
+	}
+}
+
+// calmed reports whether the answers of a type may be sent, or after what time to ask again. The caller
+// holds mu.
+func (s *Stream) calmed(f *feed, now time.Time) (ok bool, again time.Duration) {
+	again = f.calm.until.Sub(now)
+	return again <= 0 || !f.session.begun(), again
+}

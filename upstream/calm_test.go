@@ -1,0 +1,40 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+)
+
+func TestARepeatedNACKWaitsLongerAndLonger(t *testing.T) {
+	began := time.Unix(1000, 0)
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name      string
+		responses []string // versions, and whether they are bad; each comes when the last answer was sent, but for those with a +
+		want      []time.Duration
+	}{
+		{"acknowledged", []string{"1", "1", "2"}, []time.Duration{0, 0, 0}},
+		{"rejected once, then another version", []string{"1 bad", "2 bad", "3 bad"}, []time.Duration{0, 0, 0}},
+		{"the same again and again", []string{"1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad"},
+			[]time.Duration{0, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}},
+		{"good in between", []string{"1 bad", "1 bad", "1 bad", "2", "1 bad", "1 bad"}, []time.Duration{0, 10 * ms, 20 * ms, 0, 0, 10 * ms}},
+		{"sent before the NACK was", []string{"1 bad", "1 bad", "+1 bad"}, []time.Duration{0, 10 * ms, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c calm
+			now := began
+			for i, r := range test.responses {
+				early := r[0] == '+'
+				if early {
+					r = r[1:]
+				} else if now.Before(c.until) {
+					now = c.until
+				}
+				c.answered(now, r[:1], len(r) > 1)
+				if got := max(0, c.until.Sub(now)); got != test.want[i] {
+					t.Errorf("the answer to response %d (%s) waits for %v, want %v", i, r, got, test.want[i])
+				}
+			}
+		})
+	}
+}
