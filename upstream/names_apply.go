@@ -28,6 +28,9 @@ func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	u := n.newUpdate()
 	u.Changes = make([]cache.Change, 0, len(v.list))
 	for i := range v.list {
+		if n.ofSet(&v.list[i]) {
+			continue
+		}
 		if c, ok := n.take(&v.list[i]); ok && n.subs[c.Name].wanted {
 			u.Changes = append(u.Changes, c)
 		}
@@ -44,6 +47,13 @@ func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	}
 	n.now = nil
 	return u
+}
+
+// ofSet says that a removal is of a member of a set: the control plane has not had a request for the name on
+// this stream. Whether the name is gone comes as the answer to that.
+func (n *names) ofSet(v *resourceUpdate) bool {
+	sub := n.subs[v.key]
+	return sub != nil && !sub.sent && v.gone && v.err == nil
 }
 
 // take takes what a response says of one name, and returns what has changed, if anything has.
