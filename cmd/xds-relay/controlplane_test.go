@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -16,6 +17,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	goleak.VerifyTestMain(m)
 }
 
