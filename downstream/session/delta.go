@@ -261,10 +261,12 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
 	d.defers = d.hasOpenSet()
-	d.takePending(func(sub *nameSub) bool { return d.sendName(r, sub) })
+	sendName := func(sub *nameSub) bool { return d.sendName(r, sub) }
+	d.takePending(sendName)
 	if len(d.pending) == 0 {
 		d.takePendingSets(func(set *setSub) bool { return d.sendSet(r, set) })
 		if len(d.pendingSets) == 0 {
+			d.takePending(sendName) // what a set had lent, and has no more
 			d.sendReviewed(r)
 			d.sendDeferred(r)
 		}

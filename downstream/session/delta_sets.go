@@ -45,6 +45,10 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		}
 		d.reviewBorrowed()
 	}
+	if set.moved {
+		set.moved = false
+		d.reviewBorrowed()
+	}
 	if len(set.reviews) > 0 {
 		d.reviewable = append(d.reviewable, set) // once all sets have said what they have
 	}
@@ -274,7 +278,7 @@ func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.
 	if !set.glob() || !set.fresh || d.ownedByAnother(set, sub.ref()) || m.News != cache.Changed || st.Status != cache.Present || set.sentByName[sub] {
 		return true
 	}
-	if version, ok := set.initial[m.Name]; ok && version == st.Resource.Version() {
+	if version, ok := set.initial[m.Name]; ok && isVersion(version, st.Resource) {
 		return true
 	}
 	if !r.fits(st.Resource.Size(sub.name(), sub.form()), d.Limit) {
@@ -297,7 +301,7 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.isView(set)) {
 		version, ok = d.initial[m.Name]
 	}
-	return ok && version == m.Resource.Version()
+	return ok && isVersion(version, m.Resource)
 }
 
 // hold notes what the client holds of a set that takes the place of another: the

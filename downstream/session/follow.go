@@ -54,6 +54,9 @@ func (s *nameSub) keepBeforeMove(was *cache.Resource) {
 	}
 }
 
+// meansSomething says that a name means something, or meant something of which the client keeps what it has.
+func (s *nameSub) meansSomething() bool { return s.entry() != nil || s.rare().beforeRedirect != nil }
+
 // move implements follower.
 func (s *setSub) move() {
 	if s.ended || !s.redirected() {

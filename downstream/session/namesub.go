@@ -394,10 +394,14 @@ func (s *nameSub) state() cache.State {
 	}
 	sent := s.sent()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
+	case sent == sentAbsent: // it does not hold that any more
 	case !answered && !r.beforeRedirect.expired:
 		return cache.State{Status: cache.Present, Resource: r.beforeRedirect.resource, Err: st.Err, Heartbeats: s.heartbeats()}
-	case !answered && sent != sentAbsent && sent != sentFailed:
+	case !answered && sent != sentFailed:
 		return cache.State{Status: cache.Absent, Previous: r.beforeRedirect.resource}
+	case st.Status == cache.Absent && sent == sentResource: // which it holds until it is sent that
+		st.Previous = r.beforeRedirect.resource
+		return st
 	}
 	r.setBefore(nil)
 	return st

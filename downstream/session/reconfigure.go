@@ -45,13 +45,13 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32) (r reconfi
 		sub := of.sub
 		switch entry := sub.entry(); {
 		case of.err != nil && entry == nil:
-			sub.refuseAgain(asError(of.err))
+			s.refuseAgain(&r, sub, asError(of.err))
 		case of.err != nil:
 			s.refuseName(&r, sub, of.err)
 		case of.key.IsSet():
 			r.globs = append(r.globs, s.beginRefusedGlob(sub))
 		case entry == nil:
-			sub.beginRefused(of.key)
+			s.beginRefused(&r, sub, of.key)
 		default:
 			sub.moveTo(of.key)
 			r.moved = append(r.moved, sub)
@@ -133,45 +133,53 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 	}
 	s.countLost(sub, false)
 	if isDenial(rare.err) {
-		rare.setBefore(nil)
-		s.setAlias(sub, rare, "")
-		r.denied = append(r.denied, sub)
-	} else {
-		sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-		sub.keepBeforeMove(was)
+		s.denyName(r, sub)
+		return
 	}
+	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
+	sub.keepBeforeMove(was)
+	sub.MoveToPending()
+}
+
+// denyName notes that a client may not have a name any more.
+func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
+	rare := sub.rare()
+	rare.setBefore(nil)
+	s.setAlias(sub, rare, "")
+	r.denied = append(r.denied, sub)
 	sub.MoveToPending()
 }
 
 // refuseAgain gives a refused name another reason. That another rule denies it is nothing new to the client.
-func (s *nameSub) refuseAgain(err *cache.Error) {
-	rare := s.rare()
-	was := s.refusedState(rare.err).Err
-	same := isDenial(err) && isDenial(rare.err)
+func (s *subscriptions) refuseAgain(r *reconfigured, sub *nameSub, err *cache.Error) {
+	rare := sub.rare()
+	was, reason := rare.err, sub.refusedState(rare.err).Err
 	rare.err = err
-	if same && rare.sentErr == markError(was) {
-		rare.sentErr = markError(s.refusedState(err).Err)
-		return
+	switch {
+	case isDenial(err) && !isDenial(was):
+		s.denyName(r, sub)
+	case isDenial(err) && rare.sentErr == markError(reason):
+		rare.sentErr = markError(sub.refusedState(err).Err)
+	default:
+		sub.MoveToPending()
 	}
-	s.MoveToPending()
 }
 
 // beginRefused begins a subscription to a name that was refused until now.
-func (s *nameSub) beginRefused(key cache.Key) {
-	subs := s.of()
-	err := subs.Host.Admits(key)
+func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Key) {
+	err := s.Host.Admits(key)
 	if err == nil {
-		err = subs.Host.Enter(key)
+		err = s.Host.Enter(key)
 	}
 	if err != nil {
-		s.refuseAgain(asError(err))
+		s.refuseAgain(r, sub, asError(err))
 		return
 	}
-	rare := s.rare()
+	rare := sub.rare()
 	rare.err = nil
-	subs.trouble.refused--
-	_, rare.withheld = subs.Topics.WatchInGroup(subs.Host.Side(key), s.watch())
-	s.MoveToPending()
+	s.trouble.refused--
+	_, rare.withheld = s.Topics.WatchInGroup(s.Host.Side(key), sub.watch())
+	sub.MoveToPending()
 }
 
 // Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be

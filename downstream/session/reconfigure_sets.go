@@ -1,6 +1,8 @@
 package session
 
 import (
+	"encoding/binary"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -34,7 +36,7 @@ func (s *subscriptions) reconfigureWildcard(w *setSub) {
 		w.MoveToPending()
 	case w.set == nil:
 		w.err, w.errSent = nil, false
-		w.set = w.membersOf(s.Topics.WatchSet(s.Host.Side(key), w))
+		w.set, w.moved = w.membersOf(s.Topics.WatchSet(s.Host.Side(key), w)), true
 		w.MoveToPending()
 	case !leadsTo(key, w.set.Key()):
 		w.rebind(key)
@@ -102,8 +104,9 @@ func (s *subscriptions) beginRefusedGlob(sub *nameSub) *setSub {
 func (s *setSub) rebind(key cache.Key) {
 	subs := s.subs
 	subs.Host.Move(s.set.Key(), key)
+	was := s.set
 	s.moveTo(subs.Host.Side(key))
-	s.keepContent()
+	s.keepContent(was)
 	if s.glob() {
 		subs.removeGlob(s)
 		subs.addGlob(s)
@@ -112,11 +115,11 @@ func (s *setSub) rebind(key cache.Key) {
 
 // stop ends the watch of a set that is refused from now on. The client keeps what it holds.
 func (s *setSub) stop() {
-	subs := s.subs
+	subs, was := s.subs, s.set
 	if subs.beforeMove != nil {
 		subs.beforeMove(s)
 	}
-	s.keepContent()
+	s.keepContent(was)
 	s.mayHold, s.sent = s.mayHold || s.sent, false
 	subs.countLostSet(s, false)
 	subs.Host.Leave(s.set.Key())
@@ -124,11 +127,25 @@ func (s *setSub) stop() {
 	s.SetWatch, s.set = cache.SetWatch{}, nil
 }
 
-// keepContent notes that a client holds what it was sent of the set that it watched until now, of whatever
-// content: versions of another origin say nothing about it.
-func (s *setSub) keepContent() {
+// keepContent notes the content of what a client holds of the set that it watched until now, in the place of
+// versions: those of another origin say nothing about it.
+func (s *setSub) keepContent(was *members) {
 	s.mayHold, s.sent = s.mayHold || s.sent, false
-	for name := range s.initial {
-		s.initial[name] = ""
+	for name, version := range s.initial {
+		content := ""
+		if r := was.Member(memberKey(name)); r != nil && r.Version() == version {
+			content = contentMark(r)
+		}
+		s.initial[name] = content
 	}
+}
+
+// contentMark stands for a resource's content in the place of its version. No origin's version begins so.
+func contentMark(r *cache.Resource) string {
+	return string(binary.BigEndian.AppendUint64([]byte{0}, r.Hash()))
+}
+
+// isVersion says that what a client holds, by its version or content, is a resource.
+func isVersion(held string, r *cache.Resource) bool {
+	return held == r.Version() || held != "" && held[0] == 0 && held == contentMark(r)
 }

@@ -52,6 +52,9 @@ func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
 		return false
 	}
 	s.knows(sub, now, 0)
+	if now == sentAbsent {
+		sub.set(mayHold, false)
+	}
 	return true
 }
 

@@ -137,10 +137,10 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for sub := range s.named.all() {
 		sub.set(isCovered, false)
-		if sub.entry() == nil {
+		if !sub.meansSomething() {
 			continue
 		}
-		if set := s.globOf(sub.ref()); set != nil {
+		if set := s.globOf(sub.ref()); set != nil && !s.ownsBesideView(sub, set) {
 			named[set] = append(named[set], sub)
 		}
 		switch set := s.wildOf(sub.ref()); {
@@ -176,11 +176,11 @@ func (s *SotW) inFull(sub *nameSub) cache.State {
 // given returns the resource that a set has under a name, spelled as the client does, and
 // the set, nil if none has.
 func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
-	if sub.entry() == nil || !s.hasSets() {
+	if !sub.meansSomething() || !s.hasSets() {
 		return nil, nil
 	}
 	set := s.standIn(sub.ref())
-	if set == nil || !present(set) {
+	if set == nil || !present(set) || s.ownsBesideView(sub, set) {
 		return nil, nil
 	}
 	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
@@ -188,6 +188,12 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 		return nil, nil
 	}
 	return r, set
+}
+
+// ownsBesideView says that a name is in a glob that is a view, and is present itself: then it is another
+// resource than the view's member.
+func (s *SotW) ownsBesideView(sub *nameSub, set *setSub) bool {
+	return s.isView(set) && sub.state().Status == cache.Present
 }
 
 // sentKeys are the keys of what a full state has, by the way in which it is requested.
@@ -201,7 +207,7 @@ func (s *SotW) ownedByNames() sentKeys {
 	}
 	sent := sentKeys{}
 	for sub := range s.named.all() {
-		if sub.entry() != nil && (sub.state().Status == cache.Present || s.withheld && removed(sub, sub.state())) {
+		if sub.meansSomething() && (sub.state().Status == cache.Present || s.withheld && removed(sub, s.inFull(sub))) {
 			sent.add(sub.ref(), sub.memberKey())
 		}
 	}

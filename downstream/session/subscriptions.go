@@ -147,9 +147,11 @@ type setSub struct {
 	// lost: nothing is held of it, and its control plane cannot be reached.
 	lost bool
 
+	moved bool // it was another set when it was sent
+
 	// SotW: sent says that it was in a full state, mayHold that the client may hold it from
-	// an earlier stream, and moved that it was another set when it was sent.
-	sent, mayHold, moved bool
+	// an earlier stream.
+	sent, mayHold bool
 
 	// Delta: initial are the versions of its members that the client holds, of what it
 	// has not been sent yet; sentByName the members that it was sent under their names,
