@@ -64,6 +64,10 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 		if !st.hold(how) {
 			return nil, true
 		}
+		if st.trials != nil && st.sidesChanged() {
+			st.topics.EndRead()
+			continue
+		}
 		r, ok := st.composeHeld()
 		st.logNotRequested()
 		if st.refusedLately { // by a resource's own name, which has just become known

@@ -25,7 +25,7 @@ func (st *stream) Side(k cache.Key) cache.Key {
 // OnNew implements session.Host.
 func (st *stream) OnNew() bool {
 	for _, t := range st.trials.each() {
-		if t.onNew {
+		if t.onNew() {
 			return true
 		}
 	}

@@ -99,6 +99,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		in = incoming{}
 		if err := st.grpc.RecvMsg(&in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
+				st.halfClosed = errors.Is(err, io.EOF)
 				return nil
 			}
 			return st.unreadable(err)
@@ -369,7 +370,7 @@ func (st *stream) end() {
 	}
 	st.leaveNames()
 	for _, t := range st.trials.each() {
-		t.Leave(!st.byRelay.Load())
+		t.Leave(st.brokeOff())
 	}
 	st.trials = nil
 	st.scopes.close()

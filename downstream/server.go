@@ -170,7 +170,9 @@ type stream struct {
 	paced bool
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
-	inbox   inbox
+	// halfClosed: the client has. Of the goroutine that receives.
+	halfClosed bool
+	inbox      inbox
 	// before and after are its neighbours in Server.streams, which Server.mu guards.
 	before, after *stream
 	// slowness is how often the stream has to have been sent all that there was, until

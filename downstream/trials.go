@@ -16,8 +16,9 @@ import (
 
 // Rollouts decide which clients of a scope are on the new side.
 type Rollouts interface {
-	// Join begins a stream's part in the rollouts of an accepted scope; nil if it has none.
-	Join(scope cache.Scope, c TrialClient) Trial
+	// Join begins a stream's part in the rollouts of an accepted scope; nil if it has none. showing is
+	// the side on which it begins, as Trial.Showing returns it.
+	Join(scope cache.Scope, c TrialClient) (t Trial, showing uint64)
 }
 
 // TrialClient is what Rollouts know of a stream.
@@ -27,11 +28,14 @@ type TrialClient struct {
 	// of which each has one value.
 	Name string
 	Conn net.Addr
-	// Eligible: it can be on the new side. A request that is answered once cannot.
+	// Who stands behind the client, if it is not on this machine: its identity, or else its address.
+	Who string
+	// Eligible: it can be on the new side. A request that is answered once cannot, nor can a client
+	// with a view: a view has what is accepted.
 	Eligible bool
 	// Resumed: the client holds something from an earlier stream.
 	Resumed bool
-	// Wake has the stream look at OnNew and Filled. It does not block.
+	// Wake has the stream look at Showing and Filled. It does not block.
 	Wake func()
 }
 
@@ -40,30 +44,39 @@ type TrialClient struct {
 type Trial interface {
 	// RollsOut says whether changes of a type are rolled out.
 	RollsOut(typeURL string) bool
-	// OnNew says whether the stream is to be on the new side.
-	OnNew() bool
+	// Showing returns a number if the stream is to be on the new side, and otherwise 0. If the number
+	// has changed, the stream was to be on the accepted side in between.
+	Showing() uint64
 	// Moved says that the stream has moved to the new side. Filled says whether all that it
 	// watches there has a state since, as far as one is known.
-	Moved()
-	Filled() bool
+	Moved(showing uint64)
+	Filled(showing uint64) bool
+	// Asked returns a number. When it changes, more is new on the new side, and the stream has to say
+	// once more whether it is Sent or Untouched.
+	Asked() uint64
 	// IsNew says whether a resource is not accepted.
 	IsNew(*cache.Resource) bool
 	// Settled says that the client has answered all that it was sent first.
 	Settled()
+	// Withdraw says that the client can be on the accepted side only, from now on.
+	Withdraw()
 	// Sent, Untouched, Acked and Rejected say what becomes of what is new: the client is being sent
 	// some of it, or nothing of it; it has acknowledged all that it was sent; it has rejected some.
-	Sent()
-	Untouched()
-	Acked()
-	Rejected(words string)
-	// Leave ends it. ended says that the client has ended its stream.
-	Leave(ended bool)
+	// news are the hashes of what was new in the response that it has rejected, nil if that is not known.
+	Sent(showing uint64)
+	Untouched(showing uint64)
+	Acked(showing uint64)
+	Rejected(showing uint64, words string, news []uint64)
+	// Leave ends it. brokeOff says that the stream has broken off, as when a client dies: neither the
+	// relay has ended it, nor the client by a half-close.
+	Leave(brokeOff bool)
 }
 
 // streamTrials are those of a stream. Guarded by stream.mu. nil has none.
 type streamTrials struct {
 	all     []*streamTrial
 	resumed bool // the client's first request says that it holds something
+	views   bool // the client has, or had, a subscription to a view
 }
 
 func (t *streamTrials) each() []*streamTrial {
@@ -77,28 +90,41 @@ func (t *streamTrials) each() []*streamTrial {
 type streamTrial struct {
 	Trial
 	scope cache.Scope
-	// onNew: the subscriptions are on the new side.
-	onNew   bool
+	// showing is not 0 if the subscriptions are on the new side: see Trial.Showing.
+	showing uint64
 	settled bool
+	// stays: they never are on the new side.
+	stays bool
 	// types has what is known of the types that are rolled out and of which the client was sent something.
 	types map[string]*triedType
-	// open are the responses with something new that the client has not answered. told: Sent or
-	// Untouched was called since the move. rejected: it has rejected one of them.
+	// open are the responses with something new that the client has not answered. reported: Sent or
+	// Untouched was called since the move, or since the trial asked: asked is how often it had when the
+	// stream began to compose a response. rejected: it has rejected one of them.
 	open     []sentNew
-	told     bool
+	asked    uint64
+	reported bool
 	rejected bool
 }
 
 // triedType says whether the client's last answer of a type was an ACK.
 type triedType struct {
 	acked bool
-	// new is the nonce of the last response with something new. A client that is a relay may reject it
-	// after it has acknowledged it.
-	new string
+	// new is the last response with something new. A client that is a relay may reject it after it has
+	// acknowledged it.
+	new sentNew
 }
 
 // sentNew is a response with something new.
-type sentNew struct{ typeURL, nonce string }
+type sentNew struct {
+	typeURL, nonce string
+	// news are the hashes of what is new, nil if that is much.
+	news []uint64
+}
+
+// maxSentNews bounds sentNew.news.
+const maxSentNews = 64
+
+func (t *streamTrial) onNew() bool { return t.showing != 0 }
 
 // joinTrial begins the stream's part in the rollouts of a scope that it begins to use.
 func (s *streamScopes) joinTrial(scope cache.Scope) {
@@ -111,9 +137,9 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	if p, ok := peer.FromContext(st.grpc.Context()); ok {
 		conn = p.Addr
 	}
-	t := st.server.options.Rollouts.Join(scope, TrialClient{
-		Client: Client{Node: st.node, Identity: st.identity}, Name: st.client(), Conn: conn,
-		Eligible: !once, Resumed: st.trials.resumed,
+	t, showing := st.server.options.Rollouts.Join(scope, TrialClient{
+		Client: Client{Node: st.node, Identity: st.identity}, Name: st.client(), Conn: conn, Who: st.behind(),
+		Eligible: !once && !st.trials.views, Resumed: st.trials.resumed,
 		Wake: func() {
 			if st.inbox.wake() {
 				st.inbox.waker.Wake()
@@ -123,10 +149,14 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	if t == nil {
 		return
 	}
-	trial := &streamTrial{Trial: t, scope: scope, onNew: t.OnNew() && !once, types: map[string]*triedType{}}
-	if trial.onNew {
+	trial := &streamTrial{Trial: t, scope: scope, stays: once, types: map[string]*triedType{}}
+	if st.trials.views {
+		trial.withdraw()
+	}
+	if !trial.stays && showing != 0 {
+		trial.showing = showing
 		trial.settled = true
-		trial.Moved()
+		trial.Moved(showing)
 	}
 	st.trials.all = append(st.trials.all, trial)
 }
@@ -138,14 +168,29 @@ func (s *streamScopes) leaveTrial(scope cache.Scope) {
 	if at < 0 {
 		return
 	}
-	st.trials.all[at].Leave(st.closed && !st.byRelay.Load())
+	st.trials.all[at].Leave(st.closed && st.brokeOff())
 	st.trials.all = slices.Delete(st.trials.all, at, at+1)
+}
+
+// brokeOff says that neither the relay nor the client has ended the stream. A program that dies cannot
+// half-close its stream, and a client whom the relay sends away has a reason to end it.
+func (st *stream) brokeOff() bool { return !st.byRelay.Load() && !st.halfClosed && !st.sentAway() }
+
+// sentAway says that the relay has sent the client away from its connection, so that it opens its streams on
+// another one.
+func (st *stream) sentAway() bool {
+	conn := connOf(st.grpc.Context())
+	if conn == nil {
+		return false
+	}
+	g := conn.goAway.Load()
+	return g != nil && g.wanted.Load()
 }
 
 // side returns the topic that the client watches, of one that its names lead to.
 func (st *stream) side(k cache.Key) cache.Key {
 	for _, t := range st.trials.each() {
-		if t.onNew && t.scope == k.Scope.Accepted() && t.RollsOut(k.TypeURL) {
+		if t.onNew() && t.scope == k.Scope.Accepted() && t.RollsOut(k.TypeURL) {
 			k.Scope.New = true
 		}
 	}
@@ -159,23 +204,76 @@ func (st *stream) switchSides() {
 		return
 	}
 	for _, t := range st.trials.each() {
-		onNew := t.OnNew()
-		if onNew == t.onNew || onNew && !t.settled {
+		showing := t.Showing()
+		if asked := t.Asked(); asked != t.asked {
+			t.asked, t.reported = asked, false
+		}
+		if !t.isToMove(showing) {
 			continue
 		}
-		t.onNew, t.open, t.told, t.rejected = onNew, nil, false, false
+		was := t.showing
+		t.showing, t.open, t.reported, t.rejected = showing, nil, false, false
 		for _, of := range t.types {
-			of.new = ""
+			of.new = sentNew{}
 		}
 		for _, s := range st.sessions {
-			if t.RollsOut(s.TypeURL()) {
-				s.Show(t.scope, onNew)
+			if !t.RollsOut(s.TypeURL()) {
+				continue
+			}
+			if was != 0 {
+				s.Show(t.scope, false)
+			}
+			if showing != 0 {
+				s.Show(t.scope, true)
 			}
 		}
-		if onNew {
-			t.Moved()
+		if showing != 0 {
+			t.Moved(showing)
 		}
 	}
+}
+
+// isToMove says whether the stream is to be on another side, or was in between.
+func (t *streamTrial) isToMove(showing uint64) bool {
+	return showing != t.showing && (showing == 0 || t.settled && !t.stays)
+}
+
+// sidesChanged says whether the stream is to be on another side than it is. What is on the new side
+// changes only after those have to leave it who are not to get that. So if the sides are still right while
+// the cache is held, the client may have what there is.
+func (st *stream) sidesChanged() bool {
+	return !st.closed && slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.isToMove(t.Showing()) })
+}
+
+// withdrawTrials has the client be on the accepted side: it has subscribed to a view. The topics of a view
+// have what is accepted, and may have what names lead to as well.
+func (st *stream) withdrawTrials() {
+	if st.trials == nil || st.trials.views {
+		return
+	}
+	st.trials.views = true
+	for _, t := range st.trials.all {
+		t.withdraw()
+	}
+}
+
+// withdraw has the stream be on the accepted side. It moves there when the gate says so.
+func (t *streamTrial) withdraw() {
+	t.stays = true
+	t.Withdraw()
+}
+
+// behind returns who stands behind the client for the rollouts, empty if that is only its Node: a client on
+// this machine.
+func (st *stream) behind() string {
+	if st.identity != nil && st.identity.Local && !st.identity.Authenticated() {
+		return ""
+	}
+	key := identityKeyOf(st.grpc.Context(), st.identity)
+	if key.proven != "" {
+		return key.proven
+	}
+	return key.address.String()
 }
 
 // composed notes what was composed for the client, nil for nothing.
@@ -183,26 +281,42 @@ func (st *stream) composed(r *session.Response) {
 	for _, t := range st.trials.each() {
 		switch {
 		case r == nil:
-			if t.onNew && !t.told && t.Filled() && !st.hasMore(t) {
-				t.told = true
-				t.Untouched()
+			if t.onNew() && !t.reported && t.Filled(t.showing) && !st.hasMore(t) {
+				t.reported = true
+				t.Untouched(t.showing)
 			}
 		case t.RollsOut(r.TypeURL):
 			if t.types[r.TypeURL] == nil {
 				t.types[r.TypeURL] = &triedType{}
 			}
-			if t.onNew && slices.ContainsFunc(r.News, t.IsNew) {
-				if len(t.open) == 0 {
-					t.Sent()
-				}
-				t.types[r.TypeURL].new = r.Nonce
-				t.open, t.told = append(t.open, sentNew{r.TypeURL, r.Nonce}), true
+			if t.onNew() && slices.ContainsFunc(r.News, t.IsNew) {
+				t.composedNew(r)
 			}
 		}
 	}
 	if r != nil {
 		r.News = nil
 	}
+}
+
+// composedNew notes a response with something new.
+func (t *streamTrial) composedNew(r *session.Response) {
+	if len(t.open) == 0 || !t.reported {
+		t.Sent(t.showing)
+	}
+	of := sentNew{typeURL: r.TypeURL, nonce: r.Nonce}
+	for _, resource := range r.News {
+		if !t.IsNew(resource) {
+			continue
+		}
+		if len(of.news) == maxSentNews {
+			of.news = nil
+			break
+		}
+		of.news = append(of.news, resource.Hash())
+	}
+	t.types[r.TypeURL].new = of
+	t.open, t.reported = append(t.open, of), true
 }
 
 // hasMore says that there is something to send of the types that are rolled out.
@@ -222,24 +336,39 @@ func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
 			continue
 		}
 		of.acked = rejection == nil
-		if rejection != nil && t.onNew && (of.new == rejection.Nonce || slices.Contains(t.open, sentNew{s.TypeURL(), rejection.Nonce})) {
+		if sent, ok := t.sentAs(of, s.TypeURL(), rejection); ok {
 			t.rejected = true
-			t.Rejected(rejection.Reason)
+			t.Rejected(t.showing, rejection.Reason, sent.news)
 		}
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })
 			if len(t.open) == 0 && !t.rejected {
-				t.Acked()
+				t.Acked(t.showing)
 			}
 		}
-		if !t.settled && !t.onNew && st.tookAll(t) {
+		if !t.settled && !t.onNew() && st.tookAll(t) {
 			t.settled = true
 			t.Settled()
-			if t.OnNew() && st.inbox.wake() {
+			if t.Showing() != 0 && st.inbox.wake() {
 				st.Wake()
 			}
 		}
 	}
+}
+
+// sentAs returns the response with something new that a NACK is for; ok is false if it is for none.
+func (t *streamTrial) sentAs(of *triedType, typeURL string, n *session.NACK) (sent sentNew, ok bool) {
+	if n == nil || !t.onNew() {
+		return sent, false
+	}
+	if of.new.nonce == n.Nonce {
+		return of.new, true
+	}
+	at := slices.IndexFunc(t.open, func(o sentNew) bool { return o.typeURL == typeURL && o.nonce == n.Nonce })
+	if at < 0 {
+		return sent, false
+	}
+	return t.open[at], true
 }
 
 // tookAll says whether the client has acknowledged what it was sent last of each type that is rolled

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -31,8 +32,16 @@ type fleetState struct {
 	holds map[string]map[topic]string
 	// had counts, by content, how often it was sent to each client.
 	had map[string]map[string]int
+	// log has what was sent, in order.
+	log []sentContent
 	// ended are the clients whose streams have ended.
 	ended map[string]bool
+}
+
+// sentContent is a content that was sent to a client.
+type sentContent struct {
+	at          time.Time
+	to, content string
 }
 
 // String describes the fleet, for a failed test.
@@ -66,7 +75,8 @@ func (s *fleetState) who(content string) (ids []string) {
 
 // temper is what makes a client reject a response, or die of it.
 type temper struct {
-	rejects, diesOf string // contents
+	rejects string // the beginning of contents
+	diesOf  string // a content
 }
 
 func newFleet(t testing.TB, f form, conn func() *grpc.ClientConn) *fleet {
@@ -118,7 +128,8 @@ func (f *fleet) join(id, program string, is temper, types ...string) (leave func
 						s.had[content] = map[string]int{}
 					}
 					s.had[content][id]++
-					if is.rejects != "" && content == is.rejects {
+					s.log = append(s.log, sentContent{time.Now(), id, content})
+					if is.rejects != "" && strings.HasPrefix(content, is.rejects) {
 						words = "no such filter: " + content
 					}
 					news[topic{r.typeURL, name}] = content

@@ -3,6 +3,7 @@ package integration
 // Rollouts: who has what when.
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -219,15 +220,17 @@ func TestARefusedChangeDoesNotSpreadByARestart(t *testing.T) {
 	})
 }
 
-// TestARolloutOnAFleet shows who has what when, of a thousand clients in three cohorts.
+var fleetClients = flag.Int("fleet", 60, "how many clients TestARolloutOnAFleet has")
+
+// TestARolloutOnAFleet shows who has what when: clients in three cohorts, which reject some changes. Each is
+// sent a change at most once, and a good one exactly once; a bad one touches one client of each cohort.
 func TestARolloutOnAFleet(t *testing.T) {
-	if testing.Short() || raceDetector() {
-		t.Skip("counts who has what, which takes a while")
-	}
-	const clients, cohorts = 1000, 3
+	t.Parallel()
+	const cohorts, rounds = 3, 2
+	clients := *fleetClients
 	cp := startControlPlane(t, delta)
-	cp.set(plainListener("l", "content-l1"))
-	r := startRelay(t, rolledOut(cp.address, "delta", "soak: 500ms"))
+	cp.set(plainListener("l", "content-good0"))
+	r := startRelay(t, rolledOut(cp.address, "delta", "soak: 1500ms"))
 	var conns []*grpc.ClientConn
 	for range 20 {
 		conns = append(conns, connect(t, r.address))
@@ -237,50 +240,130 @@ func TestARolloutOnAFleet(t *testing.T) {
 	for i := range clients {
 		fl.join(fmt.Sprintf("client-%d", i), fmt.Sprintf("program-%d", i%cohorts), temper{rejects: "bad"}, listenerType)
 	}
-	all := func(content string) func(*fleetState) bool {
-		return func(s *fleetState) bool { return len(s.who(content)) == clients }
-	}
-	fl.await(t, "all clients have the first state", all("l1"))
-
-	begin := time.Now()
-	cp.set(plainListener("l", "content-bad"))
-	cp.await(t, "the control plane is told", func(s *seen) bool { return len(s.nacks) > 0 })
-	told := time.Since(begin)
-	fl.await(t, "all clients have the first state again", func(s *fleetState) bool {
-		back := len(s.had["bad"]) > 0
-		for id := range s.had["bad"] {
-			back = back && s.had["l1"][id] == 2
-		}
-		return back
-	})
-	fl.read(func(s *fleetState) {
-		t.Logf("a bad change touched %d clients of %d; the control plane was told after %s, and all were back after %s",
-			len(s.had["bad"]), clients, told.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
-		if n := len(s.had["bad"]); n > cohorts {
-			t.Errorf("a bad change touched %d clients of %d cohorts", n, cohorts)
-		}
-	})
-
-	begin = time.Now()
-	cp.set(plainListener("l", "content-good"))
-	for _, part := range []int{cohorts, clients / 100, clients / 10, clients / 2, clients} {
-		fl.await(t, fmt.Sprintf("%d clients have a good change", part), func(s *fleetState) bool { return len(s.had["good"]) >= part })
+	fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("good0")) == clients })
+	for round := range rounds {
+		before, bad, good := fmt.Sprintf("good%d", round), fmt.Sprintf("bad%d", round), fmt.Sprintf("good%d", round+1)
+		begin := time.Now()
+		cp.set(plainListener("l", "content-"+bad))
+		cp.await(t, "the control plane receives a client's words", func(s *seen) bool {
+			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: "+bad) })
+		})
+		refused := time.Since(begin)
+		if round == 0 {
+			fl.await(t, "those who were sent the change have the accepted state again", func(s *fleetState) bool {
+				for id := range s.had[bad] {
+					if s.had[before][id] < 2 {
+						return false
+					}
+				}
+				return len(s.had[bad]) > 0
+			})
+		} // in the other round, the next change comes while they go back
+		back := time.Since(begin)
+		fixed := time.Now()
+		cp.set(plainListener("l", "content-"+good))
+		fl.await(t, "all clients have a good change", func(s *fleetState) bool { return len(s.who(good)) == clients })
+		all := time.Since(fixed)
 		fl.read(func(s *fleetState) {
-			t.Logf("after %s, %d clients have a good change", time.Since(begin).Round(time.Millisecond), len(s.had["good"]))
+			t.Logf("a bad change: NACK after %s, %d clients of %d touched, who had the accepted state again after %s\n%s",
+				refused.Round(time.Millisecond), len(s.had[bad]), clients, back.Round(time.Millisecond), s.table(bad, begin, cohorts))
+			t.Logf("a good change: all clients after %s\n%s", all.Round(time.Millisecond), s.table(good, fixed, cohorts))
+			if n := len(s.had[bad]); n > cohorts {
+				t.Errorf("a bad change touched %d clients of %d cohorts", n, cohorts)
+			}
+			for id, n := range s.had[bad] {
+				if n > 1 {
+					t.Errorf("%s was sent a bad change %d times", id, n)
+				}
+			}
+			for id, n := range s.had[good] {
+				if n != 1 {
+					t.Errorf("%s was sent a good change %d times", id, n)
+				}
+			}
 		})
 	}
-	fl.read(func(s *fleetState) {
-		again := 0
-		for id, n := range s.had["good"] {
-			if n > 1 {
-				again++
-				t.Logf("%s was sent a good change %d times, a bad one %d times, and the first %d times", id, n, s.had["bad"][id], s.had["l1"][id])
+}
+
+// table says when a content was sent to how many clients of each cohort: a line for each time at which it
+// went to more, with what came within a tenth of a second.
+func (s *fleetState) table(content string, begin time.Time, cohorts int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10s", "after")
+	for cohort := range cohorts {
+		fmt.Fprintf(&b, "%12s", fmt.Sprintf("program-%d", cohort))
+	}
+	sent, last := make([]int, cohorts), time.Time{}
+	line := func() {
+		fmt.Fprintf(&b, "\n%10s", last.Sub(begin).Round(time.Millisecond))
+		for _, n := range sent {
+			fmt.Fprintf(&b, "%12d", n)
+		}
+	}
+	for _, e := range s.log {
+		if e.content != content {
+			continue
+		}
+		if !last.IsZero() && e.at.Sub(last) > time.Second/10 {
+			line()
+		}
+		var i int
+		_, _ = fmt.Sscanf(e.to, "client-%d", &i)
+		sent[i%cohorts]++
+		last = e.at
+	}
+	line()
+	return b.String()
+}
+
+// What was refused stays refused when nobody is interested for a while, and the relay has forgotten the
+// rest.
+func TestWhatIsRefusedStaysSoWhenClientsHaveGone(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp := startControlPlane(t, f)
+		cp.set(plainListener("l", "content-l1"), plainCluster("c", "content-c1"))
+		r := startRelay(t, rolledOut(cp.address, string(f), "soak: 1h")+"cache: {linger: 10ms}\n")
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		leave := fl.join("envoy-1", "envoy", temper{rejects: "bad"}, listenerType, clusterType)
+		fl.await(t, "the client has the first state", func(s *fleetState) bool { return len(s.who("l1")) == 1 && len(s.who("c1")) == 1 })
+		cp.set(plainListener("l", "content-bad"))
+		cp.await(t, "the control plane receives the client's words", func(s *seen) bool { return len(s.nacks) > 0 })
+		leave()
+		fl.await(t, "the client has gone", func(s *fleetState) bool { return s.ended["envoy-1"] })
+		eventually(t, "the relay has given up what nobody is interested in", func() error {
+			if n := r.metric(t, "xds_relay_cache_sets"); n > 1 {
+				return fmt.Errorf("%v wildcards", n)
 			}
-		}
-		// A first client may be on its way to the new side when the bad change is taken back.
-		if again > cohorts {
-			t.Errorf("%d clients were sent a good change more than once", again)
-		}
+			return nil
+		})
+		fl.join("envoy-2", "envoy", temper{rejects: "bad"}, listenerType)
+		fl.await(t, "another client has what is accepted", func(s *fleetState) bool { return len(s.who("l1")) == 2 })
+		fl.read(func(s *fleetState) {
+			if s.had["bad"]["envoy-2"] > 0 {
+				t.Errorf("another client was sent what was refused: %s", s)
+			}
+		})
+	})
+}
+
+// A resource that was rejected in another version than the accepted one is set apart, when something else
+// changes.
+func TestWhatIsRejectedDoesNotHoldUpTheRest(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 100ms", 4, temper{rejects: "bad"}, "envoy")
+		cp.set(plainListener("l", "content-bad"))
+		cp.await(t, "the control plane receives a client's words", func(s *seen) bool { return len(s.nacks) > 0 })
+		cp.set(plainCluster("c", "content-c2"))
+		fl.await(t, "all clients have another change", func(s *fleetState) bool { return len(s.who("c2")) == 4 })
+		fl.read(func(s *fleetState) {
+			if len(s.had["bad"]) != 1 || len(s.who("l1")) != 4 {
+				t.Errorf("what was rejected was tried again: %s", s)
+			}
+		})
+		cp.set(plainListener("l", "content-good"))
+		fl.await(t, "all clients have what is good", func(s *fleetState) bool { return len(s.who("good")) == 4 })
 	})
 }
 

@@ -40,6 +40,8 @@ type RolloutStatus struct {
 	Rejections []RolloutRejection `json:"rejections,omitempty"`
 	Deaths     []string           `json:"deaths,omitempty"`
 	Reason     string             `json:"reason,omitempty"`
+	// PassedOver are the identities and addresses whose rejections do not count where others accept.
+	PassedOver []string `json:"passed_over,omitempty"`
 	// Changes are the first of those that are not accepted, and Total is how many there are.
 	Changes []RolloutChange `json:"changes"`
 	Total   int             `json:"total"`
@@ -85,6 +87,9 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 	for _, client := range s.Deaths {
 		v.Deaths = append(v.Deaths, loglines.Clip(client))
 	}
+	for _, who := range s.PassedOver {
+		v.PassedOver = append(v.PassedOver, loglines.Clip(who))
+	}
 	for _, c := range s.Changes {
 		v.Changes = append(v.Changes, RolloutChange{xdstype.Word(c.TypeURL), loglines.Clip(c.Name), c.What, c.Waits})
 	}
@@ -106,6 +111,7 @@ var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason st
 	"reject":  func(c *gate.Controller, w gate.Which, reason string) int { return c.Reject(w, reason) },
 	"freeze":  func(c *gate.Controller, w gate.Which, _ string) int { return c.Freeze(w) },
 	"thaw":    func(c *gate.Controller, w gate.Which, _ string) int { return c.Thaw(w) },
+	"trust":   func(c *gate.Controller, w gate.Which, _ string) int { return c.Trust(w) },
 }
 
 // observeRollouts adds the rollouts to the admin listener. They are there without a rollout, too,

@@ -83,6 +83,11 @@ form { display: inline }
 <tr><td>{{.Client}}</td><td>{{.Words}}</td></tr>{{end}}
 </table>
 {{- end}}
+{{- if .PassedOver}}
+<h3>Passed over</h3>
+<p>They have stopped several rollouts alone. Where other clients accept a change, their rejections do not count. {{template "button" (button "trust" .)}}</p>
+<ul>{{range .PassedOver}}<li>{{.}}</li>{{end}}</ul>
+{{- end}}
 {{- if .Deaths}}
 <h3>Died</h3>
 <ul>{{range .Deaths}}<li>{{.}}</li>{{end}}</ul>

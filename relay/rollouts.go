@@ -2,6 +2,7 @@ package relay
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -80,11 +81,15 @@ func rolloutOf(router *authority.Router, scope cache.Scope) *configs.Rollout {
 	return nil
 }
 
+// salt is that of the order in which clients are chosen: the same clients are first each time, as long as
+// the relay runs, and nobody knows an id with which a client comes first.
+var salt = rand.Uint64()
+
 func gateOptions(r *configs.Rollout) *gate.Options {
 	return &gate.Options{
 		Options: rollout.Options{
 			First: r.First, Steps: r.Parts(), Soak: rollout.Time(r.Soak / time.Nanosecond),
-			Rejections: r.Rejections, Deaths: r.Deaths, Frozen: r.Frozen,
+			Rejections: r.Rejections, Deaths: r.Deaths, Frozen: r.Frozen, Salt: salt,
 		},
 		RollsOut: r.RollsOut,
 		Grow:     float64(r.Grow),
@@ -108,10 +113,10 @@ type rollouts struct {
 }
 
 // Join implements downstream.Rollouts.
-func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) downstream.Trial {
+func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstream.Trial, showing uint64) {
 	o := rolloutOf(r.router, scope)
 	if o == nil {
-		return nil
+		return nil, 0
 	}
 	cohort, err := o.CohortOf(configs.Client{Node: c.Node, Identity: c.Identity})
 	if err != nil {
@@ -120,11 +125,11 @@ func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) downstream.
 		}
 		cohort = ""
 	}
-	m := r.Controller.Join(scope, gate.Client{
-		Node: c.Name, Conn: c.Conn, Cohort: cohort, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
+	m, showing := r.Controller.Join(scope, gate.Client{
+		Node: c.Name, Conn: c.Conn, Cohort: cohort, Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
 	})
 	if m == nil {
-		return nil
+		return nil, 0
 	}
-	return m
+	return m, showing
 }

@@ -3,7 +3,7 @@
 // A [Machine] is one rollout after another of one authority and partition. Events and the time go
 // in: the state of the control plane has changed, a client has come, was sent the change, took it,
 // rejected it, or died. [Decision]s come out: which client is shown the new state, that all go back,
-// what the control plane is told, and that the new state is accepted. It is a value without
+// the NACK for the control plane, and that the new state is accepted. It is a value without
 // goroutine, lock, clock or I/O.
 //
 // # What flows where
@@ -13,7 +13,7 @@
 //	                 └───────────▶ GoBack, Tell ◀───┘   the same content is not tried again
 //
 // Two states exist at most: the accepted one, which a client gets that the machine says nothing of,
-// and the new one. All that changes during a rollout joins it. The machine does not know what the
+// and the new one. The machine does not know what the
 // states are; it knows a digest of what is new, the content.
 //
 // # Rules
@@ -26,8 +26,13 @@
 //     another one, after each soak, for a first client that does not answer. A step never takes
 //     longer than 10 soaks for that.
 //   - A step that would give nobody the change is left out.
-//   - What joins begins the soak anew, until the step has taken 10 soaks. Then a tenth of a soak
-//     has to pass, and after 20 soaks nothing.
+//   - What changes in the first step joins the rollout: it begins the soak anew, until the step has taken
+//     10 soaks, and the first clients must take it, too. Then a tenth of a soak has to pass, and after 20
+//     soaks nothing. What changes later ends the rollout, and another begins; the caller keeps back what
+//     can wait (Began), and all if that has gone on for 20 soaks (BeginsAnew).
+//   - Rejections and deaths of clients behind whom one identity or address stands count once, unless most
+//     clients are that one's. One who has stopped three rollouts alone is passed over: its clients are not
+//     among the first where others are, and their rejections do not count where others have the change.
 //   - A death is a stream that ends within a soak after its client was sent the change, if the
 //     client stays away for a soak. A client that comes back within that time gets the accepted
 //     state, and then the change once more. If its stream ends again within a soak, that is a

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -23,6 +24,9 @@ type Options struct {
 	Rejections, Deaths int
 	// Frozen: nothing new is let through, until Thaw.
 	Frozen bool
+	// Salt changes the order in which clients are chosen. A client that knows it can choose an id with
+	// which it comes first.
+	Salt uint64
 }
 
 // Phase is what a Machine is doing.
@@ -56,14 +60,16 @@ const (
 	GoBack
 	// Accept: the new state is accepted, so that all clients get it.
 	Accept
-	// Tell: the control plane is told why its state was refused.
+	// Tell: the control plane is sent a NACK that says why its state was refused.
 	Tell
+	// PassOver: rejections by the Who of a client do not count any more, where others accept.
+	PassOver
 )
 
 // Decision is a step that the Machine's caller has to perform.
 type Decision struct {
 	Kind   Kind
-	Client string // of ShowNew and ShowAccepted
+	Client string // of ShowNew and ShowAccepted; a Client.Who of PassOver
 	Words  string // of Tell
 }
 
@@ -76,6 +82,11 @@ type Machine struct {
 	clients map[string]*client
 	// suspects are the clients that are suspect.
 	suspects map[string]*client
+	// whos counts the clients that are present, by their who, and all of them under total.
+	whos  map[string]int
+	total int
+	// strikes has those who stopped rollouts alone.
+	strikes []strike
 	// content is what is new, "" if nothing is. hidden: clients would not see a difference.
 	content string
 	hidden  bool
@@ -85,8 +96,10 @@ type Machine struct {
 	// step is 0 for the first clients, and otherwise the number of the entry of Options.Steps.
 	step int
 	// stepAt is when the step began, soakAt when its soak did, and joinedAt when the content
-	// changed last.
-	stepAt, soakAt, joinedAt Time
+	// changed last. seriesAt is when the first of the rollouts began that were begun anew since.
+	stepAt, soakAt, joinedAt, seriesAt Time
+	// anew: the next rollout goes on with the series.
+	anew bool
 	// rejections and deaths are those of this rollout, or of the one that was stopped.
 	rejections []Rejection
 	deaths     []string
@@ -100,10 +113,19 @@ type Machine struct {
 // Rejection is a client's NACK.
 type Rejection struct{ Client, Words string }
 
+// Client is a client that comes.
+type Client struct {
+	ID, Cohort string
+	// Who stands behind the client: an identity, or an address. Empty if the ID says that, too.
+	Who string
+	// Eligible: it can be shown the new state. OnNew: it has the new state from before.
+	Eligible, OnNew bool
+}
+
 // client is what a Machine knows of a client.
 type client struct {
-	id, cohort string
-	order      uint64 // a hash of the id, by which clients are chosen
+	id, cohort, who string
+	order           uint64 // a hash of the id, by which clients are chosen
 	// eligible: it can be shown the new state. settled: it has taken the accepted state.
 	eligible, settled bool
 	present           bool // it has a stream
@@ -112,6 +134,7 @@ type client struct {
 	tried uint64
 	// Of that rollout:
 	answer   answer
+	tookSome bool // before more joined
 	sentAt   Time // when it was last sent the change
 	rejected bool
 	// suspect: its stream ended within a soak, at diedAt, and it has not come back. returned: it
@@ -135,24 +158,30 @@ const maxRefused = 64
 
 // NewMachine returns a machine without clients, for which everything is accepted.
 func NewMachine(o Options) *Machine {
-	return &Machine{opts: o, frozen: o.Frozen, clients: map[string]*client{}, suspects: map[string]*client{}}
+	return &Machine{opts: o, frozen: o.Frozen, clients: map[string]*client{}, suspects: map[string]*client{}, whos: map[string]int{}}
 }
 
 // Changed reports what is new: content is a digest of it, "" if the control plane says what is
 // accepted. hidden: no client would see a difference before it is accepted, as nothing but removals
-// are new.
+// are new. In the first step, what has changed joins the rollout, and all who were shown the new state
+// have to be Sent, or Untouched, again. Later, it ends the rollout, and
+// another begins: see [Machine.Began] and [Machine.BeginsAnew].
 func (m *Machine) Changed(now Time, content string, hidden bool) {
 	if content == m.content {
 		return
 	}
 	m.content, m.hidden, m.joinedAt = content, hidden, now
-	if m.phase == Rolling && content != "" && !slices.Contains(m.refused, content) {
+	switch joins := content != "" && !slices.Contains(m.refused, content); {
+	case m.phase != Rolling:
+	case joins && m.step == 0:
 		if now-m.stepAt < patience*m.opts.Soak {
 			m.soakAt = now
 		}
-	} else if m.phase == Rolling {
+		m.askAgain()
+	default:
 		m.end()
 		m.decide(GoBack)
+		m.anew = joins
 	}
 	if slices.Contains(m.refused, content) {
 		m.decisions = append(m.decisions, Decision{Kind: Tell, Words: "the same was refused before"})
@@ -160,28 +189,73 @@ func (m *Machine) Changed(now Time, content string, hidden bool) {
 	m.news = true
 }
 
-// Joined reports that a client has come, or has come back. onNew says that it has the new state
-// from before.
-func (m *Machine) Joined(now Time, id, cohort string, eligible, onNew bool) {
-	c := m.clients[id]
+// Began reports whether the rollout is past its first clients, or stands still: what changes must not
+// join it.
+func (m *Machine) Began() bool { return m.phase == Rolling && (m.step > 0 || m.frozen) }
+
+// BeginsAnew reports whether a rollout that has begun may end, and another one begin, because the
+// control plane has replaced some of what is rolled out. That is so until it has gone on for 20 soaks.
+func (m *Machine) BeginsAnew(now Time) bool {
+	return !m.frozen && now-m.seriesAt < exhausted*m.opts.Soak
+}
+
+// Joined reports that a client has come, or has come back.
+func (m *Machine) Joined(now Time, is Client) {
+	c := m.clients[is.ID]
 	if c == nil {
-		c = &client{id: id, order: xxhash.Sum64String(id)}
-		m.clients[id] = c
+		c = &client{id: is.ID, order: m.orderOf(is.ID)}
+		m.clients[is.ID] = c
 	}
-	c.cohort, c.eligible, c.present, c.settled = cohort, eligible, true, onNew
-	switch had := m.phase == Rolling && c.tried == m.attempt && !c.dead && !c.rejected; {
-	case c.shown && !onNew:
+	m.countWho(c, -1)
+	c.cohort, c.who, c.eligible, c.present, c.settled = is.Cohort, cmp.Or(is.Who, is.ID), is.Eligible, true, is.OnNew
+	m.countWho(c, 1)
+	switch had := is.Eligible && m.phase == Rolling && c.tried == m.attempt && !c.dead && !c.rejected; {
+	case c.shown && !is.OnNew:
 		c.shown = false // it has begun with the accepted state
-	case onNew && had:
+	case is.OnNew && had:
 		c.shown = true
-	case onNew:
-		c.shown = false
-		m.decisions = append(m.decisions, Decision{Kind: ShowAccepted, Client: id})
+	case is.OnNew:
+		m.hide(c)
 	}
 	if c.suspect {
-		delete(m.suspects, id)
+		delete(m.suspects, is.ID)
 		c.suspect, c.returned, c.returnedAt = false, true, now
 	}
+}
+
+// Withdraw reports that a client cannot be shown the new state any more.
+func (m *Machine) Withdraw(_ Time, id string) {
+	c := m.clients[id]
+	if c == nil || !c.eligible {
+		return
+	}
+	c.eligible, m.news = false, true
+	if c.shown {
+		m.hide(c)
+	}
+}
+
+// hide has a client get the accepted state again.
+func (m *Machine) hide(c *client) {
+	c.shown = false
+	m.decisions = append(m.decisions, Decision{Kind: ShowAccepted, Client: c.id})
+}
+
+// askAgain has those who have taken what is rolled out take what has joined it.
+func (m *Machine) askAgain() {
+	for _, c := range m.clients {
+		if m.trying(c) && (c.answer == taken || c.answer == untouched) {
+			c.tookSome = c.tookSome || c.answer == taken
+			c.answer = silent
+		}
+	}
+}
+
+// orderOf returns where a client is in the order in which clients are chosen.
+func (m *Machine) orderOf(id string) uint64 {
+	h := xxhash.NewWithSeed(m.opts.Salt)
+	_, _ = h.WriteString(id)
+	return h.Sum64()
 }
 
 // Settled reports that a client has taken the accepted state.
@@ -232,6 +306,9 @@ func (m *Machine) Sent(now Time, id string) {
 func (m *Machine) Untouched(_ Time, id string) {
 	if c := m.clients[id]; c != nil && c.shown && c.answer == silent {
 		c.answer, m.news = untouched, true
+		if c.tookSome {
+			c.answer = taken
+		}
 	}
 }
 
@@ -310,6 +387,7 @@ func (m *Machine) trying(c *client) bool { return m.phase == Rolling && c.tried 
 
 // gone notes that a client has no stream. What it has to do with the rollout is remembered.
 func (m *Machine) gone(c *client) {
+	m.countWho(c, -1)
 	c.present, c.settled = false, false
 	if !m.trying(c) {
 		delete(m.clients, c.id)
@@ -335,13 +413,14 @@ func (m *Machine) end() {
 
 func (m *Machine) accept() {
 	m.end()
-	m.content, m.reason, m.rejections, m.deaths = "", "", nil, nil
+	m.content, m.reason, m.rejections, m.deaths, m.anew = "", "", nil, nil, false
 	m.decide(Accept)
 }
 
 func (m *Machine) stop(reason string) {
 	rolling := m.phase == Rolling
 	m.end()
+	m.anew = false
 	m.phase, m.reason = Stopped, reason
 	if m.refused = append(m.refused, m.content); len(m.refused) > maxRefused {
 		m.refused = slices.Delete(m.refused, 0, 1)

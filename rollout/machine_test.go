@@ -16,7 +16,9 @@ import (
 //	machine [first=N] [steps=(10%,50%)] [soak=D] [rejections=N] [deaths=N] [frozen]
 //	                            the defaults are 1, 10% and 50%, 30s, 1 and 2
 //	clients COHORT N            so many clients come, and take the accepted state
-//	joined CLIENT COHORT [ineligible] [new]     a client comes; new: with the new state
+//	joined CLIENT COHORT [who=WHO] [ineligible] [new]     a client comes; new: with the new state
+//	withdraw CLIENT             it cannot be shown the new state any more
+//	trust                       nobody is passed over any more
 //	settled | left | died | sent | untouched | acked CLIENT...
 //	taken CLIENT...             sent and acked; `shown` stands for all who were shown the new state
 //	rejected CLIENT WORDS
@@ -66,11 +68,17 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			d.Fatalf(t, "%v", err)
 		}
 		for i := range n {
-			m.Joined(p.now, fmt.Sprintf("%s-%d", args[0], i+1), args[0], true, false)
+			m.Joined(p.now, Client{ID: fmt.Sprintf("%s-%d", args[0], i+1), Cohort: args[0], Eligible: true})
 			m.Settled(p.now, fmt.Sprintf("%s-%d", args[0], i+1))
 		}
 	case "joined":
-		m.Joined(p.now, args[0], args[1], !slices.Contains(args, "ineligible"), slices.Contains(args, "new"))
+		c := Client{ID: args[0], Cohort: args[1], Eligible: !slices.Contains(args, "ineligible"), OnNew: slices.Contains(args, "new")}
+		d.MaybeScanArgs(t, "who", &c.Who)
+		m.Joined(p.now, c)
+	case "withdraw":
+		m.Withdraw(p.now, args[0])
+	case "trust":
+		fmt.Fprintf(&p.out, "%d are trusted again\n", m.Trust(p.now))
 	case "settled":
 		each(m.Settled)
 	case "left":
@@ -191,6 +199,8 @@ func (p *player) perform(prefix string) {
 			fmt.Fprintf(&p.out, "%saccepted\n", prefix)
 		case Tell:
 			fmt.Fprintf(&p.out, "%stell the control plane: %s\n", prefix, d.Words)
+		case PassOver:
+			fmt.Fprintf(&p.out, "%s%s is passed over\n", prefix, d.Client)
 		}
 	}
 	if len(shown) > 8 {

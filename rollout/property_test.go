@@ -24,7 +24,7 @@ type world struct {
 
 // actor is a client.
 type actor struct {
-	id, cohort       string
+	id, cohort, who  string
 	present, settled bool
 	shown            bool
 	sent             bool
@@ -49,6 +49,7 @@ func (w *world) perform() {
 			w.content = ""
 		case Tell:
 			w.refused[w.content] = true
+		case PassOver:
 		}
 	}
 	switch s := w.m.Status(); s.Phase {
@@ -121,7 +122,7 @@ func (w *world) pass(span Time, most int) {
 func (w *world) come(a *actor) {
 	a.present, a.settled, a.shown, a.sent = true, false, false, false
 	a.returns++
-	w.m.Joined(w.now, a.id, a.cohort, true, false)
+	w.m.Joined(w.now, Client{ID: a.id, Cohort: a.cohort, Who: a.who, Eligible: true})
 }
 
 // TestMachineNeverErrs holds, whatever happens in whatever order: nobody is shown the new state who
@@ -136,7 +137,7 @@ func TestMachineNeverErrs(t *testing.T) {
 		w := &world{t: t, m: NewMachine(o), o: o, now: Time(time.Hour), clients: map[string]*actor{}, refused: map[string]bool{}}
 		for i := range rapid.IntRange(0, 12).Draw(t, "clients") {
 			id := fmt.Sprintf("client-%d", i)
-			w.clients[id] = &actor{id: id, cohort: fmt.Sprint(i % 2)}
+			w.clients[id] = &actor{id: id, cohort: fmt.Sprint(i % 2), who: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "who")}
 		}
 		some := func(which func(*actor) bool) *actor {
 			var of []string
@@ -215,7 +216,7 @@ func TestTouchedByABadChange(t *testing.T) {
 		cohorts := rapid.IntRange(1, 5).Draw(t, "cohorts")
 		for i := range rapid.IntRange(1, 200).Draw(t, "clients") {
 			id := fmt.Sprintf("client-%d", i)
-			m.Joined(0, id, fmt.Sprint(i%cohorts), true, false)
+			m.Joined(0, Client{ID: id, Cohort: fmt.Sprint(i % cohorts), Eligible: true})
 			m.Settled(0, id)
 		}
 		m.Changed(0, "bad", false)

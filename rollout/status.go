@@ -16,6 +16,8 @@ type Status struct {
 	Rejections []Rejection
 	Deaths     []string
 	Reason     string
+	// PassedOver are those whose rejections do not count where others accept.
+	PassedOver []string
 }
 
 // CohortStatus is the part of one cohort: how many clients it has, and how many of them were shown
@@ -32,6 +34,11 @@ func (m *Machine) Status() Status {
 	}
 	if m.phase == Rolling {
 		s.Step, s.Steps, s.SoakEnds = m.step, len(m.opts.Steps), m.soakEnds()
+	}
+	for _, of := range m.strikes {
+		if of.n >= maxStrikes {
+			s.PassedOver = append(s.PassedOver, of.who)
+		}
 	}
 	for _, of := range m.cohorts() {
 		s.Cohorts = append(s.Cohorts, CohortStatus{

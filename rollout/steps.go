@@ -37,6 +37,7 @@ func (m *Machine) run(now Time) {
 	}
 	m.buryAbsent(now)
 	if reason := m.stopsFor(); reason != "" {
+		m.noteStrike()
 		m.stop(reason)
 		return
 	}
@@ -75,6 +76,10 @@ func (m *Machine) patienceOf() Time {
 
 func (m *Machine) begin(now Time) {
 	m.attempt++
+	if !m.anew {
+		m.seriesAt = now
+	}
+	m.anew = false
 	m.phase, m.step, m.stepAt, m.soakAt, m.joinedAt = Rolling, 0, now, now, now
 	m.reason, m.rejections, m.deaths = "", nil, nil
 }
@@ -105,13 +110,13 @@ func (m *Machine) buryAbsent(now Time) {
 func (m *Machine) stopsFor() string {
 	const most = 3 // clients that are named
 	var parts []string
-	if n := len(m.rejections); n >= m.opts.Rejections {
-		for _, r := range m.rejections[:min(n, most)] {
+	if m.weigh(m.rejected()) >= m.opts.Rejections {
+		for _, r := range m.rejections[:min(len(m.rejections), most)] {
 			parts = append(parts, fmt.Sprintf("client %q rejected it: %s", r.Client, r.Words))
 		}
 	}
-	if n := len(m.deaths); n >= m.opts.Deaths {
-		for _, id := range m.deaths[:min(n, most)] {
+	if m.weigh(m.deaths) >= m.opts.Deaths {
+		for _, id := range m.deaths[:min(len(m.deaths), most)] {
 			parts = append(parts, fmt.Sprintf("client %q died after it was sent it", id))
 		}
 	}
@@ -128,7 +133,7 @@ func (m *Machine) showAgain() {
 }
 
 func (m *Machine) show(c *client) {
-	c.shown, c.answer, c.sentAt = true, silent, 0
+	c.shown, c.answer, c.tookSome, c.sentAt = true, silent, false, 0
 	if c.tried != m.attempt {
 		c.tried, c.rejected, c.suspect, c.returned, c.dead = m.attempt, false, false, false, false
 	}
@@ -147,22 +152,28 @@ func (m *Machine) showFirst(more bool) {
 		if more {
 			missing = min(missing, 1)
 		}
-		m.showUntried(of, missing)
+		missing = m.showUntried(of, missing, func(c *client) bool { return !m.passedOver(c.who) && !m.triedWho(of, c.who) })
+		missing = m.showUntried(of, missing, func(c *client) bool { return !m.passedOver(c.who) })
+		m.showUntried(of, missing, func(*client) bool { return true })
 	}
 }
 
-// showUntried shows the new state to n further clients of a cohort.
-func (m *Machine) showUntried(of cohort, n int) {
+// showUntried shows the new state to n further clients of a cohort, of those that may be. It returns how
+// many are missing.
+func (m *Machine) showUntried(of cohort, n int, may func(*client) bool) int {
 	for _, c := range of {
-		if n > 0 && m.untried(c) {
+		if n > 0 && m.untried(c) && may(c) {
 			m.show(c)
 			n--
 		}
 	}
+	return n
 }
 
 // untried reports whether a client can be shown the new state, and was not.
-func (m *Machine) untried(c *client) bool { return c.present && c.settled && c.tried != m.attempt }
+func (m *Machine) untried(c *client) bool {
+	return c.present && c.settled && c.eligible && c.tried != m.attempt
+}
 
 // took reports whether a client has the new state and has taken it.
 func (m *Machine) took(c *client) bool {
@@ -214,7 +225,7 @@ func (m *Machine) showPart(part float64) {
 	}
 	for _, of := range m.cohorts() {
 		all := of.count(func(c *client) bool { return c.present })
-		m.showUntried(of, int(math.Ceil(part*float64(all)))-of.count(func(c *client) bool { return c.present && c.shown }))
+		m.showUntried(of, int(math.Ceil(part*float64(all)))-of.count(func(c *client) bool { return c.present && c.shown }), func(*client) bool { return true })
 	}
 }
 

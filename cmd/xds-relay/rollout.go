@@ -46,25 +46,26 @@ who did what.
 Without --authority and --partition, the command is for all rollouts of the relay.
 
 Exit status:
-  0  there are rollouts, and for approve and reject, something was to be approved or rejected
-  1  there is none, or nothing was to be approved or rejected
+  0  there are rollouts; for approve, reject and trust, there was something to act on
+  1  there is none, or nothing to act on
   2  the command line is wrong
   3  there was no answer from the admin listener`,
 		Args: usageArgs(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q (want status, approve, reject, freeze or thaw)", args[0])
+				return fmt.Errorf("unknown command %q (want status, approve, reject, freeze, thaw or trust)", args[0])
 			}
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(errors.New("want status, approve, reject, freeze or thaw"))
+			return usageError(errors.New("want status, approve, reject, freeze, thaw or trust"))
 		},
 	}
 	cmd.AddCommand(newRolloutStatusCommand(),
 		newRolloutActionCommand("approve", "All clients get the change at once", "nothing was to be approved"),
-		newRolloutActionCommand("reject", "Clients get the accepted state again; the control plane is told", "nothing was to be rejected"),
+		newRolloutActionCommand("reject", "Give clients the accepted state again, and send the control plane a NACK", "nothing was to be rejected"),
 		newRolloutActionCommand("freeze", "Let nothing new through, until thaw", ""),
-		newRolloutActionCommand("thaw", "End a freeze", ""))
+		newRolloutActionCommand("thaw", "End a freeze", ""),
+		newRolloutActionCommand("trust", "Count the rejections of clients again that are passed over", "no client is passed over"))
 	return cmd
 }
 
@@ -143,7 +144,7 @@ func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 	}
 	f.register(cmd.Flags())
 	if action == "reject" {
-		cmd.Flags().StringVar(&reason, "reason", "", "what the control plane is told, as `TEXT`")
+		cmd.Flags().StringVar(&reason, "reason", "", "the `TEXT` of the NACK that the control plane receives")
 	}
 	return cmd
 }
@@ -250,6 +251,9 @@ func printRollout(out io.Writer, s relay.RolloutStatus) {
 	}
 	for _, r := range s.Rejections {
 		fmt.Fprintf(out, "  rejected by %q: %s\n", r.Client, r.Words)
+	}
+	for _, who := range s.PassedOver {
+		fmt.Fprintf(out, "  passed over: %q\n", who)
 	}
 	for _, client := range s.Deaths {
 		fmt.Fprintf(out, "  died: %q\n", client)

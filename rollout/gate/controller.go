@@ -23,6 +23,8 @@ type Controller struct {
 	gates  map[cache.Scope]*gate
 	room   cache.Room // of gates
 	frozen []frozen
+	// held counts the topics that gates hold.
+	held   atomic.Int64
 	counts map[string]*Counts // by authority, for those that are configured by name
 	ending sync.WaitGroup
 }
@@ -202,13 +204,14 @@ func (c *Controller) AcceptedStopped(k cache.Key) {
 	}
 }
 
-// Join makes a client's stream a member of a scope's rollouts, nil if it has none.
-func (c *Controller) Join(scope cache.Scope, client Client) *Member {
+// Join makes a client's stream a member of a scope's rollouts, nil if it has none. showing is what
+// Showing returned then.
+func (c *Controller) Join(scope cache.Scope, client Client) (m *Member, showing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.use(scope)
 	if g == nil {
-		return nil
+		return nil, 0
 	}
 	return g.join(client)
 }

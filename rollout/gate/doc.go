@@ -21,8 +21,13 @@
 //   - Types that are not rolled out pass, and have no new topics.
 //   - What is removed is in the new topics, too, until everybody is there.
 //   - A resource that has grown too much is pending and not in the new topics: it waits for a person,
-//     and so do removals, since it may not refer to what replaces them. What changes during a
-//     rollout that is frozen is not in the new topics either, until that is over.
+//     and so do removals, since it may not refer to what replaces them.
+//   - What changes after the first step of a rollout, or while it is frozen, is kept back (later.go): it is
+//     pending, and in the new topics, when the rollout is over.
+//   - The new topics change only after those clients were hidden from them who must not have the change: a
+//     slot's showing is 0 by then. A stream reads that again once it holds the cache.
+//   - What clients have rejected can wait for a person by itself (refusals.go).
+//   - A topic of which something is pending does not end: what comes next would be a first answer.
 //   - Accepted and new topics have their own versions of the origin, which the gate makes of the
 //     source's: the source changes its own when something comes that is not accepted.
 //
@@ -42,7 +47,8 @@
 //     taken the change: see package rollout.
 //   - Several streams of one Node on one connection are one client. Several connections with one
 //     node id are as many clients: id, id#1, and so on.
-//   - Clients can make up cohorts. From 64 on all further ones are one.
+//   - Clients can make up cohorts. From 64 on all further ones are one, and from 16 on those that the same
+//     identity or address begins. Package rollout bounds what one identity's rejections do.
 //   - The control plane can change something all the time: it joins, and gets through after a bound.
 //   - A scope that nobody uses has no gate, and remembers nothing.
 package gate

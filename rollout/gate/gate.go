@@ -49,17 +49,30 @@ type gate struct {
 	mu      sync.Mutex
 	machine *rollout.Machine
 	pending pending
+	later   later
 	// accepts is where what is accepted goes, nil before the first update.
 	accepts Sink
 	tell    Teller // nil if there is no control plane to be told
 	topics  map[cache.Key]*newTopic
-	sets    map[cache.Key]*setState
+	// held are the accepted topics of which something is pending.
+	held map[cache.Key]*newTopic
+	sets map[cache.Key]*setState
 	// newest is the source's newest version by type, and accepted the last one of which everything
 	// was accepted.
 	newest   map[string]*mirrors
 	accepted map[string]string
 	slots    map[string]*slot // by the machine's names for them
-	cohorts  map[string]int   // how many clients each has
+	cohorts  cohorts
+	// showings counts how often a client was shown the new state.
+	showings uint64
+	// news are the hashes of what was new in the responses that clients have rejected in the rollout under
+	// way. unclear says that they are not all that was.
+	news    []uint64
+	unclear bool
+	// asks: something has joined the rollout, of which the first clients have to say what they make.
+	asks bool
+	// wentBack is how many clients were on the new side when it was decided that all go back.
+	wentBack int
 	// all: what is accepted next is everything, as a person said so.
 	all    bool
 	counts *Counts
@@ -95,9 +108,9 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 	g := &gate{
 		scope: scope, opts: o, controller: c, cache: c.cache, log: c.log.With("authority", scope.Authority, "partition", scope.Partition),
 		began: time.Now(), stop: make(chan struct{}), done: make(chan struct{}), inbox: inbox.New[event](),
-		clients: map[string]*nodeClients{}, machine: rollout.NewMachine(settings), pending: newPending(),
-		topics: map[cache.Key]*newTopic{}, sets: map[cache.Key]*setState{}, newest: map[string]*mirrors{}, accepted: map[string]string{},
-		slots: map[string]*slot{}, cohorts: map[string]int{}, counts: c.countsOf(c.label(scope.Authority)),
+		clients: map[string]*nodeClients{}, machine: rollout.NewMachine(settings), pending: newPending(), later: newLater(),
+		topics: map[cache.Key]*newTopic{}, held: map[cache.Key]*newTopic{}, sets: map[cache.Key]*setState{}, newest: map[string]*mirrors{}, accepted: map[string]string{},
+		slots: map[string]*slot{}, cohorts: newCohorts(), counts: c.countsOf(c.label(scope.Authority)),
 	}
 	go g.run()
 	return g
@@ -120,25 +133,47 @@ func (g *gate) apply(below Sink, u cache.Update) {
 	if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
 		below.Apply(s.toAccepted)
 	}
+	joined := g.pending.takeReleased()
+	if s.anew {
+		joined = append(joined, g.takeLater()...)
+	}
+	// Who is not to be on the new side any more goes back before there is something else.
+	joined = append(joined, g.changed(s.anew)...)
+	g.renew(joined)
 	s.toNew.Scope.New = true
 	if len(g.topics) > 0 && len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
 		g.cache.Apply(s.toNew)
 	}
-	g.changed()
 }
 
-// changed reports to the machine what is pending. The caller holds mu.
-func (g *gate) changed() {
-	if g.machine.Frozen() && g.machine.Phase() == rollout.Rolling {
-		return // what came since is not in the new topics
+// changed reports to the machine what is pending. What changes after the first step does not join, unless
+// another rollout is to begin. It returns the items that may differ in the new topics. The caller holds mu.
+func (g *gate) changed(anew bool) (items []item) {
+	if g.machine.Began() && !anew {
+		return nil
 	}
 	content, hidden := g.pending.content()
+	if content == g.shown && len(g.news) == 0 {
+		return nil
+	}
+	if items = g.setApart(); items != nil {
+		content, hidden = g.pending.content()
+	}
 	if content == g.shown {
-		return
+		return items
+	}
+	if g.machine.Phase() != rollout.Rolling || anew {
+		g.news, g.unclear = nil, false
 	}
 	g.shown = content
 	g.machine.Changed(g.now(), content, hidden)
+	if g.machine.Phase() == rollout.Rolling {
+		g.asks = true
+	} else {
+		g.hideAll()
+	}
 	g.inbox.Wake()
+	return items
 }
 
 // accept gives what is pending to the accepted topics. The caller holds mu.
@@ -153,7 +188,7 @@ func (g *gate) accept(all bool) {
 		g.applyAccepted(&of)
 	}
 	for t, m := range g.newest {
-		if g.pending.types[t] == 0 {
+		if g.whole(t) {
 			g.accepted[t] = m.latest
 		}
 	}
@@ -161,14 +196,31 @@ func (g *gate) accept(all bool) {
 	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
 }
 
+// whole reports whether all that the control plane says of a type is accepted.
+func (g *gate) whole(typeURL string) bool {
+	return g.pending.types[typeURL] == 0 && g.later.types[typeURL] == 0
+}
+
 // applyAccepted accepts some changes of one type. The caller holds mu.
 func (g *gate) applyAccepted(of *update) {
-	whole := g.pending.types[of.typeURL] == 0
-	u := cache.Update{Scope: g.scope, TypeURL: of.typeURL, Origin: g.newest[of.typeURL].accept()}
+	whole := g.whole(of.typeURL)
+	u := cache.Update{Scope: g.scope, TypeURL: of.typeURL}
+	if whole {
+		u.Origin = g.newest[of.typeURL].accept()
+	}
 	sets := map[string]*cache.SetUpdate{}
 	for _, t := range of.items {
 		c := t.change.Change
-		c.Origin = mirrorsOf(c.Origin).accept()
+		if m := mirrorsOf(c.Origin); whole {
+			c.Origin = m.accept()
+		} else {
+			if c.Origin != nil && c.Resource != nil && t.set == "" {
+				versioned := c
+				versioned.Origin = m.ofNew()
+				g.pending.versionOnly[t.item] = versioned
+			}
+			c.Origin = nil // the version stands for more
+		}
 		if t.set == "" {
 			u.Changes = append(u.Changes, c)
 			continue
@@ -221,6 +273,7 @@ func inNew(u cache.Update) cache.Update {
 // topicEnded forgets what is pending of an accepted topic that has ended. The caller holds mu.
 func (g *gate) topicEnded(k cache.Key) {
 	g.pending.forget(k)
+	g.later.forget(k)
 	delete(g.sets, k)
-	g.changed()
+	g.renew(append(g.pending.takeReleased(), g.changed(false)...))
 }

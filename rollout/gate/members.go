@@ -14,8 +14,9 @@ type Client struct {
 	// one value.
 	Node string
 	Conn net.Addr
-	// Cohort is that of the client.
-	Cohort string
+	// Cohort is that of the client, and Who stands behind it: an identity or an address. Empty if Node
+	// says that, too.
+	Cohort, Who string
 	// Eligible: it can be shown the new state. Resumed: it holds something from an earlier stream.
 	Eligible, Resumed bool
 	// Wake has the stream look which side it is to be on. It does not block.
@@ -31,12 +32,18 @@ type slot struct {
 	// Guarded by Controller.mu.
 	conn    net.Addr
 	members int
-	// onNew: the client is on the new side, or was when it went.
-	onNew atomic.Bool
+	// showing is not 0 if the client is to be on the new side, or was when it went. Each time that it is
+	// shown the new state has a number of its own: so what a stream says of an earlier time is not taken
+	// for this one. Guarded by gate.mu, for those who write.
+	showing atomic.Uint64
+	// asked changes when the streams have to say once more what they make of what is new.
+	asked atomic.Uint64
 	// streams are those of the client. The goroutine of the gate alone uses them.
 	streams map[*Member]struct{}
 	cohort  string
 }
+
+func (s *slot) onNew() bool { return s.showing.Load() != 0 }
 
 // Member is one stream of a client, in the rollouts of one scope. Its methods do not block and may
 // be called with any lock held but those that come last.
@@ -44,8 +51,8 @@ type Member struct {
 	gate   *gate
 	slot   *slot
 	client Client
-	// watches: the new topics that the stream watches are filled.
-	watches atomic.Bool
+	// filled is the showing for which the new topics that the stream watches are filled.
+	filled atomic.Uint64
 
 	// Of the goroutine of the gate.
 	hasSettled bool
@@ -75,6 +82,7 @@ const (
 	acked
 	rejected
 	moved
+	withdrawn
 	started
 	stopped
 	acceptedStopped
@@ -85,52 +93,63 @@ const (
 type event struct {
 	kind   eventKind
 	member *Member
-	words  string
-	topic  topicKey
-	onNew  bool
-	tell   Teller
+	// showing is the one that the event belongs to.
+	showing uint64
+	words   string
+	news    []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
+	topic   topicKey
+	tell    Teller
 }
 
 // RollsOut reports whether changes of a type are rolled out.
 func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.RollsOut(typeURL) }
 
-// OnNew reports whether the stream is to be on the new side.
-func (m *Member) OnNew() bool { return m.slot.onNew.Load() }
+// Showing returns a number if the stream is to be on the new side, and otherwise 0. If it changes, the
+// client has been on the accepted side in between, whether the stream has noticed or not.
+func (m *Member) Showing() uint64 { return m.slot.showing.Load() }
+
+// Asked returns a number. When it changes, more is new, and the stream has to report Sent or Untouched once
+// more.
+func (m *Member) Asked() uint64 { return m.slot.asked.Load() }
 
 // IsNew reports whether a resource is rolled out, and not accepted.
 func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.news.has(r.Hash()) }
 
 // Moved reports that the stream has moved to the new side. When everything there is filled, it is
 // woken, and Filled returns true.
-func (m *Member) Moved() {
-	m.watches.Store(false)
-	m.note(moved, "")
-}
+func (m *Member) Moved(showing uint64) { m.note(event{kind: moved, showing: showing}) }
 
 // Filled reports whether all that the stream watched when it moved has been filled.
-func (m *Member) Filled() bool { return m.watches.Load() }
+func (m *Member) Filled(showing uint64) bool { return m.filled.Load() == showing }
 
 // Settled reports that the stream has taken what it was sent first.
-func (m *Member) Settled() { m.note(settled, "") }
+func (m *Member) Settled() { m.note(event{kind: settled}) }
+
+// Withdraw reports that the client can be on the accepted side only, from now on.
+func (m *Member) Withdraw() { m.note(event{kind: withdrawn}) }
 
 // Sent reports that the stream is being sent something that is new.
-func (m *Member) Sent() { m.note(sent, "") }
+func (m *Member) Sent(showing uint64) { m.note(event{kind: sent, showing: showing}) }
 
 // Untouched reports that nothing is sent to the stream on the new side.
-func (m *Member) Untouched() { m.note(untouched, "") }
+func (m *Member) Untouched(showing uint64) { m.note(event{kind: untouched, showing: showing}) }
 
 // Acked reports that the client has acknowledged all that it was sent on the new side.
-func (m *Member) Acked() { m.note(acked, "") }
+func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
-// Rejected reports that the client has rejected something that is new.
-func (m *Member) Rejected(words string) { m.note(rejected, words) }
-
-func (m *Member) note(k eventKind, words string) {
-	m.gate.inbox.Put(event{kind: k, member: m, words: words})
+// Rejected reports that the client has rejected a response. news are the hashes of what was new in it,
+// nil if that is not known.
+func (m *Member) Rejected(showing uint64, words string, news []uint64) {
+	m.note(event{kind: rejected, showing: showing, words: words, news: news})
 }
 
-// join makes a stream a member. The caller holds Controller.mu.
-func (g *gate) join(c Client) *Member {
+func (m *Member) note(e event) {
+	e.member = m
+	m.gate.inbox.Put(e)
+}
+
+// join makes a stream a member, and returns on which side it begins. The caller holds Controller.mu.
+func (g *gate) join(c Client) (m *Member, showing uint64) {
 	of := g.clients[c.Node]
 	if of == nil {
 		of = &nodeClients{}
@@ -153,14 +172,14 @@ func (g *gate) join(c Client) *Member {
 		}
 		of.slots = append(of.slots, at)
 	}
-	if at.members == 0 && !(at.onNew.Load() && c.Resumed) {
-		at.onNew.Store(false) // it begins with the accepted state
+	if at.members == 0 && !(at.onNew() && c.Resumed && c.Eligible) {
+		at.showing.Store(0) // it begins with the accepted state
 	}
 	at.members++
 	at.conn = c.Conn
-	m := &Member{gate: g, slot: at, client: c}
-	g.inbox.Put(event{kind: joined, member: m, onNew: at.onNew.Load()})
-	return m
+	m, showing = &Member{gate: g, slot: at, client: c}, at.showing.Load()
+	g.inbox.Put(event{kind: joined, member: m, showing: showing})
+	return m, showing
 }
 
 // leave ends a membership. The caller holds Controller.mu.
@@ -185,7 +204,7 @@ func (g *gate) tidy(node string) {
 		return
 	}
 	n := len(of.slots)
-	for n > 0 && of.slots[n-1].members == 0 && !of.slots[n-1].onNew.Load() {
+	for n > 0 && of.slots[n-1].members == 0 && !of.slots[n-1].onNew() {
 		n--
 	}
 	if of.slots = of.slots[:n]; n == 0 {

@@ -95,17 +95,26 @@ func (g *gate) status() Status {
 		s.Ends = g.began.Add(time.Duration(s.SoakEnds))
 	}
 	seen := map[Change]bool{}
-	for i, c := range g.pending.changes {
-		change := Change{TypeURL: i.typeURL, Name: i.name, What: "changed", Waits: c.waits}
+	add := func(i item, removed, had bool, waits string) {
+		change := Change{TypeURL: i.typeURL, Name: i.name, What: "changed", Waits: waits}
 		switch {
-		case c.removal():
+		case removed:
 			change.What = "removed"
-		case !c.had:
+		case !had:
 			change.What = "added"
 		}
 		if !seen[change] { // a name can be an entry, and a member of several sets
 			seen[change] = true
 			s.Changes = append(s.Changes, change)
+		}
+	}
+	for i, c := range g.pending.changes {
+		add(i, c.removal(), c.had, c.waits)
+	}
+	for i, c := range g.later.changes {
+		if g.pending.changes[i] == nil {
+			had, _ := g.acceptedItem(i)
+			add(i, c.Resource == nil, had != nil, "")
 		}
 	}
 	slices.SortFunc(s.Changes, func(a, b Change) int {
@@ -133,6 +142,7 @@ func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 // something.
 func (c *Controller) Approve(w Which) int {
 	return c.each(w, func(g *gate) bool {
+		g.endForLater()
 		if len(g.pending.changes) == 0 {
 			return false
 		}
@@ -145,10 +155,19 @@ func (c *Controller) Approve(w Which) int {
 	})
 }
 
-// Reject takes back what is being rolled out, and refuses it. The control plane is told the words.
-// It returns how many rollouts had something.
+// Reject takes back what is being rolled out, and refuses it, with what waits for the next rollout. The
+// control plane is sent a NACK with the words. It returns how many rollouts had something.
 func (c *Controller) Reject(w Which, words string) int {
-	return c.each(w, func(g *gate) bool { return g.machine.Reject(g.now(), words) })
+	return c.each(w, func(g *gate) bool {
+		g.endForLater()
+		return g.machine.Reject(g.now(), words)
+	})
+}
+
+// Trust has the rejections of those count again who are passed over. It returns in how many rollouts there
+// were such.
+func (c *Controller) Trust(w Which) int {
+	return c.each(w, func(g *gate) bool { return g.machine.Trust(g.now()) > 0 })
 }
 
 // Freeze lets nothing new through, until Thaw; also of scopes that begin later. It returns how many
@@ -179,34 +198,8 @@ func (c *Controller) freeze(w Which, is bool) {
 	}
 }
 
-// thaw ends a freeze: what has come meanwhile joins the rollout. The caller holds mu.
+// thaw ends a freeze. What has come meanwhile joins the rollout in its first step. The caller holds mu.
 func (g *gate) thaw() {
 	g.machine.Thaw(g.now())
-	updates := map[string]*cache.Update{}
-	for i, c := range g.pending.changes {
-		if !c.later {
-			continue
-		}
-		g.pending.update(i, func(c *change) { c.later = false })
-		if !c.shown() {
-			continue
-		}
-		u := updates[i.typeURL]
-		if u == nil {
-			u = &cache.Update{Scope: g.scope, TypeURL: i.typeURL}
-			u.Scope.New = true
-			updates[i.typeURL] = u
-		}
-		change := c.Change
-		change.Origin = mirrorsOf(change.Origin).ofNew()
-		if i.set == "" {
-			u.Changes = append(u.Changes, change)
-		} else {
-			u.Sets = append(u.Sets, cache.SetUpdate{Name: i.set, Changes: []cache.Change{change}})
-		}
-	}
-	for _, u := range updates {
-		g.cache.Apply(*u)
-	}
-	g.changed()
+	g.goOn()
 }

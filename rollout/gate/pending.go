@@ -19,6 +19,9 @@ type item struct {
 	name    string // as in cache.Change
 }
 
+// topicName identifies a topic of a scope.
+type topicName struct{ typeURL, name string }
+
 func (i item) topic(scope cache.Scope) cache.Key {
 	name := i.name
 	if i.set != "" {
@@ -31,29 +34,33 @@ func (i item) topic(scope cache.Scope) cache.Key {
 type change struct {
 	cache.Change
 	had bool // there is an accepted resource
-	// version is the source's version of the change, empty for none.
-	version string
 	// waits is why a person must approve it, "" if that is not so.
 	waits string
-	// later: it came while the rollout was frozen, and is not in the new topics.
-	later bool
+	// refusal is what it is set apart with, nil if that is not why it waits.
+	refusal *refusal
 }
 
 func (c *change) removal() bool { return c.Resource == nil }
 
 // shown reports whether the change is in the new topics.
-func (c *change) shown() bool { return !c.removal() && c.waits == "" && !c.later }
+func (c *change) shown() bool { return !c.removal() && c.waits == "" }
 
 // pending is what is not accepted.
 type pending struct {
 	changes map[item]*change
+	// sets has the changes of members, by their sets.
+	sets map[topicName]map[string]*change
+	// touched are the topics of which something was not pending before, or is not any more.
+	touched []topicName
+	// released are the items that do not wait any more, as another one of their refusal has changed.
+	released []item
 	// versionOnly has items whose content is accepted, and whose version in the source's words is
 	// that of a state that is not.
 	versionOnly map[item]cache.Change
 	// types counts the changes of each type.
 	types map[string]int
-	// Sums over the digests of the changes that are shown, and of the removals.
-	sum, removalSum           uint64
+	// shown and removals are the digests of the changes that are shown, and of the removals.
+	shown, removals           digests
 	nShown, nRemovals, nWaits int
 	news                      *news
 }
@@ -79,7 +86,7 @@ func (n *news) has(hash uint64) bool {
 }
 
 func newPending() pending {
-	return pending{changes: map[item]*change{}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: &news{of: map[uint64]int{}}}
+	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: &news{of: map[uint64]int{}}}
 }
 
 // put notes the newest change of an item.
@@ -88,14 +95,59 @@ func (p *pending) put(i item, c *change) {
 	delete(p.versionOnly, i)
 	p.changes[i] = c
 	p.count(i, c, 1)
+	if i.set == "" {
+		p.touched = append(p.touched, topicName{i.typeURL, i.name})
+		return
+	}
+	of := topicName{i.typeURL, i.set}
+	if p.sets[of] == nil {
+		p.sets[of] = map[string]*change{}
+		p.touched = append(p.touched, of)
+	}
+	p.sets[of][i.name] = c
 }
 
 // drop forgets a change.
 func (p *pending) drop(i item) {
-	if c := p.changes[i]; c != nil {
-		p.count(i, c, -1)
-		delete(p.changes, i)
+	c := p.changes[i]
+	if c == nil {
+		return
 	}
+	p.count(i, c, -1)
+	delete(p.changes, i)
+	if i.set == "" {
+		p.touched = append(p.touched, topicName{i.typeURL, i.name})
+	} else if of := (topicName{i.typeURL, i.set}); len(p.sets[of]) > 1 {
+		delete(p.sets[of], i.name)
+	} else {
+		delete(p.sets, of)
+		p.touched = append(p.touched, of)
+	}
+	if c.refusal != nil {
+		p.release(c.refusal)
+	}
+}
+
+// release has what was set apart be rolled out again: one of it has changed.
+func (p *pending) release(r *refusal) {
+	for _, i := range r.items {
+		if c := p.changes[i]; c != nil && c.refusal == r {
+			p.update(i, func(c *change) { c.waits, c.refusal = "", nil })
+			p.released = append(p.released, i)
+		}
+	}
+}
+
+// takeReleased returns the items that do not wait any more.
+func (p *pending) takeReleased() []item {
+	released := p.released
+	p.released = nil
+	return released
+}
+
+// has reports whether something of a topic is pending.
+func (p *pending) has(t topicName) bool {
+	return p.changes[item{typeURL: t.typeURL, name: t.name}] != nil || p.sets[t] != nil
 }
 
 // update changes a change in place.
@@ -113,25 +165,47 @@ func (p *pending) count(i item, c *change, n int) {
 	switch {
 	case c.shown():
 		p.nShown += n
-		p.sum += uint64(n) * digest(i, c)
+		p.shown.add(digest(i, c), n)
 		p.news.add(c.Resource.Hash(), n)
 	case c.waits != "":
 		p.nWaits += n
-	case c.removal() && !c.later:
+	case c.removal():
 		p.nRemovals += n
-		p.removalSum += uint64(n) * digest(i, c)
+		p.removals.add(digest(i, c), n)
+	}
+}
+
+// digests are a set. Its sum changes with it.
+type digests struct {
+	of  map[uint64]int // how many changes have each
+	sum uint64
+}
+
+func (d *digests) add(digest uint64, n int) {
+	was := d.of[digest]
+	switch is := was + n; {
+	case is == 0:
+		delete(d.of, digest)
+		d.sum -= digest
+	default:
+		d.of[digest] = is
+		if was == 0 {
+			d.sum += digest
+		}
 	}
 }
 
 var seed = maphash.MakeSeed()
 
+// digest returns a digest of a change: the same in whichever topics it is. A control plane sends a resource
+// twice to which some clients subscribe by its name, and others by a wildcard.
 func digest(i item, c *change) uint64 {
 	type content struct {
-		item
-		hash    uint64
-		removal bool
+		typeURL, name string
+		hash          uint64
+		removal       bool
 	}
-	of := content{item: i, removal: c.removal()}
+	of := content{typeURL: i.typeURL, name: i.name, removal: c.removal()}
 	if c.Resource != nil {
 		of.hash = c.Resource.Hash()
 	}
@@ -141,14 +215,14 @@ func digest(i item, c *change) uint64 {
 // content is a digest of what is to be rolled out, "" if nothing is. hidden says that the new
 // topics do not have it.
 func (p *pending) content() (content string, hidden bool) {
-	removals, sum := p.nRemovals, p.removalSum
+	removals := p.removals
 	if p.nWaits > 0 {
-		removals, sum = 0, 0 // they wait, too
+		removals = digests{} // they wait, too
 	}
-	if p.nShown+removals == 0 {
+	if len(p.shown.of)+len(removals.of) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("%d+%d/%x-%x", p.nShown, removals, p.sum, sum), p.nShown == 0
+	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
 }
 
 // take takes out what is to be accepted, everything if all. It returns the additions and changes by
@@ -156,7 +230,7 @@ func (p *pending) content() (content string, hidden bool) {
 func (p *pending) take(all bool) (updates []update) {
 	byType := map[string]*[2]update{}
 	for i, c := range p.changes {
-		if !all && (c.waits != "" || c.later || c.removal() && p.nWaits > 0) {
+		if !all && (c.waits != "" || c.removal() && p.nWaits > 0) {
 			continue
 		}
 		of := byType[i.typeURL]
@@ -210,12 +284,7 @@ func (p *pending) forget(k cache.Key) {
 		delete(p.versionOnly, i)
 		return
 	}
-	if p.types[k.TypeURL] == 0 {
-		return
-	}
-	for i := range p.changes {
-		if of := i.topic(k.Scope); of == k {
-			p.drop(i)
-		}
+	for name := range p.sets[topicName{k.TypeURL, k.Name}] {
+		p.drop(item{k.TypeURL, k.Name, name})
 	}
 }

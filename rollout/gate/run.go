@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -38,9 +39,14 @@ func (g *gate) step() (next time.Duration, after []func()) {
 	for _, e := range g.inbox.Take() {
 		after = g.process(e, after)
 	}
+	if g.asks {
+		g.asks = false
+		g.ask()
+	}
 	now := g.now()
 	g.machine.Tick(now)
 	after = g.perform(after)
+	g.hold()
 	if at := g.machine.Next(now); at > 0 {
 		return time.Duration(max(at-g.now(), 1)), after
 	}
@@ -50,15 +56,20 @@ func (g *gate) step() (next time.Duration, after []func()) {
 // process processes one event. The caller holds mu.
 func (g *gate) process(e event, after []func()) []func() {
 	now, m := g.now(), g.machine
+	if e.showing != 0 && e.showing != e.member.slot.showing.Load() && e.kind != joined {
+		return after // it is of an earlier time
+	}
 	switch e.kind {
 	case joined:
-		g.joined(e.member, e.onNew)
+		g.joined(e.member, e.showing)
 	case left, died:
 		g.left(e.member, e.kind == died)
 	case settled:
 		if e.member.hasSettled = true; e.member.slot.all(func(m *Member) bool { return m.hasSettled }) {
 			m.Settled(now, e.member.slot.id)
 		}
+	case withdrawn:
+		m.Withdraw(now, e.member.slot.id)
 	case sent:
 		e.member.answer = wasSent
 		m.Sent(now, e.member.slot.id)
@@ -66,9 +77,10 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.answered(e.member, e.kind)
 	case rejected:
 		m.Rejected(now, e.member.slot.id, e.words)
+		g.noteRejected(e.news)
 	case moved:
 		e.member.answer = noAnswer
-		e.member.watches.Store(true)
+		e.member.filled.Store(e.showing)
 		after = append(after, e.member.client.Wake)
 	case started:
 		g.fill(e.topic)
@@ -80,6 +92,21 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.tell = e.tell
 	}
 	return after
+}
+
+// ask has the streams on the new side say what they make of what has joined, now that it is there. The
+// caller holds mu.
+func (g *gate) ask() {
+	for _, s := range g.slots {
+		if !s.onNew() {
+			continue
+		}
+		s.asked.Add(1)
+		for m := range s.streams {
+			m.answer = noAnswer
+			m.client.Wake()
+		}
+	}
 }
 
 // answered notes that one of a client's streams has acknowledged what is new, or is sent nothing of it.
@@ -108,27 +135,23 @@ func (s *slot) all(is func(*Member) bool) bool {
 	return true
 }
 
-// maxCohorts is from how many cohorts on all others are one.
-const maxCohorts = 64
-
-// otherCohort is that of all others.
-const otherCohort = "(other)"
-
-// joined tells the machine of a stream that has come.
-func (g *gate) joined(m *Member, onNew bool) {
+// joined has the machine know of a stream that has come. showing is the side on which it begins.
+func (g *gate) joined(m *Member, showing uint64) {
 	s := m.slot
 	s.streams[m] = struct{}{}
 	if len(s.streams) > 1 {
 		return
 	}
 	g.slots[s.id] = s
-	cohort := m.client.Cohort
-	if g.cohorts[cohort] == 0 && len(g.cohorts) >= maxCohorts {
-		cohort = otherCohort
+	if showing == 0 || showing != s.showing.Load() {
+		showing = 0
+		s.showing.Store(0)
 	}
-	s.cohort = cohort
-	g.cohorts[cohort]++
-	g.machine.Joined(g.now(), s.id, cohort, m.client.Eligible, onNew)
+	who := cmp.Or(m.client.Who, m.client.Node)
+	s.cohort = g.cohorts.join(m.client.Cohort, who)
+	g.machine.Joined(g.now(), rollout.Client{
+		ID: s.id, Cohort: s.cohort, Who: m.client.Who, Eligible: m.client.Eligible, OnNew: showing != 0,
+	})
 }
 
 // left tells the machine of a stream that has gone.
@@ -137,15 +160,13 @@ func (g *gate) left(m *Member, ended bool) {
 	if delete(s.streams, m); len(s.streams) > 0 {
 		return
 	}
-	if g.cohorts[s.cohort]--; g.cohorts[s.cohort] == 0 {
-		delete(g.cohorts, s.cohort)
-	}
+	g.cohorts.leave(s.cohort)
 	if ended {
 		g.machine.Died(g.now(), s.id)
 	} else {
 		g.machine.Left(g.now(), s.id)
 	}
-	if !s.onNew.Load() {
+	if !s.onNew() {
 		delete(g.slots, s.id)
 	}
 }
@@ -156,24 +177,32 @@ func (g *gate) perform(after []func()) []func() {
 		for _, d := range decisions {
 			switch d.Kind {
 			case rollout.ShowNew:
-				after = g.show(d.Client, true, after)
+				g.showings++
+				after = g.show(d.Client, g.showings, after)
 			case rollout.ShowAccepted:
-				after = g.show(d.Client, false, after)
+				after = g.show(d.Client, 0, after)
 			case rollout.GoBack:
-				g.log.Warn("a change was taken back", "clients", g.onNew())
-				after = g.goBack(after)
+				g.hideAll()
+				g.log.Warn("a change was taken back", "clients", g.wentBack)
+				g.wentBack = 0
+				after = g.tidyAbsent(after)
 			case rollout.Accept:
 				g.counts.Accepted.Add(1)
 				g.log.Info("a change was accepted, and goes to all clients", "changes", len(g.pending.changes))
 				g.accept(g.all)
 				g.all = false
-				after = g.goBack(after)
+				g.hideAll()
+				g.wentBack = 0
+				after = g.tidyAbsent(after)
 			case rollout.Tell:
 				g.counts.Refused.Add(1)
 				g.log.Warn("a change was refused", "reason", d.Words)
 				after = g.tellAll(d.Words, after)
+			case rollout.PassOver:
+				g.log.Warn("rejections do not count any more where other clients accept: somebody has stopped several rollouts alone", "who", d.Client)
 			}
 		}
+		g.goOn()
 		g.machine.Tick(g.now())
 	}
 	return after
@@ -182,32 +211,46 @@ func (g *gate) perform(after []func()) []func() {
 // onNew counts the clients on the new side.
 func (g *gate) onNew() (n int) {
 	for _, s := range g.slots {
-		if s.onNew.Load() && len(s.streams) > 0 {
+		if s.onNew() && len(s.streams) > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-func (g *gate) show(id string, onNew bool, after []func()) []func() {
+func (g *gate) show(id string, showing uint64, after []func()) []func() {
 	s := g.slots[id]
 	if s == nil {
 		return after
 	}
-	s.onNew.Store(onNew)
+	s.showing.Store(showing)
 	for m := range s.streams {
 		after = append(after, m.client.Wake)
 	}
 	return after
 }
 
-// goBack has all clients watch the accepted topics.
-func (g *gate) goBack(after []func()) []func() {
+// hideAll has all clients watch the accepted topics. From now on, no client is sent what new topics have.
+// The caller holds mu.
+func (g *gate) hideAll() {
+	clients := 0
+	for _, s := range g.slots {
+		if !s.onNew() {
+			continue
+		}
+		s.showing.Store(0)
+		for m := range s.streams {
+			m.client.Wake()
+		}
+		clients += min(len(s.streams), 1)
+	}
+	g.wentBack += clients
+}
+
+// tidyAbsent forgets clients that are gone, and were on the new side. The caller holds mu.
+func (g *gate) tidyAbsent(after []func()) []func() {
 	var gone []string
 	for id, s := range g.slots {
-		if s.onNew.Load() {
-			after = g.show(id, false, after)
-		}
 		if len(s.streams) == 0 {
 			gone = append(gone, id)
 		}
@@ -244,7 +287,7 @@ func (g *gate) fill(k cache.Key) {
 	accepted := k
 	accepted.Scope = g.scope
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
-	if newest := g.newest[k.TypeURL]; newest != nil {
+	if newest := g.newest[k.TypeURL]; newest != nil && g.later.types[k.TypeURL] == 0 {
 		u.Origin = newest.ofNew()
 	}
 	if k.IsSet() {
@@ -296,7 +339,7 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 	case cache.Present:
 	}
 	u = cache.SetUpdate{Name: k.Name, Full: true, Incomplete: s.Incomplete(), Partial: s.Partial(), Stale: s.Stale()}
-	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 {
+	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 && g.later.types[k.TypeURL] == 0 {
 		u.Origin = mirrorsOf(s.Origin()).ofNew()
 	}
 	g.cache.Contents(k, func(key string, r *cache.Resource) {
@@ -307,12 +350,49 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 			u.Changes[n].Resource = c.Resource
 		}
 	}
-	for i, c := range g.pending.changes {
-		if i.typeURL == k.TypeURL && i.set == k.Name && c.shown() && !c.had {
-			u.Changes = append(u.Changes, cache.Change{Name: i.name, Resource: c.Resource})
+	for name, c := range g.pending.sets[topicName{k.TypeURL, k.Name}] {
+		if c.shown() && !c.had {
+			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: c.Resource})
 		}
 	}
 	return u, true
+}
+
+// maxHeld bounds the topics that all gates hold.
+const maxHeld = 1024
+
+// hold keeps the accepted topics of which something is pending from ending when no client is left: what
+// comes next of a topic would be a first answer, and so accepted, also if it was refused. The caller holds mu.
+func (g *gate) hold() {
+	touched := g.pending.touched
+	g.pending.touched = nil
+	for _, of := range touched {
+		k := cache.Key{Scope: g.scope, TypeURL: of.typeURL, Name: of.name}
+		t := g.held[k]
+		switch has := g.pending.has(of); {
+		case has && t == nil:
+			if g.controller.held.Add(1) > maxHeld {
+				g.controller.held.Add(-1)
+				continue
+			}
+			t = &newTopic{}
+			g.held[k] = t
+			if k.IsSet() {
+				g.cache.WatchSet(k, t)
+			} else {
+				g.cache.Watch(k, t)
+			}
+		case !has && t != nil:
+			g.release(k, t)
+		}
+	}
+}
+
+// release ends the holding of a topic. The caller holds mu.
+func (g *gate) release(k cache.Key, t *newTopic) {
+	delete(g.held, k)
+	g.controller.held.Add(-1)
+	g.cache.Unwatch(t)
 }
 
 // empty ends the feeding of a topic of the new side.
@@ -333,5 +413,8 @@ func (g *gate) closeTopics() {
 	for k, t := range g.topics {
 		delete(g.topics, k)
 		g.cache.Unwatch(t)
+	}
+	for k, t := range g.held {
+		g.release(k, t)
 	}
 }

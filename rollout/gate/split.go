@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/rollout"
 )
 
 // splitting is the division of one update of the source into what is accepted and what is new.
@@ -14,8 +13,11 @@ type splitting struct {
 	*gate
 	in                *cache.Update
 	toAccepted, toNew cache.Update
-	// held: some of the type is not accepted, before or after the update.
-	held bool
+	// held: some of the type is not accepted, before or after the update. late: some of it waits for the
+	// next rollout, so that the new topics do not have all that a version stands for.
+	held, late bool
+	// anew: the update replaces some of what is rolled out, for which another rollout begins.
+	anew bool
 }
 
 func (s *splitting) split() {
@@ -37,8 +39,9 @@ func (s *splitting) split() {
 	for i := range s.in.Sets {
 		sets[i] = s.splitSet(&s.in.Sets[i])
 	}
-	s.held = s.pending.types[s.in.TypeURL] > 0
-	newest := note(s.in.Origin, !s.held)
+	s.late = s.later.types[s.in.TypeURL] > 0 && !s.anew
+	s.held = s.late || s.pending.types[s.in.TypeURL] > 0 || s.later.types[s.in.TypeURL] > 0
+	newest := s.note(s.in.Origin)
 	if newest != nil {
 		s.newest[s.in.TypeURL] = newest
 	}
@@ -49,11 +52,16 @@ func (s *splitting) split() {
 	if s.held {
 		s.toAccepted.Origin = nil
 	}
+	if s.late {
+		s.toNew.Origin = nil
+	}
 	for i, v := range of {
 		c := s.in.Changes[i]
-		m := note(c.Origin, !s.held)
+		m := s.note(c.Origin)
 		if v.newer {
-			c.Origin = m.ofNew()
+			if c.Origin = m.ofNew(); s.late {
+				c.Origin = nil
+			}
 			s.toNew.Changes = append(s.toNew.Changes, c)
 		}
 		if r := s.renewed(item{typeURL: s.in.TypeURL, name: c.Name}, c, v.accepted); r != nil {
@@ -73,6 +81,9 @@ func (s *splitting) split() {
 		s.addSet(&s.in.Sets[i], &sets[i])
 	}
 }
+
+// note notes the source's version, once it is known what of the type is accepted.
+func (s *splitting) note(v *cache.OriginVersion) *mirrors { return note(v, !s.held, !s.late) }
 
 // recall gives an accepted topic without an answer what was accepted before the relay was started, and
 // reports whether there was something: then a first answer that differs is rolled out.
@@ -142,28 +153,46 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 		return true, true // it leaves everything as it was
 	case !known, c.Resource != nil && c.Resource.DoNotCache():
 		s.pending.drop(i)
+		s.later.drop(i)
 		return true, true // a first answer
-	case c.Resource == nil && has == nil, same(has, c.Resource):
+	}
+	before := s.pending.changes[i]
+	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
+	note(c.Origin, false, false)
+	s.later.drop(i)
+	if s.machine.Began() && !(accepts && before == nil) && !s.joins(before, c.Resource, has) {
+		s.later.put(i, *c)
+		return false, false
+	}
+	if accepts {
 		s.pending.drop(i)
 		return true, true
 	}
-	p := &change{Change: *c, had: has != nil, version: c.Origin.Latest()}
-	note(c.Origin, false)
-	before := s.pending.changes[i]
-	if c.Resource == nil {
-		s.pending.put(i, p)
-		return false, false // it stays until everybody is on the new side
+	p := s.putPending(i, has, c)
+	if p.waits != "" && (before == nil || before.waits == "") {
+		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
+			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
 	}
-	if has != nil && float64(sizeOf(c.Resource)) >= s.opts.Grow*float64(sizeOf(has)) {
-		p.waits = fmt.Sprintf("it has grown from %d to %d bytes", sizeOf(has), sizeOf(c.Resource))
-		if before == nil || before.waits == "" {
-			s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
-				"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
-		}
+	return false, p.shown() // what is removed stays until everybody is on the new side
+}
+
+// putPending notes what the source says of an item, of which has is accepted. The caller holds mu.
+func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change {
+	p := &change{Change: *c, had: has != nil, waits: g.grown(has, c.Resource)}
+	if was := g.pending.changes[i]; was != nil && was.refusal != nil && same(was.Resource, c.Resource) {
+		g.pending.update(i, func(was *change) { was.Change = *c })
+		return was // it was refused, and still is
 	}
-	p.later = s.machine.Frozen() && s.machine.Phase() == rollout.Rolling
-	s.pending.put(i, p)
-	return false, p.shown()
+	g.pending.put(i, p)
+	return p
+}
+
+// grown returns why a person has to approve a resource, "" if nobody has to.
+func (g *gate) grown(has, is *cache.Resource) string {
+	if has == nil || is == nil || float64(sizeOf(is)) < g.opts.Grow*float64(sizeOf(has)) {
+		return ""
+	}
+	return fmt.Sprintf("it has grown from %d to %d bytes", sizeOf(has), sizeOf(is))
 }
 
 // renewed returns the accepted resource of an item with its TTL renewed, nil if there is none: a change
@@ -187,7 +216,7 @@ func (s *splitting) renewed(i item, c cache.Change, accepted bool) *cache.Resour
 	return has.WithTTL(c.Resource.TTL())
 }
 
-func sizeOf(r *cache.Resource) int { return r.Size(r.Name(), 0) }
+func sizeOf(r *cache.Resource) int { return len(r.Value()) }
 
 // setSplit is what of one set's update goes where.
 type setSplit struct {
@@ -262,7 +291,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		asIs = false
 	}
 	// What is pending stays out of the accepted topic: it would be missing in a full update, too.
-	out.asIs = asIs && s.pending.types[s.in.TypeURL] == 0
+	out.asIs = asIs && s.whole(s.in.TypeURL)
 	return out
 }
 
@@ -283,9 +312,19 @@ func (s *splitting) missing(set string, k cache.Key, of *setState) (names []stri
 			names = append(names, key)
 		}
 	})
-	for i, c := range s.pending.changes {
-		if _, ok := of.seen[i.name]; !ok && i.typeURL == k.TypeURL && i.set == set && !c.had {
-			names = append(names, i.name)
+	for name, c := range s.pending.sets[topicName{k.TypeURL, set}] {
+		if _, ok := of.seen[name]; !ok && !c.had {
+			names = append(names, name)
+		}
+	}
+	if s.later.types[k.TypeURL] == 0 {
+		return names
+	}
+	for i := range s.later.changes {
+		if _, ok := of.seen[i.name]; !ok && i.typeURL == k.TypeURL && i.set == set && s.pending.changes[i] == nil {
+			if has, _ := s.acceptedItem(i); has == nil {
+				names = append(names, i.name)
+			}
 		}
 	}
 	return names
@@ -293,13 +332,13 @@ func (s *splitting) missing(set string, k cache.Key, of *setState) (names []stri
 
 // addSet adds a set's parts to the updates.
 func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
-	m := note(u.Origin, !s.held)
+	m := s.note(u.Origin)
 	accepted, newer := *u, *u
 	accepted.Origin, newer.Origin = m.ofAccepted(), m.ofNew()
 	changesOf := func(changes []cache.Change, version func(*mirrors) *cache.OriginVersion) []cache.Change {
 		out := make([]cache.Change, len(changes))
 		for i, c := range changes {
-			c.Origin = version(note(c.Origin, !s.held))
+			c.Origin = version(s.note(c.Origin))
 			out[i] = c
 		}
 		return out
@@ -317,7 +356,7 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	if s.held {
 		accepted.Origin = nil
 	}
-	if s.pending.nRemovals > 0 || s.pending.nWaits > 0 {
+	if s.pending.nRemovals > 0 || s.pending.nWaits > 0 || s.late {
 		newer.Origin = nil // it is not what the control plane calls so
 	}
 	s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)

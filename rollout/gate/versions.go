@@ -19,9 +19,9 @@ func mirrorsOf(v *cache.OriginVersion) *mirrors {
 	return m
 }
 
-// note notes what a source says of its version: new topics have it at once, and accepted ones if
+// note notes what a source says of its version: new topics have it if newest, and accepted ones if
 // accept. It returns nil if v is nil.
-func note(v *cache.OriginVersion, accept bool) *mirrors {
+func note(v *cache.OriginVersion, accept, newest bool) *mirrors {
 	if v == nil {
 		return nil
 	}
@@ -31,10 +31,15 @@ func note(v *cache.OriginVersion, accept bool) *mirrors {
 		if !accept {
 			m.accepted.Set("")
 		}
+		if !newest {
+			m.newest.Set("")
+		}
 		v.Beside, m.accepted.Beside, m.newest.Beside = m, m, m
 	}
 	m.latest = v.Latest()
-	m.newest.Set(m.latest)
+	if newest {
+		m.newest.Set(m.latest)
+	}
 	if accept {
 		m.accepted.Set(m.latest)
 	}

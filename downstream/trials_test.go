@@ -1,0 +1,225 @@
+package downstream
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// trialHost gives each stream one trial, of which a test decides, and records what the stream says of it.
+type trialHost struct {
+	cache  *cache.Cache
+	client *testClient
+	trial  *scriptedTrial
+}
+
+type scriptedTrial struct {
+	scope   cache.Scope
+	wake    func()
+	showing []uint64 // the last one stays
+	asked   uint64
+	news    map[string]bool // versions that are not accepted
+	said    []string
+}
+
+func (t *scriptedTrial) RollsOut(string) bool { return true }
+func (t *scriptedTrial) Showing() uint64 {
+	is := t.showing[0]
+	if len(t.showing) > 1 {
+		t.showing = t.showing[1:]
+	}
+	return is
+}
+func (t *scriptedTrial) say(format string, args ...any) {
+	t.said = append(t.said, fmt.Sprintf(format, args...))
+}
+func (t *scriptedTrial) Moved(showing uint64)         { t.say("moved %d", showing) }
+func (t *scriptedTrial) Filled(uint64) bool           { return true }
+func (t *scriptedTrial) Asked() uint64                { return t.asked }
+func (t *scriptedTrial) IsNew(r *cache.Resource) bool { return t.news[r.Version()] }
+func (t *scriptedTrial) Settled()                     { t.say("settled") }
+func (t *scriptedTrial) Withdraw()                    { t.say("withdrawn") }
+func (t *scriptedTrial) Sent(showing uint64)          { t.say("sent %d", showing) }
+func (t *scriptedTrial) Untouched(showing uint64)     { t.say("untouched %d", showing) }
+func (t *scriptedTrial) Acked(showing uint64)         { t.say("acked %d", showing) }
+func (t *scriptedTrial) Rejected(showing uint64, words string, news []uint64) {
+	t.say("rejected %d: %s, %d new", showing, words, len(news))
+}
+func (t *scriptedTrial) Leave(ended bool) { t.say("left %v", ended) }
+
+// Join implements Rollouts.
+func (h *trialHost) Join(scope cache.Scope, c TrialClient) (Trial, uint64) {
+	h.trial.scope, h.trial.wake = scope, c.Wake
+	h.trial.say("joined, eligible %v", c.Eligible)
+	return h.trial, 0
+}
+
+// newTrialHost has a client that has answered what is accepted: the cluster c in version 1.
+func newTrialHost(t *testing.T) *trialHost {
+	t.Helper()
+	h := &trialHost{trial: &scriptedTrial{showing: []uint64{0}, news: map[string]bool{}}}
+	h.cache = newTestCache(make(startedTopics, 100), 100)
+	t.Cleanup(h.cache.Close)
+	s := NewServer(h.cache, newClusterNames, Options{MaxResponseBytes: DefaultMaxResponseBytes, Log: slog.New(slog.DiscardHandler), Rollouts: h})
+	h.client = newTestClient(s, deltaForm.name, &corev3.Node{Id: "n", Cluster: "c"})
+	h.request(t, &discoveryv3.DeltaDiscoveryRequest{})
+	h.apply(false, "1")
+	h.reads(t, "1")
+	h.answer(t, "")
+	return h
+}
+
+func (h *trialHost) request(t *testing.T, req *discoveryv3.DeltaDiscoveryRequest) {
+	t.Helper()
+	req.TypeUrl = xdstype.ClusterV3
+	if err := h.client.delta(req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer answers the newest response, with a NACK if there are words.
+func (h *trialHost) answer(t *testing.T, words string) {
+	t.Helper()
+	req := &discoveryv3.DeltaDiscoveryRequest{ResponseNonce: h.client.memory(xdstype.ClusterV3).nonce}
+	if words != "" {
+		req.ErrorDetail = &statuspb.Status{Code: 3, Message: words}
+	}
+	h.request(t, req)
+}
+
+// apply has the cluster be in a version on one side.
+func (h *trialHost) apply(isNew bool, version string) {
+	u := cache.Update{Scope: h.trial.scope, TypeURL: xdstype.ClusterV3}
+	u.Scope.New = isNew
+	u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: newTestResource(xdstype.ClusterV3, "c", version, "is "+version)}}, Complete: true}}
+	h.cache.Apply(u)
+}
+
+// show has the stream look at the side on which it is to be: first the first one, and so on.
+func (h *trialHost) show(showing ...uint64) {
+	h.trial.showing = showing
+	h.trial.wake()
+}
+
+// reads has the client read all that there is to be sent, and checks of which versions that is.
+func (h *trialHost) reads(t *testing.T, versions ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range h.client.readAll(t) {
+		for _, res := range r.resources {
+			got = append(got, res.version)
+		}
+	}
+	if !slices.Equal(got, versions) {
+		t.Fatalf("the client is sent the versions %v, want %v; the stream has said: %s", got, versions, strings.Join(h.trial.said, ", "))
+	}
+}
+
+// says checks what the stream has said since the last time.
+func (h *trialHost) says(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(h.trial.said, want) {
+		t.Errorf("the stream says %q, want %q", h.trial.said, want)
+	}
+	h.trial.said = nil
+}
+
+// onNew has the client be on the new side, and have version 2.
+func (h *trialHost) onNew(t *testing.T) {
+	t.Helper()
+	h.says(t, "joined, eligible true", "settled")
+	h.trial.news["2"], h.trial.news["3"] = true, true
+	h.show(1)
+	h.reads(t)
+	h.trial.said = nil
+	h.apply(true, "2")
+	h.reads(t, "2")
+	h.says(t, "sent 1")
+}
+
+// A client that is to be back on the accepted side, and whose stream has not noticed, is not sent what is
+// on the new side by then: that is the next change, which goes to others first.
+func TestAClientThatIsToBeBackIsNotSentTheNextChange(t *testing.T) {
+	h := newTrialHost(t)
+	h.onNew(t)
+	h.answer(t, "")
+	h.says(t, "acked 1")
+	h.trial.showing = []uint64{1, 0} // it is decided while the stream begins to compose
+	h.apply(true, "3")
+	h.reads(t, "1")
+}
+
+// A client that was hidden and shown again before its stream has noticed says what it makes of what is
+// new then. What it says of earlier does not count.
+func TestAClientThatIsShownAgainReportsAgain(t *testing.T) {
+	h := newTrialHost(t)
+	h.onNew(t)
+	h.show(2) // it was 0 in between
+	h.reads(t)
+	h.says(t, "moved 2", "untouched 2")
+	h.answer(t, "no such filter")
+	h.says(t)
+	h.apply(true, "3")
+	h.reads(t, "3")
+	h.answer(t, "no such cluster")
+	h.says(t, "sent 2", "rejected 2: no such cluster, 1 new")
+}
+
+// When more joins, a stream says once more whether it is sent some of it.
+func TestAStreamReportsOnceMoreWhenItIsAsked(t *testing.T) {
+	h := newTrialHost(t)
+	h.onNew(t)
+	h.answer(t, "")
+	h.says(t, "acked 1")
+	h.trial.asked++
+	h.show(1)
+	h.reads(t)
+	h.says(t, "untouched 1")
+	h.trial.asked++
+	h.apply(true, "3")
+	h.reads(t, "3")
+	h.says(t, "sent 1")
+}
+
+// A client with a view is on the accepted side, whatever else it subscribes to.
+func TestAClientWithAViewIsOnTheAcceptedSide(t *testing.T) {
+	h := newTrialHost(t)
+	h.onNew(t)
+	st := h.client.st
+	st.mu.Lock()
+	err := st.Enter(cache.Key{Scope: cache.Scope{Derived: "view 0"}, TypeURL: xdstype.ClusterV3, Name: cache.Wildcard})
+	st.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.says(t, "withdrawn")
+	h.show(0)
+	h.reads(t, "1")
+	h.show(3) // whatever is decided
+	h.reads(t)
+	h.says(t)
+}
+
+// A stream that the client ends with a half-close, or that the relay ends, is no death.
+func TestOnlyAStreamThatBreaksOffIsADeath(t *testing.T) {
+	for want, end := range map[string]func(*stream){
+		"left true":   func(*stream) {},
+		"left false":  func(st *stream) { st.byRelay.Store(true) },
+		"left false ": func(st *stream) { st.halfClosed = true },
+	} {
+		h := newTrialHost(t)
+		h.trial.said = nil
+		end(h.client.st)
+		h.client.close()
+		h.says(t, strings.TrimSpace(want))
+	}
+}

@@ -1,0 +1,216 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
+
+// trialWorld is a gate with clients, and what they may have.
+type trialWorld struct {
+	*fixture
+	members []*Member
+	// may are the contents that may be accepted, by name: those that were, and those that a client has
+	// acknowledged.
+	may map[string]map[string]bool
+	// fixed is what the new side has since the first clients have it, while clients are there.
+	fixed    map[string]string
+	fixedOne string
+}
+
+func (w *trialWorld) allow(name, content string) {
+	if w.may[name] == nil {
+		w.may[name] = map[string]bool{}
+	}
+	w.may[name][content] = true
+}
+
+func (w *trialWorld) allowAll(contents map[string]string, one string) {
+	for name, content := range contents {
+		w.allow(name, content)
+	}
+	w.allow("entry", one)
+}
+
+// each has the clients on the new side do something, and reports whether there are such.
+func (w *trialWorld) each(do func(m *Member, showing uint64)) (some bool) {
+	for _, m := range w.members {
+		if showing := m.Showing(); showing != 0 {
+			some = true
+			do(m, showing)
+		}
+	}
+	return some
+}
+
+func (w *trialWorld) look() {
+	w.step()
+	has, one := membersOf(w.set, w.cache), contentOf(w.entry)
+	for name, content := range has {
+		if !w.may[name][content] {
+			w.Fatalf("%s is accepted as %q, which no client has taken", name, content)
+		}
+	}
+	if one != "" && !w.may["entry"][one] {
+		w.Fatalf("the entry is accepted as %q, which no client has taken", one)
+	}
+	isNew, newOne := membersOf(w.newSet, w.cache), contentOf(w.newOne)
+	if !w.gate.machine.Began() || !w.each(func(*Member, uint64) {}) {
+		w.fixed = nil
+		return
+	}
+	if w.fixed == nil {
+		w.fixed, w.fixedOne = isNew, newOne
+	}
+	if !maps.Equal(w.fixed, isNew) || w.fixedOne != newOne {
+		w.Fatalf("after the first clients, the new side changes from %v %q to %v %q", w.fixed, w.fixedOne, isNew, newOne)
+	}
+}
+
+// pass lets a soak pass.
+func (w *trialWorld) pass() { w.gate.began = w.gate.began.Add(-time.Hour) }
+
+func (w *trialWorld) ack() {
+	if w.each(func(m *Member, showing uint64) { m.Sent(showing); m.Acked(showing) }) {
+		w.allowAll(membersOf(w.newSet, w.cache), contentOf(w.newOne))
+	}
+	w.look()
+}
+
+// reject has the first client on the new side reject the members of the set that are new.
+func (w *trialWorld) reject(knows bool) {
+	var news []uint64
+	accepted := membersOf(w.set, w.cache)
+	w.cache.Contents(w.newSet.Key(), func(key string, r *cache.Resource) {
+		if knows && accepted[key] != r.Version() {
+			news = append(news, r.Hash())
+		}
+	})
+	one := false
+	w.each(func(m *Member, showing uint64) {
+		if !one {
+			m.Sent(showing)
+			m.Rejected(showing, "no", news)
+		}
+		one = true
+	})
+	w.look()
+}
+
+// TestNothingIsAcceptedThatNoClientHasTaken: whatever the source says, and when, no content is accepted
+// that no client has taken; while a rollout is past its first clients, those who have it see nothing
+// else; and when the source is quiet, all gets through.
+func TestNothingIsAcceptedThatNoClientHasTaken(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
+		w.source["a"], w.source["b"], w.one = "1", "1", "1"
+		w.send(true)
+		w.allowAll(w.source, w.one)
+		for i := range rapid.IntRange(1, 4).Draw(t, "clients") {
+			m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: "c", Eligible: true, Wake: func() {}})
+			m.Settled()
+			w.members = append(w.members, m)
+		}
+		w.look()
+		change := func(t *rapid.T) []string {
+			names := []string{}
+			for range rapid.IntRange(1, 2).Draw(t, "changes") {
+				name, content := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2", "3", ""}).Draw(t, "content")
+				if names = append(names, name); content == "" {
+					delete(w.source, name)
+				} else {
+					w.source[name] = content
+				}
+			}
+			if rapid.Bool().Draw(t, "with the entry") {
+				w.one = rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "one")
+			}
+			return names
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"part":   func(t *rapid.T) { w.send(false, change(t)...); w.look() },
+			"full":   func(t *rapid.T) { change(t); w.send(true); w.look() },
+			"ack":    func(*rapid.T) { w.ack() },
+			"reject": func(t *rapid.T) { w.reject(rapid.Bool().Draw(t, "knows what is new")) },
+			"pass":   func(*rapid.T) { w.pass(); w.look() },
+			"approve": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "yes") == 0 && w.gate.controller.Approve(Which{}) > 0 {
+					w.allowAll(w.source, w.one)
+					w.look()
+					w.check(true)
+				}
+			},
+			"freeze": func(t *rapid.T) { w.gate.controller.Freeze(Which{}); w.look() },
+			"thaw":   func(t *rapid.T) { w.gate.controller.Thaw(Which{}); w.look() },
+		})
+		// What was refused stays so. All else that comes gets through.
+		w.gate.controller.Thaw(Which{})
+		w.look()
+		w.source["a"], w.source["b"], w.source["c"], w.one = "last", "last", "last", "last"
+		w.send(true)
+		for range 40 {
+			w.ack()
+			w.pass()
+			w.ack()
+		}
+		w.check(true)
+		for _, m := range slices.Backward(w.members) {
+			m.Leave(false)
+		}
+		w.cache.Close()
+	})
+}
+
+// A control plane sends a resource twice to which some clients subscribe by its name, and others by a
+// wildcard: what is refused once is refused on the other topic, too.
+func TestTheSameResourceOnTwoTopicsIsOneChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFixture(t)
+		f.source["a"], f.source[oneName], f.one = "1", "1", "1"
+		f.send(true)
+		f.source[oneName] = "2"
+		f.send(false, oneName)
+		content, _ := f.gate.pending.content()
+		if f.gate.controller.Reject(Which{}, "no") != 1 {
+			t.Fatal("nothing was to be rejected")
+		}
+		f.step()
+		f.one = "2"
+		f.send(false)
+		if is, _ := f.gate.pending.content(); is != content {
+			t.Fatalf("the content is %q with one topic, and %q with two", content, is)
+		}
+		if p := f.gate.machine.Phase(); p != rollout.Stopped {
+			t.Fatalf("%s: what was refused is tried again", p)
+		}
+	})
+}
+
+// What an operator compares is the resource, and not the message around it.
+func TestThreeTimesTheSizeWaitsForAPerson(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFixture(t)
+		f.gate.opts.Grow = 3
+		size := rapid.IntRange(1, 1000).Draw(t, "bytes")
+		f.source["a"] = strings.Repeat("x", size)
+		f.send(true)
+		f.source["a"] = strings.Repeat("y", 3*size-1)
+		f.send(true)
+		if f.gate.pending.nWaits != 0 {
+			t.Fatal("less than three times the size waits")
+		}
+		f.source["a"] = strings.Repeat("y", 3*size)
+		f.send(true)
+		if f.gate.pending.nWaits != 1 {
+			t.Fatal("three times the size does not wait")
+		}
+	})
+}
