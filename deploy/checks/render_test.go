@@ -292,3 +292,25 @@ func decodeInto(t *testing.T, text string, object any) {
 		t.Fatal(err)
 	}
 }
+
+// The values that docs/deploy.md shows are valid ones.
+func TestValuesOfThePageAreValid(t *testing.T) {
+	found := 0
+	for _, block := range strings.Split(page(t, "deploy"), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		manifests, err := render(t, block)
+		if err != nil {
+			t.Errorf("%v\n%s", err, block)
+			continue
+		}
+		found++
+		for _, text := range manifests {
+			for _, document := range documents(t, text) {
+				decode(t, document)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("docs/deploy.md shows no values")
+	}
+}

@@ -1,0 +1,36 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// TestAListenerForProbesAnswersHealthAndServesNobody holds what the chart's listener for kubelet does: it
+// is in plaintext, also if that for clients is not.
+func TestAListenerForProbesAnswersHealthAndServesNobody(t *testing.T) {
+	cp := startControlPlane(t, delta)
+	r := startRelay(t, strings.Replace(relayTo(cp.address, string(delta)), "- address: 127.0.0.1:0", "- address: 127.0.0.1:0\n    admit: \"false\"", 1))
+	conn := connect(t, r.address)
+	eventually(t, "the relay is healthy", func() error {
+		answer, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err == nil && answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			err = status.Error(codes.Unavailable, answer.GetStatus().String())
+		}
+		return err
+	})
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("n", ""), TypeUrl: clusterType, ResourceNamesSubscribe: []string{wildcard}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a client is answered %v, want PERMISSION_DENIED", err)
+	}
+}
