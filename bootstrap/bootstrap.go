@@ -3,9 +3,11 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/xds-relay/xds-relay/configs"
@@ -24,8 +26,8 @@ type Client struct {
 	TokenFile string
 	// Authorities are those of xdstp names, without patterns.
 	Authorities []string
-	// DefaultAuthority is that of gRPC's targets without an authority. Empty: their names are
-	// old-style names.
+	// DefaultAuthority is that of gRPC's targets without an authority, and of the listeners and
+	// clusters of an Envoy. Empty: these have old-style names.
 	DefaultAuthority string
 }
 
@@ -79,6 +81,27 @@ func NeedsCertificate(l *configs.Listener) bool {
 // NeedsToken reports whether clients of l have to send a token.
 func NeedsToken(l *configs.Listener) bool { return l.JWT != nil && l.JWT.Required }
 
+// check refuses a token that would be sent in the clear.
+func (c Client) check() error {
+	if c.TokenFile != "" && c.TLS == nil {
+		return errors.New("a token needs TLS: anyone on the way could read it, and clients refuse to send it")
+	}
+	return nil
+}
+
+// hosts returns the hosts of the servers that are no unix sockets.
+func (c Client) hosts() (hosts []string) {
+	for _, address := range c.Servers {
+		if _, unix := configs.UnixPath(address); unix {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
 // CheckServer refuses what is no address of a relay.
 func CheckServer(address string) error {
 	if path, unix := configs.UnixPath(address); unix {
@@ -94,7 +117,7 @@ func CheckServer(address string) error {
 	case port == "0" || !canBeReached(address):
 		return fmt.Errorf("%q is where a relay may listen, and no client can connect to (want HOST:PORT, as clients see the relay)", address)
 	}
-	if n, err := net.LookupPort("tcp", port); err != nil || n <= 0 {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("%q: the port is no number from 1 to 65535", address)
 	}
 	return nil

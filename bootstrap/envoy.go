@@ -22,13 +22,16 @@ type (
 const (
 	relayCluster = "xds-relay"
 	agentCluster = "spiffe-agent"
-	// systemRoots is where Debian and Envoy's own images have the system's roots. Envoy finds
+	// SystemRoots is where Debian and Envoy's own images have the system's roots. Envoy finds
 	// none by itself.
-	systemRoots = "/etc/ssl/certs/ca-certificates.crt"
+	SystemRoots = "/etc/ssl/certs/ca-certificates.crt"
 )
 
 // Envoy returns c's bootstrap for Envoy, as what its YAML or JSON is made of.
 func Envoy(c Client) (map[string]any, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	clusters := list{}
 	var service object
 	if c.TokenFile != "" {
@@ -65,6 +68,11 @@ func Envoy(c Client) (map[string]any, error) {
 			"lds_config": ads,
 		},
 	}
+	if c.DefaultAuthority != "" {
+		dynamic := all["dynamic_resources"].(object)
+		dynamic["lds_resources_locator"] = directory(c.DefaultAuthority, "envoy.config.listener.v3.Listener")
+		dynamic["cds_resources_locator"] = directory(c.DefaultAuthority, "envoy.config.cluster.v3.Cluster")
+	}
 	if len(clusters) > 0 {
 		all["static_resources"] = object{"clusters": clusters}
 	}
@@ -84,6 +92,11 @@ func Envoy(c Client) (map[string]any, error) {
 	return all, nil
 }
 
+// directory is the glob of all resources of a type that are in no further directory.
+func directory(authority, resourceType string) string {
+	return "xdstp://" + authority + "/" + resourceType + "/*"
+}
+
 // relayCluster is the cluster of the relays. With several of them, Envoy uses the first one that
 // answers health checks.
 func (c Client) relayCluster() (object, error) {
@@ -97,7 +110,11 @@ func (c Client) relayCluster() (object, error) {
 		} else if _, err := netip.ParseAddrPort(address); err != nil {
 			byName = true
 		}
-		locality := object{"lb_endpoints": list{object{"endpoint": object{"address": at}}}}
+		endpoint := object{"address": at}
+		if host, _, err := net.SplitHostPort(address); err == nil && c.sniOfHost() && at["pipe"] == nil {
+			endpoint["hostname"] = host
+		}
+		locality := object{"lb_endpoints": list{object{"endpoint": endpoint}}}
 		if priority > 0 {
 			locality["priority"] = priority
 		}
@@ -120,15 +137,18 @@ func (c Client) relayCluster() (object, error) {
 	}
 	if len(c.Servers) > 1 {
 		cluster["health_checks"] = list{object{
-			"timeout": "5s", "interval": "10s", "no_traffic_interval": "10s",
+			// More often than a relay takes to drain: its first answer that it does not serve counts.
+			"timeout": "2s", "interval": "3s", "no_traffic_interval": "3s",
 			"unhealthy_threshold": 2, "healthy_threshold": 1,
 			"grpc_health_check": object{},
 		}}
-		// The stream to a relay that fails its health checks ends, and none goes to it.
-		cluster["close_connections_on_host_health_failure"] = true
+		// Without it, half of the relays failing would mean that all get streams.
 		cluster["common_lb_config"] = object{"healthy_panic_threshold": object{"value": 0}}
 	}
 	if c.TLS != nil {
+		if len(c.hosts()) == 0 && c.TLS.ServerName == "" && c.TLS.ServerID == "" && c.TLS.WorkloadAPI == "" {
+			return nil, errors.New("TLS over a unix socket: no host says which name the relay's certificate must have (want --server-name or --server-id)")
+		}
 		cluster["transport_socket"] = object{"name": "envoy.transport_sockets.tls", "typed_config": c.upstreamTLS()}
 	}
 	return cluster, nil
@@ -147,13 +167,20 @@ func socket(address string) object {
 	return object{"socket_address": object{"address": host, "port_value": number}}
 }
 
-// serverName is the DNS name or IP address that the relay's certificate must have.
+// serverName is the name that Envoy asks for; empty if there is none.
 func (c Client) serverName() string {
 	if c.TLS.ServerName != "" {
 		return c.TLS.ServerName
 	}
-	host, _, _ := net.SplitHostPort(c.Servers[0])
-	return host
+	if hosts := c.hosts(); len(hosts) > 0 {
+		return hosts[0]
+	}
+	return ""
+}
+
+// sniOfHost reports whether Envoy asks each relay for its own name.
+func (c Client) sniOfHost() bool {
+	return c.TLS != nil && c.TLS.ServerName == "" && len(c.hosts()) > 1
 }
 
 func (c Client) upstreamTLS() object {
@@ -176,7 +203,7 @@ func (c Client) upstreamTLS() object {
 			"validation_context_sds_secret_config": sds("ROOTCA"),
 		}
 	default:
-		context["trusted_ca"] = file(t.CAFile, systemRoots)
+		context["trusted_ca"] = file(t.CAFile, SystemRoots)
 		common["validation_context"] = context
 		if t.CertFile != "" {
 			common["tls_certificates"] = list{object{
@@ -193,6 +220,9 @@ func (c Client) upstreamTLS() object {
 			all["sni"] = name
 		}
 	}
+	if c.sniOfHost() {
+		all["auto_host_sni"] = true
+	}
 	return all
 }
 
@@ -208,14 +238,9 @@ func (c Client) names() []subjectName {
 	if c.TLS.WorkloadAPI != "" && c.TLS.ServerName == "" {
 		return nil // an SVID rarely has a DNS name
 	}
-	hosts := []string{c.TLS.ServerName}
-	if c.TLS.ServerName == "" {
-		hosts = nil
-		for _, address := range c.Servers {
-			if host, _, err := net.SplitHostPort(address); err == nil {
-				hosts = append(hosts, host)
-			}
-		}
+	hosts := c.hosts()
+	if c.TLS.ServerName != "" {
+		hosts = []string{c.TLS.ServerName}
 	}
 	var names []subjectName
 	for _, host := range hosts {
@@ -270,20 +295,20 @@ func agent(workloadAPI string) object {
 // changes.
 func (c Client) googleGRPC() (object, error) {
 	const plugin = "envoy.grpc_credentials.file_based_metadata"
-	if c.TLS == nil {
-		return nil, errors.New("a token needs TLS: anyone on the way could read it")
-	}
 	if c.TLS.WorkloadAPI != "" {
 		return nil, errors.New("with a token, Envoy takes its certificate from files, and not from a SPIFFE agent (want --ca-file, and --cert-file with --key-file)")
 	}
 	if c.TLS.ServerID != "" {
 		return nil, errors.New("with a token, Envoy cannot ask for a SPIFFE ID of the relay (want --server-name)")
 	}
+	if c.TLS.ServerName == "" && (len(c.Servers) > 1 || len(c.hosts()) == 0) {
+		return nil, errors.New("with a token, Envoy verifies one name for all servers, and none of several addresses or of a unix socket (want --server-name)")
+	}
 	target, err := googleTarget(c.Servers)
 	if err != nil {
 		return nil, err
 	}
-	ssl := object{"root_certs": file(c.TLS.CAFile, systemRoots)}
+	ssl := object{"root_certs": file(c.TLS.CAFile, SystemRoots)}
 	if c.TLS.CertFile != "" {
 		ssl["cert_chain"], ssl["private_key"] = file(c.TLS.CertFile, ""), file(c.TLS.KeyFile, "")
 	}

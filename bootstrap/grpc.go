@@ -7,7 +7,7 @@ import "encoding/json"
 // GRPCOptions are what only gRPC's bootstrap has.
 type GRPCOptions struct {
 	// ServerListener is the name of the Listener that a gRPC server requests, with %s for its
-	// address (gRFC A36).
+	// address (gRFC A36). Empty: there is none.
 	ServerListener string
 	// CertificateProvider is the name by which resources refer to the client's own certificate
 	// and roots (gRFC A29). Without files there is no such provider.
@@ -57,6 +57,9 @@ const refreshInterval = "60s"
 
 // GRPC returns c's bootstrap for gRPC, as JSON.
 func GRPC(c Client, o GRPCOptions) ([]byte, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	b := grpcBootstrap{
 		Node:           grpcNode{ID: c.NodeID, Cluster: c.Cluster},
 		ServerListener: o.ServerListener,
@@ -72,8 +75,8 @@ func GRPC(c Client, o GRPCOptions) ([]byte, error) {
 	for _, address := range c.Servers {
 		s := grpcServer{URI: address, Channel: []grpcCredentials{channel}, Features: []string{
 			"xds_v3", // gRPC before 1.47 speaks v2 without it
-			// The relay says in resource_errors what does not exist, and is silent as long as it cannot
-			// know. So a client that waits too long has not learned that nothing is there.
+			// gRFC A88: the relay says in resource_errors what does not exist, and is silent as long as
+			// it cannot know. A client that knows this feature does not take the silence for an answer.
 			"resource_timer_is_transient_error",
 		}}
 		s.Features = append(s.Features, o.Features...)
@@ -90,6 +93,15 @@ func GRPC(c Client, o GRPCOptions) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(b, "", "  ")
 	return append(text, '\n'), err
+}
+
+// ServerListenerName returns the name of the Listener of a gRPC server, with %s for its address.
+// Empty is the authority of old-style names.
+func ServerListenerName(authority string) string {
+	if authority == "" {
+		return "grpc/server?xds.resource.listening_address=%s"
+	}
+	return "xdstp://" + authority + "/envoy.config.listener.v3.Listener/grpc/server/%s"
 }
 
 // ListenerName returns the name of the Listener of a gRPC target, with %s for the target.

@@ -121,7 +121,7 @@ func (k *checker) spiffe(path string, s SPIFFE, replaced ...string) bool {
 		return k.isUnusable(at)
 	}
 	if k.present(at+".workload_api", s.WorkloadAPI, "want the address of the agent, such as unix:/run/spire/agent.sock") {
-		if err := checkWorkloadAPI(s.WorkloadAPI); err != nil {
+		if err := CheckWorkloadAPI(s.WorkloadAPI); err != nil {
 			k.fail(at+".workload_api", "%w", err)
 		}
 	}
@@ -133,7 +133,8 @@ func (k *checker) spiffe(path string, s SPIFFE, replaced ...string) bool {
 	return true
 }
 
-func checkWorkloadAPI(address string) error {
+// CheckWorkloadAPI refuses what is no address of a SPIFFE agent.
+func CheckWorkloadAPI(address string) error {
 	u, err := url.Parse(address)
 	if err == nil && u.Opaque == "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {
 		_, notIP := netip.ParseAddrPort(u.Host)

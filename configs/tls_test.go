@@ -15,7 +15,7 @@ func TestAddressesOfAgentsAreThoseOfTheirClient(t *testing.T) {
 		"/run/spire/agent.sock", "tcp://127.0.0.1", "tcp://localhost:1", "tcp:127.0.0.1:1", "tcp://127.0.0.1:1/a",
 		"tcp://user@127.0.0.1:1", "tcp://127.0.0.1:1?a", "tcp://127.0.0.1:1#a", "http://127.0.0.1:1", "127.0.0.1:1", "unix:/a\x00",
 	} {
-		err, theirs := checkWorkloadAPI(address), workloadapi.ValidateAddress(address)
+		err, theirs := CheckWorkloadAPI(address), workloadapi.ValidateAddress(address)
 		if (err == nil) != (theirs == nil) {
 			t.Errorf("%q: %v, but its client says %v", address, err, theirs)
 		}

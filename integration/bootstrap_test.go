@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -116,6 +118,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 		name     string
 		listener string
 		flags    []string // of the bootstrap
+		envoy    []string // further ones for Envoy
 		token    bool
 	}{
 		{name: "in plaintext"},
@@ -129,6 +132,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 			listener: fmt.Sprintf("tls: {%s}\n    jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s, required: true}",
 				certificate, files.path("jwks.json")),
 			flags: append([]string{"--token-file", files.path("token")}, trusted...), token: true,
+			envoy: []string{"--server-name", "127.0.0.1"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,6 +156,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 			text = printedBootstrap(t, append([]string{"--for", "grpc"}, flags...)...)
 			visit(t, text, b.id, tt.token)
 
+			flags = append(flags, tt.envoy...)
 			text = printedBootstrap(t, append([]string{"--for", "envoy", "--output", "json"}, flags...)...)
 			connectAsEnvoy(t, text, tt.token)
 		})
@@ -212,16 +217,25 @@ func connectAsEnvoy(t *testing.T, text []byte, token bool) {
 	if err := protojson.Unmarshal(text, &b); err != nil {
 		t.Fatal(err)
 	}
+	ads := b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0]
+	if by := b.GetConfigSources()[0].GetApiConfigSource().GetGrpcServices()[0]; !proto.Equal(ads, by) {
+		t.Errorf("names of authorities go to %v, and others to %v", by, ads)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var target string
 	creds := insecure.NewCredentials()
 	if token {
-		google := b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetGoogleGrpc()
+		google := ads.GetGoogleGrpc()
 		target = google.GetTargetUri() // ipv4:… with both addresses
 		target = target[strings.LastIndex(target, ",")+1:]
+		// gRPC's core verifies the name in the arguments, or else the path of the target as a whole.
+		name := google.GetChannelArgs().GetArgs()["grpc.ssl_target_name_override"].GetStringValue()
+		if name == "" {
+			name = strings.TrimPrefix(strings.TrimPrefix(google.GetTargetUri(), "dns:///"), "ipv4:")
+		}
 		ssl := google.GetChannelCredentials().GetSslCredentials()
-		creds = clientTLS(t, ssl.GetRootCerts().GetFilename(), ssl.GetCertChain().GetFilename(), ssl.GetPrivateKey().GetFilename())
+		creds = clientTLS(t, ssl.GetRootCerts().GetFilename(), ssl.GetCertChain().GetFilename(), ssl.GetPrivateKey().GetFilename(), "", []string{name})
 		var header grpccredentialv3.FileBasedMetadataConfig
 		if err := google.GetCallCredentials()[0].GetFromPlugin().GetTypedConfig().UnmarshalTo(&header); err != nil {
 			t.Fatal(err)
@@ -246,7 +260,11 @@ func connectAsEnvoy(t *testing.T, text []byte, token bool) {
 			for _, c := range common.GetTlsCertificates() {
 				cert, key = c.GetCertificateChain().GetFilename(), c.GetPrivateKey().GetFilename()
 			}
-			creds = clientTLS(t, common.GetValidationContext().GetTrustedCa().GetFilename(), cert, key)
+			var names []string
+			for _, m := range common.GetValidationContext().GetMatchTypedSubjectAltNames() {
+				names = append(names, m.GetMatcher().GetExact())
+			}
+			creds = clientTLS(t, common.GetValidationContext().GetTrustedCa().GetFilename(), cert, key, upstream.GetSni(), names)
 		}
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
@@ -266,14 +284,26 @@ func connectAsEnvoy(t *testing.T, text []byte, token bool) {
 	}
 }
 
-func clientTLS(t *testing.T, ca, cert, key string) credentials.TransportCredentials {
+// clientTLS is TLS as Envoy has it: it asks for sni, and the server's certificate has to have one of
+// the names.
+func clientTLS(t *testing.T, ca, cert, key, sni string, names []string) credentials.TransportCredentials {
 	t.Helper()
-	roots, err := os.ReadFile(ca)
+	text, err := os.ReadFile(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(roots)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(text)
+	config := &tls.Config{ServerName: sni, InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
+		leaf := state.PeerCertificates[0]
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots}); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(names, func(name string) bool { return leaf.VerifyHostname(name) == nil }) {
+			return fmt.Errorf("the relay's certificate has none of the names %q", names)
+		}
+		return nil
+	}}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {

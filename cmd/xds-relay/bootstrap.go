@@ -77,7 +77,7 @@ func (f *bootstrapFlags) registerAll(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.kind, "for", "", "the `CLIENT`: envoy or grpc")
 	f.register(flags)
-	flags.IntVar(&f.listener, "listener", -1, "the place of the listener in the configuration, from 0 (default the first with protocol grpc)")
+	flags.IntVar(&f.listener, "listener", 0, "the place of the listener in the configuration, from 0 (default the first with protocol grpc)")
 	flags.StringArrayVarP(&f.servers, "server", "s", nil, "`HOST:PORT` at which clients see the relay, or unix:/path; a second one is for failover (default the listener's address)")
 	flags.StringVar(&f.node.id, "node-id", "", "the `ID` of the client's Node (default this host's name; Envoy's --service-node overrides it)")
 	flags.StringVar(&f.node.cluster, "node-cluster", "", "the `CLUSTER` of the client's Node (default the client; Envoy's --service-cluster overrides it)")
@@ -92,7 +92,7 @@ func (f *bootstrapFlags) registerAll(flags *pflag.FlagSet) {
 	flags.StringVar(&f.token, "token-file", "", "the client's token, a `FILE` (default "+clientTokenFile+", if the listener requires one)")
 	flags.StringArrayVar(&f.authorities, "authority", nil, "an `AUTHORITY` of xdstp names that a pattern of the configuration covers; can be repeated")
 	flags.BoolVar(&f.noXdstp, "no-xdstp", false, "leave out the authorities: clients request old-style names only")
-	flags.StringVar(&f.grpc.ServerListener, "server-listener", "grpc/server?xds.resource.listening_address=%s", "the `NAME` of the Listener of gRPC servers, with %s for their address; only for grpc")
+	flags.StringVar(&f.grpc.ServerListener, "server-listener", "", "the `NAME` of the Listener of gRPC servers, with %s for their address; only for grpc (default that of gRFC A36, in the authority of targets without one)")
 	flags.StringVar(&f.grpc.CertificateProvider, "certificate-provider", "default", "the `NAME` by which resources refer to the client's certificate; only for grpc")
 	flags.StringArrayVar(&f.grpc.Features, "server-feature", nil, "a further `FEATURE` of the server, such as ignore_resource_deletion; only for grpc; can be repeated")
 	flags.StringVarP(&f.output, "output", "o", "", "yaml or json (default yaml for envoy; grpc reads json)")
@@ -120,7 +120,7 @@ func (f *bootstrapFlags) run(flags *pflag.FlagSet, stdout, stderr io.Writer) err
 		}
 		return err
 	}
-	listener, at, err := f.choose(cfg)
+	listener, at, err := f.choose(cfg, flags.Changed("listener"))
 	if err != nil {
 		return usageError(err)
 	}
@@ -171,6 +171,11 @@ func (f *bootstrapFlags) check(flags *pflag.FlagSet) error {
 	if f.plain && (f.tls != bootstrap.TLS{} || f.token != "") {
 		return errors.New("--plaintext goes with no file, name or token of TLS")
 	}
+	if f.tls.WorkloadAPI != "" {
+		if err := configs.CheckWorkloadAPI(f.tls.WorkloadAPI); err != nil {
+			return fmt.Errorf("--workload-api: %w", err)
+		}
+	}
 	for _, address := range f.servers {
 		if err := bootstrap.CheckServer(address); err != nil {
 			return fmt.Errorf("--server %w", err)
@@ -180,16 +185,16 @@ func (f *bootstrapFlags) check(flags *pflag.FlagSet) error {
 }
 
 // choose returns the listener, and its path in the configuration.
-func (f *bootstrapFlags) choose(cfg *configs.Config) (*configs.Listener, string, error) {
+func (f *bootstrapFlags) choose(cfg *configs.Config, given bool) (*configs.Listener, string, error) {
 	i := f.listener
-	if i < 0 {
+	if !given {
 		i = slices.IndexFunc(cfg.Listeners, func(l configs.Listener) bool { return l.Protocol == configs.ListenerGRPC })
 		if i < 0 {
 			return nil, "", errors.New("no listener of the configuration has protocol grpc, which the clients of a bootstrap speak")
 		}
 	}
 	at := fmt.Sprintf("listeners[%d]", i)
-	if i >= len(cfg.Listeners) {
+	if i < 0 || i >= len(cfg.Listeners) {
 		return nil, "", fmt.Errorf("--listener %d: the configuration has %d listeners, from 0", i, len(cfg.Listeners))
 	}
 	if l := &cfg.Listeners[i]; l.Protocol == configs.ListenerGRPC {
@@ -216,8 +221,16 @@ func (f *bootstrapFlags) client(cfg *configs.Config, l *configs.Listener, at str
 		c.Servers = []string{net.JoinHostPort(host, port)}
 		warn("%s is every interface of its host: the bootstrap has %s (--server sets what clients see)", at, c.Servers[0])
 	}
+	if len(f.servers) == 0 && configs.IsLoopback(c.Servers[0]) {
+		warn("%s is on the loopback of its host: the bootstrap is for clients there (--server sets what others see)", at)
+	}
 	if c.NodeID = f.node.id; c.NodeID == "" {
 		c.NodeID = host
+		own := ""
+		if f.kind == "envoy" {
+			own = ", or start each with --service-node"
+		}
+		warn("the Node id is %s: clients with one id are one to many control planes (--node-id sets it%s)", host, own)
 	}
 	if c.Cluster = f.node.cluster; c.Cluster == "" {
 		c.Cluster = f.kind
@@ -230,6 +243,9 @@ func (f *bootstrapFlags) client(cfg *configs.Config, l *configs.Listener, at str
 func (f *bootstrapFlags) credentials(c *bootstrap.Client, l *configs.Listener, at string, warn func(format string, args ...any)) {
 	if f.plain {
 		c.TLS = nil
+		if bootstrap.NeedsCertificate(l) || bootstrap.NeedsToken(l) {
+			warn("%s requires a certificate or a token, and the bootstrap has none: what adds TLS has to add it", at)
+		}
 	} else if c.TLS != nil || f.tls != (bootstrap.TLS{}) || f.token != "" {
 		t := f.tls
 		if t.WorkloadAPI == "" && c.TLS != nil && t.CAFile == "" && t.CertFile == "" && f.kind == "envoy" {
@@ -243,6 +259,7 @@ func (f *bootstrapFlags) credentials(c *bootstrap.Client, l *configs.Listener, a
 			warn("the client accepts every workload of its trust domain as the relay (--server-id sets the relay's SPIFFE ID)")
 		}
 		c.TLS = &t
+		f.warnOfTLS(c, warn)
 	}
 	if c.TokenFile = f.token; c.TokenFile == "" && !f.plain && bootstrap.NeedsToken(l) {
 		c.TokenFile = clientTokenFile
@@ -250,6 +267,24 @@ func (f *bootstrapFlags) credentials(c *bootstrap.Client, l *configs.Listener, a
 	}
 	if c.TokenFile != "" && f.kind == "grpc" {
 		warn("gRPC-Go sends tokens only if the environment has GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS=true")
+	}
+}
+
+// warnOfTLS says what a client does with its files that one would not expect.
+func (f *bootstrapFlags) warnOfTLS(c *bootstrap.Client, warn func(format string, args ...any)) {
+	unix := func(address string) bool { _, is := configs.UnixPath(address); return is }
+	switch t := c.TLS; {
+	case f.kind == "envoy" && t.WorkloadAPI == "":
+		if t.CAFile == "" {
+			warn("Envoy has no system's roots: the bootstrap has %s (--ca-file sets another)", bootstrap.SystemRoots)
+		}
+		if t.CertFile != "" {
+			warn("Envoy reads its certificate once, when it starts (docs/bootstrap.md has a way around)")
+		}
+	case f.kind == "grpc" && t.BundleMapFile != "":
+		warn("gRPC-Go reads --spiffe-bundle-map only if the environment has GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE=true; it then accepts every workload of these trust domains as the relay")
+	case f.kind == "grpc" && slices.ContainsFunc(c.Servers, unix):
+		warn("gRPC verifies the name localhost over a unix socket")
 	}
 }
 
@@ -267,8 +302,17 @@ func (f *bootstrapFlags) chooseAuthorities(cfg *configs.Config, c *bootstrap.Cli
 	}
 	if f.noXdstp {
 		c.Authorities, c.DefaultAuthority = nil, ""
-	} else if f.kind == "grpc" && len(cfg.OldStyleNames) == 0 && c.DefaultAuthority == "" {
-		warn("the relay serves no old-style names: write targets with their authority, as in xds://AUTHORITY/NAME")
+	}
+	oldStyle := len(cfg.OldStyleNames) > 0
+	switch {
+	case f.kind == "grpc" && f.grpc.ServerListener == "" && (oldStyle || c.DefaultAuthority != ""):
+		f.grpc.ServerListener = bootstrap.ServerListenerName(c.DefaultAuthority)
+	case f.kind == "grpc" && !oldStyle && c.DefaultAuthority == "":
+		warn("the relay serves no old-style names: write targets with their authority, as in xds://AUTHORITY/NAME, and set --server-listener for gRPC servers")
+	case f.kind == "envoy" && !oldStyle && c.DefaultAuthority != "":
+		warn("the relay serves no old-style names: the bootstrap requests the globs of %s (set lds_resources_locator and cds_resources_locator to yours)", c.DefaultAuthority)
+	case f.kind == "envoy" && !oldStyle:
+		warn("the relay serves no old-style names, so that this Envoy gets no listeners and clusters: set lds_resources_locator and cds_resources_locator")
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
+
+	"github.com/xds-relay/xds-relay/configs"
 )
 
 // envoyBootstrap decodes a bootstrap for Envoy, and checks it and the messages in it by Envoy's
@@ -96,16 +98,19 @@ func TestBootstrapsOfAllExamplesAreValid(t *testing.T) {
 			if err := json.Unmarshal([]byte(stdout), &credentials); err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(path)
-			if path != "" && err != nil {
+			if path == "" {
+				return // the demo
+			}
+			cfg, err := configs.Load(path)
+			if err != nil {
 				t.Fatal(err)
 			}
-			listeners, _, _ := strings.Cut(string(text), "authorities:")
-			server := credentials.Servers[0]
-			if secure := strings.Contains(listeners, "    tls:"); server.Channel[0].Type == "tls" != secure {
+			first := slices.IndexFunc(cfg.Listeners, func(l configs.Listener) bool { return l.Protocol == configs.ListenerGRPC })
+			listener, server := cfg.Listeners[first], credentials.Servers[0]
+			if secure := listener.TLS != nil; server.Channel[0].Type == "tls" != secure {
 				t.Errorf("the listener has TLS: %t; the bootstrap has %s", secure, server.Channel[0].Type)
 			}
-			if token := strings.Contains(listeners, "required: true"); len(server.Call) == 1 != token {
+			if token := listener.JWT != nil && listener.JWT.Required; len(server.Call) == 1 != token {
 				t.Errorf("the listener requires a token: %t; the bootstrap has %v", token, server.Call)
 			}
 		})
@@ -131,8 +136,44 @@ authorities:
   - {name: "*.tenants.example.com", servers: [{address: "cp:443"}]}
 `
 
+const oldStyleConfig = `
+listeners:
+  - address: 127.0.0.1:18000
+  - address: 127.0.0.1:18001
+    jwt: {issuer: i, audiences: [a], jwks_file: jwks.json, required: true}
+authorities: [{name: cp, servers: [{address: "cp:443"}]}]
+old_style_names: [{authority: cp}]
+`
+
+// What the command cannot know it says on stderr.
+func TestBootstrapsWarnOfWhatTheyAssume(t *testing.T) {
+	inFolder(t, map[string]string{"relay.yaml": bootstrapConfig, "old.yaml": oldStyleConfig})
+	for args, want := range map[string]string{
+		"--for grpc --config old.yaml":                                                 "the Node id is ",
+		"--for envoy --config old.yaml":                                                "--service-node",
+		"--for envoy --config old.yaml --node-id n":                                    "listeners[0] is on the loopback of its host",
+		"--for envoy --config relay.yaml --listener 3 --node-id n":                     "listeners[3] is every interface of its host",
+		"--for envoy --config relay.yaml --listener 3 -s relay:1":                      "Envoy reads its certificate once",
+		"--for envoy --config relay.yaml --listener 4 -s relay:1":                      "listeners[4] requires a token",
+		"--for envoy --config relay.yaml --listener 4 -s relay:2":                      "--ca-file sets another",
+		"--for envoy --config relay.yaml --listener 5 -s relay:1":                      "--server-id sets the relay's SPIFFE ID",
+		"--for envoy --config relay.yaml --listener 4 -s relay:1 --plaintext":          "requires a certificate or a token, and the bootstrap has none",
+		"--for grpc --config relay.yaml --listener 4 -s relay:1":                       "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS",
+		"--for grpc --config relay.yaml --listener 5 -s relay:1 --spiffe-bundle-map b": "GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE",
+		"--for grpc --config relay.yaml --listener 3 -s unix:/run/x.sock":              "gRPC verifies the name localhost",
+		"--for envoy --config relay.yaml -s relay:1":                                   "the bootstrap requests the globs of cloud.example.com",
+	} {
+		if _, stderr, status := runCommand(t, append([]string{"bootstrap"}, strings.Fields(args)...)...); status != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, want %q in\n%s", args, status, want, stderr)
+		}
+	}
+	if _, stderr, status := runCommand(t, strings.Fields("bootstrap --for envoy --config old.yaml -s relay:1 --node-id n")...); status != 0 || stderr != "" {
+		t.Errorf("with all flags: status %d\n%s", status, stderr)
+	}
+}
+
 func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
-	inFolder(t, map[string]string{"relay.yaml": bootstrapConfig, "bad.yaml": "listeners: []\n"})
+	inFolder(t, map[string]string{"relay.yaml": bootstrapConfig, "old.yaml": oldStyleConfig, "bad.yaml": "listeners: []\n"})
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +191,13 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 		{"a unix socket", "--for envoy --config relay.yaml --listener 2", []string{"pipe:\n                path: /run/xds-relay/xds.sock", "type: STATIC"}, 0},
 		{"every interface is the host's name", "--for envoy --config relay.yaml --listener 3", []string{"address: " + host, "port_value: 18002", "filename: /etc/xds/client-key.pem"}, 0},
 		{"a token goes by Google gRPC", "--for envoy --config relay.yaml --listener 4 --server relay:1", []string{"target_uri: dns:///relay:1", "filename: /var/run/secrets/tokens/xds-relay", "header_prefix: 'Bearer '"}, 0},
-		{"several addresses with a token", "--for envoy --config relay.yaml --listener 4 -s 10.0.0.1:1 -s 10.0.0.2:1", []string{"target_uri: ipv4:10.0.0.1:1,10.0.0.2:1"}, 0},
+		{"several addresses with a token", "--for envoy --config relay.yaml --listener 4 -s 10.0.0.1:1 -s 10.0.0.2:1 --server-name relay", []string{"target_uri: ipv4:10.0.0.1:1,10.0.0.2:1", "grpc.ssl_target_name_override:\n              string_value: relay"}, 0},
+		{"without old-style names, an Envoy requests the globs of the one authority", "--for envoy --config relay.yaml", []string{"lds_resources_locator: xdstp://cloud.example.com/envoy.config.listener.v3.Listener/*", "cds_resources_locator: xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/*"}, 0},
+		{"and a gRPC server the Listener there", "--for grpc --config relay.yaml", []string{`"server_listener_resource_name_template": "xdstp://cloud.example.com/envoy.config.listener.v3.Listener/grpc/server/%s"`}, 0},
+		{"with old-style names, neither", "--for grpc --config old.yaml", []string{`"server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%s"`}, 0},
+		{"TLS over a unix socket", "--for envoy --config relay.yaml --listener 4 --server unix:/run/x.sock --server-name relay --token-file t", []string{"target_uri: unix:/run/x.sock", "string_value: relay"}, 0},
+		{"a unix socket and an address", "--for envoy --config relay.yaml --listener 3 -s unix:/run/x.sock -s 10.0.0.1:1", []string{"- matcher:\n                exact: 10.0.0.1\n              san_type: IP_ADDRESS\n"}, 0},
+		{"two names are asked for each by itself", "--for envoy --config relay.yaml --listener 3 -s a.example.com:1 -s b.example.com:1", []string{"auto_host_sni: true", "hostname: b.example.com"}, 0},
 		{"an agent gives the certificate", "--for envoy --config relay.yaml --listener 5 --server relay:1 --server-id spiffe://example.org/relay", []string{"path: /run/spire/agent.sock", "exact: spiffe://example.org/relay", "san_type: URI"}, 0},
 		{"gRPC has files and no agent", "--for grpc --config relay.yaml --listener 5 --server relay:1 --ca-file ca.pem", []string{`"certificate_file": "/etc/xds/client.pem"`, `"file_watcher"`}, 0},
 		{"two relays, for Envoy", "--for envoy --config relay.yaml -s a.example.com:1 -s b.example.com:1", []string{"priority: 1", "grpc_health_check: {}", "type: STRICT_DNS"}, 0},
@@ -168,13 +215,19 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 		{"no such listener", "--for envoy --config relay.yaml --listener 7", []string{"--listener 7: the configuration has 7 listeners, from 0"}, statusUsage},
 		{"no address", "--for envoy --server relay", []string{`--server "relay": want HOST:PORT`}, statusUsage},
 		{"an address of no host", "--for envoy --server 0.0.0.0:18000", []string{"no client can connect to"}, statusUsage},
+		{"a port that is a word", "--for envoy --server relay:https", []string{"the port is no number from 1 to 65535"}, statusUsage},
+		{"TLS over a unix socket without a name", "--for envoy --config relay.yaml --listener 3 --server unix:/run/x.sock", []string{"TLS over a unix socket: no host says which name"}, statusUsage},
+		{"a token and several addresses without a name", "--for envoy --config relay.yaml --listener 4 -s 10.0.0.1:1 -s 10.0.0.2:1", []string{"want --server-name"}, statusUsage},
+		{"a token to a listener in plaintext", "--for grpc --config old.yaml --listener 1", []string{"a token needs TLS"}, statusUsage},
+		{"no agent", "--for envoy --workload-api tcp://relay:1", []string{"--workload-api:"}, statusUsage},
+		{"a listener before the first", "--for envoy --config relay.yaml --listener -1", []string{"--listener -1: the configuration has 7 listeners"}, statusUsage},
 		{"no port", "--for envoy --server relay:99999", []string{"the port is no number from 1 to 65535"}, statusUsage},
 		{"an authority that is not configured", "--for grpc --config relay.yaml --authority example.org", []string{"--authority example.org: no entry of authorities is for it"}, statusUsage},
 		{"half a certificate", "--for envoy --cert-file c.pem", []string{"--cert-file and --key-file go together"}, statusUsage},
 		{"an option of Envoy", "--for grpc --server-name relay", []string{"--server-name is not for grpc"}, statusUsage},
 		{"an option of gRPC", "--for envoy --server-feature x", []string{"--server-feature is not for envoy"}, statusUsage},
 		{"gRPC reads JSON", "--for grpc -o yaml", []string{"gRPC reads its bootstrap as JSON"}, statusUsage},
-		{"two names with a token", "--for envoy --config relay.yaml --listener 4 -s a.example.com:1 -s b.example.com:1", []string{"with a token, Envoy takes one host name"}, statusUsage},
+		{"two names with a token", "--for envoy --config relay.yaml --listener 4 -s a.example.com:1 -s b.example.com:1 --server-name relay", []string{"with a token, Envoy takes one host name"}, statusUsage},
 		{"a token in the clear", "--for envoy --plaintext --token-file t", []string{"--plaintext goes with no file"}, statusUsage},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
