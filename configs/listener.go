@@ -54,6 +54,9 @@ type Listener struct {
 	// over REST it gets status 429. If it exceeds a rate, the relay reads it more slowly. A
 	// request that gets one answer counts as a stream until then.
 	Limits Limits `yaml:"limits"`
+	// How fast the relay admits streams when many clients come at once, as after its restart: those
+	// that come too fast wait in line, fair among addresses (drain.md).
+	Admission Admission `yaml:"admission" with:"grpc"`
 	// How old a connection may become, up to a quarter less or more. Then the relay sends its client
 	// away as in a drain, so that clients spread over replicas of the relay (drain.md). 0s is no limit.
 	MaxConnectionAge time.Duration `yaml:"max_connection_age" default:"0s" allow:"zero"`
@@ -130,6 +133,21 @@ type Limits struct {
 	// average, on all of its connections; five times as many at once. The relay answers further
 	// ones later, by a second at most, and then refuses them.
 	RequestsPerSecondPerIdentity int `yaml:"requests_per_second_per_identity" default:"10000"`
+}
+
+// Admission says how fast a listener admits streams.
+type Admission struct {
+	// Streams that the listener admits, on average.
+	StreamsPerSecond int `yaml:"streams_per_second" default:"500"`
+	// Streams that it admits at once.
+	Burst int `yaml:"burst" default:"1000"`
+	// How long a stream waits in line. Then the relay ends it with UNAVAILABLE, and says when the
+	// client may come again. Clients of xDS wait for 15s for a resource, and that includes the
+	// time in line. 0s does not let streams wait.
+	Wait time.Duration `yaml:"wait" default:"10s" allow:"zero"`
+	// The part of the memory limit of the process's cgroup, from more than 0 to 1, above which the
+	// relay admits no streams. Garbage that Go can free does not count. Without such a limit there is none here.
+	Memory Ratio `yaml:"memory" default:"0.9"`
 }
 
 // Keepalive is HTTP/2 pings on a connection where nothing else moves.

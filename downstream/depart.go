@@ -151,14 +151,6 @@ func joinConn(ctx context.Context, end func(why error)) (leave func(), err error
 	return func() { conn.calls.leave(call) }, nil
 }
 
-// joinConn is joinConn of a stream.
-func (st *stream) joinConn() (leave func(), err error) {
-	return joinConn(st.grpc.Context(), func(why error) {
-		st.byRelay.Store(true)
-		finish(st.grpc.Context(), why)
-	})
-}
-
 // sendAway sends the client away. It may wait for a client that does not read, until the
 // connection is closed.
 func (c *limitedConn) sendAway(d Departure) {

@@ -23,6 +23,7 @@ func newGate(o ListenerOptions) *gate {
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		secretsForAnyone: o.SecretsForAnyone,
 		unreachable:      o.WhenUnreachable, identify: o.Identify, admits: o.Admits, expiries: o.Expiries,
+		admission:  newAdmission(o.Admission),
 		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }

@@ -18,6 +18,7 @@ const (
 	eventClientRefused
 	eventDenied
 	eventExpired
+	eventNotAdmitted
 	numEvents
 )
 

@@ -88,6 +88,8 @@ type ListenerOptions struct {
 	// ConnStreams bounds the streams that are open on one connection, if it is not 0:
 	// a client waits until there are less.
 	ConnStreams int
+	// Admission is how fast streams come in.
+	Admission Admission
 	// MaxConnectionAge is how old a connection may become, a quarter less or more. Then its client
 	// is sent away. 0 is no limit.
 	MaxConnectionAge time.Duration

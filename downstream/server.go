@@ -60,6 +60,7 @@ type stats struct {
 	limits                     [numLimits]atomic.Uint64
 	clientsRefused             clientRefusals
 	departures                 departureCounts
+	admission                  admissionStats
 }
 
 // Client is what a server knows of a client when it has received its first request.
@@ -137,7 +138,8 @@ type gate struct {
 	// admits says whether the client of an open stream is still served; nil if all are.
 	admits func(*identity.Identity) error
 	// expiries may be nil.
-	expiries *Expiries
+	expiries  *Expiries
+	admission *admission
 
 	open       atomic.Int64   // streams
 	turnedAway rate.Sometimes // of those that were turned away

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	// The services' descriptions, for reflection and for JSON.
@@ -59,32 +60,42 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 }
 
 func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
-	return func(_ any, stream grpc.ServerStream) error {
+	return func(_ any, call grpc.ServerStream) error {
 		if e := g.enter(); e != nil {
-			return s.turnAway(g, stream, e)
+			return s.turnAway(g, call, e)
 		}
 		defer g.leave()
-		id, err := s.identify(stream.Context(), g)
+		var opened atomic.Pointer[stream]
+		leave, err := joinConn(call.Context(), func(why error) {
+			if st := opened.Load(); st != nil {
+				st.byRelay.Store(true)
+			}
+			finish(call.Context(), why)
+		})
 		if err != nil {
 			return err
 		}
-		uses, e := s.joinIdentity(stream.Context(), g, id)
+		defer leave()
+		if err := s.admitStream(g, call); err != nil {
+			return err
+		}
+		id, err := s.identify(call.Context(), g)
+		if err != nil {
+			return err
+		}
+		uses, e := s.joinIdentity(call.Context(), g, id)
 		if e != nil {
-			return s.turnAway(g, stream, e)
+			return s.turnAway(g, call, e)
 		}
 		defer s.leaveIdentity(uses)
-		st := s.open(stream, id, f.name, service.TypeURL)
+		st := s.open(call, id, f.name, service.TypeURL)
 		defer s.forget(st)
 		st.uses = uses
 		g.admit(st)
 		if stop := st.expires(g); stop != nil {
 			defer stop()
 		}
-		leave, err := st.joinConn()
-		if err != nil {
-			return err
-		}
-		defer leave()
+		opened.Store(st)
 		return serve(st, f)
 	}
 }

@@ -59,7 +59,7 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read()}
+	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read(), Admission: s.stats.admission.read()}
 }
 
 // Stats are totals since the start.
@@ -82,7 +82,8 @@ type Stats struct {
 	// ClientsRefused is how often calls were refused for who the client is, by the Reason's name.
 	ClientsRefused map[string]uint64
 	// SentAway is how many connections' clients were sent away, by the Departure's name.
-	SentAway map[string]uint64
+	SentAway  map[string]uint64
+	Admission AdmissionStats
 }
 
 // Clients returns the number of open streams, and of requests that are answered

@@ -48,6 +48,10 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		WriteBuffer:      int(l.Buffers.Write),
 		ConnStreams:      l.Limits.StreamsPerConnection,
 		MaxConnectionAge: l.MaxConnectionAge,
+		Admission: downstream.Admission{
+			StreamsPerSecond: l.Admission.StreamsPerSecond, Burst: l.Admission.Burst, Wait: l.Admission.Wait,
+			Full: func() bool { return r.memory.Above(float64(l.Admission.Memory)) },
+		},
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,

@@ -46,6 +46,11 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", r.namesRefused},
 		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", r.clientsRefused},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", r.limitsExceeded},
+		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "Streams that wait in line to be admitted.",
+			one(func() int { return r.server.Stats().Admission.Waiting })},
+		{r.metrics.Counter, "xds_relay.downstream.admission_waited", "Streams that were in line and were admitted.",
+			one(func() uint64 { return r.server.Stats().Admission.Waited })},
+		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", r.notAdmitted},
 		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", r.sentAway},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
@@ -101,6 +106,14 @@ func (r *Relay) limitsExceeded() []admin.Sample {
 func (r *Relay) namesRefused() []admin.Sample {
 	var samples []admin.Sample
 	for reason, n := range r.server.Stats().Refusals {
+		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
+	}
+	return samples
+}
+
+func (r *Relay) notAdmitted() []admin.Sample {
+	var samples []admin.Sample
+	for reason, n := range r.server.Stats().Admission.Refused {
 		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
 	}
 	return samples

@@ -47,6 +47,7 @@ type Relay struct {
 	health      *health.Server
 	readiness   *readiness
 	shutdown    *process.Shutdown
+	memory      *process.Memory
 	store       *store.Store // nil if nothing is stored
 	admin       *admin.Server
 	metrics     *admin.Metrics
@@ -67,6 +68,8 @@ type Options struct {
 	Log   *slog.Logger
 	// Shutdown bounds the time that the relay takes to end. It may be nil.
 	Shutdown *process.Shutdown
+	// Memory is that of the process; that of its cgroup if nil.
+	Memory *process.Memory
 }
 
 // New puts a relay together. It connects to nothing yet. Its errors are those of the files
@@ -81,7 +84,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Shutdown == nil {
 		o.Shutdown = process.NewShutdown(log)
 	}
-	r := &Relay{cfg: cfg, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	if o.Memory == nil {
+		o.Memory = process.NewMemory(process.CgroupMemory("/"))
+	}
+	r := &Relay{cfg: cfg, log: log, memory: o.Memory, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
 	r.readiness = newReadiness(cfg)
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	router := authority.New(cfg)
