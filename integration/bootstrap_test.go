@@ -195,7 +195,7 @@ func visit(t *testing.T, bootstrap []byte, backend string, token bool) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), visitorBootstrap+"="+file)
+	cmd.Env = append(os.Environ(), visitorBootstrap+"="+file, "GORACE=atexit_sleep_ms=50")
 	if token {
 		cmd.Env = append(cmd.Env, "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS=true")
 	}

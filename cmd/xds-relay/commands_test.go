@@ -129,7 +129,8 @@ func newSandbox(t *testing.T) *sandbox {
 	write("", "lib", "kept")
 	writeStore(t, path("lib", "accepted.db"), "")
 	writeStore(t, path("accepted.db"), "")
-	box.env = append(os.Environ(), "PATH="+path("path")+":"+os.Getenv("PATH"))
+	// With the race detector, a process waits for a second before it exits.
+	box.env = append(os.Environ(), "GORACE=atexit_sleep_ms=50", "PATH="+path("path")+":"+os.Getenv("PATH"))
 	box.replaced = strings.NewReplacer(
 		"127.0.0.1:18000", server, "127.0.0.1:19000", operator,
 		"/var/lib/xds-relay/", path("lib")+"/",
