@@ -53,9 +53,10 @@ type typeSession interface {
 	// cache is not held.
 	Following() bool
 	Follow()
-	// Show has what is subscribed to of a scope watch what is rolled out, or what is accepted, while
-	// the cache is not held.
-	Show(scope cache.Scope, isNew bool)
+	// ShowNew has what is subscribed to of a scope watch what is rolled out, if it is one of some names, or
+	// all. ShowAccepted has it watch what is accepted. The cache is not held.
+	ShowNew(scope cache.Scope, names []string, all bool)
+	ShowAccepted(scope cache.Scope)
 	// Reconfigure looks up anew what is subscribed to, of a client with these rights, while the cache
 	// is not held.
 	Reconfigure(rights session.Rights, generation uint32)

@@ -50,10 +50,13 @@ type Trial interface {
 	// Moved says that the stream has moved to the new side. Filled says whether all that it
 	// watches there has a state since, as far as one is known.
 	Moved(showing uint64)
-	Filled(showing uint64) bool
+	Filled() bool
 	// Asked returns a number. When it changes, more is new on the new side, and the stream has to say
 	// once more whether it is Sent or Untouched.
 	Asked() uint64
+	// Differing returns the names of the topics of a type that differ on the new side; all is true if
+	// these are many. When there are others, Asked has changed.
+	Differing(typeURL string) (names []string, all bool)
 	// IsNew says whether a resource is not accepted.
 	IsNew(*cache.Resource) bool
 	// Settled says that the client has answered all that it was sent first.
@@ -205,10 +208,15 @@ func (st *stream) switchSides() {
 	}
 	for _, t := range st.trials.each() {
 		showing := t.Showing()
-		if asked := t.Asked(); asked != t.asked {
+		asked := t.Asked()
+		more := asked != t.asked
+		if more {
 			t.asked, t.reported = asked, false
 		}
 		if !t.isToMove(showing) {
+			if more && t.onNew() {
+				st.showNew(t)
+			}
 			continue
 		}
 		was := t.showing
@@ -217,20 +225,25 @@ func (st *stream) switchSides() {
 			of.new = sentNew{}
 		}
 		for _, s := range st.sessions {
-			if !t.RollsOut(s.TypeURL()) {
-				continue
-			}
-			if was != 0 {
-				s.Show(t.scope, false)
-			}
-			if showing != 0 {
-				s.Show(t.scope, true)
+			if was != 0 && t.RollsOut(s.TypeURL()) {
+				s.ShowAccepted(t.scope)
 			}
 		}
 		if showing != 0 {
-			t.Moved(showing)
+			st.showNew(t)
 		}
 	}
+}
+
+// showNew moves the subscriptions to topics that differ on the new side.
+func (st *stream) showNew(t *streamTrial) {
+	for _, s := range st.sessions {
+		if t.RollsOut(s.TypeURL()) {
+			names, all := t.Differing(s.TypeURL())
+			s.ShowNew(t.scope, names, all)
+		}
+	}
+	t.Moved(t.showing)
 }
 
 // isToMove says whether the stream is to be on another side, or was in between.
@@ -281,7 +294,7 @@ func (st *stream) composed(r *session.Response) {
 	for _, t := range st.trials.each() {
 		switch {
 		case r == nil:
-			if t.onNew() && !t.reported && t.Filled(t.showing) && !st.hasMore(t) {
+			if t.onNew() && !t.reported && t.Filled() && !st.hasMore(t) {
 				t.reported = true
 				t.Untouched(t.showing)
 			}

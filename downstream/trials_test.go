@@ -28,7 +28,10 @@ type scriptedTrial struct {
 	showing []uint64 // the last one stays
 	asked   uint64
 	news    map[string]bool // versions that are not accepted
-	said    []string
+	// differing are the topics that differ.
+	differing []string
+	all       bool
+	said      []string
 }
 
 func (t *scriptedTrial) RollsOut(string) bool { return true }
@@ -42,9 +45,12 @@ func (t *scriptedTrial) Showing() uint64 {
 func (t *scriptedTrial) say(format string, args ...any) {
 	t.said = append(t.said, fmt.Sprintf(format, args...))
 }
-func (t *scriptedTrial) Moved(showing uint64)         { t.say("moved %d", showing) }
-func (t *scriptedTrial) Filled(uint64) bool           { return true }
-func (t *scriptedTrial) Asked() uint64                { return t.asked }
+func (t *scriptedTrial) Moved(showing uint64) { t.say("moved %d", showing) }
+func (t *scriptedTrial) Filled() bool         { return true }
+func (t *scriptedTrial) Asked() uint64        { return t.asked }
+func (t *scriptedTrial) Differing(string) ([]string, bool) {
+	return t.differing, t.all
+}
 func (t *scriptedTrial) IsNew(r *cache.Resource) bool { return t.news[r.Version()] }
 func (t *scriptedTrial) Settled()                     { t.say("settled") }
 func (t *scriptedTrial) Withdraw()                    { t.say("withdrawn") }
@@ -66,7 +72,7 @@ func (h *trialHost) Join(scope cache.Scope, c TrialClient) (Trial, uint64) {
 // newTrialHost has a client that has answered what is accepted: the cluster c in version 1.
 func newTrialHost(t *testing.T) *trialHost {
 	t.Helper()
-	h := &trialHost{trial: &scriptedTrial{showing: []uint64{0}, news: map[string]bool{}}}
+	h := &trialHost{trial: &scriptedTrial{showing: []uint64{0}, news: map[string]bool{}, differing: []string{cache.Wildcard}}}
 	h.cache = newTestCache(make(startedTopics, 100), 100)
 	t.Cleanup(h.cache.Close)
 	s := NewServer(h.cache, newClusterNames, Options{MaxResponseBytes: DefaultMaxResponseBytes, Log: slog.New(slog.DiscardHandler), Rollouts: h})
@@ -183,11 +189,11 @@ func TestAStreamReportsOnceMoreWhenItIsAsked(t *testing.T) {
 	h.trial.asked++
 	h.show(1)
 	h.reads(t)
-	h.says(t, "untouched 1")
+	h.says(t, "moved 1", "untouched 1")
 	h.trial.asked++
 	h.apply(true, "3")
 	h.reads(t, "3")
-	h.says(t, "sent 1")
+	h.says(t, "moved 1", "sent 1")
 }
 
 // A client with a view is on the accepted side, whatever else it subscribes to.
@@ -221,5 +227,55 @@ func TestOnlyAStreamThatBreaksOffIsADeath(t *testing.T) {
 		end(h.client.st)
 		h.client.close()
 		h.says(t, strings.TrimSpace(want))
+	}
+}
+
+// Of the names that a client subscribes to, those move to the new side that differ there, also later, and
+// back. That holds for clients whose names are watched for several of them, too.
+func TestOnlyNamesThatDifferMove(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		h := &trialHost{trial: &scriptedTrial{showing: []uint64{0}, news: map[string]bool{"2": true}, all: all}}
+		h.cache = newTestCache(make(startedTopics, 100), 100)
+		s := NewServer(h.cache, newClusterNames, Options{MaxResponseBytes: DefaultMaxResponseBytes, Log: slog.New(slog.DiscardHandler), Rollouts: h})
+		apply := func(isNew bool, version string, names ...string) {
+			u := cache.Update{Scope: h.trial.scope, TypeURL: xdstype.ClusterV3}
+			u.Scope.New = isNew
+			for _, name := range names {
+				u.Changes = append(u.Changes, cache.Change{Name: name, Resource: newTestResource(xdstype.ClusterV3, name, version, name+" is "+version)})
+			}
+			h.cache.Apply(u)
+		}
+		names := []string{"a", "b", "c", "d"}
+		for _, node := range []string{"other", "third", "n"} { // the last one joins a group
+			h.client = newTestClient(s, deltaForm.name, &corev3.Node{Id: node, Cluster: "c"})
+			h.request(t, &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: names})
+		}
+		apply(false, "1", names...)
+		h.reads(t, "1", "1", "1", "1")
+		h.answer(t, "")
+		h.trial.differing = []string{"b"}
+		h.show(1)
+		h.reads(t)
+		apply(true, "2", "b")
+		h.reads(t, "2")
+		h.answer(t, "")
+		h.trial.differing = []string{"b", "c"}
+		h.trial.asked++
+		h.show(1)
+		h.reads(t)
+		apply(true, "2", "c")
+		h.reads(t, "2")
+		h.answer(t, "")
+		isNew := h.trial.scope
+		isNew.New = true
+		for _, name := range names {
+			entry, _ := h.cache.Find(cache.Key{Scope: isNew, TypeURL: xdstype.ClusterV3, Name: name})
+			if is, want := entry != nil, all || name == "b" || name == "c"; is != want {
+				t.Errorf("%s is watched on the new side: %v, want %v", name, is, want)
+			}
+		}
+		h.show(0)
+		h.reads(t, "1", "1")
+		h.cache.Close()
 	}
 }

@@ -30,7 +30,7 @@ func (m *Machine) run(now Time) {
 		m.phase = Stopped
 		return
 	case m.frozen:
-		m.phase = Held
+		m.phase, m.reason, m.rejections, m.deaths = Held, "", nil, nil
 		return
 	default:
 		m.begin(now)

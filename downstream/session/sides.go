@@ -1,31 +1,70 @@
 package session
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // The sides of a rollout. A client that gets what is not accepted yet watches other topics (the scope's
 // New). Its subscriptions move there, as for a redirect, and back: it is sent what differs.
 
-// Show has the subscriptions in an accepted scope watch what is new there, or what is accepted. The
-// cache must not be held.
-func (s *subscriptions) Show(scope cache.Scope, isNew bool) {
-	if m := s.named.shared; m != nil && on(m.entry(0).Key(), scope, !isNew) {
-		s.leaveGroup()
+// ShowNew has the subscriptions in an accepted scope watch what is new there: those of some names, which
+// differ, or of all. On both sides all other topics are the same. The cache must not be held.
+func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
+	if m := s.named.shared; m != nil && on(m.entry(0).Key(), scope, false) {
+		if all {
+			s.leaveGroup()
+		}
+		for _, name := range names {
+			if i, ok := s.named.shared.find(name); ok {
+				s.named.shared.take(i)
+			}
+		}
+	}
+	// A topic that is derived differs if another one does.
+	differs := func(k cache.Key) bool {
+		return on(k, scope, false) && (all || k.Scope.Derived != "" || slices.Contains(names, k.Name))
 	}
 	for sub := range s.named.own() {
-		if e := sub.entry(); e != nil && on(e.Key(), scope, !isNew) {
-			sub.show(isNew)
+		if e := sub.entry(); e != nil && differs(e.Key()) {
+			sub.show(true)
 		}
 	}
 	for set := range s.sets() {
-		if set.set != nil && on(set.set.Key(), scope, !isNew) {
-			set.show(isNew)
+		if set.set != nil && differs(set.set.Key()) {
+			set.show(true)
 		}
 	}
 }
 
-// Show implements the stream's typeSession.
-func (s *SotW) Show(scope cache.Scope, isNew bool) {
-	s.subscriptions.Show(scope, isNew)
+// ShowAccepted has the subscriptions in an accepted scope watch what is accepted. The cache must not be
+// held.
+func (s *subscriptions) ShowAccepted(scope cache.Scope) {
+	if m := s.named.shared; m != nil && on(m.entry(0).Key(), scope, true) {
+		s.leaveGroup()
+	}
+	for sub := range s.named.own() {
+		if e := sub.entry(); e != nil && on(e.Key(), scope, true) {
+			sub.show(false)
+		}
+	}
+	for set := range s.sets() {
+		if set.set != nil && on(set.set.Key(), scope, true) {
+			set.show(false)
+		}
+	}
+}
+
+// ShowNew implements the stream's typeSession.
+func (s *SotW) ShowNew(scope cache.Scope, names []string, all bool) {
+	s.subscriptions.ShowNew(scope, names, all)
+	s.version.origin = nil // it is to be found out
+}
+
+// ShowAccepted implements the stream's typeSession.
+func (s *SotW) ShowAccepted(scope cache.Scope) {
+	s.subscriptions.ShowAccepted(scope)
 	s.version.origin = nil // it is to be found out
 }
 

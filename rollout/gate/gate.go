@@ -153,6 +153,9 @@ func (g *gate) changed(anew bool) (items []item) {
 		return nil
 	}
 	content, hidden := g.pending.content()
+	if g.machine.Phase() == rollout.Rolling {
+		g.asks = true // also for the same resource on another topic
+	}
 	if content == g.shown && len(g.news) == 0 {
 		return nil
 	}
@@ -167,9 +170,7 @@ func (g *gate) changed(anew bool) (items []item) {
 	}
 	g.shown = content
 	g.machine.Changed(g.now(), content, hidden)
-	if g.machine.Phase() == rollout.Rolling {
-		g.asks = true
-	} else {
+	if g.machine.Phase() != rollout.Rolling {
 		g.hideAll()
 	}
 	g.inbox.Wake()

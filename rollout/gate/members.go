@@ -36,7 +36,7 @@ type slot struct {
 	// shown the new state has a number of its own: so what a stream says of an earlier time is not taken
 	// for this one. Guarded by gate.mu, for those who write.
 	showing atomic.Uint64
-	// asked changes when the streams have to say once more what they make of what is new.
+	// asked changes when more is new, and the streams have to look at it, and say what they make of it.
 	asked atomic.Uint64
 	// streams are those of the client. The goroutine of the gate alone uses them.
 	streams map[*Member]struct{}
@@ -51,8 +51,9 @@ type Member struct {
 	gate   *gate
 	slot   *slot
 	client Client
-	// filled is the showing for which the new topics that the stream watches are filled.
-	filled atomic.Uint64
+	// moves counts how often the stream has moved, and filled how often the new topics that it watches
+	// were filled after that.
+	moves, filled atomic.Uint64
 
 	// Of the goroutine of the gate.
 	hasSettled bool
@@ -95,6 +96,7 @@ type event struct {
 	member *Member
 	// showing is the one that the event belongs to.
 	showing uint64
+	move    uint64 // of moved: its number
 	words   string
 	news    []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
 	topic   topicKey
@@ -112,15 +114,23 @@ func (m *Member) Showing() uint64 { return m.slot.showing.Load() }
 // more.
 func (m *Member) Asked() uint64 { return m.slot.asked.Load() }
 
+// Differing returns the names of the topics of a type that differ on the new side; all is true if these are
+// too many to name. When there are others, Asked has changed.
+func (m *Member) Differing(typeURL string) (names []string, all bool) {
+	return m.gate.pending.news.differing(typeURL)
+}
+
 // IsNew reports whether a resource is rolled out, and not accepted.
 func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.news.has(r.Hash()) }
 
-// Moved reports that the stream has moved to the new side. When everything there is filled, it is
-// woken, and Filled returns true.
-func (m *Member) Moved(showing uint64) { m.note(event{kind: moved, showing: showing}) }
+// Moved reports that the stream has moved subscriptions to the new side. When everything there is filled, it
+// is woken, and Filled returns true.
+func (m *Member) Moved(showing uint64) {
+	m.note(event{kind: moved, showing: showing, move: m.moves.Add(1)})
+}
 
-// Filled reports whether all that the stream watched when it moved has been filled.
-func (m *Member) Filled(showing uint64) bool { return m.filled.Load() == showing }
+// Filled reports whether all that the stream watched when it moved last has been filled.
+func (m *Member) Filled() bool { return m.filled.Load() == m.moves.Load() }
 
 // Settled reports that the stream has taken what it was sent first.
 func (m *Member) Settled() { m.note(event{kind: settled}) }

@@ -65,17 +65,36 @@ type pending struct {
 	news                      *news
 }
 
-// news has how many changes that are shown have a content, by its hash.
+// news is what streams ask for of the changes that are shown. Its methods may be called at any time.
 type news struct {
-	mu sync.Mutex // comes last
-	of map[uint64]int
+	mu     sync.Mutex // comes last
+	of     map[uint64]int
+	topics map[string]map[string]int // by type and name
 }
 
-func (n *news) add(hash uint64, by int) {
+func newNews() *news { return &news{of: map[uint64]int{}, topics: map[string]map[string]int{}} }
+
+// add counts a change by its content and its topic.
+func (n *news) add(i item, hash uint64, by int) {
+	name := i.name
+	if i.set != "" {
+		name = i.set
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of[hash] += by; n.of[hash] == 0 {
 		delete(n.of, hash)
+	}
+	of := n.topics[i.typeURL]
+	if of == nil {
+		of = map[string]int{}
+		n.topics[i.typeURL] = of
+	}
+	if of[name] += by; of[name] > 0 {
+		return
+	}
+	if delete(of, name); len(of) == 0 {
+		delete(n.topics, i.typeURL)
 	}
 }
 
@@ -85,8 +104,26 @@ func (n *news) has(hash uint64) bool {
 	return n.of[hash] > 0
 }
 
+// maxDiffering is how many topics are named that differ.
+const maxDiffering = 64
+
+// differing returns the names of the topics of a type that differ on the new side; all is true if these
+// are many.
+func (n *news) differing(typeURL string) (names []string, all bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	of := n.topics[typeURL]
+	if len(of) > maxDiffering {
+		return nil, true
+	}
+	for name := range of {
+		names = append(names, name)
+	}
+	return names, false
+}
+
 func newPending() pending {
-	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: &news{of: map[uint64]int{}}}
+	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: newNews()}
 }
 
 // put notes the newest change of an item.
@@ -166,7 +203,7 @@ func (p *pending) count(i item, c *change, n int) {
 	case c.shown():
 		p.nShown += n
 		p.shown.add(digest(i, c), n)
-		p.news.add(c.Resource.Hash(), n)
+		p.news.add(i, c.Resource.Hash(), n)
 	case c.waits != "":
 		p.nWaits += n
 	case c.removal():

@@ -80,7 +80,7 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.noteRejected(e.news)
 	case moved:
 		e.member.answer = noAnswer
-		e.member.filled.Store(e.showing)
+		e.member.filled.Store(e.move)
 		after = append(after, e.member.client.Wake)
 	case started:
 		g.fill(e.topic)

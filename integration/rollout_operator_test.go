@@ -1,0 +1,131 @@
+package integration
+
+// What an operator does with rollouts, by the command line.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+)
+
+// operator runs `xds-relay rollout` for a relay.
+type operator struct {
+	t     *testing.T
+	admin string
+}
+
+// rollout runs a subcommand, and returns what it prints on both standard streams, and its exit status.
+func (o operator) rollout(args ...string) (printed string, status int) {
+	o.t.Helper()
+	cmd := command(append([]string{"rollout", args[0], "--admin", o.admin}, args[1:]...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		o.t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// does runs a subcommand whose output has to begin with some text.
+func (o operator) does(status int, begins string, args ...string) {
+	o.t.Helper()
+	if printed, is := o.rollout(args...); is != status || !strings.HasPrefix(printed, begins) {
+		o.t.Errorf("rollout %s: exit status %d, and %q, want %d and %q", strings.Join(args, " "), is, printed, status, begins)
+	}
+}
+
+// awaits waits until the status has a line.
+func (o operator) awaits(line string) {
+	o.t.Helper()
+	eventually(o.t, "the status has "+line, func() error {
+		if printed, status := o.rollout("status"); status != 0 || !strings.Contains(printed, line) {
+			return fmt.Errorf("exit status %d, and %q", status, printed)
+		}
+		return nil
+	})
+}
+
+// An operator looks at the rollouts of a running relay with clients, approves one, rejects one, and freezes
+// and thaws. Each action is an audit line with who did it.
+func TestAnOperatorActsOnRollouts(t *testing.T) {
+	t.Parallel()
+	const clients = 4
+	cp := startControlPlane(t, delta)
+	cp.set(plainListener("l", "content-l1"))
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	config := strings.Replace(rolledOut(cp.address, "delta", "soak: 1h"), "address: 127.0.0.1:0", "address: 'unix:"+socket+"'", 2)
+	config = strings.Replace(config, "address: 'unix:"+socket+"'", "address: 127.0.0.1:0", 1) // the first is for clients
+	r := startRelay(t, config)
+	o := operator{t, "unix:" + socket}
+	o.does(1, "there is no rollout", "status")
+
+	fl := newFleet(t, delta, func() *grpc.ClientConn { return connect(t, r.address) })
+	for i := range clients {
+		fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{}, listenerType)
+	}
+	have := func(content string, n int) {
+		t.Helper()
+		fl.await(t, fmt.Sprintf("%d clients have %s", n, content), func(s *fleetState) bool { return len(s.who(content)) == n })
+	}
+	have("l1", clients)
+	o.awaits("cp.example.com: idle\n")
+	o.does(1, "nothing was to be approved", "approve")
+	o.does(1, "nothing was to be rejected", "reject")
+	o.does(1, "no client is passed over", "trust")
+
+	// One client has the change until a person approves it.
+	cp.set(plainListener("l", "content-l2"))
+	have("l2", 1)
+	o.awaits(`cohort "envoy/1.0": 1 of 4 clients were sent the change, 1 acknowledged it`)
+	o.does(1, "", "status", "--partition", "another")
+	o.does(0, "approve: 1 rollouts\n", "approve", "--authority", "cp.example.com", "--partition", "")
+	have("l2", clients)
+
+	// One client has the change until a person rejects it, and the control plane receives the words.
+	cp.set(plainListener("l", "content-l3"))
+	have("l3", 1)
+	o.does(0, "reject: 1 rollouts\n", "reject", "--reason", "too risky on a Friday")
+	cp.await(t, "the control plane receives the operator's words", func(s *seen) bool {
+		return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "too risky on a Friday") })
+	})
+	have("l2", clients)
+	o.awaits("cp.example.com: stopped: too risky on a Friday\n")
+	o.does(1, "nothing was to be rejected", "reject")
+
+	// Frozen, no client has the change.
+	o.does(0, "freeze: 1 rollouts\n", "freeze")
+	cp.set(plainListener("l", "content-l4"))
+	o.awaits("cp.example.com: held, frozen\n")
+	fl.read(func(s *fleetState) {
+		if len(s.had["l4"]) > 0 {
+			t.Errorf("a client was sent what is frozen: %s", s)
+		}
+	})
+	o.does(0, "thaw: 1 rollouts\n", "thaw")
+	have("l4", 1)
+	fl.read(func(s *fleetState) {
+		if len(s.had["l3"]) != 1 {
+			t.Errorf("%d clients were sent what was rejected", len(s.had["l3"]))
+		}
+	})
+
+	o.does(2, "", "pause")
+	o.does(2, "", "approve", "--reason", "none")
+	o.does(3, "", "status", "--admin", "unix:"+socket+"-nowhere")
+	for action, times := range map[string]int{"approve": 2, "reject": 3, "freeze": 1, "thaw": 1, "trust": 1, "status": 0} {
+		line := fmt.Sprintf(`audit: an operator acted on rollouts" action=%s operator="unix uid %d"`, action, os.Getuid())
+		if n := strings.Count(r.stderr.String(), line); n != times {
+			t.Errorf("the log has %d times %s, want %d", n, line, times)
+		}
+	}
+}
