@@ -28,6 +28,10 @@ type chaosClient struct {
 	rand   *rand.Rand
 	// rejects: it NACKs some of what it is sent.
 	rejects func() bool
+	// steady is what it always wants, and nothing else. The zero topic: it changes what it wants.
+	steady topic
+	// view are the control planes whose globs of endpoints it has as one set.
+	view []*chaosPlane
 	// past is what the client has sent and received last, for a failed test.
 	past chaosPast
 }
@@ -116,7 +120,7 @@ func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-
 		select {
 		case <-quiet:
 		default:
-			if !pause(ctx, c.rand, breath) || !c.wish(s) {
+			if !pause(ctx, c.rand, breath) || c.steady == (topic{}) && !c.wish(s) {
 				return
 			}
 			continue
@@ -149,6 +153,14 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	ok = true
 	c.update(func(h *chaosHeld) {
 		h.nonces, h.answered, h.requested = map[string]string{}, map[string]bool{}, map[string][]map[topic]bool{}
+		h.stream++
+		h.fresh = len(h.held)+len(h.versions)+len(h.infos) == 0
+		if poison := c.plane.poison; poison != nil {
+			h.stopped = poison.stoppedAt(h.relay)
+		}
+		if c.steady != (topic{}) {
+			h.wanted[c.steady] = true
+		}
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
@@ -200,6 +212,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 		}
 		delete(h.wanted, t)
 		delete(h.barriers.after, t)
+		h.giveUp()
 		c.past.add("wants no longer %v", t)
 		for other := range maps.Clone(h.held) {
 			if !h.wants(other) {
@@ -228,7 +241,7 @@ func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
 // among says whether a resource is among what is wanted, by name or in a set.
 func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
-	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}]
+	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}] || wanted[topic{t.typeURL, wildcard}]
 }
 
 // knows says that a response that comes now was sent by a relay that knows that the client has requested
@@ -284,12 +297,24 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 		c.past.add("rejects that")
 		return s.answer(h, r, &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: "no"})
 	}
+	rejections := 0
+	if poison := c.plane.poison; poison != nil {
+		if nack := poison.rejects(h.relay, r); nack != nil {
+			c.past.add("rejects that: %s", nack.GetMessage())
+			h.answered[r.typeURL] = true
+			return s.answer(h, r, nack)
+		}
+		rejections = poison.rejections()
+	}
 	for name, res := range r.resources {
 		t := topic{r.typeURL, name}
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
 		if h.wants(t) {
 			h.held[t], h.versions[t] = revision, res.version
-			h.saw(t, revision)
+			h.saw(t, revision, rejections)
+			if c.plane.poison != nil {
+				c.plane.poison.took(t)
+			}
 			h.by[t] = waysTo(t, h.begun)
 		}
 	}
@@ -333,23 +358,29 @@ func (h *chaosHeld) losses(r *response) (lost []topic) {
 
 // check checks a response against the truth.
 func (c *chaosClient) check(h *chaosHeld, r *response) {
-	truth := c.plane.truth
 	if r.typeURL == routeType {
 		h.barriers.passes(r)
 		return
+	}
+	if c.plane.poison != nil {
+		c.checkPoison(h, r)
 	}
 	for name, res := range r.resources {
 		t := topic{r.typeURL, name}
 		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
 		if err != nil || inner != name {
-			truth.report(c, "received %v with a content that is none of it: %q (%v)", t, res.value, err)
+			c.plane.truth.report(c, "received %v with a content that is none of it: %q (%v)", t, res.value, err)
 			continue
 		}
 		before := h.newest[t]
-		if t.onTwoStreams() || !c.plane.inOrder() {
+		of := c.planeOf(t)
+		if t.onTwoStreams() || !of.inOrder() {
 			before = absent // in no order
 		}
-		truth.sawResource(c, t, before, revision)
+		if poison := c.plane.poison; poison != nil && (poison.is(revision) || h.mayGoBack(t, poison.rejections())) {
+			before = absent
+		}
+		of.truth.sawResource(c, t, before, revision)
 	}
 	for _, t := range h.losses(r) {
 		if r.full && !h.always(t) {
@@ -358,7 +389,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		if t.onTwoStreams() && h.gaveUp(t) {
 			continue // the stream that counts now may be behind
 		}
-		truth.sawAbsence(c, t, h.held[t])
+		c.planeOf(t).truth.sawAbsence(c, t, h.held[t])
 	}
 	// Envoy takes a response without anything in it for a set without members.
 	if len(r.resources) > 0 || len(r.removed) > 0 {
@@ -366,14 +397,34 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	}
 	for _, t := range chaosSets() {
 		if t.typeURL == r.typeURL && h.wanted[t] && h.knows(c.form, t) && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
-			truth.report(c, "wants %v, and before any answer to that is sent a response of nothing: %v", t, r)
+			c.plane.truth.report(c, "wants %v, and before any answer to that is sent a response of nothing: %v", t, r)
 		}
 	}
+}
+
+// planeOf returns the control plane that has a resource.
+func (c *chaosClient) planeOf(t topic) *chaosPlane {
+	for _, p := range c.view {
+		if strings.HasPrefix(t.name, p.glob()) {
+			return p
+		}
+	}
+	return c.plane
 }
 
 // expected is what the client has to hold when everything is quiet.
 func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 	want := map[topic]int{}
+	for _, p := range c.view {
+		for name, revision := range p.truth.all(endpointType) {
+			if strings.HasPrefix(name, p.glob()) {
+				want[topic{endpointType, name}] = revision
+			}
+		}
+	}
+	if len(c.view) > 0 {
+		return want
+	}
 	for _, typeURL := range []string{clusterType, endpointType} {
 		for name, revision := range c.plane.truth.all(typeURL) {
 			if t := (topic{typeURL, name}); h.wants(t) {

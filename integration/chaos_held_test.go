@@ -22,6 +22,11 @@ type chaosHeld struct {
 	newest   map[topic]int     // the newest that it ever had, and that no relay may have lost
 	seen     map[topic][]sighting
 	relay    int // the number of the relay of this stream
+	// Of this stream: its number, whether the client held nothing when it began, and which poison the
+	// control plane had learned to be rejected by clients of its relay.
+	stream  int
+	fresh   bool
+	stopped map[int]bool
 	// requested is what was wanted when each SotW request of this stream was sent, by type. A
 	// response may answer any of them.
 	requested map[string][]map[topic]bool
@@ -31,6 +36,9 @@ type chaosHeld struct {
 	// barriers: see chaosBarriers. It is of this stream.
 	barriers chaosBarriers
 }
+
+// viewerName is the cluster of the nodes that have a view.
+const viewerName = "viewer"
 
 // chaosSets are the sets that clients may request.
 func chaosSets() []topic {
@@ -74,15 +82,17 @@ type sighting struct {
 	revision int
 	at       time.Time
 	relay    int // the number of the relay that sent it
+	// The stream on which it came, and how often clients had rejected poison then.
+	stream, rejections int
 }
 
 // stored is how long a relay that is killed may have had something that it had not yet stored, on a busy machine.
 const stored = 2 * time.Second
 
 // saw notes what a client receives of a resource.
-func (h *chaosHeld) saw(t topic, revision int) {
+func (h *chaosHeld) saw(t topic, revision, rejections int) {
 	h.newest[t] = revision
-	all := append(h.seen[t], sighting{revision, time.Now(), h.relay})
+	all := append(h.seen[t], sighting{revision, time.Now(), h.relay, h.stream, rejections})
 	for len(all) > 1 && time.Since(all[1].at) > 2*stored {
 		all = all[1:]
 	}
@@ -103,8 +113,9 @@ func (h *chaosHeld) forgive(r *relays) {
 	}
 }
 
-// wantedBy is how a resource is requested.
-type wantedBy struct{ name, set bool }
+// wantedBy is how a resource is requested, and whether one of the two was given up since the resource came,
+// if only for a moment.
+type wantedBy struct{ name, set, gaveUp bool }
 
 func waysTo(t topic, wanted map[topic]bool) wantedBy {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
@@ -114,7 +125,15 @@ func waysTo(t topic, wanted map[topic]bool) wantedBy {
 // gaveUp says that something is not requested any more in a way in which it may have come.
 func (h *chaosHeld) gaveUp(t topic) bool {
 	was, is := h.by[t], waysTo(t, h.wanted)
-	return was.name && !is.name || was.set && !is.set
+	return was.gaveUp || was.name && !is.name || was.set && !is.set
+}
+
+// giveUp notes what is not requested any more in a way in which it may have come.
+func (h *chaosHeld) giveUp() {
+	for t, by := range h.by {
+		by.gaveUp = h.gaveUp(t)
+		h.by[t] = by
+	}
 }
 
 // String describes what the client holds, for a failed test.

@@ -26,9 +26,14 @@ type chaosPlane struct {
 	names   []topic // that change; those in removable may be absent, too
 	calm    []topic // that change now and then, and are never absent
 	servers []*chaosServer
+	// poison is what clients reject, nil if changes are not rolled out.
+	poison *chaosPoison
 	// past is what was said on its streams last, for a failed test.
 	past chaosPast
 }
+
+// chaosMore is how many clusters a control plane has, but for the anchor.
+const chaosMore = 24
 
 // anchor exists always.
 const anchor = "anchor"
@@ -37,13 +42,13 @@ const anchor = "anchor"
 const pairName = "pair"
 
 func startChaosPlane(t testing.TB, name string, speaks form, servers int, r *rand.Rand) *chaosPlane {
-	const few, more = 8, 24
+	const few = 8
 	p := &chaosPlane{
 		name: name, truth: newChaosTruth(),
 		plane: &collectionPlane{speaks: speaks, says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
 	}
 	p.calm = append(p.calm, topic{clusterType, anchor}, topic{endpointType, p.glob() + anchor})
-	for i := range more {
+	for i := range chaosMore {
 		of := &p.calm
 		if i < few {
 			of = &p.names
@@ -88,7 +93,7 @@ func (p *chaosPlane) removable(t topic) bool {
 			return false
 		}
 	}
-	return p.name != pairName && (p.plane.speaks == delta || t.typeURL == clusterType)
+	return p.name != pairName && p.name != rolledName && (p.plane.speaks == delta || t.typeURL == clusterType)
 }
 
 // publish changes a resource.
@@ -309,5 +314,8 @@ func (s *sufferingStream) SendMsg(m any) error {
 func (s *sufferingStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	s.of.plane.past.add("%p hears %v (%v)", s, m, err)
+	if poison := s.of.plane.poison; poison != nil && err == nil {
+		poison.hears(m)
+	}
 	return err
 }

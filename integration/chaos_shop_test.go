@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,11 +20,15 @@ import (
 // shopName is the authority of the channel's resources.
 const shopName = "shop"
 
-// chaosShop is a control plane that has all that leads to one of two backends.
+// annexName is the authority of the channel's endpoints.
+const annexName = "annex"
+
+// chaosShop is a control plane that has all that leads to endpoints. These it redirects to another one, which
+// has those of two backends.
 type chaosShop struct {
-	plane    *chaosPlane
-	backends []*backend
-	visits   atomic.Int64
+	plane, annex *chaosPlane
+	backends     []*backend
+	visits       atomic.Int64
 
 	t testing.TB
 
@@ -33,39 +38,80 @@ type chaosShop struct {
 
 func startChaosShop(t testing.TB, r *rand.Rand) *chaosShop {
 	s := &chaosShop{t: t, backends: []*backend{startBackend(t, "first"), startBackend(t, "second")}}
-	s.plane = &chaosPlane{
-		name: shopName, truth: newChaosTruth(),
-		plane: &collectionPlane{speaks: sotw, says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
+	s.plane, s.annex = emptyChaosPlane(t, shopName, r), emptyChaosPlane(t, annexName, r)
+	for _, m := range []proto.Message{
+		apiListener(t, "shop", "shop-routes"), routeConfiguration("shop-routes", routeTo("shop-cluster", prefix(""))), edsCluster("shop-cluster", "shop-endpoints"),
+	} {
+		s.plane.tell(has(t, m))
 	}
-	if r.IntN(2) == 0 {
-		s.plane.plane.speaks = delta
+	for i := range s.backends {
+		s.annex.tell(has(t, s.endpoints(i)))
 	}
-	s.say(apiListener(t, "shop", "shop-routes"))
-	s.say(routeConfiguration("shop-routes", routeTo("shop-cluster", prefix(""))))
-	s.say(edsCluster("shop-cluster", "shop-endpoints"))
-	s.say(endpointsAt(t, "shop-endpoints", s.backends[0].address))
-	server := &chaosServer{port: openPort(t), plane: s.plane}
-	s.plane.servers = []*chaosServer{server}
-	server.start()
-	t.Cleanup(server.kill)
+	s.redirect()
+	for _, p := range s.planes() {
+		p.servers[0].start()
+		t.Cleanup(p.servers[0].kill)
+	}
 	return s
 }
 
-// say changes a resource.
-func (s *chaosShop) say(m proto.Message) {
-	s.plane.plane.change(func() {
-		s.plane.plane.versions++
-		s.plane.plane.says[topic{typeOf(m), nameOf(m)}] = versioned(s.t, time.Now().String(), m)
+// emptyChaosPlane is a control plane that has nothing yet, and does not serve.
+func emptyChaosPlane(t testing.TB, name string, r *rand.Rand) *chaosPlane {
+	p := &chaosPlane{
+		name: name, truth: newChaosTruth(),
+		plane: &collectionPlane{speaks: []form{delta, sotw}[r.IntN(2)], says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
+	}
+	p.servers = []*chaosServer{{port: openPort(t), plane: p}}
+	return p
+}
+
+func (s *chaosShop) planes() []*chaosPlane { return []*chaosPlane{s.plane, s.annex} }
+
+// tell changes what a control plane says of a name.
+func (p *chaosPlane) tell(is said) {
+	p.plane.change(func() {
+		p.plane.versions++
+		p.plane.says[is.topic] = &discoveryv3.Resource{Name: is.name, Version: time.Now().String(), Resource: is.value}
 	})
+}
+
+// door is the name of the endpoints of a backend.
+func door(i int) string { return xdstp(annexName, endpointType, fmt.Sprint("door-", i)) }
+
+func (s *chaosShop) endpoints(i int) proto.Message {
+	return endpointsAt(s.t, door(i), s.backends[i].address)
+}
+
+// redirect has the endpoints be those of the shop's backend.
+func (s *chaosShop) redirect() {
+	s.mu.Lock()
+	at := s.at
+	s.mu.Unlock()
+	s.plane.tell(redirect(s.t, endpointType, "shop-endpoints", door(at)))
+}
+
+// tour has the channel use both doors, so that the relay has both.
+func (s *chaosShop) tour(c *channel) {
+	for at, b := range s.backends {
+		s.mu.Lock()
+		s.at = at
+		s.mu.Unlock()
+		s.redirect()
+		c.awaitReaches(someMethod, b)
+	}
 }
 
 // move moves the shop to the other backend now and then, until ctx ends.
 func (s *chaosShop) move(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 300*time.Millisecond) {
+		if r.IntN(3) == 0 {
+			s.annex.tell(has(s.t, s.endpoints(r.IntN(len(s.backends))))) // in another version
+			continue
+		}
 		s.mu.Lock()
 		s.at = 1 - s.at
 		s.mu.Unlock()
-		s.say(endpointsAt(s.t, "shop-endpoints", s.now().address))
+		s.redirect()
 	}
 }
 

@@ -24,6 +24,10 @@ type chaosStream interface {
 func (c *chaosClient) open(ctx context.Context, conn *grpc.ClientConn) (chaosStream, error) {
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	who := node(strings.ReplaceAll(c.id, " ", "-"), c.plane.name)
+	if len(c.view) > 0 {
+		who.Cluster = viewerName
+	}
+	who.UserAgentName = string(c.form)
 	if c.form == delta {
 		stream, err := ads.DeltaAggregatedResources(ctx)
 		return &chaosDelta{deltaSpeaker{stream: stream, node: who}}, err

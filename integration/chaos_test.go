@@ -21,13 +21,15 @@ import (
 var (
 	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
 	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
-	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, and two servers of an authority")
+	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, two servers of an authority, and rollouts")
 )
 
 // TestChaos holds that whatever happens, no client is sent what is not so: no content
 // that was never there, none that is older than what it had, no absence of what was
-// always there, and no emptiness before an answer. RPCs reach a backend from the first that does. When all
-// is quiet again, every client holds what the control planes have.
+// always there, and no emptiness before an answer. RPCs reach a backend from the first that does, through a
+// redirect to another authority. What a client has rejected goes to nobody who comes later, and nobody begins
+// with what is not accepted. When all is quiet again, every client holds what the control planes have, also by a
+// view.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -45,10 +47,14 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaosAll {
 		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
+		// A relay without a store accepts what comes first when it was restarted, also poison.
+		rolled := startChaosPlane(t, rolledName, []form{delta, sotw}[actor().IntN(2)], 1, actor())
+		rolled.poison = newChaosPoison()
+		planes = append(planes, rolled)
 	}
 	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	config := chaosConfig(append(slices.Clone(planes), shop.plane), evil)
+	config := chaosConfig(append(slices.Clone(planes), shop.planes()...), evil)
 	if *chaosAll {
 		config = storing(t, config, "")
 	}
@@ -70,7 +76,11 @@ func TestChaos(t *testing.T) {
 	for _, p := range planes {
 		p.truth.found = stop
 		changes, accidents := actor(), actor()
-		running.Go(func() { p.change(chaos, changes) })
+		if p.poison != nil {
+			running.Go(func() { p.poisonSome(chaos, changes) })
+		} else {
+			running.Go(func() { p.change(chaos, changes) })
+		}
 		running.Go(func() { p.suffer(chaos, accidents) })
 		for n := range 6 {
 			f := []form{delta, sotw}[n%2]
@@ -79,17 +89,33 @@ func TestChaos(t *testing.T) {
 			c := newChaosClient(p, f, n, relays, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
-				return rejecting.Load() && rejections.IntN(10) == 0
+				return p.poison == nil && rejecting.Load() && rejections.IntN(10) == 0
 			}, r)
+			if p.poison != nil {
+				c.steady = topic{clusterType, wildcard}
+			}
 			clients = append(clients, c)
 			living.Go(func() { c.live(life, quiet) })
 		}
 	}
-	shop.plane.truth.found = stop
-	moves, accidents := actor(), actor()
-	running.Go(func() { shop.move(chaos, moves) })
-	running.Go(func() { shop.plane.suffer(chaos, accidents) })
+	for n := range 3 {
+		c := newChaosClient(planes[0], delta, n, relays, func() bool { return false }, actor())
+		c.id = fmt.Sprintf("viewer %d", n)
+		c.view, c.steady = viewed(planes), topic{endpointType, wildcard}
+		clients = append(clients, c)
+		living.Go(func() { c.live(life, quiet) })
+	}
 	channel := shop.open(t, relays)
+	shop.tour(channel)
+	moves := actor()
+	running.Go(func() { shop.move(chaos, moves) })
+	for _, p := range shop.planes() {
+		if p.truth.found = stop; p == shop.annex && !*chaosAll {
+			continue // a relay without a store has nothing of the other door when it is killed
+		}
+		accidents := actor()
+		running.Go(func() { p.suffer(chaos, accidents) })
+	}
 	running.Go(func() { shop.visit(chaos, channel) })
 	for range 3 {
 		r := actor()
@@ -100,7 +126,7 @@ func TestChaos(t *testing.T) {
 	running.Wait()
 
 	// All is well now. What was rejected comes again when it changes.
-	all := append(slices.Clone(planes), shop.plane)
+	all := append(slices.Clone(planes), shop.planes()...)
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
 		return
@@ -140,6 +166,9 @@ func TestChaos(t *testing.T) {
 		p.truth.mu.Lock()
 		t.Logf("%s: %d changes", p.name, p.truth.newest)
 		p.truth.mu.Unlock()
+		if p.poison != nil {
+			t.Logf("%s: %d poisons, which clients rejected %d times, and the control plane was sent %d NACKs", p.name, len(p.poison.refused), p.poison.rejected, p.poison.told)
+		}
 	}
 	t.Logf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
 }
@@ -173,6 +202,9 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 		// The guard holds everything that goes when a control plane is back, for longer than one takes to
 		// restore what it has, and lets it go before the end.
 		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
+		if p.poison != nil {
+			fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
+		}
 		fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
 	}
 	fmt.Fprintf(&b, "  - name: evil\n    servers: [%s]\n", server(evil.address, delta))
@@ -181,7 +213,21 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 		fmt.Fprintf(&b, "  - {when: node.cluster == %q, authority: %s}\n", p.name, p.name)
 	}
 	b.WriteString("  - {when: node.cluster == \"evil\", authority: evil}\n")
+	fmt.Fprintf(&b, "views:\n  - match: {type: endpoint, wildcard: true}\n    when: node.cluster == %q\n    collections:\n", viewerName)
+	for _, p := range viewed(planes) {
+		fmt.Fprintf(&b, "      - %s\n", p.glob()+wildcard)
+	}
 	return b.String()
+}
+
+// viewed are the control planes that are in the view: those with globs.
+func viewed(planes []*chaosPlane) (all []*chaosPlane) {
+	for _, p := range planes {
+		if p.name == string(delta) || p.name == pairName {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // relays are one relay after another.

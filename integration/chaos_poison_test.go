@@ -1,0 +1,176 @@
+package integration
+
+// A control plane whose changes are rolled out, some of which all clients reject: poison. What clients
+// have to say of that.
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+)
+
+// rolledName is the authority with a rollout.
+const rolledName = "rolled"
+
+// chaosRollout stops for poison alone: clients come and go.
+const chaosRollout = "{soak: 1s, steps: [50%], deaths: 1000}"
+
+// chaosPoison is what of a control plane's revisions is poison.
+type chaosPoison struct {
+	mu sync.Mutex
+	// refused has each poison, and the relays that have passed on that a client rejected it.
+	refused  map[int]map[int]bool
+	rejected int // how often clients rejected poison
+	told     int // how many rejections the control plane was sent
+	// taken is when a client first had a resource: a first answer is accepted, whatever it is.
+	taken map[topic]time.Time
+}
+
+func newChaosPoison() *chaosPoison {
+	return &chaosPoison{refused: map[int]map[int]bool{}, taken: map[topic]time.Time{}}
+}
+
+// took notes that a client has a resource.
+func (p *chaosPoison) took(t topic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[t].IsZero() {
+		p.taken[t] = time.Now()
+	}
+}
+
+// isAccepted says that a resource is not new to a relay, also to the next one.
+func (p *chaosPoison) isAccepted(t topic) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.taken[t].IsZero() && time.Since(p.taken[t]) > stored
+}
+
+// add notes that a revision is poison.
+func (p *chaosPoison) add(revision int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused[revision] = map[int]bool{}
+}
+
+// is says whether a revision is poison.
+func (p *chaosPoison) is(revision int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[revision] != nil
+}
+
+// stoppedAt returns what clients of a relay have rejected, if the control plane has learned so.
+func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[int]bool{}
+	for revision, relays := range p.refused {
+		if relays[relay] {
+			all[revision] = true
+		}
+	}
+	return all
+}
+
+// rejections returns how often clients have rejected poison so far.
+func (p *chaosPoison) rejections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rejected
+}
+
+// rejects returns the words in which a client of a relay rejects a response, nil if it has no poison.
+func (p *chaosPoison) rejects(relay int, r *response) *rpcstatus.Status {
+	for _, res := range r.resources {
+		_, revision, _ := revisionOf(r.typeURL, []byte(res.value))
+		if !p.is(revision) {
+			continue
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.rejected++
+		return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: fmt.Sprintf("poison %d of relay %d", revision, relay)}
+	}
+	return nil
+}
+
+var poisonWords = regexp.MustCompile(`poison (\d+) of relay (\d+)`)
+
+// hears takes a request of a relay, in which a client's words may be.
+func (p *chaosPoison) hears(m any) {
+	req, ok := m.(interface{ GetErrorDetail() *rpcstatus.Status })
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, words := range poisonWords.FindAllStringSubmatch(req.GetErrorDetail().GetMessage(), -1) {
+		revision, _ := strconv.Atoi(words[1])
+		relay, _ := strconv.Atoi(words[2])
+		if p.refused[revision] != nil {
+			p.refused[revision][relay] = true
+			p.told++
+		}
+	}
+}
+
+var (
+	_ interface{ GetErrorDetail() *rpcstatus.Status } = (*discoveryv3.DiscoveryRequest)(nil)
+	_ interface{ GetErrorDetail() *rpcstatus.Status } = (*discoveryv3.DeltaDiscoveryRequest)(nil)
+)
+
+// poisonSome changes clusters, and now and then to poison, until ctx ends. While there is poison, nothing
+// else changes: a rollout of something else would try it again.
+func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
+	const breath, lasting, most = 300 * time.Millisecond, 800 * time.Millisecond, 4
+	some := func() topic { return topic{clusterType, fmt.Sprint("cluster-", r.IntN(chaosMore))} }
+	for pause(ctx, r, 2*lasting) {
+		for range r.IntN(most) {
+			p.publish(some(), true)
+			pause(ctx, r, breath)
+		}
+		t := some()
+		if !p.poison.isAccepted(t) {
+			continue
+		}
+		p.plane.change(func() {
+			res := p.truth.set(t, true)
+			p.poison.add(p.truth.now(t))
+			p.plane.versions = p.truth.newest
+			p.plane.says[t] = res
+		})
+		pause(ctx, r, lasting)
+		p.publish(t, true)
+	}
+}
+
+// checkPoison checks a response of a control plane whose changes are rolled out.
+func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
+	poison := c.plane.poison
+	for name, res := range r.resources {
+		_, revision, _ := revisionOf(r.typeURL, []byte(res.value))
+		switch {
+		case !poison.is(revision):
+		case h.stopped[revision]:
+			c.plane.truth.report(c, "was sent %s at revision %d, of which the control plane had learned before this stream that it was rejected", name, revision)
+		case h.fresh && !h.answered[r.typeURL]:
+			c.plane.truth.report(c, "held nothing and was sent %s first at revision %d, which nobody accepts", name, revision)
+		}
+	}
+}
+
+// mayGoBack says that a client may be given an older state than it had: since then it, or another one, has
+// rejected something, or its stream has ended.
+func (h *chaosHeld) mayGoBack(t topic, rejections int) bool {
+	all := h.seen[t]
+	return len(all) > 0 && (all[len(all)-1].stream != h.stream || all[len(all)-1].rejections != rejections)
+}
