@@ -197,6 +197,9 @@ func (s *Spec) authorities(origin string) (string, error) {
 	if s.Second != "" {
 		text = fmt.Sprintf("authorities:\n  - name: %s\n    servers: [{address: %q}, {address: %q}]\n", mainAuthority, origin, s.Second) + failoverConfig
 	}
+	if s.Rollout != "" {
+		text = fmt.Sprintf("authorities:\n  - {name: %s, servers: [{address: %q}], rollout: {%s}}\n", mainAuthority, origin, s.Rollout)
+	}
 	if s.Neighbour != "" {
 		text += one(otherAuthority, s.Neighbour)
 	}

@@ -65,11 +65,11 @@ type Trial interface {
 	Withdraw()
 	// Sent, Untouched, Acked and Rejected say what becomes of what is new: the client is being sent
 	// some of it, or nothing of it; it has acknowledged all that it was sent; it has rejected some.
-	// news are the hashes of what was new in the response that it has rejected, nil if that is not known.
+	// hashes are those of what was new in the response that it has rejected, nil if that is not known.
 	Sent(showing uint64)
 	Untouched(showing uint64)
 	Acked(showing uint64)
-	Rejected(showing uint64, words string, news []uint64)
+	Rejected(showing uint64, words string, hashes []uint64)
 	// Leave ends it. brokeOff says that the stream has broken off, as when a client dies: neither the
 	// relay has ended it, nor the client by a half-close.
 	Leave(brokeOff bool)
@@ -120,11 +120,11 @@ type triedType struct {
 // sentNew is a response with something new.
 type sentNew struct {
 	typeURL, nonce string
-	// news are the hashes of what is new, nil if that is much.
-	news []uint64
+	// hashes are those of what is new, nil if that is much.
+	hashes []uint64
 }
 
-// maxSentNews bounds sentNew.news.
+// maxSentNews bounds sentNew.hashes.
 const maxSentNews = 64
 
 func (t *streamTrial) onNew() bool { return t.showing != 0 }
@@ -322,11 +322,11 @@ func (t *streamTrial) composedNew(r *session.Response) {
 		if !t.IsNew(resource) {
 			continue
 		}
-		if len(of.news) == maxSentNews {
-			of.news = nil
+		if len(of.hashes) == maxSentNews {
+			of.hashes = nil
 			break
 		}
-		of.news = append(of.news, resource.Hash())
+		of.hashes = append(of.hashes, resource.Hash())
 	}
 	t.types[r.TypeURL].new = of
 	t.open, t.reported = append(t.open, of), true
@@ -351,7 +351,7 @@ func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
 		of.acked = rejection == nil
 		if sent, ok := t.sentAs(of, s.TypeURL(), rejection); ok {
 			t.rejected = true
-			t.Rejected(t.showing, rejection.Reason, sent.news)
+			t.Rejected(t.showing, rejection.Reason, sent.hashes)
 		}
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })

@@ -106,8 +106,8 @@ type Machine struct {
 	reason     string   // why it was stopped
 	refused    []string // contents, the newest last
 	decisions  []Decision
-	// news: something has been noted that may lead to a decision.
-	news bool
+	// undecided: something has been noted that may lead to a decision.
+	undecided bool
 }
 
 // Rejection is a client's NACK.
@@ -186,7 +186,7 @@ func (m *Machine) Changed(now Time, content string, hidden bool) {
 	if slices.Contains(m.refused, content) {
 		m.decisions = append(m.decisions, Decision{Kind: Tell, Words: "the same was refused before"})
 	}
-	m.news = true
+	m.undecided = true
 }
 
 // Began reports whether the rollout is past its first clients, or stands still: what changes must not
@@ -229,7 +229,7 @@ func (m *Machine) Withdraw(_ Time, id string) {
 	if c == nil || !c.eligible {
 		return
 	}
-	c.eligible, m.news = false, true
+	c.eligible, m.undecided = false, true
 	if c.shown {
 		m.hide(c)
 	}
@@ -261,7 +261,7 @@ func (m *Machine) orderOf(id string) uint64 {
 // Settled reports that a client has taken the accepted state.
 func (m *Machine) Settled(_ Time, id string) {
 	if c := m.clients[id]; c != nil && !c.settled {
-		c.settled, m.news = true, true
+		c.settled, m.undecided = true, true
 	}
 }
 
@@ -305,7 +305,7 @@ func (m *Machine) Sent(now Time, id string) {
 // Untouched reports that a client, which is shown the new state, is sent nothing for that.
 func (m *Machine) Untouched(_ Time, id string) {
 	if c := m.clients[id]; c != nil && c.shown && c.answer == silent {
-		c.answer, m.news = untouched, true
+		c.answer, m.undecided = untouched, true
 		if c.tookSome {
 			c.answer = taken
 		}
@@ -325,16 +325,16 @@ func (m *Machine) Rejected(_ Time, id, words string) {
 	if c == nil || !c.shown || c.rejected || m.phase != Rolling {
 		return
 	}
-	c.rejected, m.news = true, true
+	c.rejected, m.undecided = true, true
 	m.rejections = append(m.rejections, Rejection{id, words})
 }
 
 // Tick decides what there is to be decided.
 func (m *Machine) Tick(now Time) {
-	if !m.news && (m.phase != Rolling || now < m.due()) {
+	if !m.undecided && (m.phase != Rolling || now < m.due()) {
 		return
 	}
-	m.news = false
+	m.undecided = false
 	m.run(now)
 }
 
@@ -364,7 +364,7 @@ func (m *Machine) Freeze(Time) { m.frozen = true }
 // Thaw ends Freeze. The soak of a step begins anew.
 func (m *Machine) Thaw(now Time) {
 	m.frozen = false
-	m.stepAt, m.soakAt, m.news = now, now, true
+	m.stepAt, m.soakAt, m.undecided = now, now, true
 }
 
 // Phase returns what the machine is doing.
@@ -396,7 +396,7 @@ func (m *Machine) gone(c *client) {
 
 func (m *Machine) die(c *client) {
 	delete(m.suspects, c.id)
-	c.suspect, c.returned, c.dead, m.news = false, false, true, true
+	c.suspect, c.returned, c.dead, m.undecided = false, false, true, true
 	m.deaths = append(m.deaths, c.id)
 }
 
@@ -408,7 +408,7 @@ func (m *Machine) end() {
 		c.shown, c.suspect, c.returned, c.dead = false, false, false, false
 		return !c.present
 	})
-	m.news = true
+	m.undecided = true
 }
 
 func (m *Machine) accept() {

@@ -49,7 +49,7 @@ func (m *Machine) Trust(Time) (n int) {
 			n++
 		}
 	}
-	m.strikes, m.news = nil, true
+	m.strikes, m.undecided = nil, true
 	return n
 }
 

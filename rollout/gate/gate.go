@@ -52,7 +52,7 @@ type gate struct {
 	later   later
 	// accepts is where what is accepted goes, nil before the first update.
 	accepts Sink
-	tell    Teller // nil if there is no control plane to be told
+	tell    Teller // nil if there is no control plane that a NACK could go to
 	topics  map[cache.Key]*newTopic
 	// held are the accepted topics of which something is pending.
 	held map[cache.Key]*newTopic
@@ -65,10 +65,10 @@ type gate struct {
 	cohorts  cohorts
 	// showings counts how often a client was shown the new state.
 	showings uint64
-	// news are the hashes of what was new in the responses that clients have rejected in the rollout under
+	// rejected are the hashes of what was new in the responses that clients have rejected in the rollout under
 	// way. unclear says that they are not all that was.
-	news    []uint64
-	unclear bool
+	rejected []uint64
+	unclear  bool
 	// asks: something has joined the rollout, of which the first clients have to say what they make.
 	asks bool
 	// wentBack is how many clients were on the new side when it was decided that all go back.
@@ -156,7 +156,7 @@ func (g *gate) changed(anew bool) (items []item) {
 	if g.machine.Phase() == rollout.Rolling {
 		g.asks = true // also for the same resource on another topic
 	}
-	if content == g.shown && len(g.news) == 0 {
+	if content == g.shown && len(g.rejected) == 0 {
 		return nil
 	}
 	if items = g.setApart(); items != nil {
@@ -166,7 +166,7 @@ func (g *gate) changed(anew bool) (items []item) {
 		return items
 	}
 	if g.machine.Phase() != rollout.Rolling || anew {
-		g.news, g.unclear = nil, false
+		g.rejected, g.unclear = nil, false
 	}
 	g.shown = content
 	g.machine.Changed(g.now(), content, hidden)

@@ -98,7 +98,7 @@ type event struct {
 	showing uint64
 	move    uint64 // of moved: its number
 	words   string
-	news    []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
+	hashes  []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
 	topic   topicKey
 	tell    Teller
 }
@@ -117,11 +117,11 @@ func (m *Member) Asked() uint64 { return m.slot.asked.Load() }
 // Differing returns the names of the topics of a type that differ on the new side; all is true if these are
 // too many to name. When there are others, Asked has changed.
 func (m *Member) Differing(typeURL string) (names []string, all bool) {
-	return m.gate.pending.news.differing(typeURL)
+	return m.gate.pending.index.differing(typeURL)
 }
 
 // IsNew reports whether a resource is rolled out, and not accepted.
-func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.news.has(r.Hash()) }
+func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.index.has(r.Hash()) }
 
 // Moved reports that the stream has moved subscriptions to the new side. When everything there is filled, it
 // is woken, and Filled returns true.
@@ -147,10 +147,10 @@ func (m *Member) Untouched(showing uint64) { m.note(event{kind: untouched, showi
 // Acked reports that the client has acknowledged all that it was sent on the new side.
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
-// Rejected reports that the client has rejected a response. news are the hashes of what was new in it,
+// Rejected reports that the client has rejected a response. hashes are those of what was new in it,
 // nil if that is not known.
-func (m *Member) Rejected(showing uint64, words string, news []uint64) {
-	m.note(event{kind: rejected, showing: showing, words: words, news: news})
+func (m *Member) Rejected(showing uint64, words string, hashes []uint64) {
+	m.note(event{kind: rejected, showing: showing, words: words, hashes: hashes})
 }
 
 func (m *Member) note(e event) {

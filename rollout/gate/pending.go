@@ -62,20 +62,22 @@ type pending struct {
 	// shown and removals are the digests of the changes that are shown, and of the removals.
 	shown, removals           digests
 	nShown, nRemovals, nWaits int
-	news                      *news
+	index                     *shownIndex
 }
 
-// news is what streams ask for of the changes that are shown. Its methods may be called at any time.
-type news struct {
+// shownIndex is what streams ask for of the changes that are shown. Its methods may be called at any time.
+type shownIndex struct {
 	mu     sync.Mutex // comes last
 	of     map[uint64]int
 	topics map[string]map[string]int // by type and name
 }
 
-func newNews() *news { return &news{of: map[uint64]int{}, topics: map[string]map[string]int{}} }
+func newShownIndex() *shownIndex {
+	return &shownIndex{of: map[uint64]int{}, topics: map[string]map[string]int{}}
+}
 
 // add counts a change by its content and its topic.
-func (n *news) add(i item, hash uint64, by int) {
+func (n *shownIndex) add(i item, hash uint64, by int) {
 	name := i.name
 	if i.set != "" {
 		name = i.set
@@ -98,7 +100,7 @@ func (n *news) add(i item, hash uint64, by int) {
 	}
 }
 
-func (n *news) has(hash uint64) bool {
+func (n *shownIndex) has(hash uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.of[hash] > 0
@@ -109,7 +111,7 @@ const maxDiffering = 64
 
 // differing returns the names of the topics of a type that differ on the new side; all is true if these
 // are many.
-func (n *news) differing(typeURL string) (names []string, all bool) {
+func (n *shownIndex) differing(typeURL string) (names []string, all bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	of := n.topics[typeURL]
@@ -123,7 +125,7 @@ func (n *news) differing(typeURL string) (names []string, all bool) {
 }
 
 func newPending() pending {
-	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, news: newNews()}
+	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, index: newShownIndex()}
 }
 
 // put notes the newest change of an item.
@@ -203,7 +205,7 @@ func (p *pending) count(i item, c *change, n int) {
 	case c.shown():
 		p.nShown += n
 		p.shown.add(digest(i, c), n)
-		p.news.add(i, c.Resource.Hash(), n)
+		p.index.add(i, c.Resource.Hash(), n)
 	case c.waits != "":
 		p.nWaits += n
 	case c.removal():

@@ -14,22 +14,22 @@ const maxSetApart = 64
 type refusal struct{ items []item }
 
 // noteRejected notes what was new in a response that a client has rejected. The caller holds mu.
-func (g *gate) noteRejected(news []uint64) {
-	if news == nil || len(g.news)+len(news) > maxSetApart {
+func (g *gate) noteRejected(hashes []uint64) {
+	if hashes == nil || len(g.rejected)+len(hashes) > maxSetApart {
 		g.unclear = true
 		return
 	}
-	g.news = append(g.news, news...)
+	g.rejected = append(g.rejected, hashes...)
 }
 
 // setApart has what clients have rejected wait for a person, if there is something else to roll out. It
 // returns the items. The caller holds mu.
 func (g *gate) setApart() (items []item) {
-	if g.machine.Phase() != rollout.Stopped || g.unclear || len(g.news) == 0 || g.pending.nShown < 2 {
+	if g.machine.Phase() != rollout.Stopped || g.unclear || len(g.rejected) == 0 || g.pending.nShown < 2 {
 		return nil
 	}
 	there := map[uint64]bool{}
-	for _, hash := range g.news {
+	for _, hash := range g.rejected {
 		there[hash] = false
 	}
 	for i, c := range g.pending.changes {
@@ -59,6 +59,6 @@ func (g *gate) setApart() (items []item) {
 	for _, i := range items {
 		g.pending.update(i, func(c *change) { c.waits, c.refusal = why, of })
 	}
-	g.news = nil
+	g.rejected = nil
 	return items
 }

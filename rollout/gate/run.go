@@ -77,7 +77,7 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.answered(e.member, e.kind)
 	case rejected:
 		m.Rejected(now, e.member.slot.id, e.words)
-		g.noteRejected(e.news)
+		g.noteRejected(e.hashes)
 	case moved:
 		e.member.answer = noAnswer
 		e.member.filled.Store(e.move)
