@@ -289,7 +289,7 @@ func (r *Router) explainView(steps *strings.Builder, client configs.Client, type
 		fmt.Fprintf(steps, "views[%d] matches: %s is true\n", i, oneLine(v.When))
 	}
 	fmt.Fprintf(steps, "it is %s\n", describeUnion(v))
-	for _, of := range r.ViewSources(cache.Scope{Derived: ViewScope(i)}) {
+	for _, of := range r.ViewSources(cache.Scope{Derived: r.ViewScope(i)}) {
 		r.explainSource(steps, of)
 	}
 	return true

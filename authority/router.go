@@ -48,10 +48,17 @@ type Router struct {
 	rules       []configs.Rule
 	views       []configs.View
 	viewsOf     viewIndex
+	// viewScopes are the names of the views' scopes, and namedViews is how many names there were.
+	viewScopes []string
+	namedViews int
 }
 
 // New returns a router for cfg, a result of configs.Load or configs.Parse.
-func New(cfg *configs.Config) *Router {
+func New(cfg *configs.Config) *Router { return After(nil, cfg) }
+
+// After returns the router that takes the place of another one. The topics of what both have are the
+// same.
+func After(before *Router, cfg *configs.Config) *Router {
 	r := &Router{
 		exact:       map[string]int{},
 		suffixes:    map[string]int{},
@@ -67,6 +74,7 @@ func New(cfg *configs.Config) *Router {
 			r.exact[a.Name] = i
 		}
 	}
+	r.nameViews(before)
 	return r
 }
 

@@ -13,8 +13,39 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ViewScope returns the Scope.Derived of a view's topics.
-func ViewScope(i int) string { return fmt.Sprintf("view/%d", i) }
+// ViewScope returns the Scope.Derived of a view's topics, by the view's index.
+func (r *Router) ViewScope(i int) string { return r.viewScopes[i] }
+
+// nameViews names the scopes of views. A view that the router before had keeps its name; any other
+// gets one that no view had before it, so that its topics are others.
+func (r *Router) nameViews(before *Router) {
+	names := map[string][]string{}
+	if before != nil {
+		r.namedViews = before.namedViews
+		for i := range before.views {
+			content := viewContent(&before.views[i])
+			names[content] = append(names[content], before.viewScopes[i])
+		}
+	}
+	for i := range r.views {
+		content := viewContent(&r.views[i])
+		if same := names[content]; len(same) > 0 {
+			r.viewScopes, names[content] = append(r.viewScopes, same[0]), same[1:]
+			continue
+		}
+		r.viewScopes = append(r.viewScopes, fmt.Sprintf("view/%d", r.namedViews))
+		r.namedViews++
+	}
+}
+
+// viewContent returns what a view's topics depend on.
+func viewContent(v *configs.View) string {
+	return configs.Fingerprint(struct {
+		Match       any
+		Collections []string
+		Rename      bool
+	}{v.Match, v.Collections, v.Rename})
+}
 
 // ViewMatcher reports whether the view with an index matches a client. The error says why its
 // expression could not be evaluated.
@@ -67,7 +98,7 @@ func (r *Router) view(typeURL, name string, matches ViewMatcher, skipped func(in
 			skipped(i, err)
 			continue
 		}
-		return cache.Key{Scope: cache.Scope{Derived: ViewScope(i)}, TypeURL: typeURL, Name: what.name}, i, true
+		return cache.Key{Scope: cache.Scope{Derived: r.ViewScope(i)}, TypeURL: typeURL, Name: what.name}, i, true
 	}
 	return cache.Key{}, 0, false
 }
@@ -126,7 +157,7 @@ func (r *Router) asRulesSee(name string) (seenName, bool) {
 func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
 	var scopes []cache.Scope
 	for i := range r.views {
-		if ViewScope(i) != view.Derived {
+		if r.ViewScope(i) != view.Derived {
 			continue
 		}
 		for _, collection := range r.views[i].Collections {

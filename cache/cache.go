@@ -61,19 +61,19 @@ type Options struct {
 // A reader never waits for one scope while it has locked another. So a long update of one scope
 // delays no update of another.
 type Cache struct {
-	source     Source
-	requests   Requests
-	idle       *idle
-	tombstones Tombstones
+	source   Source
+	requests Requests
+	idle     *idle
 
 	// versions counts those that updates have brought: see OriginVersion.
 	versions atomic.Uint64
 	// givenUp counts the topics that the cache has dropped.
 	givenUp atomic.Uint64
 
-	mu     sync.RWMutex
-	scopes map[Scope]*scopeTopics
-	room   Room // of scopes
+	mu         sync.RWMutex
+	scopes     map[Scope]*scopeTopics
+	room       Room // of scopes
+	tombstones Tombstones
 }
 
 // scopeTopics are the topics of one scope.
@@ -159,7 +159,7 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 		}
 		return &s.topic
 	}, func(of *scopeTopics, t *table) *topic {
-		s = newSet(of, k, c.tombstones)
+		s = newSet(of, k, c.tombstonesNow())
 		t.sets[k.Name] = s
 		return &s.topic
 	})

@@ -9,10 +9,10 @@ import (
 // when their linger time has passed, or when there are too many. All linger equally long, so one
 // timer, for the first, is enough.
 type idle struct {
-	linger time.Duration
 	giveUp func(*topic, time.Time) // called without a lock
 
 	mu     sync.Mutex
+	linger time.Duration
 	topics lru[*topic, time.Time]
 	limit  int
 	// copies are the idle topics that are copies of sets: see Key.copies.
@@ -65,6 +65,11 @@ func (i *idle) add(tp *topic, since time.Time, empty bool) {
 		i.timer = time.AfterFunc(i.linger, i.expire)
 	}
 	i.mu.Unlock()
+	i.dropExcess()
+}
+
+// dropExcess drops topics until there are not too many.
+func (i *idle) dropExcess() {
 	for old, oldSince := i.tooMany(); old != nil; old, oldSince = i.tooMany() {
 		i.giveUp(old, oldSince)
 	}

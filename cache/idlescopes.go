@@ -45,10 +45,16 @@ type idleGroups struct {
 }
 
 func newIdleGroups(limit int) idleGroups {
-	if limit <= 0 {
-		limit = math.MaxInt
+	g := idleGroups{all: map[idleGroup]*groupTopics{}, idle: newLRU[*groupTopics, struct{}]()}
+	g.setLimit(limit)
+	return g
+}
+
+// setLimit sets how many groups may be idle; 0 is no limit.
+func (g *idleGroups) setLimit(limit int) {
+	if g.limit = limit; limit <= 0 {
+		g.limit = math.MaxInt
 	}
-	return idleGroups{all: map[idleGroup]*groupTopics{}, idle: newLRU[*groupTopics, struct{}](), limit: limit}
 }
 
 // created adds a new topic, which somebody is about to watch.

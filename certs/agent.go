@@ -47,10 +47,10 @@ func (id *identity) verify(chain []*x509.Certificate) (spiffeid.ID, error) {
 }
 
 // agent returns the agent at an address, for an SVID in a role. It need not be there yet.
-func (s *Store) agent(role, address string) *agent {
-	a, _ := shared(s, "", address, func() (*agent, error) { // makes no errors
-		a := &agent{address: address, log: s.log.With("workload_api", address)}
-		s.add(a)
+func (p *Part) agent(role, address string) *agent {
+	a, _ := shared(p, "", address, func() (*agent, error) { // makes no errors
+		a := &agent{address: address, log: p.log.With("workload_api", address)}
+		p.add(a)
 		return a, nil
 	})
 	a.mu.Lock()

@@ -16,9 +16,9 @@ type (
 )
 
 // pair follows a certificate and its key.
-func (s *Store) pair(role, certFile, keyFile string) (*pairFile, error) {
-	return shared(s, role, certFile+"\x00"+keyFile, func() (*pairFile, error) {
-		return Follow(s, pairKind(role), certFile, keyFile)
+func (p *Part) pair(role, certFile, keyFile string) (*pairFile, error) {
+	return shared(p, role, certFile+"\x00"+keyFile, func() (*pairFile, error) {
+		return followFiles(p.Store, pairKind(role), certFile, keyFile)
 	})
 }
 
@@ -33,9 +33,9 @@ func pairKind(role string) Kind[*tls.Certificate] {
 }
 
 // ca follows the certificates of a CA.
-func (s *Store) ca(file string) (*caFile, error) {
-	return shared(s, RoleCA, file, func() (*caFile, error) {
-		return Follow(s, Kind[*credfile.CA]{
+func (p *Part) ca(file string) (*caFile, error) {
+	return shared(p, RoleCA, file, func() (*caFile, error) {
+		return followFiles(p.Store, Kind[*credfile.CA]{
 			Role: RoleCA,
 			Parse: func(paths []string, contents [][]byte) (*credfile.CA, error) {
 				return credfile.Roots(paths[0], contents[0])
@@ -46,9 +46,9 @@ func (s *Store) ca(file string) (*caFile, error) {
 }
 
 // Token follows the file of a bearer token. Its Get returns the newest.
-func (s *Store) Token(file string) (*File[string], error) {
-	return shared(s, RoleToken, file, func() (*tokenFile, error) {
-		return Follow(s, Kind[string]{
+func (p *Part) Token(file string) (*File[string], error) {
+	return shared(p, RoleToken, file, func() (*tokenFile, error) {
+		return followFiles(p.Store, Kind[string]{
 			Role: RoleToken,
 			Parse: func(paths []string, contents [][]byte) (string, error) {
 				return credfile.Token(paths[0], contents[0])

@@ -41,7 +41,17 @@ type File[T any] struct {
 
 // Follow reads files of a kind, and from now on again when they change. The error says why
 // they cannot be used; they are not followed then.
-func Follow[T any](s *Store, kind Kind[T], paths ...string) (*File[T], error) {
+func Follow[T any](p *Part, kind Kind[T], paths ...string) (*File[T], error) {
+	f, err := followFiles(p.Store, kind, paths...)
+	if err == nil {
+		p.making.Lock()
+		p.alone = append(p.alone, f)
+		p.making.Unlock()
+	}
+	return f, err
+}
+
+func followFiles[T any](s *Store, kind Kind[T], paths ...string) (*File[T], error) {
 	s.watch(paths) // first, so that no change is missed
 	return newFile(s, kind, paths)
 }

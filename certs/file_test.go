@@ -20,7 +20,7 @@ import (
 type onDisk struct {
 	*pairFile
 	cert, key string // paths
-	store     *Store
+	store     *Part
 	log       *lines
 }
 
@@ -217,7 +217,7 @@ func TestNoErrorOrLogHasAPartOfAKeyOrToken(t *testing.T) {
 		all := d.store.Statuses()
 		return all[0].Problem != "" && all[1].Problem != ""
 	})
-	d.store.Close() // nothing is logged any more
+	d.store.Store.Close() // nothing is logged any more
 	text := d.log.take()
 	for _, st := range d.store.Statuses() {
 		text += st.Problem
@@ -235,7 +235,7 @@ func TestFilesAreReadFromTimeToTimeWithoutNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newStore(t)
 		s.running.Go(func() { s.wakeOnChanges(func() {}, nil) })
-		f, err := newFile(s, pairKind(RoleListener), []string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")})
+		f, err := newFile(s.Store, pairKind(RoleListener), []string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")})
 		check(t, err)
 		writePair(t, dir, second)
 		time.Sleep(watch.Rescan - time.Second)
@@ -248,7 +248,7 @@ func TestFilesAreReadFromTimeToTimeWithoutNotice(t *testing.T) {
 		if !f.Get().Leaf.Equal(second.TLS.Leaf) {
 			t.Error("the files were not read when it was time")
 		}
-		s.Close()
+		s.Store.Close()
 	})
 }
 
@@ -285,7 +285,7 @@ func TestAFileThatCannotBeReadToItsEndDelaysNoOther(t *testing.T) {
 		t.Error("the pair changed")
 	}
 	began := time.Now()
-	d.store.Close()
+	d.store.Store.Close()
 	if took := time.Since(began); took > 10*closing {
 		t.Errorf("Close took %v", took)
 	}
@@ -308,7 +308,7 @@ func TestACertificateThatExpiresIsLoggedOnce(t *testing.T) {
 		writePair(t, dir, ca.Issue(t, certtest.Options{NotAfter: expires}))
 		s, log := newStore(t)
 		s.running.Go(func() { s.wakeOnChanges(func() {}, nil) })
-		_, err := newFile(s, pairKind(RoleListener), []string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")})
+		_, err := newFile(s.Store, pairKind(RoleListener), []string{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")})
 		check(t, err)
 		time.Sleep(10*time.Minute - time.Second)
 		synctest.Wait()
@@ -320,6 +320,6 @@ func TestACertificateThatExpiresIsLoggedOnce(t *testing.T) {
 		if got := log.take(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="certificate has expired"`) {
 			t.Errorf("after it has expired, the log has %s", got)
 		}
-		s.Close()
+		s.Store.Close()
 	})
 }

@@ -57,7 +57,7 @@ func tlsClient(trusts *certtest.CA, own *certtest.Pair) *tls.Config {
 }
 
 // listenOnDisk returns a listener with files in dir, which it writes.
-func listenOnDisk(t *testing.T, s *Store, dir string, own *certtest.Pair, clients *certtest.CA, o ListenerOptions) *Listener {
+func listenOnDisk(t *testing.T, s *Part, dir string, own *certtest.Pair, clients *certtest.CA, o ListenerOptions) *Listener {
 	t.Helper()
 	writePair(t, dir, own)
 	o.CertFile, o.KeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -45,21 +45,21 @@ type sharedConfig struct {
 }
 
 // Listener returns the TLS of a listener.
-func (s *Store) Listener(o ListenerOptions) (*Listener, error) {
+func (p *Part) Listener(o ListenerOptions) (*Listener, error) {
 	if o.Role == "" {
 		o.Role = RoleListener
 	}
 	l := &Listener{options: o}
 	if o.WorkloadAPI != "" {
-		l.agent = s.agent(o.Role, o.WorkloadAPI)
+		l.agent = p.agent(o.Role, o.WorkloadAPI)
 		return l, nil
 	}
 	var err error
-	if l.pair, err = s.pair(o.Role, o.CertFile, o.KeyFile); err != nil {
+	if l.pair, err = p.pair(o.Role, o.CertFile, o.KeyFile); err != nil {
 		return nil, err
 	}
 	if o.ClientCAFile != "" {
-		if l.ca, err = s.ca(o.ClientCAFile); err != nil {
+		if l.ca, err = p.ca(o.ClientCAFile); err != nil {
 			return nil, err
 		}
 	}

@@ -59,12 +59,12 @@ func (l *lines) logger() *slog.Logger {
 	}}))
 }
 
-// newStore returns a Store and its log.
-func newStore(t *testing.T) (*Store, *lines) {
+// newStore returns a part of a Store, and its log.
+func newStore(t *testing.T) (*Part, *lines) {
 	t.Helper()
 	l := &lines{}
-	s := NewStore(l.logger())
-	t.Cleanup(s.Close)
+	s := NewStore(l.logger()).Part()
+	t.Cleanup(s.Store.Close)
 	return s, l
 }
 

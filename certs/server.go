@@ -34,7 +34,7 @@ type ServerOptions struct {
 // Server returns the TLS configuration for connections to a server. Each handshake takes the
 // newest certificate and CA. There is no session to resume, so each connection is verified in
 // full.
-func (s *Store) Server(o ServerOptions) (*tls.Config, error) {
+func (p *Part) Server(o ServerOptions) (*tls.Config, error) {
 	v := &server{names: []string{o.Host}}
 	switch id, err := spiffeid.FromString(o.ID); {
 	case err == nil:
@@ -50,18 +50,18 @@ func (s *Store) Server(o ServerOptions) (*tls.Config, error) {
 		VerifyConnection:   v.verify,
 	}
 	if o.WorkloadAPI != "" {
-		v.agent = s.agent(RoleUpstream, o.WorkloadAPI)
+		v.agent = p.agent(RoleUpstream, o.WorkloadAPI)
 		c.GetClientCertificate = v.certificate
 		return c, nil
 	}
 	var err error
 	if o.CAFile != "" {
-		if v.ca, err = s.ca(o.CAFile); err != nil {
+		if v.ca, err = p.ca(o.CAFile); err != nil {
 			return nil, err
 		}
 	}
 	if o.CertFile != "" {
-		if v.pair, err = s.pair(RoleUpstream, o.CertFile, o.KeyFile); err != nil {
+		if v.pair, err = p.pair(RoleUpstream, o.CertFile, o.KeyFile); err != nil {
 			return nil, err
 		}
 		c.GetClientCertificate = v.certificate

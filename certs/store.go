@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,12 +22,48 @@ type Store struct {
 	ctx     context.Context // ends with the Store
 	running sync.WaitGroup
 
-	making sync.Mutex     // held while an item is made
-	index  map[string]any // items by role and place
+	making sync.Mutex            // held while an item is made
+	index  map[string]*sharedItem // by role and place
 
 	mu      sync.Mutex
 	watcher *watch.Watcher // nil before the first file
 	items   []followed     // in the order of their first use
+	ends    map[followed]context.CancelFunc
+}
+
+// sharedItem is an item that several parts may use.
+type sharedItem struct {
+	is    any
+	parts map[*Part]struct{} // that use it
+}
+
+// Part has the credentials that one listener or one connection uses. Parts of a Store share files.
+// Its methods may be called concurrently, but not with Close.
+type Part struct {
+	*Store
+	alone []followed // that no other part uses; guarded by Store.making
+}
+
+// Part returns a part without credentials.
+func (s *Store) Part() *Part { return &Part{Store: s} }
+
+// Close ends the reading of what no other part uses. What was read stays usable.
+func (p *Part) Close() {
+	p.making.Lock()
+	defer p.making.Unlock()
+	for key, item := range p.index {
+		if _, uses := item.parts[p]; !uses {
+			continue
+		}
+		if delete(item.parts, p); len(item.parts) == 0 {
+			delete(p.index, key)
+			p.end(item.is.(followed))
+		}
+	}
+	for _, item := range p.alone {
+		p.end(item)
+	}
+	p.alone = nil
 }
 
 // followed is a File or an agent.
@@ -63,7 +100,7 @@ const (
 // NewStore returns an empty Store.
 func NewStore(log *slog.Logger) *Store {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Store{log: log, ctx: ctx, cancel: cancel, index: map[string]any{}}
+	return &Store{log: log, ctx: ctx, cancel: cancel, index: map[string]*sharedItem{}, ends: map[followed]context.CancelFunc{}}
 }
 
 // Statuses returns how each credential is doing.
@@ -111,18 +148,21 @@ func (s *Store) Close() {
 }
 
 // shared returns the item of a role and place. The first call makes it.
-func shared[T any](s *Store, role, place string, make func() (T, error)) (T, error) {
-	s.making.Lock()
-	defer s.making.Unlock()
+func shared[T followed](p *Part, role, place string, make func() (T, error)) (T, error) {
+	p.making.Lock()
+	defer p.making.Unlock()
 	key := role + "\x00" + place
-	if item, ok := s.index[key].(T); ok {
-		return item, nil
+	if item := p.index[key]; item != nil {
+		if is, ok := item.is.(T); ok {
+			item.parts[p] = struct{}{}
+			return is, nil
+		}
 	}
-	item, err := make()
+	is, err := make()
 	if err == nil {
-		s.index[key] = item
+		p.index[key] = &sharedItem{is: is, parts: map[*Part]struct{}{p: {}}}
 	}
-	return item, err
+	return is, err
 }
 
 // watch begins to watch the folders of files.
@@ -156,10 +196,20 @@ func (s *Store) wakeOnChanges(arm func(), changes <-chan struct{}) {
 	}
 }
 
-// add adds an item and runs it.
+// add adds an item and runs it until end.
 func (s *Store) add(item followed) {
+	ctx, end := context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.items = append(s.items[:len(s.items):len(s.items)], item)
-	s.running.Go(func() { item.run(s.ctx) })
+	s.ends[item] = end
+	s.running.Go(func() { item.run(ctx) })
+}
+
+func (s *Store) end(item followed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.items = slices.DeleteFunc(slices.Clone(s.items), func(of followed) bool { return of == item })
+	s.ends[item]()
+	delete(s.ends, item)
 }

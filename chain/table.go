@@ -55,6 +55,13 @@ func NewTable[K comparable](own string, linger time.Duration) *Table[K] {
 	return &Table[K]{own: own, linger: linger, scopes: map[K]*scope{}}
 }
 
+// Configure changes the id of the table's own relay, and the linger time.
+func (t *Table[K]) Configure(own string, linger time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.own, t.linger = own, linger
+}
+
 // Join records that a client with that chain uses the scope. It returns the known part of the
 // chain, which the caller passes to Leave.
 func (t *Table[K]) Join(k K, c Chain) Chain {

@@ -2,6 +2,7 @@ package collections
 
 import (
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -119,6 +120,35 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 		next, timed = at.Sub(now), true
 	}
 	return r.sets.next(now, next, timed)
+}
+
+// Reload changes the views. A view whose name is known is the same. all says that names may have other
+// meanings, so that everything is derived anew. What is derived stays as it is meanwhile.
+func (r *Resolver) Reload(views map[string]View, all bool) { r.inbox.Put(reload{views, all}) }
+
+// reload is a call of Reload.
+type reload struct {
+	views map[string]View
+	all   bool
+}
+
+// process implements event.
+func (e reload) process(r *Resolver) {
+	views := maps.Clone(e.views)
+	for k := range r.derived { // clients are about to leave these
+		if v, ok := r.sets.views[k.Scope.Derived]; ok {
+			views[k.Scope.Derived] = v
+		}
+	}
+	r.sets.views = views
+	if !e.all {
+		return
+	}
+	for k, old := range r.derived {
+		r.derived[k] = r.open(k) // before old is closed, so that leaf topics go on
+		old.close()
+		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // close may have added it
+	}
 }
 
 type updateKey struct {

@@ -62,6 +62,7 @@ type Config struct {
 	Drain Drain `yaml:"drain"`
 
 	source source
+	hash   string
 }
 
 // Node is the relay's own Node, which it sends to control planes.

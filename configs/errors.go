@@ -25,6 +25,9 @@ func inOrder(errs Errors) error {
 	return errs.OrNil()
 }
 
+// InOrder sorts errors by their places, and returns them as an error that is nil if there is none.
+func InOrder(errs Errors) error { return inOrder(errs) }
+
 // source is where the keys of a configuration were written.
 type source struct {
 	at map[string]place // by path

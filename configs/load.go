@@ -50,7 +50,7 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 		return nil, inOrder(append(s.errs, s.errorf("", "%w", err)))
 	}
 	c.Node.Metadata = s.metadata
-	c.source = s.source
+	c.source, c.hash = s.source, hashOf(c)
 	if err := c.setDefaults(s.unusable); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (st *stream) through() (chain.Chain, error) {
 	if err != nil {
 		return c, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := c.Check(st.server.options.RelayID); err != nil {
+	if err := c.Check(*st.server.relayID.Load()); err != nil {
 		return c, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return c, nil

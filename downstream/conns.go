@@ -31,7 +31,7 @@ func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 
 func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
 	return &limitedListener{
-		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge,
+		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, door: o.door(),
 		churning: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 }
@@ -60,9 +60,8 @@ type limitedListener struct {
 	userTimeout time.Duration
 	// maxAge is how old a connection may become, 0 for no limit.
 	maxAge     time.Duration
-	open       atomic.Int64
+	door       *Door
 	conns      openConns
-	churn      churn
 	refused    loglines.Shared // lines about connections that were closed
 	pacing     loglines.Shared // about those that are read slowly
 	churning   rate.Sometimes  // about those that come too fast
@@ -77,8 +76,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := over(limitConnections, int(l.open.Add(1)), l.limits.Connections, "%d connections to this listener"); e != nil {
-			l.open.Add(-1)
+		if e := over(limitConnections, int(l.door.conns.Add(1)), l.limits.Connections, "%d connections to this listener"); e != nil {
+			l.door.conns.Add(-1)
 			l.server.stats.limits[e.limit].Add(1)
 			if log, ok := l.refused.Next(l.log(c)); ok {
 				logExcess(log, e)
@@ -103,7 +102,7 @@ func (l *limitedListener) delay(c *limitedConn) {
 	if most == 0 {
 		return
 	}
-	delay := l.churn.delay(c.group, most, c.began)
+	delay := l.door.churn.delay(c.group, most, c.began)
 	if delay == 0 {
 		return
 	}
@@ -184,13 +183,13 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 func (c *limitedConn) Close() error {
 	c.close.Do(func() {
 		close(c.closed)
-		c.listener.open.Add(-1)
+		c.listener.door.conns.Add(-1)
 		c.listener.conns.remove(c)
 		if c.aged != nil {
 			c.aged.Stop()
 		}
 		if most, now := c.listener.limits.ConnectionsPerSecond, time.Now(); most > 0 && now.Sub(c.began) < shortLived {
-			c.listener.churn.ended(c.group, most, now)
+			c.listener.door.churn.ended(c.group, most, now)
 		}
 	})
 	return c.Conn.Close()

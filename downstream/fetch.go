@@ -117,8 +117,9 @@ func beforeDeadline(patience time.Duration) time.Duration {
 }
 
 // unary serves a Fetch method. There are no interceptors.
-func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+func unary(s *Server, d *Door, implied string) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
 	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		g := d.newest.Load()
 		if e := g.enter(); e != nil {
 			return nil, s.turnAway(g, noStream{ctx: ctx}, e)
 		}
@@ -144,7 +145,7 @@ func unary(s *Server, g *gate, implied string, hold time.Duration) func(any, con
 		if err != nil {
 			return nil, err
 		}
-		r, err := s.fetch(ctx, g, id, formUnary, implied, req, hold)
+		r, err := s.fetch(ctx, g, id, formUnary, implied, req, g.longPoll)
 		if err != nil {
 			return nil, err
 		}

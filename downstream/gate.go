@@ -19,13 +19,17 @@ import (
 const turnedAwayEvery = time.Minute
 
 func newGate(o ListenerOptions) *gate {
-	return &gate{
+	g := &gate{
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
-		secretsForAnyone: o.SecretsForAnyone,
-		unreachable:      o.WhenUnreachable, identify: o.Identify, admits: o.Admits, expiries: o.Expiries,
-		admission:  newAdmission(o.Admission),
-		turnedAway: rate.Sometimes{Interval: turnedAwayEvery},
+		secretsForAnyone: o.SecretsForAnyone, longPoll: o.LongPoll,
+		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, expiries: o.Expiries, door: o.Door,
+		admission: newAdmission(o.Admission),
 	}
+	if g.door == nil {
+		g.door = &Door{turnedAway: rate.Sometimes{Interval: turnedAwayEvery}}
+		g.door.newest.Store(g)
+	}
+	return g
 }
 
 // admit has a stream kept to the limits.
@@ -37,7 +41,7 @@ func (g *gate) admit(st *stream) {
 
 // enter counts a new stream, which leave has to follow, unless it is one too many.
 func (g *gate) enter() *excess {
-	n := g.open.Add(1)
+	n := g.door.streams.Add(1)
 	e := over(limitStreams, int(n), g.limits.Streams, "%d open streams on this listener")
 	if e != nil {
 		g.leave()
@@ -45,13 +49,13 @@ func (g *gate) enter() *excess {
 	return e
 }
 
-func (g *gate) leave() { g.open.Add(-1) }
+func (g *gate) leave() { g.door.streams.Add(-1) }
 
 // turnAway notes that a stream could not enter, and returns why.
 func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
 	s.slowDown(stream.Context(), nil)
-	g.turnedAway.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
+	g.door.turnedAway.Do(func() { logExcess(s.options.Log.With("client", addressOf(stream.Context())), e) })
 	return e
 }
 
@@ -183,5 +187,5 @@ func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
 	if g == nil { // of no listener
 		return log, true
 	}
-	return g.lines[e].Next(log)
+	return g.door.lines[e].Next(log)
 }

@@ -115,6 +115,9 @@ type ListenerOptions struct {
 	Admits func(*identity.Identity) error
 	// Expiries, if not nil, is told when clients' certificates expire.
 	Expiries *Expiries
+	// Door, if not nil, is where its clients come in, and has what follows from these options for
+	// streams.
+	Door *Door
 	// Limits are what its clients may cost, and PerIdentity what all clients of one identity may.
 	Limits      Limits
 	PerIdentity IdentityLimits

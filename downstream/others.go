@@ -16,11 +16,11 @@ type GRPCServer interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// gatedServer registers services whose streams enter the listener's gate.
+// gatedServer registers services whose streams come in by the listener's door.
 type gatedServer struct {
 	GRPCServer
 	server *Server
-	gate   *gate
+	door   *Door
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -36,16 +36,17 @@ func (g *gatedServer) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *gatedServer) handler(h grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
-		if e := g.gate.enter(); e != nil {
-			return g.server.turnAway(g.gate, stream, e)
+		gate := g.door.newest.Load()
+		if e := gate.enter(); e != nil {
+			return g.server.turnAway(gate, stream, e)
 		}
-		defer g.gate.leave()
+		defer gate.leave()
 		leave, err := joinConn(stream.Context(), func(why error) { finish(stream.Context(), why) })
 		if err != nil {
 			return err
 		}
 		defer leave()
-		return h(srv, &pacedStream{ServerStream: stream, pace: newPace(g.gate.limits), stats: &g.server.stats})
+		return h(srv, &pacedStream{ServerStream: stream, pace: newPace(gate.limits), stats: &g.server.stats})
 	}
 }
 

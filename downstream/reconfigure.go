@@ -80,7 +80,7 @@ func (s *Server) skip(st *stream) {
 
 // useNames gives the stream Names of a configuration. The caller holds mu.
 func (st *stream) useNames(n *naming, through chain.Chain) {
-	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.secretsForAnyone})
+	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
 	st.who.Rights, st.who.Generation = nil, n.generation
 	if names, ok := st.names.(Restricted); ok {
 		st.who.Rights = names.Rights()
@@ -141,10 +141,14 @@ func (st *stream) reconfigure() error {
 // notAdmitted returns why the listener does not serve the stream's client any more, and has the stream end
 // with that. A request that is answered once goes on.
 func (st *stream) notAdmitted() error {
-	if _, once := st.grpc.(noStream); once || st.gate == nil || st.gate.admits == nil {
+	if _, once := st.grpc.(noStream); once || st.gate == nil {
 		return nil
 	}
-	err := st.gate.admits(st.identity)
+	admits := st.gate.door.newest.Load().admits
+	if admits == nil {
+		return nil
+	}
+	err := admits(st.identity)
 	if err == nil {
 		return nil
 	}

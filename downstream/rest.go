@@ -36,7 +36,7 @@ const (
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
 // the latter without TLS too, to clients that know.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
-	h := &restHandler{server: s, gate: newGate(o), options: o, services: map[string]*xdstype.Service{}, decoding: decodeSlots()}
+	h := &restHandler{server: s, door: o.door(), options: o, services: map[string]*xdstype.Service{}, decoding: decodeSlots()}
 	if h.options.MaxRequestBytes == 0 {
 		h.options.MaxRequestBytes = maxRequestBytes
 	}
@@ -64,7 +64,8 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 
 type restHandler struct {
 	server   *Server
-	gate     *gate
+	door     *Door
+	gate     *gate // of one request
 	options  ListenerOptions
 	services map[string]*xdstype.Service // by path
 	// decoding has the requests that are being decoded.
@@ -73,6 +74,12 @@ type restHandler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	of := *h
+	of.gate = h.door.newest.Load()
+	of.serve(w, r)
+}
+
+func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	if !h.pace(r) {
 		return // nobody is there any more
 	}
@@ -112,7 +119,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	answer, err := h.server.fetch(ctx, h.gate, id, formREST, service.TypeURL, req, h.options.LongPoll)
+	answer, err := h.server.fetch(ctx, h.gate, id, formREST, service.TypeURL, req, h.gate.longPoll)
 	closeIfLeaving(ctx, w)
 	switch {
 	case r.Context().Err() != nil: // nobody is there any more

@@ -47,6 +47,8 @@ type Server struct {
 	endPolls  func()
 	jsonCache jsonCache
 
+	relayID atomic.Pointer[string]
+
 	mu      sync.Mutex
 	lastID  uint64
 	streams streamList
@@ -84,9 +86,13 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	}
 	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders()}
 	s.naming.Store(&naming{of: names})
+	s.SetRelayID(o.RelayID)
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
 	return s
 }
+
+// SetRelayID changes Options.RelayID, for streams that begin from now on.
+func (s *Server) SetRelayID(id string) { s.relayID.Store(&id) }
 
 // What a connection may cost on which nothing is requested.
 const (
@@ -121,7 +127,7 @@ func (s *Server) forget(st *stream) {
 	s.stats.ended.Add(1)
 }
 
-// gate holds the clients of one listener to its limits.
+// gate holds the clients of one listener to its limits. It does not change; the door has the newest.
 type gate struct {
 	limits      Limits
 	perIdentity IdentityLimits
@@ -140,10 +146,9 @@ type gate struct {
 	// expiries may be nil.
 	expiries  *Expiries
 	admission *admission
-
-	open       atomic.Int64   // streams
-	turnedAway rate.Sometimes // of those that were turned away
-	lines      clientLines
+	// longPoll is how long a request that is answered once waits.
+	longPoll time.Duration
+	door     *Door
 }
 
 // stream is one client's stream.

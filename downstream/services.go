@@ -38,29 +38,30 @@ func servicesOf(o ListenerOptions) []*xdstype.Service {
 // with its ServerOptions, and returns what other services are to be registered with. The
 // limits are those of all streams that come through either.
 func (s *Server) Register(r GRPCServer, o ListenerOptions) GRPCServer {
-	g := newGate(o)
+	d := o.door()
 	for _, service := range servicesOf(o) {
 		desc := &grpc.ServiceDesc{ServiceName: service.Name, HandlerType: (*any)(nil)}
 		if service.Stream != "" {
-			desc.Streams = append(desc.Streams, streamDesc(service.Stream, handler(s, g, sotwForm, service)))
+			desc.Streams = append(desc.Streams, streamDesc(service.Stream, handler(s, d, sotwForm, service)))
 		}
 		if service.Delta != "" {
-			desc.Streams = append(desc.Streams, streamDesc(service.Delta, handler(s, g, deltaForm, service)))
+			desc.Streams = append(desc.Streams, streamDesc(service.Delta, handler(s, d, deltaForm, service)))
 		}
 		if service.Fetch != "" {
-			desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: service.Fetch, Handler: unary(s, g, service.TypeURL, o.LongPoll)})
+			desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: service.Fetch, Handler: unary(s, d, service.TypeURL)})
 		}
 		r.RegisterService(desc, s)
 	}
-	return &gatedServer{GRPCServer: r, server: s, gate: g}
+	return &gatedServer{GRPCServer: r, server: s, door: d}
 }
 
 func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 	return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true, Handler: h}
 }
 
-func handler[R request, S typeSession](s *Server, g *gate, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
+func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, call grpc.ServerStream) error {
+		g := d.newest.Load()
 		if e := g.enter(); e != nil {
 			return s.turnAway(g, call, e)
 		}

@@ -56,14 +56,14 @@ func viewOfCheck(a *configs.Authority, tally *taster.Tally) CheckStatus {
 // rejectable returns the metric of resources that clients would reject.
 func (r *Relay) rejectable() []admin.Sample {
 	var samples []admin.Sample
-	for a, tally := range r.origins.tallies {
-		for c, n := range tally.Counts() {
+	for name, of := range r.now().counts {
+		for c, n := range of.tally.Counts() {
 			outcome := "warned"
 			if c.Refused {
 				outcome = "refused"
 			}
 			samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{
-				attribute.String("authority", a.Name), attribute.String("type", c.Type),
+				attribute.String("authority", name), attribute.String("type", c.Type),
 				attribute.String("rejected_by", c.By), attribute.String("outcome", outcome),
 			}})
 		}

@@ -9,8 +9,8 @@ import (
 // connections returns how many connections a listener may have: its configured limit, but
 // at most its share of the process's file descriptors. A tenth of the descriptors is
 // reserved, so that clients cannot use up those for control planes.
-func (r *Relay) connections(l *configs.Listener) int {
-	share := connectionShare(withoutAdmin(process.MaxDescriptors()), len(r.cfg.Listeners))
+func (r *Relay) connections(cfg *configs.Config, l *configs.Listener) int {
+	share := connectionShare(withoutAdmin(process.MaxDescriptors()), len(cfg.Listeners))
 	if share == 0 || l.Limits.Connections <= share {
 		return l.Limits.Connections
 	}

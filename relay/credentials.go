@@ -13,7 +13,7 @@ import (
 )
 
 // listenerTLS returns the TLS of a listener. It is nil for plaintext.
-func (r *Relay) listenerTLS(l *configs.Listener) (*tls.Config, error) {
+func listenerTLS(credentials *certs.Part, l *configs.Listener) (*tls.Config, error) {
 	t := l.TLS
 	if t == nil {
 		return nil, nil
@@ -22,7 +22,7 @@ func (r *Relay) listenerTLS(l *configs.Listener) (*tls.Config, error) {
 	if l.Protocol == configs.ListenerREST {
 		protocols = append(protocols, "http/1.1")
 	}
-	listener, err := r.credentials.Listener(certs.ListenerOptions{
+	listener, err := credentials.Listener(certs.ListenerOptions{
 		CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile,
 		WorkloadAPI:     t.SPIFFE.WorkloadAPI,
 		ClientsOptional: t.ClientCertificates == configs.ClientCertificatesOptional,
@@ -36,7 +36,7 @@ func (r *Relay) listenerTLS(l *configs.Listener) (*tls.Config, error) {
 }
 
 // serverTLS returns the TLS towards a server. It is nil for plaintext.
-func serverTLS(credentials *certs.Store, s *configs.Server) (*tls.Config, error) {
+func serverTLS(credentials *certs.Part, s *configs.Server) (*tls.Config, error) {
 	t := s.TLS
 	if t == nil {
 		return nil, nil
@@ -61,7 +61,7 @@ func (r *Relay) certificateExpiries() []admin.Sample {
 			samples = append(samples, admin.Sample{Value: st.Expires.Unix(), Labels: credentialLabels(st)})
 		}
 	}
-	for _, l := range r.listeners {
+	for _, l := range r.openListeners() {
 		if l.expiries == nil {
 			continue
 		}

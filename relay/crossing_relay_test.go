@@ -71,10 +71,9 @@ func startInMemory(t *testing.T, config string, dial func(authority string) dial
 	}
 	// The only difference to a relay that runs: where its connections go.
 	for _, a := range cfg.Authorities {
-		for i := range a.Servers {
-			server := &a.Servers[i]
-			_ = r.origins.conns[server].Close()
-			r.origins.conns[server], err = upstream.Dial("passthrough:///"+server.Address, upstream.DialOptions{
+		for _, server := range r.now().origins[a.Name].servers {
+			_ = server.conn.Close()
+			server.conn.connection, err = upstream.Dial("passthrough:///"+server.config.Address, upstream.DialOptions{
 				Extra: []grpc.DialOption{grpc.WithContextDialer(dial(a.Name))},
 			})
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
@@ -22,13 +21,13 @@ import (
 
 // leafNames implements collections.Names.
 type leafNames struct {
-	router       *authority.Router
+	newest       func() *generation
 	reachability *failover.Reachability
 }
 
 // Key implements collections.Names.
 func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
-	k, err := xdstpKey(n.router.Leaf, typeURL, name)
+	k, err := xdstpKey(n.newest().router.Leaf, typeURL, name)
 	var why *downstream.RefusedError
 	if errors.As(err, &why) && (why.Refusal == downstream.RefusedAuthority || why.Refusal == downstream.RefusedParameter) {
 		// The name may exist, so clients keep the last good resource.
@@ -47,7 +46,7 @@ func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 
 // Policy implements collections.Names.
 func (n leafNames) Policy(authority string) collections.Policy {
-	a, ok := n.router.Source(cache.Scope{Authority: authority})
+	a, ok := n.newest().router.Source(cache.Scope{Authority: authority})
 	if !ok {
 		return collections.Policy{}
 	}
@@ -67,8 +66,9 @@ func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
 // Speaks returns whether every server of an authority, or its directory, also serves the
 // authority other: see collections.Options.SpeaksFor.
 func (n leafNames) Speaks(name, other string) bool {
-	a, ok := n.router.Source(cache.Scope{Authority: name})
-	b, known := n.router.Source(cache.Scope{Authority: other})
+	router := n.newest().router
+	a, ok := router.Source(cache.Scope{Authority: name})
+	b, known := router.Source(cache.Scope{Authority: other})
 	switch {
 	case !ok || !known:
 		return false
@@ -79,15 +79,15 @@ func (n leafNames) Speaks(name, other string) bool {
 }
 
 // viewsOf returns the views by the scopes of their topics.
-func viewsOf(cfg *configs.Config) map[string]collections.View {
+func viewsOf(g *generation) map[string]collections.View {
 	views := map[string]collections.View{}
-	for i, v := range cfg.Views {
+	for i, v := range g.cfg.Views {
 		view := collections.View{Rename: v.Rename}
 		for _, collection := range v.Collections {
 			u, _ := urn.ParseURL(collection) // the configuration was checked
 			view.Collections = append(view.Collections, u)
 		}
-		views[authority.ViewScope(i)] = view
+		views[g.router.ViewScope(i)] = view
 	}
 	return views
 }

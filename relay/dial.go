@@ -44,14 +44,14 @@ func placeOf(s configs.Server) place {
 }
 
 // dial returns the connection to a server. It connects when it is first used. makeRoom is upstream.DialOptions.MakeRoom.
-func dial(s configs.Server, store *certs.Store, makeRoom func() bool) (connection, error) {
-	config, err := serverTLS(store, &s)
+func dial(s configs.Server, part *certs.Part, makeRoom func() bool) (connection, error) {
+	config, err := serverTLS(part, &s)
 	if err != nil {
 		return nil, err
 	}
 	var token func() string // nil: none
 	if s.TokenFile != "" {
-		file, err := store.Token(s.TokenFile)
+		file, err := part.Token(s.TokenFile)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 // drain waits until load balancers know that the relay is not ready, and then until all listeners
 // have sent their clients away.
 func (r *Relay) drain() {
-	d := r.cfg.Drain
+	d := r.now().cfg.Drain
 	r.shutdown.Drain(d.Delay + d.Time)
 	const more = 15 * time.Second // systemd's own limit is on top of that
 	r.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (d.Delay + d.Time + more).Microseconds()))
@@ -19,8 +19,8 @@ func (r *Relay) drain() {
 	<-time.After(d.Delay)
 	r.shutdown.Stage("sending clients away")
 	var draining sync.WaitGroup
-	for _, l := range r.listeners {
-		draining.Go(func() { l.drain(context.Background()) })
+	for _, l := range r.openListeners() {
+		draining.Go(func() { l.drain(context.Background(), d.Time) })
 	}
 	draining.Wait()
 	r.shutdown.Drain(0)

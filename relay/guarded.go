@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/guard"
@@ -18,34 +17,34 @@ import (
 // What the guards of all authorities share: how each is guarded, and what they count.
 
 type guards struct {
-	router  *authority.Router
-	log     *slog.Logger
-	lines   loglines.Shared
-	options map[*configs.Authority]*guard.Options // nil for none
-	stats   map[*configs.Authority]*guard.Stats
+	newest func() *generation
+	log    *slog.Logger
+	lines  loglines.Shared
+	none   guard.Stats // of what has no authority
+}
+
+// guarding is how each authority of a generation is guarded.
+type guarding struct {
+	options map[string]*guard.Options // by authority as it is configured; nil for none
 	// views are the authorities that guard views, by the scopes of their topics, and collections the
 	// authorities of what is in them.
 	views       map[string]*configs.Authority
 	collections map[string][]string
-	none        guard.Stats // of what has no authority
 }
 
-func newGuards(cfg *configs.Config, router *authority.Router, log *slog.Logger) *guards {
-	g := &guards{
-		router: router, log: log, options: map[*configs.Authority]*guard.Options{}, stats: map[*configs.Authority]*guard.Stats{},
-		views: map[string]*configs.Authority{}, collections: map[string][]string{},
-	}
+func newGuarding(of *generation) guarding {
+	g := guarding{options: map[string]*guard.Options{}, views: map[string]*configs.Authority{}, collections: map[string][]string{}}
+	cfg, router := of.cfg, of.router
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
-		g.stats[a] = &guard.Stats{}
 		if c := &a.Guard; !c.Off() {
-			g.options[a] = &guard.Options{Ratio: float64(c.Ratio), Least: c.Least, Always: c.When == configs.GuardAlways, Hold: c.Hold}
+			g.options[a.Name] = &guard.Options{Ratio: float64(c.Ratio), Least: c.Least, Always: c.When == configs.GuardAlways, Hold: c.Hold}
 		}
 	}
 	for i, v := range cfg.Views {
 		for _, c := range v.Collections {
 			u, _ := urn.ParseURL(c) // the configuration was checked
-			of, name := authority.ViewScope(i), u.Key().Authority
+			of, name := router.ViewScope(i), u.Key().Authority
 			g.collections[of] = append(g.collections[of], name)
 			if a, ok := router.Source(cache.Scope{Authority: name}); ok && (g.views[of] == nil || g.views[of].Guard.Off()) {
 				g.views[of] = a
@@ -57,8 +56,8 @@ func newGuards(cfg *configs.Config, router *authority.Router, log *slog.Logger) 
 
 // of returns the authority that guards a scope: of a view, that of its first collection that has a
 // guard.
-func (g *guards) of(scope cache.Scope) *configs.Authority {
-	if a, ok := g.views[scope.Derived]; ok {
+func (g *generation) guardOf(scope cache.Scope) *configs.Authority {
+	if a, ok := g.guards.views[scope.Derived]; ok {
 		return a
 	}
 	a, _ := g.router.Source(scope)
@@ -68,10 +67,17 @@ func (g *guards) of(scope cache.Scope) *configs.Authority {
 // settings are those of a guard whose sources can always be reached.
 func (g *guards) settings() guard.Settings {
 	return guard.Settings{
-		Options: func(scope cache.Scope) *guard.Options { return g.options[g.of(scope)] },
+		Options: func(scope cache.Scope) *guard.Options {
+			of := g.newest()
+			if a := of.guardOf(scope); a != nil {
+				return of.guards.options[a.Name]
+			}
+			return nil
+		},
 		Stats: func(scope cache.Scope) *guard.Stats {
-			if s := g.stats[g.of(scope)]; s != nil {
-				return s
+			of := g.newest()
+			if a := of.guardOf(scope); a != nil {
+				return of.counts[a.Name].guard
 			}
 			return &g.none
 		},
@@ -97,7 +103,7 @@ func (l linksOf) Lost(typeURL string) { l.links.Lost(l.server, typeURL) }
 // derivedWaits is guard.Settings.Waits of derived topics: they wait for the servers of their authority,
 // those of views for those of all their collections.
 func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time) {
-	authorities := s.guards.collections[set.Scope.Derived]
+	authorities := s.newest.Load().guards.collections[set.Scope.Derived]
 	if authorities == nil {
 		authorities = []string{set.Scope.Authority}
 	}
@@ -133,21 +139,25 @@ type guardedTopics struct {
 func (t guardedTopics) Apply(u cache.Update) { t.guard.Apply(u) }
 
 // held returns the sets of which members are held, by their authority.
-func (r *Relay) held() map[*configs.Authority][]guard.Held {
+func (r *Relay) held() map[string][]guard.Held {
 	r.origins.mu.Lock()
 	all := []*guard.Guard{r.derived.guard}
 	for _, of := range r.origins.streams {
 		all = append(all, of.(*guardedSource).guard)
 	}
 	r.origins.mu.Unlock()
-	for _, d := range r.origins.directories {
-		all = append(all, d.guard)
+	now := r.now()
+	for _, o := range now.origins {
+		if o.directory != nil {
+			all = append(all, o.directory.guard)
+		}
 	}
-	by := map[*configs.Authority][]guard.Held{}
+	by := map[string][]guard.Held{}
 	for _, g := range all {
 		for _, held := range g.Held() {
-			a := r.origins.guards.of(held.Key.Scope)
-			by[a] = append(by[a], held)
+			if a := now.guardOf(held.Key.Scope); a != nil {
+				by[a.Name] = append(by[a.Name], held)
+			}
 		}
 	}
 	return by
@@ -158,10 +168,9 @@ func (r *Relay) guardInstruments() []instrument {
 	samples := func(read func(*guard.Stats) int64) func() []admin.Sample {
 		return func() []admin.Sample {
 			var samples []admin.Sample
-			for i := range r.cfg.Authorities {
-				a := &r.cfg.Authorities[i]
+			for name, c := range r.now().counts {
 				samples = append(samples, admin.Sample{
-					Value: read(r.origins.guards.stats[a]), Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+					Value: read(c.guard), Labels: []attribute.KeyValue{attribute.String("authority", name)},
 				})
 			}
 			return samples

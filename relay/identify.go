@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/identity/tokens"
@@ -23,8 +24,8 @@ type identifier struct {
 
 // identify returns downstream.ListenerOptions.Identify for a listener: nil if its clients cannot
 // prove anything.
-func (r *Relay) identify(l *configs.Listener) (func(identity.Proof) (*identity.Identity, error), error) {
-	verifier, err := r.verifier(l)
+func (r *Relay) identify(l *configs.Listener, part *certs.Part) (func(identity.Proof) (*identity.Identity, error), error) {
+	verifier, err := r.verifier(l, part)
 	if err != nil {
 		return nil, err
 	}

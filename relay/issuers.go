@@ -3,6 +3,9 @@ package relay
 // The keys of those who issue clients' tokens.
 
 import (
+	"slices"
+	"sync"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
@@ -11,9 +14,9 @@ import (
 	"github.com/xds-relay/xds-relay/identity/tokens"
 )
 
-// issuers has the keys that listeners use, each once. It belongs to Listen and Close.
+// issuers has the keys that listeners get from URLs, each once.
 type issuers struct {
-	files   map[string]tokens.Source
+	mu      sync.Mutex
 	remotes map[tokens.RemoteOptions]*tokens.Remote
 }
 
@@ -21,42 +24,36 @@ type issuers struct {
 const roleKeys = "jwks"
 
 // verifier returns what verifies the tokens of a listener: nil if tokens prove nothing there.
-func (r *Relay) verifier(l *configs.Listener) (*tokens.Verifier, error) {
+func (r *Relay) verifier(l *configs.Listener, part *certs.Part) (*tokens.Verifier, error) {
 	j := l.JWT
 	if j == nil {
 		return nil, nil
 	}
-	source, err := r.keysOf(j)
+	source, err := r.keysOf(j, part)
 	if err != nil {
 		return nil, err
 	}
 	return tokens.New(tokens.Options{Issuer: j.Issuer, Audiences: j.Audiences, Source: source}), nil
 }
 
-func (r *Relay) keysOf(j *configs.JWT) (tokens.Source, error) {
+func (r *Relay) keysOf(j *configs.JWT, part *certs.Part) (tokens.Source, error) {
 	if j.JWKSFile == "" {
 		return r.remoteKeys(j), nil
 	}
-	if source, ok := r.issuers.files[j.JWKSFile]; ok {
-		return source, nil
-	}
-	file, err := certs.Follow(r.credentials, certs.Kind[*tokens.Keys]{
+	file, err := certs.Follow(part, certs.Kind[*tokens.Keys]{
 		Role:  roleKeys,
 		Parse: func(_ []string, contents [][]byte) (*tokens.Keys, error) { return tokens.ParseKeys(contents[0]) },
 	}, j.JWKSFile)
 	if err != nil {
 		return nil, err
 	}
-	if r.issuers.files == nil {
-		r.issuers.files = map[string]tokens.Source{}
-	}
-	source := tokens.Fixed(file.Get)
-	r.issuers.files[j.JWKSFile] = source
-	return source, nil
+	return tokens.Fixed(file.Get), nil
 }
 
 func (r *Relay) remoteKeys(j *configs.JWT) *tokens.Remote {
-	key := tokens.RemoteOptions{URL: j.JWKSURL, CAFile: j.JWKSCAFile, TokenFile: j.JWKSTokenFile, Log: r.log}
+	key := r.issuerOf(j)
+	r.issuers.mu.Lock()
+	defer r.issuers.mu.Unlock()
 	if remote, ok := r.issuers.remotes[key]; ok {
 		return remote
 	}
@@ -68,8 +65,26 @@ func (r *Relay) remoteKeys(j *configs.JWT) *tokens.Remote {
 	return remote
 }
 
+func (r *Relay) issuerOf(j *configs.JWT) tokens.RemoteOptions {
+	return tokens.RemoteOptions{URL: j.JWKSURL, CAFile: j.JWKSCAFile, TokenFile: j.JWKSTokenFile, Log: r.log}
+}
+
+// endUnusedIssuers ends the fetching of keys that no listener of a configuration uses.
+func (r *Relay) endUnusedIssuers(cfg *configs.Config) {
+	r.issuers.mu.Lock()
+	defer r.issuers.mu.Unlock()
+	for key, remote := range r.issuers.remotes {
+		if !slices.ContainsFunc(cfg.Listeners, func(l configs.Listener) bool { return l.JWT != nil && r.issuerOf(l.JWT) == key }) {
+			delete(r.issuers.remotes, key)
+			remote.Close()
+		}
+	}
+}
+
 // failures are the fetches of keys that failed.
 func (i *issuers) failures() []admin.Sample {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	byURL := map[string]uint64{}
 	for o, remote := range i.remotes {
 		byURL[o.URL] += remote.Failures()
@@ -84,6 +99,8 @@ func (i *issuers) failures() []admin.Sample {
 }
 
 func (i *issuers) close() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, remote := range i.remotes {
 		remote.Close()
 	}

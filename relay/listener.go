@@ -1,13 +1,14 @@
 package relay
 
-// A listener for clients: a socket and the server of its protocol.
+// A listener for clients: a socket and the servers of its protocol.
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,26 +17,42 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/identity"
 )
 
-// listener has either grpc or rest.
+// listener is an address on which clients are served.
 type listener struct {
-	socket  downstream.Listener
+	socket  *socket
 	address string
-	// drainTime is over what time drain sends clients away.
-	drainTime time.Duration
-	// expiries are those of clients' certificates. It is nil for plaintext.
+	door    *downstream.Door
+	// expiries are those of clients' certificates.
 	expiries *downstream.Expiries
-	protocol configs.ListenerProtocol
-	grpc     *grpc.Server
-	rest     *http.Server
+
+	mu     sync.Mutex
+	config *configs.Listener
+	server *clientServer
+	// before are the servers of earlier configurations, which still have connections.
+	before map[*clientServer]struct{}
+	// identities are the credentials by which clients are identified.
+	identities *certs.Part
+	stopped    bool
 }
 
-// newListener makes the server of a listener. tlsConfig is nil for plaintext.
-func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address string, tlsConfig *tls.Config, identify func(identity.Proof) (*identity.Identity, error)) *listener {
+// clientServer is a server with the connections that it has accepted. It has either grpc or rest.
+type clientServer struct {
+	protocol    configs.ListenerProtocol
+	socket      downstream.Listener // a turn of the listener's, with limits
+	turn        *turn
+	credentials *certs.Part
+	connections int // how many it may have
+	grpc        *grpc.Server
+	rest        *http.Server
+}
+
+// listenerOptions are the options of a listener that do not depend on TLS files.
+func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downstream.ListenerOptions {
 	o := downstream.ListenerOptions{
 		MaxRequestBytes:  int(l.MaxRequestBytes),
 		MaxResponseBytes: int(l.MaxResponseBytes),
@@ -57,7 +74,6 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
 		SecretsForAnyone: l.Secrets == configs.SecretsAnyone,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
-		Identify:         identify,
 		Limits:           limitsOf(l),
 		PerIdentity: downstream.IdentityLimits{
 			Streams:           l.Limits.StreamsPerIdentity,
@@ -67,19 +83,29 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 			RequestsPerSecond: l.Limits.RequestsPerSecondPerIdentity,
 		},
 	}
-	o.Limits.Connections = r.connections(l)
-	n := &listener{address: address, drainTime: r.cfg.Drain.Time, protocol: l.Protocol}
-	if tlsConfig != nil {
-		n.expiries = new(downstream.Expiries)
-		o.Expiries = n.expiries
-	}
+	o.Limits.Connections = r.connections(cfg, l)
 	if l.Protocol == configs.ListenerREST {
 		o.UserTimeout = 0 // HTTP servers have a write timeout
-		n.socket = r.server.ListenREST(socket, tlsConfig, o)
-		n.rest = r.server.HTTPServer(o)
-		return n
 	}
-	n.socket = r.server.Listen(socket, o)
+	return o
+}
+
+// newServer makes a server for the next turn of a listener's socket. It accepts nothing before the turn
+// before has ended.
+func (r *Relay) newServer(l *configs.Listener, on *listener, o downstream.ListenerOptions) (*clientServer, error) {
+	part := r.credentials.Part()
+	tlsConfig, err := listenerTLS(part, l)
+	if err != nil {
+		part.Close()
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	n := &clientServer{protocol: l.Protocol, turn: on.socket.turn(), credentials: part, connections: o.Limits.Connections}
+	if l.Protocol == configs.ListenerREST {
+		n.socket = r.server.ListenREST(n.turn, tlsConfig, o)
+		n.rest = r.server.HTTPServer(o)
+		return n, nil
+	}
+	n.socket = r.server.Listen(n.turn, o)
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {
 		creds = credentials.NewTLS(tlsConfig)
@@ -88,7 +114,7 @@ func (r *Relay) newListener(l *configs.Listener, socket net.Listener, address st
 	others := r.server.Register(n.grpc, o)
 	healthpb.RegisterHealthServer(others, r.health)
 	reflection.Register(others)
-	return n
+	return n, nil
 }
 
 var whenUnreachable = map[configs.WhenUnreachable]downstream.WhenUnreachable{
@@ -112,13 +138,13 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 	}
 }
 
-// serve serves until the listener is stopped, or fails.
-func (l *listener) serve() error {
+// serve serves until the server's turn ends, or it fails.
+func (s *clientServer) serve() error {
 	var err error
-	if l.grpc != nil {
-		err = l.grpc.Serve(l.socket)
+	if s.grpc != nil {
+		err = s.grpc.Serve(s.socket)
 	} else {
-		err = l.rest.Serve(l.socket) // the socket does TLS
+		err = s.rest.Serve(s.socket) // the socket does TLS
 	}
 	// Nobody else closes the socket.
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
@@ -127,31 +153,99 @@ func (l *listener) serve() error {
 	return err
 }
 
-// drain closes the socket, sends the clients away over drainTime, and stops the server. If ctx ends
+// drain closes the socket, sends the clients away over drainTime, and stops the servers. If ctx ends
 // earlier, the remaining streams end then.
-func (l *listener) drain(ctx context.Context) {
-	l.socket.Drain(ctx, l.drainTime)
+func (l *listener) drain(ctx context.Context, drainTime time.Duration) {
+	_ = l.socket.Close() // it may be closed already
+	var draining sync.WaitGroup
+	for _, s := range l.servers() {
+		draining.Go(func() { s.socket.Drain(ctx, drainTime) })
+	}
+	draining.Wait()
 	l.finish()
 	l.stop()
+}
+
+// outlive waits until the connections of a server whose turn has ended have gone. Clients are told to
+// make new streams elsewhere, and their streams go on.
+func (s *clientServer) outlive() {
+	if s.grpc != nil {
+		s.grpc.GracefulStop()
+	} else {
+		_ = s.rest.Shutdown(context.Background())
+	}
+	s.credentials.Close()
+}
+
+// stop ends the server with its connections. It may be called at any time, also twice.
+func (s *clientServer) stop() {
+	if s.grpc != nil {
+		s.grpc.Stop()
+	} else {
+		_ = s.rest.Close()
+	}
+}
+
+// replaceServer begins the turn of another server. The one before keeps its connections.
+func (l *listener) replaceServer(by *clientServer) {
+	l.mu.Lock()
+	old := l.server
+	l.server = by
+	if l.stopped {
+		l.mu.Unlock()
+		by.stop()
+		return
+	}
+	if old != nil {
+		l.before[old] = struct{}{}
+	}
+	l.mu.Unlock()
+	if old == nil {
+		return
+	}
+	_ = old.turn.Close() // makes no errors
+	go func() {
+		old.outlive()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.before, old)
+	}()
+}
+
+// servers returns the server that accepts connections, and those that only have some.
+func (l *listener) servers() []*clientServer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := []*clientServer{l.server}
+	for s := range l.before {
+		all = append(all, s)
+	}
+	return all
 }
 
 // finish waits a short time until running REST requests are answered. It does not wait for
 // streams, because they do not end by themselves.
 func (l *listener) finish() {
-	if l.rest == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.rest.Shutdown(ctx) // stop ends the remaining requests
+	var finishing sync.WaitGroup
+	for _, s := range l.servers() {
+		if s.rest != nil {
+			finishing.Go(func() { _ = s.rest.Shutdown(ctx) }) // stop ends the remaining requests
+		}
+	}
+	finishing.Wait()
 }
 
-// stop closes the server and its socket. It may be called at any time, also twice.
+// stop closes the servers and the socket. It may be called at any time, also twice.
 func (l *listener) stop() {
-	if l.grpc != nil {
-		l.grpc.Stop()
-	} else {
-		_ = l.rest.Close()
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
+	for _, s := range l.servers() {
+		s.stop()
+		s.credentials.Close()
 	}
-	_ = l.socket.Close()
+	_ = l.socket.Close() // it may be closed already
+	l.identities.Close()
 }

@@ -25,10 +25,11 @@ import (
 // clientNames maps the names that one client requests to topics. It implements
 // downstream.Names. It is not safe for concurrent use.
 type clientNames struct {
-	router *authority.Router
-	nodes  *partitionNodes
-	client configs.Client
-	log    *slog.Logger
+	router     *authority.Router
+	generation uint64
+	nodes      *partitionNodes
+	client     configs.Client
+	log        *slog.Logger
 	// views matches the views that are for the client.
 	views authority.ViewMatcher
 	// rights are what the client may have; nil if that is everything.
@@ -206,7 +207,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 		n.hashes = &h
 	}
 	differ, first := n.nodes.join(p.Scope, partitionClient{
-		rule: p.Rule, hashes: *n.hashes, ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
+		rule: p.Rule, generation: n.generation, fields: strings.Join(p.Upstream.Paths(), " "), hashes: *n.hashes, ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
 		node: func() *corev3.Node { return nodeFor(p.Upstream, n.client.Node) },
 	})
 	if differ != 0 {

@@ -79,7 +79,7 @@ authorities: [{name: a, directory: files}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaves := leafNames{router: authority.New(cfg)}
+	leaves := leafNames{newest: func() *generation { return &generation{router: authority.New(cfg)} }}
 	const listenerType, name = "type.googleapis.com/envoy.config.listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x"
 	if k, err := leaves.Key(listenerType, name); err == nil {
 		t.Errorf("got %+v", k)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
@@ -28,6 +27,7 @@ func (r *Relay) observe() error {
 	r.checkReady()
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
+	r.observeReloads()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
 	instruments := []instrument{
@@ -66,16 +66,16 @@ func (r *Relay) observe() error {
 			one(r.derived.Failures)},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams to control planes.", r.upstreamStreams},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often an authority switched to another of its servers.",
-			func() []admin.Sample { return byAuthority(r.origins.switches) }},
+			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.switches }) }},
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
-			func() []admin.Sample { return byAuthority(r.origins.errors) }},
+			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.errors }) }},
 		{r.metrics.Counter, "xds_relay.check.failures", "Resources from control planes and directories that clients would reject.", r.rejectable},
 		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	}
-	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments()) {
+	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}
@@ -160,19 +160,23 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 // labelOf returns an authority as metrics name it: by its name in the configuration, which may be
 // a pattern. Clients can make up any number of names under a pattern.
 func (r *Relay) labelOf(authority string) string {
-	a, ok := r.origins.router.Source(cache.Scope{Authority: authority})
+	a, ok := r.now().router.Source(cache.Scope{Authority: authority})
 	if !ok {
-		return "" // the router made the scope, so it knows the authority
+		return "" // it is not configured any more
 	}
 	return a.Name
 }
 
-func byAuthority(counts map[*configs.Authority]*atomic.Uint64) []admin.Sample {
+// byAuthority returns a count of each authority that has servers.
+func (r *Relay) byAuthority(of func(*counts) *atomic.Uint64) []admin.Sample {
 	var samples []admin.Sample
-	for a, n := range counts {
+	for name, o := range r.now().origins {
+		if o.directory != nil {
+			continue
+		}
 		samples = append(samples, admin.Sample{
-			Value:  int64(n.Load()),
-			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+			Value:  int64(of(o.counts).Load()),
+			Labels: []attribute.KeyValue{attribute.String("authority", name)},
 		})
 	}
 	return samples
@@ -195,10 +199,13 @@ func (r *Relay) unreachable() []admin.Sample {
 
 func (r *Relay) directoryErrors() []admin.Sample {
 	var samples []admin.Sample
-	for a, d := range r.origins.directories {
+	for name, o := range r.now().origins {
+		if o.directory == nil {
+			continue
+		}
 		samples = append(samples, admin.Sample{
-			Value:  int64(len(d.Status().Errors)),
-			Labels: []attribute.KeyValue{attribute.String("authority", a.Name)},
+			Value:  int64(len(o.directory.Status().Errors)),
+			Labels: []attribute.KeyValue{attribute.String("authority", name)},
 		})
 	}
 	return samples
@@ -316,13 +323,14 @@ type DirectoryStatus struct {
 }
 
 func (r *Relay) authorities() []AuthorityStatus {
-	views := make([]AuthorityStatus, len(r.cfg.Authorities))
-	index := map[*configs.Authority]int{}
-	for i := range r.cfg.Authorities {
-		a := &r.cfg.Authorities[i]
-		index[a] = i
-		views[i].Authority, views[i].Check = a.Name, viewOfCheck(a, r.origins.tallies[a])
-		if d, ok := r.origins.directories[a]; ok {
+	now := r.now()
+	views := make([]AuthorityStatus, len(now.cfg.Authorities))
+	index := map[string]int{}
+	for i := range now.cfg.Authorities {
+		a := &now.cfg.Authorities[i]
+		index[a.Name] = i
+		views[i].Authority, views[i].Check = a.Name, viewOfCheck(a, now.counts[a.Name].tally)
+		if d := now.origins[a.Name].directory; d != nil {
 			st := d.Status()
 			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
 			for _, e := range st.Errors {
@@ -345,8 +353,11 @@ func (r *Relay) authorities() []AuthorityStatus {
 	}
 	stale := r.origins.stale()
 	for scope, of := range r.origins.statuses() {
-		a, _ := r.origins.router.Source(scope)
-		v := &views[index[a]]
+		a, ok := now.router.Source(scope)
+		if !ok {
+			continue // it is not configured any more
+		}
+		v := &views[index[a.Name]]
 		node, differ := r.scopes.nodes.describe(scope)
 		for _, st := range of {
 			view := StreamStatus{

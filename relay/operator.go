@@ -10,65 +10,144 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/certs"
+	"github.com/xds-relay/xds-relay/configs"
 )
 
-// operator is the admin listener: a socket and its server.
+// operator is the admin listener: a turn of a socket and its server.
 type operator struct {
-	socket  net.Listener
-	address string
-	http    *http.Server
+	config      configs.Admin
+	sockets     *socket
+	turn        *turn
+	socket      net.Listener // the turn, with limits and TLS
+	address     string
+	http        *http.Server
+	credentials *certs.Part
 }
 
-// listenOperator opens the admin listener, if the configuration has one.
-func (r *Relay) listenOperator(ctx context.Context) error {
-	o := &r.cfg.Admin
+// planOperator returns the admin listener of a configuration, nil if it has none: the present one if it
+// stays as it is, or another one, which serves nobody yet.
+func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config) (*operator, *configs.Error) {
+	o, before := &cfg.Admin, r.theOperator()
 	if o.Address == "" {
-		return nil
+		return nil, nil
+	}
+	if before != nil && configs.Fingerprint(before.config) == configs.Fingerprint(o) {
+		return before, nil
+	}
+	n := &operator{config: *o, credentials: r.credentials.Part()}
+	failed := func(key, format string, args ...any) (*operator, *configs.Error) {
+		n.credentials.Close()
+		err := cfg.Errorf(key, format, args...)
+		return nil, &err
 	}
 	var tlsConfig *tls.Config
 	var certificate func() *x509.Certificate
 	if o.TLS != nil {
-		listener, err := r.credentials.Listener(certs.ListenerOptions{
+		listener, err := n.credentials.Listener(certs.ListenerOptions{
 			Role:     certs.RoleAdmin,
 			CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, ClientCAFile: o.TLS.ClientCAFile,
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		})
 		if err != nil {
-			return fmt.Errorf("admin.tls: %w", err)
+			return failed("admin.tls", "%w", err)
 		}
 		tlsConfig, certificate = listener.Config(), listener.Certificate
 	}
-	socket, address, err := openSocket(ctx, o.Address, o.Mode)
-	if err != nil {
-		return fmt.Errorf("admin.address: %w", err)
+	if before != nil && before.config.Address == o.Address && before.config.Mode == o.Mode {
+		n.sockets = before.sockets
+	} else {
+		var err error
+		if n.sockets, err = openTurns(ctx, o.Address, o.Mode); err != nil {
+			return failed("admin.address", "%w", err)
+		}
 	}
+	n.address = n.sockets.address
 	// What localhost means is for the host's resolver to say.
-	if err := o.Exposed(address); err != nil {
-		_ = socket.Close()
-		return fmt.Errorf("admin.address: %s leads to %w", o.Address, err)
+	if err := o.Exposed(n.address); err != nil {
+		if before == nil || n.sockets != before.sockets {
+			_ = n.sockets.Close()
+		}
+		return failed("admin.address", "%s leads to %w", o.Address, err)
 	}
-	socket = admin.Limit(socket)
+	n.turn = n.sockets.turn()
+	n.socket = admin.Limit(n.turn)
 	if tlsConfig != nil {
-		socket = tls.NewListener(socket, tlsConfig)
+		n.socket = tls.NewListener(n.socket, tlsConfig)
 	}
-	r.operator = &operator{socket: socket, address: address, http: r.admin.HTTP(r.log, certificate)}
-	return nil
+	n.http = r.admin.HTTP(r.log, certificate)
+	return n, nil
+}
+
+// undoOperator closes an admin listener that was planned.
+func (r *Relay) undoOperator(n *operator) {
+	before := r.theOperator()
+	if n == nil || n == before {
+		return
+	}
+	n.credentials.Close()
+	if before == nil || n.sockets != before.sockets {
+		_ = n.sockets.Close()
+	}
+}
+
+// commitOperator has the admin listener be as planned. The one before answers the requests that it has.
+func (r *Relay) commitOperator(n *operator) {
+	r.listening.Lock()
+	before := r.operator
+	r.operator = n
+	running := r.running
+	r.listening.Unlock()
+	if before == n {
+		return
+	}
+	if before != nil {
+		_ = before.turn.Close() // makes no errors
+		if n == nil || n.sockets != before.sockets {
+			_ = before.sockets.Close()
+		}
+		go before.finish()
+	}
+	if n != nil && running != nil {
+		running.serveOperator(n)
+	}
+}
+
+// theOperator returns the admin listener, nil if there is none.
+func (r *Relay) theOperator() *operator {
+	r.listening.Lock()
+	defer r.listening.Unlock()
+	return r.operator
 }
 
 // serve serves until the listener is stopped, or fails.
 func (o *operator) serve() error {
-	if err := o.http.Serve(o.socket); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := o.http.Serve(o.socket); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("admin listener: %w", err)
 	}
 	return nil
 }
 
-// stop closes the server and its socket. It may be called at any time, also twice.
+// finish ends the server when its requests are answered, or a while has passed.
+func (o *operator) finish() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = o.http.Shutdown(ctx)
+	_ = o.stop()
+}
+
+// stop closes the server. It may be called at any time, also twice.
 func (o *operator) stop() error {
-	err := o.http.Close()
-	_ = o.socket.Close() // Close of the server does it only while it serves
+	defer o.credentials.Close()
+	return o.http.Close()
+}
+
+// close closes the server and its socket.
+func (o *operator) close() error {
+	err := o.stop()
+	_ = o.sockets.Close() // it may be closed already
 	return err
 }

@@ -19,14 +19,20 @@ type partitionNodes struct {
 	room cache.Room // of the map
 	// warned has the rules for which the log has said that their clients' Nodes differ.
 	warned map[int]bool
+	// changed, if not nil, is called when a partition has got another Node, as the configuration now has
+	// the relay send other fields.
+	changed func(scope cache.Scope)
 }
 
-// partitionNode is the Node of a partition. partitionNodes.mu guards it, except for node,
-// which never changes.
+// partitionNode is the Node of a partition. partitionNodes.mu guards it. node is replaced and never
+// changed.
 type partitionNode struct {
-	node    *corev3.Node
-	clients int
-	sources int
+	node *corev3.Node
+	// fields are those of node that the configuration names, in a generation.
+	fields     string
+	generation uint64
+	clients    int
+	sources    int
 	// hashes are those of the first client other than the relay's own tools; differ has the
 	// fields in which later clients differed from it.
 	hashes nodeHashes
@@ -36,9 +42,12 @@ type partitionNode struct {
 
 // partitionClient is a client that joins a partition.
 type partitionClient struct {
-	rule   int                 // index of the rule that chose the partition
-	node   func() *corev3.Node // makes the partition's Node if the client is the first
-	hashes nodeHashes
+	rule int // index of the rule that chose the partition
+	// generation and fields are as in partitionNode.
+	generation uint64
+	fields     string
+	node       func() *corev3.Node // makes the partition's Node if the client is the first
+	hashes     nodeHashes
 	// ownTool: it is `xds-relay get` or `watch`, whose Node is not compared with others.
 	ownTool bool
 }
@@ -58,17 +67,26 @@ func partitionOf(scope cache.Scope) cache.Scope {
 // and first is the id of the partition's Node. Otherwise differ is empty.
 func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fieldSet, first string) {
 	p.mu.Lock()
-	if p.of[scope] == nil {
+	if p.of[scope].outdated(&c) {
 		// A Node may be large, and copying it must not block others.
 		p.mu.Unlock()
 		node := c.node()
 		p.mu.Lock()
-		if p.of[scope] == nil {
-			p.of[scope] = &partitionNode{node: node}
+		switch n := p.of[scope]; {
+		case n == nil:
+			p.of[scope] = &partitionNode{node: node, fields: c.fields, generation: c.generation}
+			if c.generation > 0 { // the partition may have been a directory's
+				defer p.changed(scope)
+			}
+		case n.outdated(&c):
+			n.node, n.fields = node, c.fields
+			n.hashed, n.differ = false, 0
+			defer p.changed(scope)
 		}
 	}
 	defer p.mu.Unlock()
 	n := p.of[scope]
+	n.generation = max(n.generation, c.generation)
 	n.clients++
 	switch {
 	case c.ownTool:
@@ -83,6 +101,19 @@ func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fiel
 	}
 	p.warned[c.rule] = true
 	return differ, n.node.GetId()
+}
+
+// outdated reports whether a partition needs a Node that is made of a client's: it has none, or the
+// client is the first one since the configuration names other fields.
+func (n *partitionNode) outdated(c *partitionClient) bool {
+	return n == nil || n.generation < c.generation && n.fields != c.fields
+}
+
+// nodeOf returns the present Node.
+func (p *partitionNodes) nodeOf(n *partitionNode) *corev3.Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return n.node
 }
 
 // joinDerived adds a derived topic to a partition until leave. Like a client it keeps the

@@ -58,7 +58,7 @@ authorities:
 		{"files", "a", false, false},
 		{"a", "files", false, false},
 	} {
-		if got := (leafNames{router: router}).Speaks(tt.of, tt.name); got != tt.list {
+		if got := (leafNames{newest: func() *generation { return &generation{router: router} }}).Speaks(tt.of, tt.name); got != tt.list {
 			t.Errorf("the inline entries of %s are believed in the names of %s: %t, want %t", tt.of, tt.name, got, tt.list)
 		}
 		for i := range cfg.Authorities {

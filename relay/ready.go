@@ -91,6 +91,16 @@ func (r *readiness) lacks(authority, why string) {
 	}
 }
 
+// forget notes that authorities are not configured any more: nobody waits for them.
+func (r *readiness) forget(cfg *configs.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.authorities = slices.DeleteFunc(slices.Clone(r.authorities), func(a *authorityReadiness) bool {
+		return !slices.ContainsFunc(cfg.Authorities, func(of configs.Authority) bool { return of.Name == a.name })
+	})
+	r.check()
+}
+
 // end notes that the time has passed.
 func (r *readiness) end() {
 	r.mu.Lock()
@@ -155,7 +165,7 @@ func (r *Relay) checkReady() {
 func (r *Relay) setHealth(is healthpb.HealthCheckResponse_ServingStatus) {
 	r.health.SetServingStatus("", is)
 	for _, v2 := range []bool{false, true} {
-		if v2 && !slices.ContainsFunc(r.cfg.Listeners, func(l configs.Listener) bool { return l.V2 }) {
+		if v2 && !slices.ContainsFunc(r.now().cfg.Listeners, func(l configs.Listener) bool { return l.V2 }) {
 			continue
 		}
 		for _, service := range xdstype.Services(v2) {
@@ -205,12 +215,13 @@ func (r *Relay) getReady(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.readiness.timeout)
 	defer cancel()
 	var all sync.WaitGroup
-	for i := range r.cfg.Authorities {
-		if a := &r.cfg.Authorities[i]; !a.IsPattern() {
-			all.Go(func() { r.getAuthorityReady(ctx, a) })
+	now := r.now()
+	for _, o := range now.origins {
+		if !o.authority.IsPattern() {
+			all.Go(func() { r.getAuthorityReady(ctx, o) })
 		}
 	}
-	if r.store != nil {
+	if now.store != nil {
 		all.Go(func() { r.findStored(ctx) })
 	}
 	all.Wait()
@@ -219,10 +230,16 @@ func (r *Relay) getReady(ctx context.Context) {
 	}
 }
 
-func (r *Relay) getAuthorityReady(ctx context.Context, a *configs.Authority) {
-	try := func() error { return r.origins.reach(ctx, a) }
-	if d, ok := r.origins.directories[a]; ok {
-		try = d.Source.CheckRead
+func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
+	a := o.authority
+	try := func() error {
+		if now := r.now().origins[a.Name]; now != nil { // a reload may have replaced it
+			o = now
+		}
+		if o.directory != nil {
+			return o.directory.CheckRead()
+		}
+		return r.origins.reach(ctx, o)
 	}
 	for pause := readySoon; !r.readiness.isReady(a.Name); pause = min(2*pause, readyEvery) {
 		err := try()
@@ -242,18 +259,18 @@ func (r *Relay) getAuthorityReady(ctx context.Context, a *configs.Authority) {
 	}
 }
 
-// reach returns nil once one of an authority's servers takes a connection. It tries them in the
+// reach returns nil once one of an origin's servers takes a connection. It tries them in the
 // order of their priority.
-func (s *origins) reach(ctx context.Context, a *configs.Authority) error {
+func (s *origins) reach(ctx context.Context, o *origin) error {
 	var failures []string
-	for i := range a.Servers {
+	for _, server := range o.servers {
 		within, cancel := context.WithTimeout(ctx, connectWithin)
-		err := s.reached.reach(within, &a.Servers[i], s.conns[&a.Servers[i]])
+		err := s.reached.reach(within, server.config, server.conn)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		failures = append(failures, fmt.Sprintf("server %s: %v", a.Servers[i].Address, err))
+		failures = append(failures, fmt.Sprintf("server %s: %v", server.config.Address, err))
 	}
 	return errors.New("no server takes a connection: " + strings.Join(failures, "; "))
 }
@@ -318,9 +335,13 @@ func (r *Relay) findStored(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	_, err := r.store.All(func(of *store.Record) bool {
+	now := r.now()
+	if now.store == nil {
+		return // by a reload
+	}
+	_, err := now.store.All(func(of *store.Record) bool {
 		if of.Resource != nil {
-			if a, ok := r.origins.router.Source(of.Topic.Scope); ok {
+			if a, ok := now.router.Source(of.Topic.Scope); ok {
 				r.readiness.is(a.Name)
 			}
 		}

@@ -129,7 +129,7 @@ func runRelay(t *testing.T, config string, log *slog.Logger) (*Relay, string) {
 		}
 		r.Close()
 	})
-	return r, r.addresses[0]
+	return r, r.Addresses()[0]
 }
 
 // connectTo makes a connection until the test ends.

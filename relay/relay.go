@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/collections"
@@ -23,7 +23,6 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
-	"github.com/xds-relay/xds-relay/store"
 )
 
 // removalHold is longer than the time between the first and the last response with which a
@@ -31,9 +30,11 @@ import (
 const removalHold = 100 * time.Millisecond
 
 // Relay is a running relay: its cache, the sources of the cache, and the listeners that
-// serve clients from it. Call [New], then Listen, Run and Close, in this order and each once.
+// serve clients from it. Call [New], then Listen, Run and Close, in this order and each once. Between
+// Listen and Close, Reload may be called.
 type Relay struct {
-	cfg         *configs.Config
+	files       fs.FS // as in Options
+	load        func() (*configs.Config, error)
 	credentials *certs.Store
 	issuers     issuers
 	log         *slog.Logger
@@ -41,20 +42,29 @@ type Relay struct {
 	origins     *origins
 	scopes      *scopes
 	derived     guardedDerived
-	rollouts    *gate.Controller // nil if no authority has a rollout
+	rollouts    *gate.Controller
 	rejections  *rejections
 	server      *downstream.Server
 	health      *health.Server
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
-	store       *store.Store // nil if nothing is stored
 	admin       *admin.Server
 	metrics     *admin.Metrics
+	refusals    loglines.Shared
 
+	reloading sync.Mutex // held during a reload, and when the relay begins to end
+	ended     bool       // no reload is made any more; guarded by reloading
+	reloads   reloads
+	// ending are listeners that are gone, and endings ends when their streams have to end.
+	ending  sync.WaitGroup
+	endings context.Context
+	endNow  context.CancelFunc
+
+	listening sync.Mutex // comes last
 	listeners []*listener
-	addresses []string  // of the client listeners
 	operator  *operator // nil if there is none
+	running   *serving  // nil before Run
 }
 
 // ErrDrain is the cause of the end of Run's context if the relay is to drain its listeners.
@@ -66,6 +76,8 @@ type Options struct {
 	// the disk.
 	Files fs.FS
 	Log   *slog.Logger
+	// Load, if not nil, reads the configuration again, for Relay.Load.
+	Load func() (*configs.Config, error)
 	// Shutdown bounds the time that the relay takes to end. It may be nil.
 	Shutdown *process.Shutdown
 	// Memory is that of the process; that of its cgroup if nil.
@@ -87,53 +99,37 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{cfg: cfg, log: log, memory: o.Memory, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
-	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
-	router := authority.New(cfg)
 	r.scopes = newScopes()
-	r.cache = cache.New(r.scopes, cache.Options{
-		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
-		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
-	})
-	r.rollouts = newRollouts(cfg, router, r.cache, log)
-	var err error
-	if r.origins, err = newOrigins(cfg, router, o.Files, r.credentials, r.cache, r.rollouts, log); err != nil {
-		r.credentials.Close()
-		return nil, err
-	}
-	if r.store, err = openStore(cfg.Store, r.cache, log); err != nil {
+	r.cache = cache.New(r.scopes, cacheOptions(cfg))
+	r.rollouts = newRollouts(r.now, r.cache, log)
+	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
+	g, err := r.firstGeneration(cfg)
+	if err != nil {
 		r.cache.Close()
-		r.origins.Close()
 		r.credentials.Close()
-		r.issuers.close()
 		return nil, err
 	}
-	r.origins.keep(r.store, cfg.Store.Wait)
+	r.origins.newest.Store(g)
+	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts = r.origins.open, r.rollouts
-	names := leafNames{router, r.origins.reachability}
+	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.print, r.cache.EachTopic) }
+	names := leafNames{r.now, r.origins.reachability}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits
 	r.derived.guard = guard.New(r.cache, r.cache, settings)
-	r.derived.Resolver = collections.NewResolver(guardedTopics{r.cache, r.derived.guard}, names, collections.Options{Views: viewsOf(cfg), SpeaksFor: names.Speaks, Log: log})
+	r.derived.Resolver = collections.NewResolver(guardedTopics{r.cache, r.derived.guard}, names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
-	var refusals loglines.Shared
-	may := NewRights(cfg, router)
-	namesFor := func(c downstream.Client) downstream.Names {
-		asks := configs.Client{Node: c.Node, Identity: c.Identity}
-		return &clientNames{
-			router: router, nodes: r.scopes.nodes, client: asks, log: log,
-			views: router.ViewMatcher(asks), through: c.Through, chains: r.origins.chains,
-			lines: &refusals, rights: may.Of(c.Identity, c.SecretsForAnyone),
-		}
-	}
 	r.rejections = newRejections(r.origins.passOn)
-	serve := downstream.Options{RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add}
-	if r.rollouts != nil {
-		serve.Rollouts = &rollouts{Controller: r.rollouts, router: router, log: log}
-	}
-	r.server = downstream.NewServer(r.cache, namesFor, serve)
+	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add,
+		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log},
+	})
+	r.configure(g)
+	r.reloads.loaded = time.Now()
 	if err := r.observe(); err != nil {
 		r.Close()
 		return nil, err
@@ -141,83 +137,148 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	return r, nil
 }
 
+// now returns the newest generation.
+func (r *Relay) now() *generation { return r.origins.newest.Load() }
+
+// firstGeneration makes the generation of the start.
+func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
+	opened, err := openStore(cfg.Store, r.cache, r.log)
+	if err != nil {
+		return nil, err
+	}
+	return r.origins.newGeneration(parts{cfg: cfg, files: r.files, store: opened})
+}
+
+// namesFor returns the names of a client by the newest generation.
+func (r *Relay) namesFor(c downstream.Client) downstream.Names {
+	g := r.now()
+	asks := configs.Client{Node: c.Node, Identity: c.Identity}
+	return &clientNames{
+		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,
+		views: g.router.ViewMatcher(asks), through: c.Through, chains: r.origins.chains,
+		lines: &r.refusals, rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
+	}
+}
+
 // Listen opens all sockets, so that a port that is taken is an error before any client is
 // served.
 func (r *Relay) Listen(ctx context.Context) error {
-	for i := range r.cfg.Listeners {
-		l := &r.cfg.Listeners[i]
-		socket, address, err := openSocket(ctx, l.Address, l.Mode)
-		if err != nil {
-			return fmt.Errorf("listeners[%d].address: %w", i, err)
-		}
-		tlsConfig, err := r.listenerTLS(l)
-		if err != nil {
-			_ = socket.Close()
-			return fmt.Errorf("listeners[%d].tls: %w", i, err)
-		}
-		identify, err := r.identify(l)
-		if err != nil {
-			_ = socket.Close()
-			return fmt.Errorf("listeners[%d].jwt: %w", i, err)
-		}
-		r.listeners = append(r.listeners, r.newListener(l, socket, address, tlsConfig, identify))
-		r.addresses = append(r.addresses, address)
+	cfg := r.now().cfg
+	plans, errs := r.planListeners(ctx, cfg)
+	operator, problem := r.planOperator(ctx, cfg)
+	if problem != nil {
+		errs = append(errs, *problem)
 	}
-	return r.listenOperator(ctx)
+	if err := configs.InOrder(errs); err != nil {
+		undoListeners(plans)
+		r.undoOperator(operator)
+		return err
+	}
+	r.commitListeners(plans)
+	r.commitOperator(operator)
+	return nil
 }
 
 // Addresses returns the addresses of the client listeners, in the order of the
 // configuration.
-func (r *Relay) Addresses() []string { return r.addresses }
+func (r *Relay) Addresses() (addresses []string) {
+	for _, l := range r.openListeners() {
+		addresses = append(addresses, l.address)
+	}
+	return addresses
+}
 
 // AdminAddress returns the address of the admin listener, or "" if there is none.
 func (r *Relay) AdminAddress() string {
-	if r.operator == nil {
-		return ""
+	if o := r.theOperator(); o != nil {
+		return o.address
 	}
-	return r.operator.address
+	return ""
+}
+
+// serving is what serves while Run runs.
+type serving struct {
+	log    *slog.Logger
+	failed chan error // has room for one
+	wg     sync.WaitGroup
+}
+
+func (r *serving) fail(err error) {
+	select {
+	case r.failed <- err:
+	default: // it fails already
+	}
+}
+
+// serve has a server of a listener serve.
+func (r *serving) serve(l *listener, s *clientServer) {
+	r.log.Info("serving clients", "address", l.address, "protocol", string(s.protocol))
+	r.wg.Go(func() {
+		if err := s.serve(); err != nil {
+			r.fail(fmt.Errorf("listener %s: %w", l.address, err))
+		}
+	})
+}
+
+func (r *serving) serveOperator(o *operator) {
+	r.log.Info("serving the operator", "address", o.address)
+	r.wg.Go(func() {
+		if err := o.serve(); err != nil {
+			r.fail(err)
+		}
+	})
+}
+
+// begin has all listeners serve.
+func (r *Relay) begin(run *serving) {
+	r.listening.Lock()
+	r.running = run
+	listeners, operator := slices.Clone(r.listeners), r.operator
+	r.listening.Unlock()
+	for _, l := range listeners {
+		run.serve(l, l.servers()[0])
+	}
+	if operator != nil {
+		run.serveOperator(operator)
+	}
+}
+
+// noMoreReloads waits for a reload that goes on, and refuses others.
+func (r *Relay) noMoreReloads() {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	r.ended = true
 }
 
 // Run serves until ctx ends or a listener fails. It returns the failure. If the cause of ctx's end
 // is [ErrDrain], it drains the listeners before it returns; otherwise clients' streams end at once.
 func (r *Relay) Run(ctx context.Context) error {
-	failed := make(chan error, len(r.listeners)+1)
-	var wg sync.WaitGroup
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	run := &serving{log: r.log, failed: make(chan error, 1)}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
-	wg.Go(func() { process.CollectGarbage(running, ended) })
-	wg.Go(func() { r.getReady(running) })
+	run.wg.Go(func() { process.CollectGarbage(running, ended) })
+	run.wg.Go(func() { r.getReady(running) })
 	select {
 	case <-r.readiness.done:
 	case <-time.After(headStart):
 	}
-	for _, l := range r.listeners {
-		r.log.Info("serving clients", "address", l.address, "protocol", string(l.protocol))
-		wg.Go(func() {
-			if err := l.serve(); err != nil {
-				failed <- fmt.Errorf("listener %s: %w", l.address, err)
-			}
-		})
-	}
-	if r.operator != nil {
-		r.log.Info("serving the operator", "address", r.operator.address)
-		wg.Go(func() {
-			if err := r.operator.serve(); err != nil {
-				failed <- err
-			}
-		})
-	}
+	// Not during a reload, which has servers serve, too.
+	r.reloading.Lock()
+	r.begin(run)
+	r.reloading.Unlock()
+	r.log.Info("the configuration runs", "config", r.Hash())
 	r.admin.SetReady(true)
-	wg.Go(func() { r.awaitReady(running) })
+	run.wg.Go(func() { r.awaitReady(running) })
 	var err error
 	select {
 	case <-ctx.Done():
 		r.log.Info("shutting down", "clients", r.server.Clients())
-	case err = <-failed:
+	case err = <-run.failed:
 		r.shutdown.Fail(err)
 	}
 	r.notify(process.NotifyStopping)
+	r.noMoreReloads()
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	if err == nil && errors.Is(context.Cause(ctx), ErrDrain) {
@@ -227,50 +288,48 @@ func (r *Relay) Run(ctx context.Context) error {
 	stop()
 	// Clients connect to another replica, or reconnect later.
 	r.server.EndPolls()
+	listeners := r.openListeners()
 	var finishing sync.WaitGroup
-	for _, l := range r.listeners {
+	for _, l := range listeners {
 		finishing.Go(l.finish)
 	}
 	finishing.Wait()
 	r.shutdown.Stage("closing clients' connections")
-	for _, l := range r.listeners {
+	for _, l := range listeners {
 		l.stop()
 	}
-	if r.operator != nil {
-		err = errors.Join(err, r.operator.stop())
+	if o := r.theOperator(); o != nil {
+		err = errors.Join(err, o.close())
 	}
-	wg.Wait()
+	r.endNow()
+	r.ending.Wait()
+	run.wg.Wait()
 	return err
 }
 
 // Close closes the sources. Call it also if Listen or Run failed.
 func (r *Relay) Close() {
-	for _, l := range r.listeners {
+	r.noMoreReloads()
+	r.endNow()
+	r.ending.Wait()
+	for _, l := range r.openListeners() {
 		l.stop() // a second time, unless Run was not called
 	}
-	if r.operator != nil {
-		_ = r.operator.stop()
+	if o := r.theOperator(); o != nil {
+		_ = o.close()
 	}
 	r.cache.Close()
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
 	r.derived.guard.Close()
 	r.rejections.close()
-	if r.rollouts != nil {
-		r.rollouts.Close()
-	}
+	r.rollouts.Close()
 	r.shutdown.Stage("unsubscribing from control planes")
 	r.scopes.Close()
-	r.shutdown.Stage("closing connections to control planes, and reading directories")
-	r.origins.Close()
+	r.shutdown.Stage("closing connections to control planes, directories and the store")
+	r.origins.release(r.now())
 	r.credentials.Close()
 	r.issuers.close()
-	if r.store != nil {
-		r.shutdown.Stage("closing the store")
-		if err := r.store.Close(); err != nil {
-			r.log.Error("the store could not be closed", "reason", err)
-		}
-	}
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

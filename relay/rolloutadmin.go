@@ -159,11 +159,11 @@ func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gat
 // canRollOut returns why an authority has no rollouts. Without one, it returns why none has.
 func (r *Relay) canRollOut(values url.Values, authority string) error {
 	switch {
-	case r.rollouts == nil:
+	case len(r.now().rollouts) == 0:
 		return errors.New("no authority has a rollout (authorities[].rollout in the configuration)")
 	case !values.Has("authority"):
 		return nil
-	case rolloutOf(r.origins.router, cache.Scope{Authority: authority}) == nil:
+	case rolloutOf(r.now().router, cache.Scope{Authority: authority}) == nil:
 		return fmt.Errorf("authority %q has no rollout (authorities[].rollout in the configuration)", loglines.Clip(authority))
 	}
 	return nil

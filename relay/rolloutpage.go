@@ -15,7 +15,7 @@ func (r *Relay) rolloutPage(w http.ResponseWriter, _ *http.Request) {
 		Configured bool
 		Rollouts   []RolloutStatus
 	}
-	if page.Configured = r.rollouts != nil; page.Configured {
+	if page.Configured = len(r.now().rollouts) > 0; page.Configured {
 		page.Rollouts = r.rolloutViews(gate.Which{AnyPartition: true})
 	}
 	var b bytes.Buffer

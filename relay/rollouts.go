@@ -3,8 +3,6 @@ package relay
 import (
 	"log/slog"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -21,44 +19,31 @@ import (
 
 // The rollouts that are configured for authorities.
 
-// newRollouts returns nil if no authority has a rollout.
-func newRollouts(cfg *configs.Config, router *authority.Router, c *cache.Cache, log *slog.Logger) *gate.Controller {
-	if !slices.ContainsFunc(cfg.Authorities, func(a configs.Authority) bool { return a.Rollout != nil }) {
+// newRollouts returns the rollouts of the newest generation.
+func newRollouts(newest func() *generation, c *cache.Cache, log *slog.Logger) *gate.Controller {
+	return gate.NewController(c, func(scope cache.Scope) *gate.Options {
+		of := newest()
+		if a, ok := of.router.Source(scope); ok {
+			return of.rollouts[a.Name]
+		}
 		return nil
-	}
-	var mu sync.Mutex
-	made := map[*configs.Rollout]*gate.Options{}
-	rollouts := gate.NewController(c, func(scope cache.Scope) *gate.Options {
-		r := rolloutOf(router, scope)
-		if r == nil {
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if made[r] == nil {
-			made[r] = gateOptions(r)
-		}
-		return made[r]
 	}, func(name string) string {
-		a, _ := router.Source(cache.Scope{Authority: name})
-		return a.Name
-	}, log)
-	for _, a := range cfg.Authorities {
-		if a.Rollout != nil {
-			rollouts.Count(a.Name)
+		if a, ok := newest().router.Source(cache.Scope{Authority: name}); ok {
+			return a.Name
 		}
-	}
-	return rollouts
+		return name
+	}, log)
 }
 
 // rolloutInstruments are the metrics of the rollouts, if there are any.
 func (r *Relay) rolloutInstruments() []instrument {
-	if r.rollouts == nil {
-		return nil
-	}
 	samples := func(of func(gate.Stats) int64) func() []admin.Sample {
 		return func() (all []admin.Sample) {
+			now := r.now()
 			for _, s := range r.rollouts.Stats() {
+				if now.rollouts[s.Authority] == nil {
+					continue // it has none any more
+				}
 				all = append(all, admin.Sample{Value: of(s), Labels: []attribute.KeyValue{attribute.String("authority", s.Authority)}})
 			}
 			return all
@@ -97,8 +82,8 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 }
 
 // gated returns what a source of an authority writes to: below, or the gates before it.
-func (s *origins) gated(a *configs.Authority, below gate.Sink) gate.Sink {
-	if s.rollouts == nil || a.Rollout == nil {
+func (s *origins) gated(o *origin, below gate.Sink) gate.Sink {
+	if !o.gated {
 		return below
 	}
 	return s.rollouts.Sink(below)
@@ -107,14 +92,14 @@ func (s *origins) gated(a *configs.Authority, below gate.Sink) gate.Sink {
 // rollouts implements downstream.Rollouts.
 type rollouts struct {
 	*gate.Controller
-	router *authority.Router
+	newest func() *generation
 	log    *slog.Logger
 	lines  loglines.Shared // about cohorts that cannot be evaluated
 }
 
 // Join implements downstream.Rollouts.
 func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstream.Trial, showing uint64) {
-	o := rolloutOf(r.router, scope)
+	o := rolloutOf(r.newest().router, scope)
 	if o == nil {
 		return nil, 0
 	}

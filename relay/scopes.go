@@ -13,11 +13,11 @@ import (
 // opens for the first topic and closes after the last. So each scope (authority, partition
 // and dynamic parameters) has one stream upstream, however many clients and topics it has.
 type scopes struct {
-	// open opens a scope's source. It must not block.
-	open func(scope cache.Scope, node *corev3.Node) source
+	// open opens a scope's source, and returns the print of it. It must not block.
+	open func(scope cache.Scope, node *corev3.Node) (source, string)
 	// derived is the source of the derived topics.
 	derived cache.Source
-	// rollouts is the source of what is rolled out, nil if no authority has a rollout.
+	// rollouts is the source of what is rolled out.
 	rollouts *gate.Controller
 
 	// nodes are the Nodes for old-style names.
@@ -26,15 +26,24 @@ type scopes struct {
 	mu      sync.Mutex
 	sources map[cache.Scope]*scopeSource
 	room    cache.Room // of sources
-	// closing counts the sources that are being closed.
+	// variants is how many of them have dynamic parameters.
+	variants int
+	closed   bool
+	// closing counts the sources that are being closed, or replaced.
 	closing sync.WaitGroup
 }
 
 type scopeSource struct {
-	source
+	// source is nil while it is replaced: see replace. print tells it from others.
+	source source
+	print  string
 	node   *partitionNode // nil for xdstp names
 	topics int
 	idle   int // counts how often the last topic stopped
+	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new one
+	// was given so far.
+	replacing bool
+	started   map[cache.Key]struct{}
 }
 
 // newScopes returns scopes without open and derived, which the caller sets before the
@@ -63,13 +72,17 @@ func (f *scopes) Start(k cache.Key) {
 		var node *corev3.Node
 		n := f.nodes.open(partitionOf(k.Scope))
 		if n != nil {
-			node = n.node
+			node = f.nodes.nodeOf(n)
 		}
-		of = &scopeSource{source: f.open(k.Scope, node), node: n}
+		of = &scopeSource{node: n}
+		of.source, of.print = f.open(k.Scope, node)
 		f.sources[k.Scope] = of
+		if k.Scope.Params != "" {
+			f.variants++
+		}
 	}
 	of.topics++
-	of.source.Start(k)
+	of.start(k)
 }
 
 // Refresh implements cache.Source.
@@ -81,7 +94,7 @@ func (f *scopes) Refresh(k cache.Key) {
 	k.Scope.New = false
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if of := f.sources[k.Scope]; of != nil {
+	if of := f.sources[k.Scope]; of.feeds(k) {
 		of.source.Refresh(k)
 	}
 }
@@ -94,7 +107,7 @@ func (f *scopes) Resume(k cache.Key) {
 	k.Scope.New = false
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if of := f.sources[k.Scope]; of != nil {
+	if of := f.sources[k.Scope]; of.feeds(k) {
 		cache.Resume(of.source, k)
 	}
 }
@@ -118,42 +131,59 @@ func (f *scopes) Stop(k cache.Key) {
 	if of == nil {
 		return // Close was called
 	}
-	of.source.Stop(k)
+	if of.feeds(k) {
+		of.source.Stop(k)
+		delete(of.started, k)
+	}
 	if f.rollouts != nil {
 		f.rollouts.AcceptedStopped(k)
 	}
 	if of.topics--; of.topics == 0 {
 		of.idle++
-		idle := of.idle
-		// Not here: retire waits for a goroutine that may wait for a lock of the cache.
-		f.closing.Go(func() { f.retire(k.Scope, of, idle) })
+		f.retireLater(k.Scope, of)
 	}
+}
+
+// retireLater retires a source without topics. The caller holds mu.
+func (f *scopes) retireLater(scope cache.Scope, of *scopeSource) {
+	idle, is := of.idle, of.source
+	if of.replacing || f.closed {
+		return // who replaces it looks after that
+	}
+	// Not here: retire waits for a goroutine that may wait for a lock of the cache.
+	f.closing.Go(func() { f.retire(scope, of, is, idle) })
 }
 
 // retire closes a source without topics, unless a topic started while the source drained.
 // So a scope never has two sources.
-func (f *scopes) retire(scope cache.Scope, of *scopeSource, idle int) {
-	of.Drain()
+func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int) {
+	is.Drain()
 	f.mu.Lock()
-	if of.topics > 0 || of.idle != idle || f.sources[scope] != of {
+	if of.topics > 0 || of.idle != idle || f.sources[scope] != of || of.replacing {
 		f.mu.Unlock()
 		return
 	}
 	f.sources = cache.Without(f.sources, &f.room, scope)
+	if scope.Params != "" {
+		f.variants--
+	}
 	f.nodes.closed(partitionOf(scope), of.node)
 	f.mu.Unlock()
-	of.Close()
+	is.Close()
 }
 
 // Close closes all sources, and waits until they are closed.
 func (f *scopes) Close() {
 	f.mu.Lock()
-	sources := f.sources
+	f.closed = true
+	for _, of := range f.sources {
+		if of.source != nil {
+			f.closing.Go(of.source.Close)
+			of.source = nil
+		}
+	}
 	f.sources = map[cache.Scope]*scopeSource{}
 	f.mu.Unlock()
-	for _, of := range sources {
-		f.closing.Go(of.Close)
-	}
 	f.closing.Wait()
 }
 

@@ -53,10 +53,10 @@ func (f *recordedScopeSource) Close() { close(f.closed) }
 func newRecordedScopes() (*scopes, *[]*recordedScopeSource) {
 	var opened []*recordedScopeSource
 	f := newScopes()
-	f.open = func(_ cache.Scope, node *corev3.Node) source {
+	f.open = func(_ cache.Scope, node *corev3.Node) (source, string) {
 		of := &recordedScopeSource{node: node, leaving: make(chan struct{}), gone: make(chan struct{}), closed: make(chan struct{})}
 		opened = append(opened, of)
-		return of
+		return of, ""
 	}
 	return f, &opened
 }

@@ -22,41 +22,43 @@ import (
 const connectWithin = 4 * time.Second
 
 // openServer opens the streams of a scope to one server.
-func (s *origins) openServer(scope cache.Scope, a *configs.Authority, server *configs.Server, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+	server := of.servers[i].config
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
 	o.ClientRequests = s.cache.Requests()
 	o.NoGlobs = !server.Globs
-	o.Speaks = func(authority string) bool { return speaks(s.router, server, authority) }
-	o.ResourceErrors = s.errors[a]
-	o.Presence, o.Tally = s.presences[server], s.tallies[a]
+	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
+	o.ResourceErrors = of.counts.errors
+	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {
-		return upstream.NewAggregated(scope, s.conns[server], node, o, sink, s.log)
+		return upstream.NewAggregated(scope, of.servers[i].conn, node, o, sink, s.log)
 	}
-	return upstream.NewStreams(scope, s.conns[server], node, o, sink, s.log)
+	return upstream.NewStreams(scope, of.servers[i].conn, node, o, sink, s.log)
 }
 
 // openGuarded opens the source of a scope from its authority's servers. What these say goes through
 // the guard; and then, if there is a store, through a keeper.
-func (s *origins) openGuarded(scope cache.Scope, a *configs.Authority, node *corev3.Node) serverSource {
+func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) serverSource {
 	links := &guard.Links{}
 	settings := s.guards.settings()
 	settings.Waits = func(set cache.Key, since time.Time) time.Time { return links.Waits(set.TypeURL, since) }
-	if s.store == nil {
-		g := guard.New(s.gated(a, s.cache), s.cache, settings)
-		return &guardedSource{s.openServers(scope, a, node, g, links, nil), g}
+	if o.store == nil {
+		g := guard.New(s.gated(o, s.cache), s.cache, settings)
+		return &guardedSource{s.openServers(scope, o, node, g, links, nil), g}
 	}
-	k := store.NewKeeper(s.store, scope, s.cache, s.keeps)
+	k := store.NewKeeper(o.store.Store, scope, s.cache, o.store.keeps)
 	settings.Stored = k.Stored
-	g := guard.New(s.gated(a, k), s.cache, settings)
-	return &guardedSource{&keptSource{s.openServers(scope, a, node, g, links, k), k}, g}
+	g := guard.New(s.gated(o, k), s.cache, settings)
+	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k), k}, g}
 }
 
 // openServers opens the source of a scope from its authority's servers, which write to g. keeper is
 // nil if there is no store.
-func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *corev3.Node, g *guard.Guard, links *guard.Links, keeper *store.Keeper) serverSource {
+func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, g *guard.Guard, links *guard.Links, keeper *store.Keeper) serverSource {
+	a := of.authority
 	recall := func(o *upstream.Options, server *configs.Server) {
 		if keeper != nil {
 			o.Recall = keeper.Recall(server.Address, a.Failover.SharedVersions)
@@ -68,26 +70,26 @@ func (s *origins) openServers(scope cache.Scope, a *configs.Authority, node *cor
 		Grace:       a.Failover.Grace,
 		Timeout:     a.Failover.Timeout,
 		Hysteresis:  a.Failover.Hysteresis,
-		Switches:    s.switches[a],
+		Switches:    of.counts.switches,
 	}
 	if len(a.Servers) == 1 {
 		f := &singleServer{server: &a.Servers[0]}
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
-		o := upstream.Options{Watch: watch(f.single), Links: linksOf{links, 0}, ForceAnswer: unreachable}
+		o := upstream.Options{Watch: watchBy(f.single), Links: linksOf{links, 0}, ForceAnswer: unreachable}
 		recall(&o, f.server)
-		f.streams = s.openServer(scope, a, f.server, node, o, g)
+		f.streams = s.openServer(scope, of, 0, node, o, g)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
 		o.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	open := func(i int, child *failover.Child) failover.ServerSource {
-		o := upstream.Options{Watch: watch(child), Links: linksOf{links, i}, ForceAnswer: unreachable, WithExpiresAt: true}
+		o := upstream.Options{Watch: watchBy(child), Links: linksOf{links, i}, ForceAnswer: unreachable, WithExpiresAt: true}
 		if a.Failover.SharedVersions {
 			o.Seed = child.Seed(g)
 		}
 		recall(&o, &a.Servers[i])
-		return s.openServer(scope, a, &a.Servers[i], node, o, child)
+		return s.openServer(scope, of, i, node, o, child)
 	}
 	names := make([]string, len(a.Servers))
 	for i := range a.Servers {
@@ -114,8 +116,8 @@ func (f *serverGroup) PassOn(typeURL, words string) {
 	}
 }
 
-// watch returns a function that passes the events of a server's streams to failover.
-func watch(receiver interface{ Event(failover.Event) }) func(upstream.Event) {
+// watchBy returns a function that passes the events of a server's streams to failover.
+func watchBy(receiver interface{ Event(failover.Event) }) func(upstream.Event) {
 	kinds := map[upstream.EventKind]failover.EventKind{
 		upstream.Opened: failover.Opened, upstream.Responded: failover.Responded,
 		upstream.Lost: failover.Lost, upstream.Failed: failover.Failed,

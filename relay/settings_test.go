@@ -72,7 +72,7 @@ func TestListenersTellTheirWindowsAndStreams(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
 		var d net.Dialer
-		conn, err := d.DialContext(t.Context(), "tcp", r.addresses[0])
+		conn, err := d.DialContext(t.Context(), "tcp", r.Addresses()[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := dial(cfg.Authorities[0].Servers[0], certs.NewStore(slog.New(slog.DiscardHandler)), nil)
+		conn, err := dial(cfg.Authorities[0].Servers[0], certs.NewStore(slog.New(slog.DiscardHandler)).Part(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

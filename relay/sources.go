@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"sync"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
@@ -23,23 +25,45 @@ type source interface {
 	Close()
 }
 
-// directorySource is a scope's part of a directory and its guard, which outlive it.
+// directorySource is a directory and its guard.
 type directorySource struct {
 	*directory.Source
 	guard *guard.Guard
+	once  sync.Once
+}
+
+// end ends the reading of the directory, and waits for it.
+func (s *directorySource) end() {
+	s.once.Do(func() {
+		s.Source.Close()
+		s.guard.Close()
+	})
+}
+
+// directoryScope is a scope's part of a directory, which outlives it.
+type directoryScope struct {
+	*directorySource
+	origin  *origin
+	origins *origins
 }
 
 // Stop implements cache.Source.
-func (s directorySource) Stop(k cache.Key) {
+func (s *directoryScope) Stop(k cache.Key) {
 	s.Source.Stop(k)
 	s.guard.Stop(k)
 }
 
 // Drain implements source.
-func (directorySource) Drain() {}
+func (*directoryScope) Drain() {}
 
-// Close implements source.
-func (directorySource) Close() {}
+// Close implements source. A directory that another one replaces has nothing more to say, also to the
+// topics that go on.
+func (s *directoryScope) Close() {
+	if !s.origins.isNewest(s.origin) {
+		s.directorySource.end()
+	}
+	s.origins.leave(s.origin)
+}
 
 // keptSource is a source from servers whose scope has a keeper: it begins topics before the servers
 // are asked for them.

@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,8 +16,44 @@ import (
 
 // What the relay stores of what it has accepted.
 
-// openStore opens the configured store, nil if there is none.
-func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*store.Store, error) {
+// sharedStore is an open store. It is closed when no generation and no origin uses it. A nil one is
+// none.
+type sharedStore struct {
+	*store.Store
+	cfg   configs.Store
+	keeps store.KeeperOptions
+	log   *slog.Logger
+	uses  atomic.Int64
+}
+
+// use returns the store, for one more use.
+func (s *sharedStore) use() *sharedStore {
+	if s != nil {
+		s.uses.Add(1)
+	}
+	return s
+}
+
+// leave ends a use.
+func (s *sharedStore) leave() {
+	if s == nil || s.uses.Add(-1) > 0 {
+		return
+	}
+	if err := s.Close(); err != nil {
+		s.log.Error("the store could not be closed", "path", s.cfg.Path, "reason", err)
+	}
+}
+
+// print tells the store from others.
+func (s *sharedStore) print() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%p", s)
+}
+
+// openStore opens the configured store, in use once; nil if there is none.
+func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStore, error) {
 	if cfg.Path == "" {
 		return nil, nil
 	}
@@ -31,12 +68,8 @@ func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*store.Stor
 	if err != nil {
 		return nil, fmt.Errorf("store.path: %w", err)
 	}
-	return s, nil
-}
-
-// keep has the sources that are opened from now on keep in a store what the cache accepts.
-func (s *origins) keep(in *store.Store, wait time.Duration) {
-	s.store, s.keeps = in, store.KeeperOptions{Started: time.Now(), Wait: wait}
+	shared := &sharedStore{Store: s, cfg: cfg, keeps: store.KeeperOptions{Started: time.Now(), Wait: cfg.Wait}, log: log}
+	return shared.use(), nil
 }
 
 // stale returns how many topics of each scope are served from the store.
@@ -56,11 +89,13 @@ func (s *origins) stale() map[cache.Scope]int {
 
 // storeInstruments are the metrics of the store, if there is one.
 func (r *Relay) storeInstruments() []instrument {
-	if r.store == nil {
-		return nil
-	}
 	stats := func(of func(store.Stats) uint64) func() []admin.Sample {
-		return one(func() uint64 { return of(r.store.Stats()) })
+		return func() []admin.Sample {
+			if s := r.now().store; s != nil {
+				return []admin.Sample{{Value: int64(of(s.Stats()))}}
+			}
+			return nil
+		}
 	}
 	return []instrument{
 		{r.metrics.Gauge, "xds_relay.store.stale_topics", "Names, wildcards and globs that are served from the store, as no control plane has answered since the start.", r.staleTopics},
@@ -75,15 +110,19 @@ func (r *Relay) storeInstruments() []instrument {
 }
 
 func (r *Relay) staleTopics() []admin.Sample {
-	count := map[string]int64{}
-	for _, a := range r.cfg.Authorities {
+	count, now := map[string]int64{}, r.now()
+	if now.store == nil {
+		return nil
+	}
+	for _, a := range now.cfg.Authorities {
 		if len(a.Servers) > 0 {
 			count[a.Name] = 0
 		}
 	}
 	for scope, n := range r.origins.stale() {
-		a, _ := r.origins.router.Source(scope)
-		count[a.Name] += int64(n)
+		if a, ok := now.router.Source(scope); ok {
+			count[a.Name] += int64(n)
+		}
 	}
 	samples := make([]admin.Sample, 0, len(count))
 	for authority, n := range count {
@@ -93,7 +132,11 @@ func (r *Relay) staleTopics() []admin.Sample {
 }
 
 func (r *Relay) notStored() []admin.Sample {
-	s := r.store.Stats()
+	of := r.now().store
+	if of == nil {
+		return nil
+	}
+	s := of.Stats()
 	sample := func(reason string, n uint64) admin.Sample {
 		return admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}}
 	}

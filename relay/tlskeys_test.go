@@ -17,8 +17,8 @@ func TestHandshakesAreAsTheConfigurationSays(t *testing.T) {
 	pair := ca.Issue(t, certtest.Loopback)
 	own := fmt.Sprintf("cert_file: %s, key_file: %s", writeFile(t, dir, "cert.pem", pair.Cert), writeFile(t, dir, "key.pem", pair.Key))
 	roots := writeFile(t, dir, "ca.pem", certtest.PEM(ca))
-	credentials := certs.NewStore(slog.New(slog.DiscardHandler))
-	defer credentials.Close()
+	credentials := certs.NewStore(slog.New(slog.DiscardHandler)).Part()
+	defer credentials.Store.Close()
 	parse := func(listener, server string) (*configs.Listener, *configs.Server) {
 		t.Helper()
 		cfg, err := configs.Parse("relay.yaml", fmt.Appendf(nil, `
@@ -42,7 +42,7 @@ authorities: [{name: a, servers: [{address: "cp.example.com:443", tls: {%s}}]}]
 		{", client_certificates: optional, client_ca_file: " + roots, tls.VerifyClientCertIfGiven, tls.VersionTLS12},
 	} {
 		l, _ := parse(own+tt.keys, "")
-		config, err := (&Relay{credentials: credentials}).listenerTLS(l)
+		config, err := listenerTLS(credentials, l)
 		if err != nil {
 			t.Fatal(err)
 		}

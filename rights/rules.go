@@ -2,6 +2,7 @@ package rights
 
 import (
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"cel.dev/cel-go/cel"
@@ -87,10 +88,13 @@ type Rules struct {
 	purgeAt int                            // classes has so many when those that ended are removed
 	recent  [recentClasses]*Class          // kept for clients that come back
 	next    int                            // in recent
-	lastID  uint64
 
 	impersonal impersonal
 }
+
+// lastClass is the ID of the newest class. Classes of other rules, such as those before a reload, have
+// other IDs.
+var lastClass atomic.Uint64
 
 const (
 	recentClasses = 128
@@ -117,8 +121,7 @@ func (r *Rules) Class(id *identity.Identity) *Class {
 			return c
 		}
 	}
-	r.lastID++
-	c := &Class{ID: r.lastID, of: r, identity: id}
+	c := &Class{ID: lastClass.Add(1), of: r, identity: id}
 	if !ok {
 		return c
 	}

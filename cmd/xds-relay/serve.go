@@ -7,6 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
@@ -38,6 +42,7 @@ Ctrl-C ends the relay.
 type serveFlags struct {
 	settingsFlags
 	listen, admin       string
+	watchConfig         bool
 	logLevel, logFormat string
 }
 
@@ -50,6 +55,9 @@ func newServeCommand() *cobra.Command {
 files in the binary.
 
 ` + settingsHelp + `, XDS_RELAY_LOG_LEVEL and XDS_RELAY_LOG_FORMAT stand for the flags.
+
+SIGHUP, POST /reload on the admin listener, and with --watch-config a change of the file have
+the relay load the configuration again. All or nothing: if it has an error, the old one goes on.
 
 Logs go to stderr. SIGTERM ends the relay with status 0: it sends its clients away over the time
 that drain in the configuration says, and ends within 15 seconds of that. SIGINT ends it without
@@ -64,12 +72,13 @@ draining. A second signal ends the process at once.`,
 			if err != nil {
 				return usageError(err)
 			}
-			return serve(cmd.Context(), o, log, cmd.OutOrStdout())
+			return serve(cmd.Context(), o, f.watchConfig, log, cmd.OutOrStdout())
 		},
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.listen, "listen", "", "the `HOST:PORT` for clients, instead of that of the first listener in the configuration")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "the `ADDRESS` of the admin listener (a loopback host and a port, or unix:/path), instead of that in the configuration")
+	cmd.Flags().BoolVar(&f.watchConfig, "watch-config", false, "load the configuration file again when it changes")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -110,12 +119,15 @@ func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
 }
 
 // serve runs the relay until ctx ends, and then until the shutdown timeout at most.
-func serve(ctx context.Context, settings *configs.Overrides, log *slog.Logger, out io.Writer) error {
+func serve(ctx context.Context, settings *configs.Overrides, follow bool, log *slog.Logger, out io.Writer) error {
 	s := process.NewShutdown(log)
-	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, s, log, out) })
+	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, follow, s, log, out) })
 }
 
-func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shutdown, log *slog.Logger, out io.Writer) error {
+func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s *process.Shutdown, log *slog.Logger, out io.Writer) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	cfg, builtIn, err := load(settings)
 	if err != nil {
 		return err
@@ -124,7 +136,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shu
 	if err := process.ForbidCoreDumps(); err != nil {
 		log.Warn("a core dump would have secrets in it, and cannot be forbidden", "reason", err)
 	}
-	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Shutdown: s})
+	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Shutdown: s})
 	if err != nil {
 		return err
 	}
@@ -139,7 +151,38 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, s *process.Shu
 		}
 		fmt.Fprintf(out, demoHint, r.Addresses()[0], operator)
 	}
+	reloading, stop := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	defer reloads.Wait()
+	defer stop()
+	reloads.Go(func() { reloadOn(reloading, hangups, r) })
+	if path := settings.Option(optionConfig); follow && path != "" {
+		reloads.Go(func() { r.Follow(reloading, path) })
+	}
 	return r.Run(ctx)
+}
+
+// reloader returns what loads the configuration again; nil for the demo.
+func reloader(settings *configs.Overrides) func() (*configs.Config, error) {
+	if settings.Option(optionConfig) == "" {
+		return nil
+	}
+	return func() (*configs.Config, error) {
+		cfg, _, err := load(settings)
+		return cfg, err
+	}
+}
+
+// reloadOn reloads on each signal until ctx ends.
+func reloadOn(ctx context.Context, signals <-chan os.Signal, r *relay.Relay) {
+	for {
+		select {
+		case <-signals:
+			_ = r.Load(ctx, "SIGHUP") // it logs what is wrong
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // load returns the configuration, or the demo's configuration and its files.

@@ -1,0 +1,74 @@
+package cache
+
+// Topics while the configuration changes.
+
+// Configure changes the settings. Tombstones hold for sets that begin later.
+func (c *Cache) Configure(o Options) {
+	c.mu.Lock()
+	c.tombstones = o.Tombstones
+	c.mu.Unlock()
+	c.idle.configure(o)
+}
+
+// tombstonesNow returns the settings for a set that begins.
+func (c *Cache) tombstonesNow() Tombstones {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.tombstones
+}
+
+// configure changes the settings, and drops what there is too much of by them.
+func (i *idle) configure(o Options) {
+	i.mu.Lock()
+	i.linger, i.limit = o.Linger, max(o.IdleEntries, 1)
+	i.groups.setLimit(o.IdleScopes)
+	if i.timer != nil {
+		i.timer.Reset(0) // of the linger time before
+	}
+	i.mu.Unlock()
+	i.dropExcess()
+}
+
+// EachTopic calls f with the key of each topic of a scope. While it does, no topic of the scope begins
+// or ends, and f must do no more than a [Source] may. Between the calls topics may begin and end: f is
+// called for none that has ended, and perhaps not for those that have begun.
+func (c *Cache) EachTopic(scope Scope, f func(Key)) {
+	of := c.topics(scope)
+	if of == nil {
+		return
+	}
+	of.mu.RLock()
+	defer of.mu.RUnlock()
+	n := 0
+	breathe := func() {
+		if n++; n%atOnce == 0 { // others have a turn
+			of.mu.RUnlock()
+			of.mu.RLock()
+		}
+	}
+	for typeURL, t := range of.tables {
+		for name, e := range t.entries {
+			if t.entries[name] == e { // the map may have a successor
+				f(e.key)
+			}
+			breathe()
+		}
+		for name, s := range t.sets {
+			if t.sets[name] == s {
+				f(Key{Scope: scope, TypeURL: typeURL, Name: name})
+			}
+			breathe()
+		}
+	}
+}
+
+// Scopes returns all scopes of which there is a topic.
+func (c *Cache) Scopes() []Scope {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	scopes := make([]Scope, 0, len(c.scopes))
+	for s := range c.scopes {
+		scopes = append(scopes, s)
+	}
+	return scopes
+}

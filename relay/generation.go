@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"io/fs"
+	"sync/atomic"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+	"github.com/xds-relay/xds-relay/taster"
+)
+
+// generation is what follows from one configuration. It does not change, so whoever has loaded one
+// sees one state. A reload replaces it. What is the same in the new configuration is part of the new
+// generation, too: it has the same origins, with their connections and streams.
+type generation struct {
+	cfg    *configs.Config
+	router *authority.Router
+	rights *Rights
+	node   *corev3.Node // the relay's own, for xdstp names
+	store  *sharedStore // nil if nothing is stored
+	// origins, counts and rollouts are those of the authorities, by their names in the configuration.
+	origins  map[string]*origin
+	counts   map[string]*counts
+	rollouts map[string]*gate.Options
+	guards   guarding
+	number   uint64 // how many there were before
+}
+
+// counts are what is counted of an authority. They outlive its origins.
+type counts struct {
+	// errors counts the errors in resource_errors, and switches those to another server.
+	errors, switches *atomic.Uint64
+	guard            *guard.Stats
+	// tally has the resources that clients would reject.
+	tally *taster.Tally
+	check configs.Check
+}
+
+// parts are what a generation is made of besides the configuration.
+type parts struct {
+	cfg    *configs.Config
+	before *generation // nil at the start
+	files  fs.FS
+	store  *sharedStore
+}
+
+// newGeneration makes the generation of a configuration. It connects to nothing. Its origins are in
+// use from now on, until release.
+func (s *origins) newGeneration(p parts) (*generation, error) {
+	var before *authority.Router
+	if p.before != nil {
+		before = p.before.router
+	}
+	g := &generation{
+		cfg: p.cfg, router: authority.After(before, p.cfg), node: relayNode(p.cfg), store: p.store,
+		origins: map[string]*origin{}, counts: map[string]*counts{}, rollouts: map[string]*gate.Options{},
+	}
+	if p.before != nil {
+		g.number = p.before.number + 1
+	}
+	g.rights = NewRights(p.cfg, g.router)
+	for i := range p.cfg.Authorities {
+		a := &p.cfg.Authorities[i]
+		g.counts[a.Name] = s.countsOf(a, p.before)
+		if a.Rollout != nil {
+			g.rollouts[a.Name] = g.gateOptions(a, p.before)
+		}
+	}
+	g.guards = newGuarding(g)
+	for i := range p.cfg.Authorities {
+		a := &p.cfg.Authorities[i]
+		o, err := s.originOf(i, g, &p)
+		if err != nil {
+			s.release(g)
+			return nil, err
+		}
+		g.origins[a.Name] = o
+	}
+	return g, nil
+}
+
+// countsOf returns what counts an authority: as before, if it was there.
+func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
+	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
+	if before != nil && before.counts[a.Name] != nil {
+		was := *before.counts[a.Name]
+		if c = &was; c.check == a.Check {
+			return c
+		}
+		c.check = a.Check
+	}
+	c.tally = taster.NewTally(CheckMode(a.Check), s.log.With("authority", a.Name))
+	return c
+}
+
+// gateOptions returns the options of an authority's rollouts: the same as before if they have not
+// changed.
+func (g *generation) gateOptions(a *configs.Authority, before *generation) *gate.Options {
+	if before != nil {
+		for i := range before.cfg.Authorities {
+			if was := &before.cfg.Authorities[i]; was.Name == a.Name && was.Rollout != nil && configs.Fingerprint(was.Rollout) == configs.Fingerprint(a.Rollout) {
+				return before.rollouts[a.Name]
+			}
+		}
+	}
+	return gateOptions(a.Rollout)
+}

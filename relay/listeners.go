@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/certs"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+)
+
+// listenerPlan is what a configuration makes of one listener.
+type listenerPlan struct {
+	config     *configs.Listener
+	listener   *listener // that there is, or a new one
+	isNew      bool
+	options    downstream.ListenerOptions
+	identities *certs.Part
+	// server takes the turn of the present one; nil if that stays.
+	server *clientServer
+}
+
+// onConnections are the parts of a listener's configuration that a connection has from its beginning.
+// They need another server. All others hold for the next stream.
+func onConnections(l *configs.Listener) string {
+	c := *l
+	c.JWT, c.Admit, c.Secrets, c.WhenUnreachable, c.Redirects, c.MaxResponseBytes = nil, "", "", "", "", 0
+	c.Limits = configs.Limits{
+		RequestsPerSecond: l.Limits.RequestsPerSecond, RequestBurst: l.Limits.RequestBurst, NameBytes: l.Limits.NameBytes,
+		StreamsPerConnection: l.Limits.StreamsPerConnection, StreamsPerSecond: l.Limits.StreamsPerSecond,
+		Connections: l.Limits.Connections, ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
+	}
+	return configs.Fingerprint(c)
+}
+
+// planListeners opens the sockets of new listeners, and makes the servers of changed ones. Nothing that
+// runs changes. The errors are all that is wrong; then nothing is left open.
+func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config) (plans []*listenerPlan, errs configs.Errors) {
+	left := r.openListeners()
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		p := &listenerPlan{config: l}
+		at := slices.IndexFunc(left, func(of *listener) bool { return of.config.Address == l.Address })
+		if at >= 0 {
+			p.listener = left[at]
+			left = slices.Delete(slices.Clone(left), at, at+1)
+		}
+		if err := r.planListener(ctx, cfg, p); err != nil {
+			errs = append(errs, cfg.Errorf(fmt.Sprintf("listeners[%d]", i)+err.key, "%w", err.err))
+			continue
+		}
+		plans = append(plans, p)
+	}
+	if len(errs) > 0 {
+		undoListeners(plans)
+		return nil, errs
+	}
+	return plans, nil
+}
+
+// keyError is an error of a key below another.
+type keyError struct {
+	key string
+	err error
+}
+
+func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listenerPlan) *keyError {
+	l := p.config
+	if p.listener == nil {
+		s, err := openTurns(ctx, l.Address, l.Mode)
+		if err != nil {
+			return &keyError{".address", err}
+		}
+		p.isNew = true
+		p.listener = &listener{socket: s, address: s.address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
+	}
+	p.options = r.listenerOptions(cfg, l)
+	if l.TLS != nil {
+		p.options.Expiries = p.listener.expiries
+	}
+	p.identities = r.credentials.Part()
+	var err error
+	if p.options.Identify, err = r.identify(l, p.identities); err != nil {
+		undoListeners([]*listenerPlan{p})
+		return &keyError{".jwt", err}
+	}
+	if p.isNew {
+		p.listener.door = downstream.NewDoor(p.options)
+	}
+	p.options.Door = p.listener.door
+	if !p.isNew && p.listener.serves(l, p.options) {
+		return nil
+	}
+	if p.server, err = r.newServer(l, p.listener, p.options); err != nil {
+		undoListeners([]*listenerPlan{p})
+		return &keyError{".tls", err}
+	}
+	return nil
+}
+
+// serves reports whether the present server is the right one for a configuration.
+func (l *listener) serves(config *configs.Listener, o downstream.ListenerOptions) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return onConnections(l.config) == onConnections(config) && l.server.connections == o.Limits.Connections
+}
+
+// undoListeners closes what was opened for plans.
+func undoListeners(plans []*listenerPlan) {
+	for _, p := range plans {
+		p.identities.Close()
+		if p.server != nil {
+			p.server.stop()
+			p.server.credentials.Close()
+		}
+		if p.isNew {
+			_ = p.listener.socket.Close() // nobody has it
+		}
+	}
+}
+
+// commitListeners has listeners be as planned, and returns those that are gone.
+func (r *Relay) commitListeners(plans []*listenerPlan) (gone []*listener) {
+	var all []*listener
+	for _, p := range plans {
+		l := p.listener
+		l.mu.Lock()
+		before, mode := l.identities, l.config.Mode
+		l.config, l.identities = p.config, p.identities
+		l.mu.Unlock()
+		l.door.Set(p.options)
+		if before != nil {
+			before.Close()
+		}
+		if path, unix := configs.UnixPath(p.config.Address); unix && mode != p.config.Mode {
+			if err := os.Chmod(path, os.FileMode(p.config.Mode)); err != nil {
+				r.log.Error("the mode of a listener's socket could not be changed", "address", l.address, "reason", err)
+			}
+		}
+		if p.server != nil {
+			l.replaceServer(p.server)
+		}
+		all = append(all, l)
+	}
+	r.listening.Lock()
+	defer r.listening.Unlock()
+	for _, l := range r.listeners {
+		if !slices.Contains(all, l) {
+			gone = append(gone, l)
+		}
+	}
+	r.listeners = all
+	if r.running != nil {
+		for _, p := range plans {
+			if p.server != nil {
+				r.running.serve(p.listener, p.server)
+			}
+		}
+	}
+	return gone
+}
+
+// openListeners returns the client listeners, in the order of the configuration.
+func (r *Relay) openListeners() []*listener {
+	r.listening.Lock()
+	defer r.listening.Unlock()
+	return slices.Clone(r.listeners)
+}

@@ -1,0 +1,192 @@
+package relay
+
+import (
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/certs"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/directory"
+)
+
+// origin is where the resources of an authority come from, as one configuration or several after one
+// another have it: its servers, or its directory. It is closed when no generation and no scope uses it.
+type origin struct {
+	authority *configs.Authority
+	// print tells it from others: two with equal prints give the same resources in the same way.
+	print     string
+	node      *corev3.Node // the relay's own, for xdstp names
+	counts    *counts
+	store     *sharedStore // nil if nothing is stored
+	gated     bool         // it has rollouts
+	servers   []originServer
+	directory *directorySource // nil for servers
+
+	uses int // guarded by origins.mu
+}
+
+// originServer is a server of an origin. Servers at the same place share a connection.
+type originServer struct {
+	config *configs.Server
+	conn   *sharedConn
+	// presence logs when the server is lost and when it answers again.
+	presence *upstream.Presence
+}
+
+// sharedConn is a connection, with the credentials that it alone uses.
+type sharedConn struct {
+	connection
+	place       place
+	credentials *certs.Part
+	uses        int // guarded by origins.mu
+}
+
+// printOf returns the print of an authority's origin.
+func printOf(a *configs.Authority, g *generation) string {
+	var types []string
+	if a.Rollout != nil {
+		types = append([]string{"rollout"}, a.Rollout.Types...)
+	}
+	// The address of a store is that of the open file.
+	return configs.Fingerprint(struct {
+		Name      string
+		Servers   []configs.Server
+		Directory string
+		Failover  configs.Failover
+		Check     configs.Check
+		Rollout   []string
+		Node      any
+		Store     string
+	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.print()})
+}
+
+// originOf returns the origin of an authority, by its index: that of the generation before, if it has not changed.
+func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
+	a := &g.cfg.Authorities[at]
+	print := printOf(a, g)
+	if p.before != nil {
+		if o := p.before.origins[a.Name]; o != nil && o.print == print {
+			return s.enter(o), nil
+		}
+	}
+	o := &origin{authority: a, print: print, node: g.node, counts: g.counts[a.Name], gated: a.Rollout != nil, uses: 1}
+	if a.Directory != "" {
+		o.directory = s.openDirectory(o, p.files)
+		return o, nil
+	}
+	o.store = g.store.use()
+	for i := range a.Servers {
+		server := &a.Servers[i]
+		conn, err := s.connect(server)
+		if err != nil {
+			s.leave(o)
+			return nil, g.cfg.Errorf(fmt.Sprintf("authorities[%d].servers[%d]", at, i), "%w", err)
+		}
+		o.servers = append(o.servers, originServer{server, conn, upstream.NewPresence(server.Address, s.log.With("authority", a.Name))})
+	}
+	return o, nil
+}
+
+// connect returns the connection to a server, for one more use. One goroutine calls it at a time.
+func (s *origins) connect(server *configs.Server) (*sharedConn, error) {
+	to := placeOf(*server)
+	if c := s.connected(to); c != nil {
+		return c, nil
+	}
+	// Without the lock: this reads files.
+	credentials := s.credentials.Part()
+	conn, err := dial(*server, credentials, func() bool { return s.makeRoom(to) })
+	if err != nil {
+		credentials.Close()
+		return nil, err
+	}
+	c := &sharedConn{connection: conn, place: to, credentials: credentials, uses: 1}
+	s.mu.Lock()
+	s.conns[to] = c
+	s.mu.Unlock()
+	return c, nil
+}
+
+// connected returns the connection to a place for one more use, nil if there is none.
+func (s *origins) connected(to place) *sharedConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.conns[to]
+	if c != nil {
+		c.uses++
+	}
+	return c
+}
+
+// release ends the use of a generation's origins and store.
+func (s *origins) release(g *generation) {
+	for _, o := range g.origins {
+		s.leave(o)
+	}
+	g.store.leave()
+}
+
+// enter notes one more use of an origin that is in use.
+func (s *origins) enter(o *origin) *origin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.uses++
+	return o
+}
+
+// leave ends a use of an origin. The last one closes it.
+func (s *origins) leave(o *origin) {
+	s.mu.Lock()
+	o.uses--
+	last := o.uses == 0
+	var unused []*sharedConn
+	if last {
+		for _, server := range o.servers {
+			if server.conn.uses--; server.conn.uses == 0 {
+				delete(s.conns, server.conn.place)
+				unused = append(unused, server.conn)
+			}
+		}
+	}
+	s.mu.Unlock()
+	if !last {
+		return
+	}
+	for _, c := range unused {
+		_ = c.Close() // the only error is that it is closed already
+		c.credentials.Close()
+	}
+	if o.directory != nil {
+		o.directory.end()
+	}
+	o.store.leave()
+}
+
+// openDirectory begins to read an authority's directory, or builtIn in its place if that is not nil.
+func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
+	var of atomic.Pointer[directory.Source]
+	settings := s.guards.settings()
+	settings.Waits = func(cache.Key, time.Time) (until time.Time) {
+		if d := of.Load(); d != nil && d.Unread() {
+			until = time.Now().Add(time.Second)
+		}
+		return until
+	}
+	a := o.authority
+	g := guard.New(s.gated(o, s.cache), s.cache, settings)
+	var d *directory.Source
+	if builtIn != nil {
+		d = directory.NewFS(builtIn, a.Name, g, s.log)
+	} else {
+		d = directory.New(a.Directory, a.Name, o.counts.tally, g, s.log)
+	}
+	of.Store(d)
+	return &directorySource{Source: d, guard: g}
+}

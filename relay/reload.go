@@ -1,0 +1,217 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/fileerrors"
+)
+
+// A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
+// has and the old one has not: sockets, certificates, connections, the store. Nothing that runs
+// notices. The second one, which cannot fail, replaces the generation. One reload is made at a time.
+
+// planned is a configuration that can be put in place.
+type planned struct {
+	generation *generation
+	listeners  []*listenerPlan
+	operator   *operator
+}
+
+// reloads is what is known of reloads.
+type reloads struct {
+	mu       sync.Mutex
+	loaded   time.Time // the last success, or the start
+	failures uint64
+	problem  string // of the last one; empty if it succeeded
+}
+
+// ErrShuttingDown is the error of a reload while the relay shuts down.
+var ErrShuttingDown = errors.New("the relay is shutting down")
+
+// Reload puts a configuration in place of the present one. If it returns an error, nothing has changed;
+// the error has all that is wrong. Clients' streams stay, but for those of listeners that are gone.
+func (r *Relay) Reload(ctx context.Context, cfg *configs.Config) error {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	return r.reload(ctx, cfg, "Reload")
+}
+
+// reload is Reload. The caller holds reloading. by is who wants the reload, for the log.
+func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) error {
+	if r.ended {
+		return ErrShuttingDown
+	}
+	p, err := r.plan(ctx, cfg)
+	if err != nil {
+		r.noteFailure(err, by)
+		return err
+	}
+	before := r.now()
+	r.commit(p)
+	r.reloads.mu.Lock()
+	r.reloads.loaded, r.reloads.problem = time.Now(), ""
+	r.reloads.mu.Unlock()
+	r.log.Info("the configuration was reloaded", "by", by, "config", cfg.Hash(), "before", before.cfg.Hash())
+	return nil
+}
+
+// noteFailure notes that a configuration could not be loaded: the present one goes on.
+func (r *Relay) noteFailure(err error, by string) {
+	r.reloads.mu.Lock()
+	again := r.reloads.problem == err.Error()
+	r.reloads.failures++
+	r.reloads.problem = err.Error()
+	r.reloads.mu.Unlock()
+	if again && by == ByWatch {
+		return // it tries again and again
+	}
+	log := r.log.With("by", by, "config", r.Hash())
+	var each configs.Errors
+	if !errors.As(err, &each) {
+		log.Error("the configuration was not reloaded, the old one goes on", "error", err)
+		return
+	}
+	for _, e := range each {
+		log.Error("the configuration was not reloaded, the old one goes on", "file", e.File, "line", e.Line, "key", e.Path, "error", e.Err)
+	}
+}
+
+// Hash returns the hash of the configuration that runs.
+func (r *Relay) Hash() string { return r.now().cfg.Hash() }
+
+// plan makes ready what a configuration needs.
+func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err error) {
+	var errs configs.Errors
+	add := func(err error) {
+		var list configs.Errors
+		var one configs.Error
+		switch {
+		case errors.As(err, &list):
+			errs = append(errs, list...)
+		case errors.As(err, &one):
+			errs = append(errs, one)
+		case err != nil:
+			errs = append(errs, cfg.Errorf("", "%w", err))
+		}
+	}
+	if r.files == nil {
+		add(cfg.CheckFiles())
+	}
+	if len(errs) > 0 { // what cannot be read cannot be used
+		return nil, fileerrors.List(errs).OrNil()
+	}
+	p := &planned{}
+	before := r.origins.newest.Load()
+	opened, err := r.planStore(cfg, before)
+	add(err)
+	if err == nil {
+		p.generation, err = r.origins.newGeneration(parts{cfg: cfg, before: before, files: r.files, store: opened})
+		add(err)
+	}
+	var wrong configs.Errors
+	p.listeners, wrong = r.planListeners(ctx, cfg)
+	errs = append(errs, wrong...)
+	operator, problem := r.planOperator(ctx, cfg)
+	if p.operator = operator; problem != nil {
+		errs = append(errs, *problem)
+	}
+	if len(errs) == 0 {
+		return p, nil
+	}
+	r.undo(p)
+	return nil, configs.InOrder(errs)
+}
+
+// planStore returns the store of a configuration, for one more use: the present one, or another.
+func (r *Relay) planStore(cfg *configs.Config, before *generation) (*sharedStore, error) {
+	if before != nil && before.store != nil && before.store.cfg.Path == cfg.Store.Path {
+		if configs.Fingerprint(before.store.cfg) == configs.Fingerprint(cfg.Store) {
+			return before.store.use(), nil
+		}
+		return nil, cfg.Errorf("store", "the file %s is in use with other settings (want another path for other settings, or a restart)", cfg.Store.Path)
+	}
+	s, err := openStore(cfg.Store, r.cache, r.log)
+	if err != nil {
+		return nil, cfg.Errorf("store", "%w", err)
+	}
+	return s, nil
+}
+
+// undo closes what was made ready.
+func (r *Relay) undo(p *planned) {
+	undoListeners(p.listeners)
+	r.undoOperator(p.operator)
+	if p.generation != nil {
+		r.origins.release(p.generation)
+	}
+	if now := r.origins.newest.Load(); now != nil {
+		r.endUnusedIssuers(now.cfg)
+	}
+}
+
+// commit puts a plan in place.
+func (r *Relay) commit(p *planned) {
+	g := p.generation
+	cfg := g.cfg
+	before := r.origins.newest.Swap(g)
+	r.configure(g)
+	gone := r.commitListeners(p.listeners)
+	r.commitOperator(p.operator)
+	r.endUnusedIssuers(cfg)
+	if before != nil {
+		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
+		r.server.Reconfigure(r.namesFor)
+		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
+		r.origins.release(before)
+	}
+	for _, l := range gone {
+		r.log.Info("a listener is gone, its streams end", "address", l.address)
+		_ = l.socket.Close() // now, as a later reload may open it again
+		r.ending.Go(func() { l.drain(r.endings, cfg.Drain.Time) })
+	}
+}
+
+// configure has all that goes on use the settings of a generation.
+func (r *Relay) configure(g *generation) {
+	cfg := g.cfg
+	r.cache.Configure(cacheOptions(cfg))
+	r.origins.chains.Configure(cfg.Node.ID, cfg.Cache.Linger)
+	r.server.SetRelayID(cfg.Node.ID)
+	for name := range g.rollouts {
+		r.rollouts.Count(name)
+	}
+}
+
+// derivedPrint is equal for configurations by which the same is derived from the same topics, but for
+// views.
+func derivedPrint(g *generation) string {
+	type part struct {
+		Name     string
+		Params   *configs.ContextParameters
+		Failover configs.Failover
+		Peers    any
+		Folder   string
+	}
+	var parts []part
+	for _, a := range g.cfg.Authorities {
+		var peers []string
+		for i := range a.Servers {
+			peers = append(peers, fmt.Sprintf("%+v", peerOf(&a.Servers[i])))
+		}
+		parts = append(parts, part{a.Name, a.ContextParameters, a.Failover, peers, a.Directory})
+	}
+	return configs.Fingerprint(parts)
+}
+
+func cacheOptions(cfg *configs.Config) cache.Options {
+	return cache.Options{
+		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
+		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
+	}
+}

@@ -1,0 +1,101 @@
+package relay
+
+// Reloads on the admin listener, and from the file.
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/xds-relay/xds-relay/admin"
+)
+
+// ErrBuiltIn is the error of a reload if the relay runs without a configuration file.
+var ErrBuiltIn = errors.New("the relay was started without a configuration file, so there is nothing to load")
+
+// Load reads the configuration file again and puts it in place of the present configuration: see
+// Reload. by is who wants that, for the log.
+func (r *Relay) Load(ctx context.Context, by string) error {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	if r.load == nil {
+		r.log.Warn("the configuration was not reloaded", "by", by, "reason", ErrBuiltIn)
+		return ErrBuiltIn
+	}
+	// With the lock held, so that of several reloads the last one has the newest file.
+	cfg, err := r.load()
+	if err != nil {
+		r.noteFailure(err, by)
+		return err
+	}
+	return r.reload(ctx, cfg, by)
+}
+
+// ConfigStatus is which configuration runs, as /config shows it.
+type ConfigStatus struct {
+	// Hash identifies what the configuration says: the same for all relays that have it.
+	Hash string `json:"hash"`
+	// Loaded is when it was loaded.
+	Loaded time.Time `json:"loaded"`
+	// Failures counts the reloads that failed since the start. Problem says what is wrong with the newest
+	// configuration, if that was not loaded.
+	Failures uint64 `json:"failures"`
+	Problem  string `json:"problem,omitempty"`
+}
+
+func (r *Relay) configStatus() ConfigStatus {
+	r.reloads.mu.Lock()
+	defer r.reloads.mu.Unlock()
+	return ConfigStatus{Hash: r.Hash(), Loaded: r.reloads.loaded, Failures: r.reloads.failures, Problem: r.reloads.problem}
+}
+
+// observeReloads adds reloads to the admin listener.
+func (r *Relay) observeReloads() {
+	r.admin.JSON("/config", "which configuration runs, and what is wrong with a newer one", func() any { return r.configStatus() })
+	r.admin.Action("/reload", http.HandlerFunc(r.reloadNow))
+}
+
+// reloadNow answers an operator who wants a reload, and writes an audit line.
+func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
+	before := r.Hash()
+	// Not with the request's context: a reload that has begun is done.
+	err := r.Load(context.WithoutCancel(req.Context()), "POST /reload")
+	now := r.configStatus()
+	outcome := "reloaded"
+	if err != nil {
+		outcome = "failed"
+	}
+	r.log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash)
+	switch {
+	case errors.Is(err, ErrBuiltIn):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, ErrShuttingDown):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+	default:
+		writeJSON(w, now)
+	}
+}
+
+// reloadInstruments are the metrics of reloads.
+func (r *Relay) reloadInstruments() []instrument {
+	return []instrument{
+		{r.metrics.Gauge, "xds_relay.config.info", "The configuration that runs, by its hash. The value is 1.", func() []admin.Sample {
+			return []admin.Sample{{Value: 1, Labels: []attribute.KeyValue{attribute.String("hash", r.Hash())}}}
+		}},
+		{r.metrics.Gauge, "xds_relay.config.last_reload_success_timestamp_seconds", "When the configuration that runs was loaded, in seconds since the epoch.", func() []admin.Sample {
+			return []admin.Sample{{Value: r.configStatus().Loaded.Unix()}}
+		}},
+		{r.metrics.Gauge, "xds_relay.config.last_reload_successful", "Whether the last reload succeeded: 1, or 0 while a newer configuration has errors.", func() []admin.Sample {
+			if r.configStatus().Problem != "" {
+				return []admin.Sample{{Value: 0}}
+			}
+			return []admin.Sample{{Value: 1}}
+		}},
+		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration went on.", one(func() uint64 { return r.configStatus().Failures })},
+	}
+}
