@@ -22,7 +22,7 @@ type Store struct {
 	ctx     context.Context // ends with the Store
 	running sync.WaitGroup
 
-	making sync.Mutex            // held while an item is made
+	making sync.Mutex             // held while an item is made
 	index  map[string]*sharedItem // by role and place
 
 	mu      sync.Mutex

@@ -9,7 +9,6 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/fileerrors"
 )
 
 // A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
@@ -104,7 +103,7 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 		add(cfg.CheckFiles())
 	}
 	if len(errs) > 0 { // what cannot be read cannot be used
-		return nil, fileerrors.List(errs).OrNil()
+		return nil, errs.OrNil()
 	}
 	p := &planned{}
 	before := r.origins.newest.Load()

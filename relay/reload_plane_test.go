@@ -1,0 +1,270 @@
+package relay
+
+// Control planes and clients for tests of reloads.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/testplane"
+)
+
+// labelledPlane has clusters that say which plane they are from. What it is asked for by an xdstp name
+// it has, whatever that is.
+type labelledPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	label   string
+	members []string // of the wildcard
+	address string
+
+	mu      sync.Mutex
+	streams int // that were opened
+}
+
+func startLabelledPlane(t *testing.T, label string, members ...string) *labelledPlane {
+	t.Helper()
+	p := &labelledPlane{label: label, members: members}
+	p.address = testplane.Listen(t, p)
+	return p
+}
+
+func (p *labelledPlane) opened() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.streams
+}
+
+// resource returns a cluster, nil if there is none.
+func (p *labelledPlane) resource(name string) (*discoveryv3.Resource, error) {
+	if !slices.Contains(p.members, name) && len(name) < 8 {
+		return nil, nil
+	}
+	a, err := anypb.New(&clusterv3.Cluster{Name: name, AltStatName: p.label})
+	return &discoveryv3.Resource{Name: name, Version: p.label, Resource: a}, err
+}
+
+// DeltaAggregatedResources implements the aggregated service.
+func (p *labelledPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	p.mu.Lock()
+	p.streams++
+	p.mu.Unlock()
+	first := map[string]bool{}
+	for n := 1; ; n++ {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		names := slices.Clone(req.GetResourceNamesSubscribe())
+		if !first[req.GetTypeUrl()] && len(names) == 0 {
+			names = []string{"*"}
+		}
+		first[req.GetTypeUrl()] = true
+		if len(names) == 0 {
+			continue
+		}
+		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: fmt.Sprint(n)}
+		if at := slices.Index(names, "*"); at >= 0 {
+			names = append(slices.Delete(names, at, at+1), p.members...)
+		}
+		for _, name := range names {
+			r, err := p.resource(name)
+			switch {
+			case err != nil:
+				return err
+			case r == nil:
+				resp.RemovedResources = append(resp.RemovedResources, name)
+			default:
+				resp.Resources = append(resp.Resources, r)
+			}
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+// holder is a client that holds what it is sent.
+type holder struct {
+	sotw  bool
+	names []string // none: the wildcard
+	end   context.CancelFunc
+
+	mu      sync.Mutex
+	changed chan struct{}
+	has     map[string]string // the label by name
+	errors  map[string]string // by name
+	removed []string          // everything that was removed, in order
+	ended   error
+}
+
+// hold opens a stream of clusters. The Node has the id, and the cluster is the part before a dash.
+func hold(t *testing.T, conn *grpc.ClientConn, sotw bool, node *corev3.Node, names ...string) *holder {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &holder{sotw: sotw, names: names, end: cancel, changed: make(chan struct{}), has: map[string]string{}, errors: map[string]string{}}
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	done := make(chan struct{})
+	if sotw {
+		stream, err := ads.StreamAggregatedResources(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: clusterTypeURL, ResourceNames: names}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { defer close(done); h.followSotW(stream) }()
+	} else {
+		stream, err := ads.DeltaAggregatedResources(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterTypeURL, ResourceNamesSubscribe: names}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { defer close(done); h.followDelta(stream) }()
+	}
+	t.Cleanup(func() { cancel(); <-done })
+	return h
+}
+
+// update changes what the client knows.
+func (h *holder) update(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func labelOf(a *anypb.Any) (name, label string) {
+	c := &clusterv3.Cluster{}
+	if err := a.UnmarshalTo(c); err != nil {
+		return "", err.Error()
+	}
+	return c.GetName(), c.GetAltStatName()
+}
+
+func (h *holder) remove(name string) {
+	if _, had := h.has[name]; had {
+		h.removed = append(h.removed, name)
+	}
+	delete(h.has, name)
+}
+
+func (h *holder) followDelta(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			h.update(func() { h.ended = err })
+			return
+		}
+		h.update(func() {
+			for _, r := range resp.GetResources() {
+				_, h.has[r.GetName()] = labelOf(r.GetResource())
+				delete(h.errors, r.GetName())
+			}
+			for _, name := range resp.GetRemovedResources() {
+				h.remove(name)
+				delete(h.errors, name)
+			}
+			for _, e := range resp.GetResourceErrors() {
+				h.errors[e.GetResourceName().GetName()] = codes.Code(e.GetErrorDetail().GetCode()).String()
+			}
+		})
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}) // Recv says why
+	}
+}
+
+func (h *holder) followSotW(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			h.update(func() { h.ended = err })
+			return
+		}
+		h.update(func() {
+			now := map[string]string{}
+			for _, a := range resp.GetResources() {
+				name, label := labelOf(a)
+				now[name] = label
+			}
+			clear(h.errors)
+			for _, e := range resp.GetResourceErrors() {
+				name := e.GetResourceName().GetName()
+				h.errors[name] = codes.Code(e.GetErrorDetail().GetCode()).String()
+				if label, had := h.has[name]; had && h.errors[name] != codes.NotFound.String() {
+					now[name] = label // an error takes nothing away
+				}
+			}
+			for name := range h.has {
+				if _, still := now[name]; !still {
+					h.remove(name)
+				}
+			}
+			h.has = now
+		})
+		_ = stream.Send(&discoveryv3.DiscoveryRequest{
+			TypeUrl: resp.GetTypeUrl(), ResourceNames: h.names, VersionInfo: resp.GetVersionInfo(), ResponseNonce: resp.GetNonce(),
+		}) // Recv says why
+	}
+}
+
+// state returns what the client has.
+func (h *holder) state() (has, errs map[string]string, removed []string, ended error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.has), maps.Clone(h.errors), slices.Clone(h.removed), h.ended
+}
+
+// await waits until the client is as wanted.
+func (h *holder) await(t *testing.T, what string, wanted func() bool) {
+	t.Helper()
+	if !h.reaches(t.Context(), wanted) {
+		has, errs, removed, ended := h.state()
+		t.Fatalf("%s: not within a minute; the client has %v, errors %v, was sent the removal of %v, and its stream has ended: %v", what, has, errs, removed, ended)
+	}
+}
+
+func (h *holder) reaches(ctx context.Context, wanted func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		h.mu.Lock()
+		done, changed := wanted(), h.changed
+		h.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// awaitHas waits until the client has this, and nothing else.
+func (h *holder) awaitHas(t *testing.T, what string, want map[string]string) {
+	t.Helper()
+	h.await(t, what, func() bool { return maps.Equal(h.has, want) })
+}
+
+// mustBeOpen fails the test if the stream has ended, or something was removed.
+func (h *holder) mustBeOpen(t *testing.T, what string) {
+	t.Helper()
+	if _, _, removed, ended := h.state(); ended != nil || len(removed) > 0 {
+		t.Errorf("%s: the stream has ended: %v, removed %v", what, ended, removed)
+	}
+}
