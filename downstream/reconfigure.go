@@ -127,6 +127,7 @@ func (st *stream) reconfigure() error {
 		s.Reconfigure(st.who.Rights, n.generation)
 	}
 	old.Close()
+	st.joinNewTrials()
 	st.scopes.excess = nil // the client has not asked for more
 	for _, s := range st.sessions {
 		st.recountNames(s)

@@ -164,6 +164,19 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	st.trials.all = append(st.trials.all, trial)
 }
 
+// joinNewTrials begins the stream's part in the rollouts of scopes that had none when the stream began to
+// use them. The caller holds mu.
+func (st *stream) joinNewTrials() {
+	if st.trials == nil {
+		return
+	}
+	for scope := range st.scopes.all() {
+		if !slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.scope == scope }) {
+			st.scopes.joinTrial(scope)
+		}
+	}
+}
+
 // leaveTrial ends the stream's part in the rollouts of a scope.
 func (s *streamScopes) leaveTrial(scope cache.Scope) {
 	st := s.stream

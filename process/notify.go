@@ -11,6 +11,8 @@ import (
 const (
 	NotifyReady    = "READY=1"
 	NotifyStopping = "STOPPING=1"
+	// NotifyReloading needs MONOTONIC_USEC beside it, and NotifyReady after it.
+	NotifyReloading = "RELOADING=1"
 )
 
 // Notify sends states of the process to systemd, if systemd has started it and wants to know.

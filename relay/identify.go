@@ -36,6 +36,18 @@ func (r *Relay) identify(l *configs.Listener, part *certs.Part) (func(identity.P
 	return i.identify, nil
 }
 
+// admits returns downstream.ListenerOptions.Admits for a listener: nil if it admits everyone.
+func admits(l *configs.Listener) func(*identity.Identity) error {
+	if l.Admit == "" {
+		return nil
+	}
+	i := &identifier{listener: l}
+	return func(id *identity.Identity) error {
+		_, err := i.admit(id)
+		return err
+	}
+}
+
 func (i *identifier) identify(p identity.Proof) (*identity.Identity, error) {
 	id, now := p.Connection(), time.Now()
 	if id.Expired(now) {

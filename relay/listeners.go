@@ -80,6 +80,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	if l.TLS != nil {
 		p.options.Expiries = p.listener.expiries
 	}
+	p.options.Admits = admits(l)
 	p.identities = r.credentials.Part()
 	var err error
 	if p.options.Identify, err = r.identify(l, p.identities); err != nil {

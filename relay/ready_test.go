@@ -169,7 +169,7 @@ func TestTheRelayIsReadyWithWhatIsStored(t *testing.T) {
 		if _, err := s.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "it is written", func() bool { return r.store.Stats().Written > 0 })
+		await(t, "it is written", func() bool { return r.now().store.Stats().Written > 0 })
 	})
 	r, _ := runRelay(t, config, slog.New(slog.DiscardHandler))
 	await(t, "ready", func() bool {

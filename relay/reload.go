@@ -164,6 +164,7 @@ func (r *Relay) commit(p *planned) {
 	r.commitOperator(p.operator)
 	r.endUnusedIssuers(cfg)
 	if before != nil {
+		r.readiness.forget(cfg)
 		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
 		r.server.Reconfigure(r.namesFor)
 		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
