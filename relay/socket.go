@@ -17,6 +17,9 @@ type socket struct {
 	net.Listener
 	address   string     // in the form of the configuration
 	accepting sync.Mutex // held by the turn that accepts
+	// left has a connection that came just when a turn had ended: it is for the next one. Guarded by
+	// accepting.
+	left net.Conn
 }
 
 // turn is the time in which one server accepts the connections of a socket. Its Close ends the turn, and
@@ -35,6 +38,18 @@ func openTurns(ctx context.Context, address string, mode configs.FileMode) (*soc
 	return &socket{Listener: opened, address: at}, nil
 }
 
+// Close closes the socket. It may be called twice.
+func (s *socket) Close() error {
+	err := s.Listener.Close()
+	s.accepting.Lock() // Accept has returned, or will
+	defer s.accepting.Unlock()
+	if s.left != nil {
+		_ = s.left.Close() // nothing was sent
+		s.left = nil
+	}
+	return err
+}
+
 // turn returns the next turn. The one before has to be closed.
 func (s *socket) turn() *turn { return &turn{socket: s, ended: make(chan struct{})} }
 
@@ -46,19 +61,34 @@ func (t *turn) Accept() (net.Conn, error) {
 	t.accepting.Lock()
 	defer t.accepting.Unlock()
 	for {
-		select {
-		case <-t.ended:
+		if t.hasEnded() {
 			return nil, net.ErrClosed
-		default:
+		}
+		if conn := t.left; conn != nil {
+			t.left = nil
+			return conn, nil
 		}
 		conn, err := t.Listener.Accept()
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case err == nil && t.hasEnded():
+			t.left = conn
+			continue
+		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded):
 			return conn, err
 		}
 		// The deadline is that of the turn before, or of this one.
 		if d, ok := t.Listener.(deadliner); ok {
 			_ = d.SetDeadline(time.Time{}) // it fails of a socket that is closed
 		}
+	}
+}
+
+func (t *turn) hasEnded() bool {
+	select {
+	case <-t.ended:
+		return true
+	default:
+		return false
 	}
 }
 
