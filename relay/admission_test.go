@@ -52,7 +52,7 @@ old_style_names: [{authority: a}]
 		r.Close()
 	}()
 	open := func() (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
-		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connectTo(t, r.addresses[0])).DeltaAggregatedResources(ctx)
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connectTo(t, r.Addresses()[0])).DeltaAggregatedResources(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

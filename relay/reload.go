@@ -102,6 +102,9 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	if r.files == nil {
 		add(cfg.CheckFiles())
 	}
+	if r.origins.newest.Load() != nil {
+		errs = append(errs, changedRollouts(r.now(), cfg)...)
+	}
 	if len(errs) > 0 { // what cannot be read cannot be used
 		return nil, errs.OrNil()
 	}
@@ -125,6 +128,20 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	}
 	r.undo(p)
 	return nil, configs.InOrder(errs)
+}
+
+// changedRollouts returns an error for each authority whose rollout has changed: a reload does not change
+// who is on which side.
+func changedRollouts(before *generation, cfg *configs.Config) (errs configs.Errors) {
+	for i := range cfg.Authorities {
+		a := &cfg.Authorities[i]
+		was := before.origins[a.Name]
+		if was == nil || configs.Fingerprint(was.authority.Rollout) == configs.Fingerprint(a.Rollout) {
+			continue
+		}
+		errs = append(errs, cfg.Errorf(fmt.Sprintf("authorities[%d].rollout", i), "it cannot be changed while the relay runs (want the same rollout, or a restart; xds-relay rollout freeze and approve act on a running relay)"))
+	}
+	return errs
 }
 
 // planStore returns the store of a configuration, for one more use: the present one, or another.
