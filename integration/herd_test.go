@@ -1,0 +1,167 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+var (
+	herdClients    = flag.Int("herd", 300, "clients that come at once, in TestAHerdIsServedInOrder")
+	herdAdmission  = flag.String("herd-admission", "{streams_per_second: 200, burst: 50}", "the admission of the relay, in TestAHerdIsServedInOrder")
+	restartClients = flag.Int("restart-clients", 300, "clients, in TestARollingRestart")
+	restartDrain   = flag.Duration("restart-drain", 3*time.Second, "drain.time of each relay, in TestARollingRestart")
+)
+
+// giveUp is how long Envoy and gRPC wait for a resource.
+const giveUp = 15 * time.Second
+
+// manyEndpoints are resources, with their names.
+func manyEndpoints(n int) (names []string, resources []proto.Message) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("endpoints-%03d", i))
+		resources = append(resources, plainEndpoints(names[i], uint32(1000+i)))
+	}
+	return names, resources
+}
+
+// peakMemory is the most memory that a process has had, as the kernel says it.
+func peakMemory(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if m := regexp.MustCompile(`VmHWM:\s*(\S+ kB)`).FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return "unknown"
+}
+
+// Clients that come at once to a relay that holds nothing wait in line and are served, and the
+// control plane sees one stream and each name once.
+func TestAHerdIsServedInOrder(t *testing.T) {
+	names, resources := manyEndpoints(20)
+	cp := startControlPlane(t, delta)
+	cp.set(resources...)
+	config := strings.Replace(relayTo(cp.address, "delta"), "  - address: 127.0.0.1:0\n", "  - address: 127.0.0.1:0\n    admission: "+*herdAdmission+"\n", 1)
+	r := startRelay(t, config+"drain: {time: 0s}\n")
+	all := startRoamers(t, r.address, *herdClients, endpointType, names...)
+	all.awaitWorking(t, *herdClients)
+	all.read(func(v *travels) {
+		late := 0
+		for _, first := range v.firsts {
+			if first > giveUp {
+				late++
+			}
+		}
+		t.Logf("%d clients: the first is served after %v, the median after %v, the last after %v; %d streams refused; longest without an answer on one stream %v; %d clients without an answer for %v; the relay's peak memory %s",
+			*herdClients, at(v.firsts, 0), at(v.firsts, 0.5), at(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid))
+		if v.longest > giveUp {
+			t.Errorf("a client has no answer on its stream for %v: it gives up the resources after %v", v.longest, giveUp)
+		}
+	})
+	cp.read(func(s *seen) {
+		if s.opened != 1 {
+			t.Errorf("the control plane sees %d streams, want 1", s.opened)
+		}
+		for _, name := range names {
+			if n := s.requested[topic{endpointType, name}]; n != 1 {
+				t.Errorf("the control plane sees %d requests for %s, want 1", n, name)
+			}
+		}
+	})
+	metrics := fetch(t, "http://"+r.admin+"/metrics")
+	if strings.Contains(metrics, "xds_relay_downstream_admission_waited_total 0\n") && *herdAdmission == flag.Lookup("herd-admission").DefValue {
+		t.Error("nobody has waited in line")
+	}
+	all.stop()
+}
+
+// Three relays behind one address are restarted one after the other. Each client that is sent away
+// has a working stream again at its first attempt: it is without one for its own backoff only. While a
+// relay drains, the control plane sees no request at all, though the others take over its clients;
+// a relay that starts requests each name once.
+func TestARollingRestart(t *testing.T) {
+	names, resources := manyEndpoints(20)
+	cp := startControlPlane(t, delta)
+	cp.set(resources...)
+	config := relayTo(cp.address, "delta") + fmt.Sprintf("drain: {time: %v}\n", *restartDrain)
+	start := func() *relay {
+		r := startRelay(t, config)
+		eventually(t, "the relay is ready", func() error {
+			if status, err := readyStatus(r); status != http.StatusOK {
+				return fmt.Errorf("%d, %w", status, err)
+			}
+			return nil
+		})
+		return r
+	}
+	relays := []*relay{start(), start(), start()}
+	road := startCrossroads(t, relays[0].address, relays[1].address, relays[2].address)
+	clients := *restartClients
+	all := startRoamers(t, road.address, clients, endpointType, names...)
+	all.awaitWorking(t, clients)
+	requests := func() (streams, requests int) {
+		cp.read(func(s *seen) {
+			streams = s.opened
+			for _, n := range s.requested {
+				requests += n
+			}
+		})
+		return streams, requests
+	}
+	for i, old := range relays {
+		streams, asked := requests()
+		if streams != 3+i {
+			t.Errorf("before restart %d the control plane has seen %d streams, want %d", i, streams, 3+i)
+		}
+		if asked != (3+i)*len(names) {
+			t.Errorf("before restart %d the control plane has seen %d requests for names, want %d", i, asked, (3+i)*len(names))
+		}
+		var before int
+		all.read(func(v *travels) { before = len(v.ends) })
+		old.end(t, syscall.SIGTERM)
+		all.awaitWorking(t, clients)
+		var ends []time.Time
+		all.read(func(v *travels) { ends = slices.Clone(v.ends[before:]) })
+		slices.SortFunc(ends, time.Time.Compare)
+		if len(ends) == 0 {
+			t.Fatalf("relay %d had no clients", i)
+		}
+		spread := ends[len(ends)-1].Sub(ends[0])
+		t.Logf("relay %d: %d clients sent away over %v", i, len(ends), spread.Round(time.Millisecond))
+		if spread < *restartDrain/2 {
+			t.Errorf("relay %d sends its %d clients away within %v, want about %v", i, len(ends), spread, *restartDrain)
+		}
+		if s, n := requests(); s != streams || n != asked {
+			t.Errorf("while relay %d drained, the control plane saw %d streams and %d requests", i, s-streams, n-asked)
+		}
+		next := start()
+		road.replace(old.address, next.address)
+		// A client of its own has the new relay hold what the others do, before the next one drains.
+		c := newClient(t, next, delta, node("first", ""))
+		c.subscribe(endpointType, names...)
+		c.awaitHas(t, "all resources", resources...)
+		c.leave()
+	}
+	all.read(func(v *travels) {
+		t.Logf("%d clients came back: without a stream, beyond their own backoff, for %v in the median and %v at most; longest without an answer on one stream %v",
+			len(v.gaps), at(v.gaps, 0.5), at(v.gaps, 1), v.longest.Round(time.Millisecond))
+		if len(v.failures) > 0 {
+			t.Errorf("%d attempts of clients to come back failed: %v", len(v.failures), v.failures[0])
+		}
+		if len(v.gaps) != len(v.ends) {
+			t.Errorf("%d streams ended, and %d came back", len(v.ends), len(v.gaps))
+		}
+		if v.longest > giveUp {
+			t.Errorf("a client has no answer on its stream for %v", v.longest)
+		}
+	})
+	all.stop()
+}
