@@ -32,6 +32,8 @@ func (c *Config) check(unusable map[string]bool) Errors {
 	k.views(c)
 	k.rights(c)
 	k.store(c.Store)
+	k.atMost("drain.delay", c.Drain.Delay, mostDrain)
+	k.atMost("drain.time", c.Drain.Time, mostDrain)
 	return k.errs
 }
 
@@ -67,6 +69,10 @@ func (k *checker) listeners(c *Config) {
 			k.fail(path+".admit", "%w", err)
 		}
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
+		k.atMost(path+".max_connection_age", l.MaxConnectionAge, mostAge)
+		if l.MaxConnectionAge > 0 && l.MaxConnectionAge < leastAge {
+			k.fail(path+".max_connection_age", "%s is too short: clients would do nothing but connect (want %s or more, or 0s for no limit)", l.MaxConnectionAge, leastAge)
+		}
 		k.protocolKeys(path, reflect.TypeFor[Listener](), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
 			k.windows(path+".windows", l.Windows)
@@ -103,6 +109,12 @@ func (k *checker) protocolKeys(path string, t reflect.Type, protocol string) {
 		case isMap(field.Type):
 			k.protocolKeys(at, field.Type, protocol)
 		}
+	}
+}
+
+func (k *checker) atMost(path string, d, most time.Duration) {
+	if d > most {
+		k.fail(path, "%s is too long (want at most %s)", d, most)
 	}
 }
 

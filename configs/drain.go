@@ -14,3 +14,10 @@ type Drain struct {
 	// 0s sends them away at once.
 	Time time.Duration `yaml:"time" default:"30s" allow:"zero"`
 }
+
+// Bounds of times after which connections end.
+const (
+	mostDrain = 24 * time.Hour
+	leastAge  = 100 * time.Millisecond
+	mostAge   = 365 * 24 * time.Hour
+)

@@ -88,6 +88,8 @@ relay.yaml:1:69: listeners[0].limits.streams: "all" is text (want a whole number
 	{"a size below zero", "listeners: [{address: ':1', max_request_bytes: -1MiB}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "-1MiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
 	{"too large a size", "listeners: [{address: ':1', max_request_bytes: 2GiB}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: "2GiB" is not a size (want bytes, from 1 to 2 GiB - 1, such as 4194304 or 4MiB)`},
 	{"a list for a size", "listeners: [{address: ':1', max_request_bytes: []}]\n" + authority, `relay.yaml:1:48: listeners[0].max_request_bytes: is a list (want a size such as 4MiB)`},
+	{"connections that end at once", "listeners: [{address: ':1', max_connection_age: 1ms}]\n" + authority, `relay.yaml:1:29: listeners[0].max_connection_age: 1ms is too short: clients would do nothing but connect (want 100ms or more, or 0s for no limit)`},
+	{"a drain for months", head + "drain: {time: 2000h}\n", `relay.yaml:3:9: drain.time: 2000h0m0s is too long (want at most 24h0m0s)`},
 	{"pings from a listener too often", "listeners: [{address: ':1', keepalive: {time: 1ms}}]\n" + authority, `relay.yaml:1:41: listeners[0].keepalive.time: 1ms is too short (want 1s or more)`},
 	{"windows that gRPC would raise", "listeners: [{address: ':1', windows: {stream: 1, connection: 63KiB}}]\nauthorities: [{name: a, servers: [{address: 'a:1', windows: {connection: 1KiB}}]}]\n", `
 relay.yaml:1:39: listeners[0].windows.stream: 1 is too small (want 64KiB or more)

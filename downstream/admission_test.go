@@ -111,7 +111,7 @@ func TestTheLineIsFairAmongAddresses(t *testing.T) {
 // is no memory. It is a time of its own for each.
 func TestWhoIsNotAdmittedIsSentWhenToComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const wait, herd = 2 * time.Second, 40
+		const wait, herd = 2500 * time.Millisecond, 40
 		var full atomic.Bool
 		d := newDrained(t, ListenerOptions{Admission: Admission{StreamsPerSecond: 1, Burst: 1, Wait: wait, Full: full.Load}})
 		refused := func() (after, retry time.Duration, text string) {
@@ -168,6 +168,7 @@ func TestAStreamInLineEndsWithItsClientAndInADrain(t *testing.T) {
 		ended := make(chan departed, 4)
 		for range 2 {
 			d.subscriber(ended)
+			synctest.Wait() // the first one comes in
 		}
 		gone := d.subscriber(ended)
 		synctest.Wait()

@@ -61,6 +61,7 @@ const partingTime = 3 * time.Second
 type connCalls struct {
 	mu    sync.Mutex
 	first *connCall
+	left  time.Time // when the last one left
 	// leaving is why the connection takes no calls any more, nil while it does.
 	leaving error
 }
@@ -96,6 +97,9 @@ func (c *connCalls) leave(call *connCall) {
 	if call.next != nil {
 		call.next.prev = call.prev
 	}
+	if c.first == nil {
+		c.left = time.Now()
+	}
 }
 
 // close has the connection take no further calls, and returns what ends those that are open. Only
@@ -119,10 +123,14 @@ func (c *connCalls) isLeaving() bool {
 	return c.leaving != nil
 }
 
-func (c *connCalls) idle() bool {
+// idleFor returns for how long there has been no call.
+func (c *connCalls) idleFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.first == nil
+	if c.first != nil {
+		return 0
+	}
+	return time.Since(c.left)
 }
 
 // connOf returns the connection of the call with this context, nil if it is none of a listener's.
@@ -154,18 +162,18 @@ func joinConn(ctx context.Context, end func(why error)) (leave func(), err error
 // sendAway sends the client away. It may wait for a client that does not read, until the
 // connection is closed.
 func (c *limitedConn) sendAway(d Departure) {
+	select {
+	case <-c.closed: // its client has gone by itself
+		return
+	default:
+	}
 	ends, first := c.calls.close(departures[d].why)
 	if !first {
 		return
 	}
 	c.listener.server.stats.departures[d].Add(1)
+	time.AfterFunc(partingTime, c.part)
 	g := c.goAway.Load()
-	time.AfterFunc(partingTime, func() {
-		// An answer over REST says that it is the last one of its connection, and has a timeout.
-		if g != nil || c.calls.idle() {
-			_ = c.Close() // it may be closed by now
-		}
-	})
 	if g != nil {
 		g.want()
 	}
@@ -174,6 +182,20 @@ func (c *limitedConn) sendAway(d Departure) {
 	}
 	if g != nil {
 		g.flush()
+	}
+}
+
+// part closes the connection of a client that has had its time to go. A request over REST that is still
+// read or answered has timeouts of its own.
+func (c *limitedConn) part() {
+	select {
+	case <-c.closed:
+	default:
+		if c.goAway.Load() != nil || c.calls.idleFor() >= partingTime {
+			_ = c.Close()
+			return
+		}
+		time.AfterFunc(partingTime, c.part)
 	}
 }
 
@@ -263,6 +285,7 @@ func (l *limitedListener) Drain(ctx context.Context, within time.Duration) {
 		timer.Reset(at - time.Since(began))
 		select {
 		case <-timer.C:
+			// In a goroutine of its own, because it may wait for a client that does not read.
 			go c.sendAway(Drained)
 		case <-gone:
 			return

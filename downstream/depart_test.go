@@ -1,8 +1,10 @@
 package downstream
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -174,29 +177,93 @@ func TestADrainSendsConnectionsAwayWithoutStreamsOfXDS(t *testing.T) {
 	})
 }
 
-// A client that ignores that it is sent away holds up a drain for a bounded time, and gets no
-// stream meanwhile.
+// A client that ignores GOAWAY holds up a drain for a bounded time, and so does one that reads nothing
+// at all.
 func TestADrainDoesNotWaitForWhoStays(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const within = 2 * time.Second
+			d := newDrained(t, ListenerOptions{})
+			stays, err := d.lis.DialContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stays.Close()
+			framer := http2.NewFramer(stays, stays)
+			if _, err := io.WriteString(stays, http2.ClientPreface); err != nil {
+				t.Fatal(err)
+			}
+			if err := framer.WriteSettings(); err != nil {
+				t.Fatal(err)
+			}
+			var kinds []http2.FrameType
+			closed := make(chan struct{})
+			if reads {
+				go func() {
+					defer close(closed)
+					for f, err := framer.ReadFrame(); err == nil; f, err = framer.ReadFrame() {
+						kinds = append(kinds, f.Header().Type)
+					}
+				}()
+			} else {
+				close(closed)
+			}
+			synctest.Wait()
+			began := time.Now()
+			d.listener.Drain(t.Context(), within)
+			if took := time.Since(began); took < partingTime || took > within+partingTime {
+				t.Errorf("reads %t: the drain takes %v", reads, took)
+			}
+			<-closed
+			if reads && (len(kinds) == 0 || kinds[0] != http2.FrameSettings || kinds[len(kinds)-1] != http2.FrameGoAway) {
+				t.Errorf("it reads %v", kinds)
+			}
+		})
+	}
+}
+
+// A connection that is set up at its moment is sent away once it is: SETTINGS come first.
+func TestADrainDuringAHandshake(t *testing.T) {
+	server, _ := newTestServer(nil, 0)
+	client, raw := net.Pipe()
+	defer client.Close()
+	conn := newLimitedConn(server.listen(nil, ListenerOptions{}), raw)
+	conn.sendAway(Drained)
+	secure, _, err := Metered(insecure.NewCredentials()).ServerHandshake(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secure.Close()
+	go func() {
+		f := http2.NewFramer(secure, nil)
+		_ = f.WriteSettings()
+		_ = f.WriteSettingsAck()
+	}()
+	framer := http2.NewFramer(nil, client)
+	for _, want := range []http2.FrameType{http2.FrameSettings, http2.FrameGoAway, http2.FrameSettings} {
+		f, err := framer.ReadFrame()
+		if err != nil || f.Header().Type != want {
+			t.Fatalf("got %v, %v, want %v", f, err, want)
+		}
+	}
+}
+
+// Clients that go by themselves before their moment are not counted as sent away.
+func TestADrainDoesNotCountWhoHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const within = 2 * time.Second
 		d := newDrained(t, ListenerOptions{})
-		stays, err := d.lis.DialContext(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed := make(chan struct{})
-		go func() {
-			_, _ = io.Copy(io.Discard, stays)
-			close(closed)
-		}()
+		ended := make(chan departed, 2)
+		stays, goes := d.subscriber(ended), d.subscriber(ended)
 		synctest.Wait()
-		began := time.Now()
-		d.listener.Drain(t.Context(), within)
-		if took := time.Since(began); took < partingTime || took > within+partingTime {
-			t.Errorf("the drain takes %v", took)
+		_ = goes.Close()
+		synctest.Wait()
+		d.listener.Drain(t.Context(), time.Second)
+		<-ended
+		<-ended
+		if n := d.server.Stats().SentAway["drain"]; n != 1 {
+			t.Errorf("counted %d, want 1", n)
 		}
-		<-closed
-		_ = stays.Close()
+		_ = stays
 	})
 }
 
@@ -295,5 +362,45 @@ func TestADrainAnswersWaitingPolls(t *testing.T) {
 		if a := <-answered; a.status != http.StatusNotModified || !a.close || a.at.Sub(began) > departEvery {
 			t.Errorf("a poll is answered with %d (last of its connection: %t) after %v", a.status, a.close, a.at.Sub(began))
 		}
+	})
+}
+
+// A request over REST that is still being sent at the moment of its connection is read, and answered.
+func TestADrainDoesNotCutOffRequestsOverREST(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ch := newTestCache(silentSource{}, 1000)
+		defer ch.Close()
+		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+		lis := bufconn.Listen(1 << 16)
+		o := ListenerOptions{LongPoll: time.Hour}
+		l := server.ListenREST(lis, nil, o)
+		h := server.HTTPServer(o)
+		go func() { _ = h.Serve(l) }()
+		defer h.Close()
+		conn, err := lis.DialContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		const body = `{"node": {"id": "n"}, "version_info": "1", "resource_names": ["a"]}`
+		half := len(body) / 2
+		if _, err := fmt.Fprintf(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:half]); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		go l.Drain(t.Context(), 0)
+		time.Sleep(2 * partingTime)
+		if _, err := io.WriteString(conn, body[half:]); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusNotModified || !resp.Close {
+			t.Errorf("answered with %s (last of its connection: %t)", resp.Status, resp.Close)
+		}
+		synctest.Wait()
 	})
 }

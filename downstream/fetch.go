@@ -50,11 +50,11 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 			hold = min(hold, max(0, time.Until(ends)))
 		}
 	}
-	away := make(wakeups, 1)
-	if leave, err := joinConn(ctx, func(error) { away.Wake() }); err == nil {
+	away, joined := ctx.Value(awayKey{}).(wakeups)
+	if !joined {
+		var leave func()
+		away, leave = joinFetch(ctx)
 		defer leave()
-	} else {
-		away.Wake() // the last answer on the connection has no time to wait
 	}
 	woken := make(wakeups, 1)
 	st.inbox.waker = woken
@@ -104,6 +104,20 @@ func (st *stream) refusedWildcard(poll *session.Poll) *cache.Error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return poll.RefusedWildcard()
+}
+
+// awayKey is the key, in the context of a request that has joined its connection, of what ends its wait.
+type awayKey struct{}
+
+// joinFetch has a request that is answered once wait no longer when its client is sent away, until leave.
+func joinFetch(ctx context.Context) (away wakeups, leave func()) {
+	away = make(wakeups, 1)
+	leave, err := joinConn(ctx, func(error) { away.Wake() })
+	if err != nil {
+		away.Wake() // the last answer on the connection has no time to wait
+		return away, func() {}
+	}
+	return away, leave
 }
 
 // EndPolls ends the waits of requests that are answered once, as if their time

@@ -232,6 +232,9 @@ func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 	}
 	metered := &meteredConn{Conn: conn, limited: limited, goAway: &goAway{conn: conn.Write}, meter: newFrameMeter(time.Now())}
 	limited.goAway.Store(metered.goAway)
+	if limited.calls.isLeaving() { // it was sent away during the handshake
+		metered.goAway.want()
+	}
 	if ready, ok := conn.(onReady); ok {
 		return &readyMeteredConn{metered, ready}, info, nil
 	}

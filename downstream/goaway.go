@@ -19,6 +19,7 @@ type goAway struct {
 
 	mu     sync.Mutex // held while something is written
 	sent   bool
+	begun  bool              // something was written: the first frame has to be gRPC's own
 	header [frameHeader]byte // of the frame that is written
 	have   int               // bytes of it
 	skip   int               // bytes until the next frame
@@ -48,6 +49,7 @@ func (g *goAway) next(b []byte) int {
 
 // wrote notes what has been written.
 func (g *goAway) wrote(b []byte) {
+	g.begun = g.begun || len(b) > 0
 	for len(b) > 0 {
 		if g.skip > 0 {
 			n := min(g.skip, len(b))
@@ -72,7 +74,7 @@ func (g *goAway) want() { g.wanted.Store(true) }
 func (g *goAway) flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.wanted.Load() && !g.sent && g.have == 0 && g.skip == 0 {
+	if g.wanted.Load() && !g.sent && g.begun && g.have == 0 && g.skip == 0 {
 		g.sent = true
 		_, _ = g.conn(goAwayFrame) // the client may have gone
 	}
@@ -83,7 +85,7 @@ func (g *goAway) write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := -1
-	if g.wanted.Load() && !g.sent {
+	if g.wanted.Load() && !g.sent && g.begun {
 		at = g.next(b)
 	}
 	if at < 0 {

@@ -95,6 +95,9 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), h.peerOf(r))
 	closeIfLeaving(ctx, w)
+	away, leave := joinFetch(ctx)
+	defer leave()
+	ctx = context.WithValue(ctx, awayKey{}, away)
 	// Also what is being read costs something.
 	if e := h.gate.enter(); e != nil {
 		failWith(w, h.server.turnAway(h.gate, noStream{ctx: ctx}, e))

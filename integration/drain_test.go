@@ -53,8 +53,8 @@ func readyStatus(r *relay) (int, error) {
 // served as before.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
-	const clients, within = 20, 3 * time.Second
-	r, all := drainedRelay(t, clients, "{delay: 1s, time: 3s}")
+	const clients, delay, within = 20, 5 * time.Second, 10 * time.Second
+	r, all := drainedRelay(t, clients, "{delay: 5s, time: 10s}")
 	begin := time.Now()
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -84,13 +84,13 @@ func TestSIGTERMDrains(t *testing.T) {
 	if code := r.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
 	}
-	if at[0] < time.Second {
+	if at[0] < delay {
 		t.Errorf("the first client is sent away %v after the signal, before the delay is over", at[0])
 	}
 	if spread := at[clients-1] - at[0]; spread < within/2 { // on a machine that is not busy, within
 		t.Errorf("all clients are sent away within %v, want about %v", spread, within)
 	}
-	if took > time.Second+within+endsWithin {
+	if took > delay+within+endsWithin {
 		t.Errorf("the relay takes %v to end", took)
 	}
 	t.Logf("clients sent away %v to %v after the signal, end after %v", at[0], at[clients-1], took)
@@ -139,7 +139,7 @@ func TestConnectionsDoNotOutliveTheirMaximumAge(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
 	cp.set(plainCluster("a", ""))
-	config := strings.Replace(relayTo(cp.address, "delta"), "  - address: 127.0.0.1:0\n", "  - address: 127.0.0.1:0\n    max_connection_age: 2s\n", 1)
+	config := strings.Replace(relayTo(cp.address, "delta"), "  - address: 127.0.0.1:0\n", "  - address: 127.0.0.1:0\n    max_connection_age: 8s\n", 1)
 	r := startRelay(t, config)
 	conn := connect(t, r.address)
 	begin := time.Now()
@@ -149,7 +149,7 @@ func TestConnectionsDoNotOutliveTheirMaximumAge(t *testing.T) {
 		c.awaitHas(t, "its cluster", plainCluster("a", ""))
 		c.await(t, "the end of its stream", func(v *view) bool { return status.Code(v.ended) == codes.Unavailable })
 	}
-	if took := time.Since(begin); took < 3*time.Second {
-		t.Errorf("two connections of at least 1.5s each lived %v", took)
+	if took := time.Since(begin); took < 12*time.Second {
+		t.Errorf("two connections of at least 6s each lived %v", took)
 	}
 }

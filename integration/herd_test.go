@@ -61,7 +61,7 @@ func TestAHerdIsServedInOrder(t *testing.T) {
 			}
 		}
 		t.Logf("%d clients: the first is served after %v, the median after %v, the last after %v; %d streams refused; longest without an answer on one stream %v; %d clients without an answer for %v; the relay's peak memory %s",
-			*herdClients, at(v.firsts, 0), at(v.firsts, 0.5), at(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid))
+			*herdClients, quantile(v.firsts, 0), quantile(v.firsts, 0.5), quantile(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid))
 		if v.longest > giveUp {
 			t.Errorf("a client has no answer on its stream for %v: it gives up the resources after %v", v.longest, giveUp)
 		}
@@ -152,7 +152,7 @@ func TestARollingRestart(t *testing.T) {
 	}
 	all.read(func(v *travels) {
 		t.Logf("%d clients came back: without a stream, beyond their own backoff, for %v in the median and %v at most; longest without an answer on one stream %v",
-			len(v.gaps), at(v.gaps, 0.5), at(v.gaps, 1), v.longest.Round(time.Millisecond))
+			len(v.gaps), quantile(v.gaps, 0.5), quantile(v.gaps, 1), v.longest.Round(time.Millisecond))
 		if len(v.failures) > 0 {
 			t.Errorf("%d attempts of clients to come back failed: %v", len(v.failures), v.failures[0])
 		}

@@ -164,13 +164,13 @@ func (v *travels) refusals(t testing.TB) (n int) {
 	return n
 }
 
-// at returns the quantile of durations.
-func at(all []time.Duration, quantile float64) time.Duration {
+// quantile returns that of durations below which a part of them is.
+func quantile(all []time.Duration, part float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(all))
-	return sorted[int(quantile*float64(len(sorted)-1))].Round(time.Millisecond)
+	return sorted[int(part*float64(len(sorted)-1))].Round(time.Millisecond)
 }
 
 // crossroads is a TCP balancer before several servers. A connection goes to the next one that

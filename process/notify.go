@@ -2,9 +2,11 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
+	"time"
 )
 
 // States of the process for [Notify]. systemd: sd_notify(3).
@@ -15,6 +17,12 @@ const (
 	NotifyReloading = "RELOADING=1"
 )
 
+// NotifyTakes is the state of a process that takes so long to start or to stop: from now on, if that is
+// later than its unit says.
+func NotifyTakes(d time.Duration) string {
+	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
+}
+
 // Notify sends states of the process to systemd, if systemd has started it and wants to know.
 func Notify(states ...string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
@@ -24,6 +32,10 @@ func Notify(states ...string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		return err
+	}
+	// systemd may be slow to read, and the relay has to end.
+	if err := conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		return errors.Join(err, conn.Close())
 	}
 	_, err = conn.Write([]byte(strings.Join(states, "\n")))
 	return errors.Join(err, conn.Close())

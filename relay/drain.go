@@ -2,9 +2,10 @@ package relay
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/xds-relay/xds-relay/process"
 )
 
 // drain waits until load balancers know that the relay is not ready, and then until all listeners
@@ -12,8 +13,8 @@ import (
 func (r *Relay) drain() {
 	d := r.now().cfg.Drain
 	r.shutdown.Drain(d.Delay + d.Time)
-	const more = 15 * time.Second // systemd's own limit is on top of that
-	r.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (d.Delay + d.Time + more).Microseconds()))
+	const more = 15 * time.Second // for what comes after it
+	r.notify(process.NotifyTakes(d.Delay + d.Time + more))
 	r.log.Info("draining", "delay", d.Delay, "time", d.Time, "clients", r.server.Clients())
 	r.shutdown.Stage("waiting until load balancers know that the relay drains")
 	<-time.After(d.Delay)

@@ -11,9 +11,9 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/process"
-	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -179,7 +179,9 @@ func (r *Relay) awaitReady(ctx context.Context) {
 	select {
 	case <-r.readiness.done:
 	case <-ctx.Done():
-		return
+	}
+	if ctx.Err() != nil {
+		return // it ends, and says so
 	}
 	r.setHealth(healthpb.HealthCheckResponse_SERVING)
 	if missing := r.readiness.missingAll(); len(missing) > 0 {
@@ -198,22 +200,26 @@ func (r *Relay) notify(states ...string) {
 }
 
 const (
-	// readySoon is after what time what is not ready is tried again, and readyEvery the longest
-	// such time.
+	// readySoon is after what time what is not ready is tried again at first, and readyEvery the
+	// longest such time. Servers that were tried in that time are not tried for another authority.
 	readySoon  = 2 * time.Millisecond
-	readyEvery = 250 * time.Millisecond
+	readyEvery = 5 * time.Second
+	shareFor   = 250 * time.Millisecond
 	// storedAfter is how long control planes have before the relay looks what it has stored of
 	// their authorities: that reads records of other authorities, too.
 	storedAfter = time.Second
 	// headStart is how long control planes have before the relay accepts clients. Those that can be
 	// reached are by then, so that the first probe of an orchestrator finds the relay ready.
 	headStart = 100 * time.Millisecond
+	// startsWithin is how long systemd lets a relay take to start, and more.
+	startsWithin = time.Minute
 )
 
-// getReady tries all authorities until they are ready, or ctx ends.
+// getReady tries all authorities until they are ready, or ctx ends. Nobody waits for them after the
+// timeout, but the operator sees what is missing.
 func (r *Relay) getReady(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.readiness.timeout)
-	defer cancel()
+	over := time.AfterFunc(r.readiness.timeout, r.readiness.end)
+	defer over.Stop()
 	var all sync.WaitGroup
 	now := r.now()
 	for _, o := range now.origins {
@@ -225,9 +231,6 @@ func (r *Relay) getReady(ctx context.Context) {
 		all.Go(func() { r.findStored(ctx) })
 	}
 	all.Wait()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		r.readiness.end()
-	}
 }
 
 func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
@@ -248,7 +251,7 @@ func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
 			return
 		}
 		if ctx.Err() != nil {
-			return // the last reason says more
+			return
 		}
 		r.readiness.lacks(a.Name, err.Error())
 		select {
@@ -264,9 +267,7 @@ func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
 func (s *origins) reach(ctx context.Context, o *origin) error {
 	var failures []string
 	for _, server := range o.servers {
-		within, cancel := context.WithTimeout(ctx, connectWithin)
-		err := s.reached.reach(within, server.config, server.conn)
-		cancel()
+		err := s.reached.reach(ctx, server.config, server.conn)
 		if err == nil {
 			return nil
 		}
@@ -290,20 +291,23 @@ type target struct {
 	secure             bool
 }
 
-// attempts are those to connect to one target.
+// attempts are those to connect to one target. reached.mu guards them.
 type attempts struct {
-	mu      sync.Mutex // held during an attempt
+	running chan struct{} // closed at the end of the attempt that goes on; nil if there is none
 	reached bool
 	failure error
 	failed  time.Time
 }
 
+// reach connects to a server, unless somebody does or has done so a moment ago: then it returns what has
+// come of that.
 func (r *reached) reach(ctx context.Context, server *configs.Server, conn connection) error {
 	to := target{address: server.Address, tokenFile: server.TokenFile, rest: server.Protocol == configs.ProtocolREST}
 	if server.TLS != nil {
 		to.tls, to.secure = *server.TLS, true
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.at == nil {
 		r.at = map[target]*attempts{}
 	}
@@ -312,18 +316,39 @@ func (r *reached) reach(ctx context.Context, server *configs.Server, conn connec
 		of = &attempts{}
 		r.at[to] = of
 	}
-	r.mu.Unlock()
-	of.mu.Lock()
-	defer of.mu.Unlock()
 	switch {
-	case of.reached:
-		return nil
-	case of.failure != nil && time.Since(of.failed) < readySoon:
-		return of.failure
+	case of.running != nil:
+		running := of.running
+		r.mu.Unlock()
+		select {
+		case <-running:
+		case <-ctx.Done():
+		}
+		r.mu.Lock()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	case !of.reached && time.Since(of.failed) >= shareFor: // also the first one
+		of.running = make(chan struct{})
+		r.mu.Unlock()
+		err := attempt(ctx, conn)
+		r.mu.Lock()
+		of.reached, of.failure, of.failed = err == nil, err, time.Now()
+		close(of.running)
+		of.running = nil
 	}
-	of.failure = conn.Reach(ctx)
-	of.reached, of.failed = of.failure == nil, time.Now()
 	return of.failure
+}
+
+// attempt connects once.
+func attempt(ctx context.Context, conn connection) error {
+	within, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	err := conn.Reach(within)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("does not answer within %v", connectWithin)
+	}
+	return err
 }
 
 // findStored notes the authorities of which something is stored.
@@ -339,11 +364,9 @@ func (r *Relay) findStored(ctx context.Context) {
 	if now.store == nil {
 		return // by a reload
 	}
-	_, err := now.store.All(func(of *store.Record) bool {
-		if of.Resource != nil {
-			if a, ok := now.router.Source(of.Topic.Scope); ok {
-				r.readiness.is(a.Name)
-			}
+	err := now.store.Served(func(scope cache.Scope) bool {
+		if a, ok := now.router.Source(scope); ok {
+			r.readiness.is(a.Name)
 		}
 		select {
 		case <-r.readiness.done:

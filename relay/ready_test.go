@@ -25,6 +25,7 @@ import (
 type refusing struct {
 	net.Listener
 	open atomic.Bool
+	stop func()
 }
 
 // Accept implements net.Listener.
@@ -45,8 +46,8 @@ func startRefusing(t *testing.T) *refusing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &refusing{Listener: socket}
 	s := grpc.NewServer()
+	l := &refusing{Listener: socket, stop: s.Stop}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, newRecordingPlane())
 	done := make(chan struct{})
 	go func() {
@@ -125,19 +126,57 @@ func TestTheRelayIsReadyOnceEachAuthorityIs(t *testing.T) {
 		}
 		return true
 	})
-	_ = second.Close()
+	second.open.Store(false)
+	second.stop()
+	await(t, "the control plane is lost", func() bool { return r.now().origins["cp.example.com"].servers[1].conn.Reach(canceled(t)) != nil })
 	if status, text := ask(t, r, "/readyz?verbose"); status != http.StatusOK || !strings.HasSuffix(text, "readyz check passed\n") {
 		t.Errorf("after the control plane has gone: %d %s", status, text)
 	}
 }
 
-// After ready_timeout the relay is ready with what there is, and says what is missing.
+// canceled is a context that has ended.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// An attempt that hangs does not hold up that the time passes.
+func TestTheTimeoutPassesThoughAnAttemptHangs(t *testing.T) {
+	t.Parallel()
+	socket, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close() // the kernel takes connections, and nobody answers on them
+	r, _ := runRelay(t, fmt.Sprintf(readyHead, "300ms")+fmt.Sprintf("  - {name: a, servers: [{address: %q}]}\n", socket.Addr()), slog.New(slog.DiscardHandler))
+	began := time.Now()
+	await(t, "ready", func() bool {
+		status, _ := ask(t, r, "/readyz")
+		return status == http.StatusOK
+	})
+	if took := time.Since(began); took >= connectWithin {
+		t.Errorf("ready after %v", took)
+	}
+	await(t, "the reason is known", func() bool {
+		_, text := ask(t, r, "/readyz?verbose")
+		return strings.Contains(text, "does not answer within 4s")
+	})
+}
+
+// After ready_timeout the relay is ready with what there is, and says what is missing as long as it is.
 func TestTheRelayIsReadyAfterTheTimeout(t *testing.T) {
 	t.Parallel()
-	r, _ := runRelay(t, fmt.Sprintf(readyHead, "300ms")+fmt.Sprintf("  - {name: a, servers: [{address: %q}]}\n", startRefusing(t).Addr()), slog.New(slog.DiscardHandler))
+	plane := startRefusing(t)
+	r, _ := runRelay(t, fmt.Sprintf(readyHead, "300ms")+fmt.Sprintf("  - {name: a, servers: [{address: %q}]}\n", plane.Addr()), slog.New(slog.DiscardHandler))
 	await(t, "ready", func() bool {
 		status, text := ask(t, r, "/readyz?verbose")
 		return status == http.StatusOK && strings.Contains(text, "[+]authority/a ok (not waited for after 300ms: no server takes a connection: ")
+	})
+	plane.open.Store(true)
+	await(t, "it is not missing any more", func() bool {
+		_, text := ask(t, r, "/readyz?verbose")
+		return strings.Contains(text, "[+]authority/a ok\n")
 	})
 }
 

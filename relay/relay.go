@@ -253,12 +253,17 @@ func (r *Relay) noMoreReloads() {
 // Run serves until ctx ends or a listener fails. It returns the failure. If the cause of ctx's end
 // is [ErrDrain], it drains the listeners before it returns; otherwise clients' streams end at once.
 func (r *Relay) Run(ctx context.Context) error {
-	running, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // also while it drains
 	defer stop()
+	starting, started := context.WithCancel(ctx)
+	defer started()
 	run := &serving{log: r.log, failed: make(chan error, 1)}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	run.wg.Go(func() { process.CollectGarbage(running, ended) })
-	run.wg.Go(func() { r.getReady(running) })
+	if longest := r.readiness.timeout; longest > startsWithin {
+		r.notify(process.NotifyTakes(longest + startsWithin))
+	}
+	run.wg.Go(func() { r.getReady(starting) })
 	select {
 	case <-r.readiness.done:
 	case <-time.After(headStart):
@@ -269,7 +274,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.reloading.Unlock()
 	r.log.Info("the configuration runs", "config", r.Hash())
 	r.admin.SetReady(true)
-	run.wg.Go(func() { r.awaitReady(running) })
+	run.wg.Go(func() { r.awaitReady(starting) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -285,6 +290,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.drain()
 	}
 	r.shutdown.Stage("ending requests")
+	started()
 	stop()
 	// Clients connect to another replica, or reconnect later.
 	r.server.EndPolls()

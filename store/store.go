@@ -244,6 +244,28 @@ func (s *Store) All(yield func(*Record) bool) (unreadable int, err error) {
 	return unreadable, err
 }
 
+// Served yields the scopes of which something is stored that can be served: for each name, and for each
+// set with members that is whole. It yields a scope again and again.
+func (s *Store) Served(yield func(cache.Scope) bool) error {
+	sets, more := map[cache.Key]bool{}, true
+	_, err := s.All(func(r *Record) bool {
+		switch {
+		case r.Set, r.Resource == nil, s.tooOld(r):
+		case !r.isMember():
+			more = yield(r.Topic.Scope)
+		default:
+			sets[r.Topic] = true
+		}
+		return more
+	})
+	for set := range sets {
+		if more && s.Set(set).Whole() {
+			more = yield(set.Scope)
+		}
+	}
+	return err
+}
+
 // view reads the database. A damage that shows only now is logged.
 func (s *Store) view(f func(records *bolt.Bucket) error) {
 	err := guard(func() error {

@@ -31,8 +31,12 @@ func untilSignal() context.Context {
 		if <-signals == syscall.SIGTERM {
 			cause = relay.ErrDrain
 		}
-		signal.Stop(signals)
 		end(cause)
+		second := <-signals
+		signal.Reset() // so that it does what it does to a process that does not expect it
+		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(second) != nil {
+			os.Exit(statusFailed)
+		}
 	}()
 	return ctx
 }
