@@ -143,6 +143,7 @@ func (c *testClient) accepted(answer bool) {
 func (c *testClient) read(t tb) *received {
 	t.Helper()
 	for {
+		woken := c.woken.Load() // before, as others may wake it meanwhile
 		r := c.st.next()
 		if r != nil && !c.woken.Load() {
 			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.TypeURL))
@@ -154,10 +155,14 @@ func (c *testClient) read(t tb) *received {
 			m.nonce, m.version = got.nonce, got.version
 			return got
 		}
-		if !c.woken.Load() || c.st.inbox.sleep() {
-			c.woken.Store(false)
+		if !woken {
 			return nil
 		}
+		c.woken.Store(false)
+		if c.st.inbox.sleep() {
+			return nil
+		}
+		c.woken.Store(true)
 	}
 }
 
