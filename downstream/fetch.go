@@ -73,14 +73,8 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 			s.stats.responses.Add(1)
 			return r, nil
 		}
-		if why := poll.Denial(); why != nil {
-			return nil, status.Error(why.Code, why.Message)
-		}
-		if poll.GaveUp() {
-			if why := poll.Nothing(form != formUnary); why != "" {
-				return nil, status.Error(codes.Unavailable, why)
-			}
-			return nil, nil
+		if over, err := st.unanswered(poll); over {
+			return nil, err
 		}
 		if !st.inbox.sleep() {
 			continue
@@ -118,6 +112,23 @@ func joinFetch(ctx context.Context) (away wakeups, leave func()) {
 		return away, func() {}
 	}
 	return away, leave
+}
+
+// unanswered says whether a request ends that has no response, and with which error; nil if its client
+// keeps what it has. A new configuration may change the session meanwhile.
+func (st *stream) unanswered(poll *session.Poll) (over bool, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if why := poll.Denial(); why != nil {
+		return true, status.Error(why.Code, why.Message)
+	}
+	if !poll.GaveUp() {
+		return false, nil
+	}
+	if why := poll.Nothing(st.form != formUnary); why != "" {
+		return true, status.Error(codes.Unavailable, why)
+	}
+	return true, nil
 }
 
 // EndPolls ends the waits of requests that are answered once, as if their time

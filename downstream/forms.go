@@ -58,8 +58,8 @@ type typeSession interface {
 	ShowNew(scope cache.Scope, names []string, all bool)
 	ShowAccepted(scope cache.Scope)
 	// Reconfigure looks up anew what is subscribed to, of a client with these rights, while the cache
-	// is not held.
-	Reconfigure(rights session.Rights, generation uint32)
+	// is not held. restricted: by this configuration or the one before it may not have everything.
+	Reconfigure(rights session.Rights, generation uint32, restricted bool)
 	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
 	TakeOdd()
 

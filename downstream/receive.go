@@ -185,7 +185,13 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		if st.server.options.Rollouts != nil {
 			st.trials = &streamTrials{resumed: f.resumed(req)}
 		}
+		admittedBy := st.who.Generation
 		st.identify(req.GetNode(), through)
+		if st.who.Generation != admittedBy {
+			if err := st.notAdmitted(); err != nil {
+				return false, err
+			}
+		}
 	} else if err := st.checkNode(req.GetNode()); err != nil {
 		return false, st.invalid(err)
 	}

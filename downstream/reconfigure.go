@@ -1,8 +1,10 @@
 package downstream
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/xds-relay/xds-relay/chain"
 )
@@ -24,6 +26,9 @@ type naming struct {
 
 // fewSubscriptions can be looked up in about the time that a response takes.
 const fewSubscriptions = 16
+
+// dismissSpread keeps clients that are not admitted any more from coming back at the same moment.
+const dismissSpread = time.Second
 
 // reconfiguration goes through the streams. Server.mu guards it.
 type reconfiguration struct {
@@ -105,7 +110,7 @@ func (st *stream) isSmall() bool {
 // not the topics.
 func (st *stream) reconfigure() error {
 	n := st.server.naming.Load()
-	if st.names == nil || st.closed || st.who.Generation == n.generation {
+	if st.names == nil || st.closed || st.dismissed || st.who.Generation == n.generation {
 		return nil
 	}
 	if err := st.notAdmitted(); err != nil {
@@ -116,16 +121,19 @@ func (st *stream) reconfigure() error {
 	if err != nil { // not reached: it was parsed before
 		return err
 	}
-	old := st.names
+	old, restricted := st.names, st.who.Rights != nil
 	st.useNames(n, through)
 	if user, ok := st.names.(ScopeUser); ok {
 		for scope := range st.scopes.all() {
 			user.Enter(scope)
 		}
 	}
+	restricted = restricted || st.who.Rights != nil
+	request := st.topics.Cache().Requests().Begin()
 	for _, s := range st.sessions {
-		s.Reconfigure(st.who.Rights, n.generation)
+		s.Reconfigure(st.who.Rights, n.generation, restricted)
 	}
+	st.topics.Cache().Requests().End(request)
 	old.Close()
 	st.joinNewTrials()
 	st.scopes.excess = nil // the client has not asked for more
@@ -157,6 +165,6 @@ func (st *stream) notAdmitted() error {
 	ctx := st.grpc.Context()
 	st.server.noteRefusedClient(ctx, st.gate, err)
 	st.byRelay.Store(true)
-	go finish(ctx, err) // which may wait for the client
+	time.AfterFunc(rand.N(dismissSpread), func() { finish(ctx, err) })
 	return err
 }

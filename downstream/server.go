@@ -111,6 +111,7 @@ var unlimited Limits
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
 	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
+	st.who.Generation = s.naming.Load().generation
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++

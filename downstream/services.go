@@ -80,6 +80,7 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 		if err := s.admitStream(g, call); err != nil {
 			return err
 		}
+		admittedBy := s.naming.Load().generation
 		id, err := s.identify(call.Context(), g)
 		if err != nil {
 			return err
@@ -91,7 +92,7 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 		defer s.leaveIdentity(uses)
 		st := s.open(call, id, f.name, service.TypeURL)
 		defer s.forget(st)
-		st.uses = uses
+		st.uses, st.who.Generation = uses, admittedBy
 		g.admit(st)
 		if stop := st.expires(g); stop != nil {
 			defer stop()

@@ -198,6 +198,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	key := a.key()
 	if set := d.globs[key]; set != nil {
 		delete(d.gone, key)
+		delete(d.refusedGlobs, key)
 		held := d.overlapping(set)
 		if d.unsubscribeGlob(a) != nil {
 			d.deferred.forget("", set, false)

@@ -27,19 +27,19 @@ type relooked struct {
 // reconfigured is what became of subscriptions.
 type reconfigured struct {
 	moved, denied []*nameSub
-	// refusedGlobs were globs until now, and have an error instead. globs were refused until now.
+	// refusedGlobs were globs until now, and have an error instead. globs are the keys of those that were refused
+	// until now.
 	refusedGlobs []*nameSub
-	globs        []*setSub
+	globs        []string
 }
 
 // reconfigure looks up anew what is subscribed to. The cache must not be held.
-func (s *subscriptions) reconfigure(rights Rights, generation uint32) (r reconfigured) {
-	had := s.Rights != nil
+func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted bool) (r reconfigured) {
 	s.Rights, s.Generation = rights, generation
 	if m := s.named.shared; m != nil && !m.stays() {
 		s.leaveGroup()
 	}
-	changed := s.lookUpNames(had || rights != nil)
+	changed := s.lookUpNames(&r, restricted)
 	s.reconfigureSets(&r)
 	for _, of := range changed {
 		sub := of.sub
@@ -49,7 +49,9 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32) (r reconfi
 		case of.err != nil:
 			s.refuseName(&r, sub, of.err)
 		case of.key.IsSet():
-			r.globs = append(r.globs, s.beginRefusedGlob(sub))
+			if key := sub.key(); s.beginRefusedGlob(sub) {
+				r.globs = append(r.globs, key)
+			}
 		case entry == nil:
 			s.beginRefused(&r, sub, of.key)
 		default:
@@ -63,14 +65,14 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32) (r reconfi
 
 // lookUpNames looks up the names that are not shared, and returns those of which there is something new.
 // restricted says that there may be some that the client may not have for what they stand for.
-func (s *subscriptions) lookUpNames(restricted bool) (changed []relooked) {
+func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []relooked) {
 	for sub := range s.named.own() {
 		key, err := s.lookUp(sub.ref())
 		entry := sub.entry()
 		switch {
 		case err == nil && entry != nil && leadsTo(key, entry.Key()):
 			if restricted && entry.AliasOf() != "" {
-				sub.MoveToPending()
+				s.lookUpAlias(r, sub)
 			}
 		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
 		default:
@@ -78,6 +80,16 @@ func (s *subscriptions) lookUpNames(restricted bool) (changed []relooked) {
 		}
 	}
 	return changed
+}
+
+// lookUpAlias decides anew whether the client may have what a name is an alias of.
+func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
+	rare := sub.rare()
+	was := rare != nil && rare.deniedFor != 0
+	sub.MoveToPending()
+	if !was && s.Rights != nil && sub.denial() != nil {
+		r.denied = append(r.denied, sub)
+	}
 }
 
 // leadsTo says that a name that means one topic watches another for that: it may have followed a redirect,
@@ -184,8 +196,8 @@ func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Ke
 
 // Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
 // held.
-func (d *Delta) Reconfigure(rights Rights, generation uint32) {
-	r := d.reconfigure(rights, generation)
+func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
+	r := d.reconfigure(rights, generation, restricted)
 	for _, sub := range r.moved {
 		d.keepsGone(sub)
 		if _, held := d.initial[sub.name()]; held {
@@ -197,15 +209,16 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32) {
 		if !d.Relay {
 			sub.setSent(sentNothing)
 			sub.set(mayHold, false)
+			if _, held := d.initial[sub.name()]; held {
+				d.initial[sub.name()] = "" // it may have dropped it
+			}
 		}
 	}
 	for _, sub := range r.refusedGlobs {
 		put(&d.refusedGlobs, sub.key(), struct{}{})
 	}
-	for _, set := range r.globs {
-		if set != nil {
-			delete(d.refusedGlobs, set.ref.key())
-		}
+	for _, key := range r.globs {
+		delete(d.refusedGlobs, key)
 	}
 }
 
@@ -218,8 +231,8 @@ func (d *Delta) keepsGone(sub *nameSub) {
 
 // Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
 // held.
-func (s *SotW) Reconfigure(rights Rights, generation uint32) {
-	r := s.reconfigure(rights, generation)
+func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
+	r := s.reconfigure(rights, generation, restricted)
 	for _, sub := range r.denied {
 		if !s.Relay && !s.full() {
 			s.knows(sub, sentNothing, 0)

@@ -81,15 +81,15 @@ func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	}
 }
 
-// beginRefusedGlob begins a glob that was refused until now; nil if it is refused again.
-func (s *subscriptions) beginRefusedGlob(sub *nameSub) *setSub {
+// beginRefusedGlob begins a glob that was refused until now, and says whether it is not refused again.
+func (s *subscriptions) beginRefusedGlob(sub *nameSub) bool {
 	a, held, members := sub.ref(), sub.is(mayHold), sub.rare().members
 	s.unsubscribeName(sub)
 	again, set := s.subscribe(a)
 	if set == nil {
 		again.set(mayHold, held)
 		again.rare().members = members
-		return nil
+		return false
 	}
 	set.mayHold = set.mayHold || held
 	for name, version := range members {
@@ -97,7 +97,7 @@ func (s *subscriptions) beginRefusedGlob(sub *nameSub) *setSub {
 			put(&set.initial, name, version)
 		}
 	}
-	return set
+	return true
 }
 
 // rebind has the subscription watch the topic that its name means now.
@@ -132,6 +132,9 @@ func (s *setSub) stop() {
 func (s *setSub) keepContent(was *members) {
 	s.mayHold, s.sent = s.mayHold || s.sent, false
 	for name, version := range s.initial {
+		if version != "" && version[0] == 0 {
+			continue // of a set that it watched before that
+		}
 		content := ""
 		if r := was.Member(memberKey(name)); r != nil && r.Version() == version {
 			content = contentMark(r)
