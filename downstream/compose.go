@@ -55,7 +55,7 @@ func (st *stream) hold(how holding) bool {
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
-		if st.isSmall() {
+		if !st.waitsForTurn() {
 			_ = st.reconfigure() // an error dismisses the stream
 		}
 		if st.trials != nil {

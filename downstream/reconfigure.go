@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/chain"
@@ -16,12 +17,14 @@ import (
 // and lets all that can run go first after each stream. So however much there is to look up, responses
 // of control planes are stored and sent meanwhile, to each stream by the configuration that it has. Two
 // things do not wait for a stream's turn: a request is taken by the newest configuration, and a stream
-// with few subscriptions is sent nothing by an older one.
+// with few subscriptions, or where clients may not have everything, is sent nothing by an older one.
 
 // naming makes the Names of a configuration. The generations count the configurations.
 type naming struct {
 	of         func(Client) Names
 	generation uint32
+	// restricts: there are clients that may not have everything by it.
+	restricts atomic.Bool
 }
 
 // fewSubscriptions can be looked up in about the time that a response takes.
@@ -90,19 +93,26 @@ func (st *stream) useNames(n *naming, through chain.Chain) {
 	if names, ok := st.names.(Restricted); ok {
 		st.who.Rights = names.Rights()
 	}
+	if st.isRestricted() && !n.restricts.Load() {
+		n.restricts.Store(true)
+	}
 }
 
-// isSmall says whether the stream has so few subscriptions that it need not wait for its turn to look
-// them up anew. The caller holds mu.
-func (st *stream) isSmall() bool {
-	if st.who.Generation == st.server.naming.Load().generation {
-		return true
+// isRestricted says that rules decide what the client may have. The caller holds mu.
+func (st *stream) isRestricted() bool { return st.who.Rights != nil && st.who.Rights.Class() != 0 }
+
+// waitsForTurn says that the stream need not use the newest configuration before it is sent something: it has
+// many subscriptions, and rights do not decide about them. The caller holds mu.
+func (st *stream) waitsForTurn() bool {
+	n := st.server.naming.Load()
+	if st.who.Generation == n.generation || st.isRestricted() || n.restricts.Load() {
+		return false
 	}
-	n := 0
+	subscribed := 0
 	for _, s := range st.sessions {
-		n += s.Subscribed()
+		subscribed += s.Subscribed()
 	}
-	return n <= fewSubscriptions
+	return subscribed > fewSubscriptions
 }
 
 // reconfigure has the stream use the newest configuration, if it does not yet. The error is why the

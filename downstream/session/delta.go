@@ -72,7 +72,7 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	for _, l := range req.GetResourceLocatorsUnsubscribe() {
 		d.unsubscribeOne(refByLocator(l))
 	}
-	if first && d.offered != nil && drop+len(d.initial)+len(req.GetResourceLocatorsSubscribe()) == 0 && d.joinGroup(d.offered, false) {
+	if first && d.offered != nil && drop+len(d.initial)+len(req.GetResourceLocatorsSubscribe()) == 0 && d.joinGroup(d.offered, false, nil) {
 		d.begun, d.explicit = true, true
 		return nil
 	}

@@ -31,16 +31,69 @@ func (m *membership) sendNews(r *Response) {
 	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
 		m.takeAll() // each is sent by itself
 		return
-	case m.nTaken == 0:
+	case m.nTaken == 0 && m.before == nil:
 		r.addNews(n)
 	default:
 		for k, i := range n.Names {
-			if m.has(i) {
+			if m.has(i) && m.before.take(i) != s.mark(n.States[k].Resource) {
 				s.addShared(r, m.group.List().All()[i], n.States[k])
 			}
 		}
 	}
 	m.sentUpTo = n.To
+	if m.before != nil && m.before.left == 0 {
+		m.before = nil
+	}
+}
+
+// of is what the client holds of a name, 0 for nothing.
+func (h *heldNames) of(i uint32) uint64 {
+	if h == nil {
+		return 0
+	}
+	return h.marks[i]
+}
+
+// take is of, and forgets it: the client is sent something of the name.
+func (h *heldNames) take(i uint32) uint64 {
+	mark := h.of(i)
+	if mark != 0 {
+		h.marks[i] = 0
+		h.left--
+	}
+	return mark
+}
+
+// moveGroup has a client whose names all mean resources of another scope now join the group of those, and
+// says whether that is possible. It keeps what it has of each until the other scope has an answer.
+func (s *subscriptions) moveGroup() bool {
+	m := s.named.shared
+	list, was := m.group.List(), m.entry(0)
+	first, err := s.lookUp(refByName(list.All()[0]))
+	if err != nil || m.nTaken > 0 || s.named.table.Len() > 0 || s.hasSets() || !list.Means(first, s) {
+		return false
+	}
+	held := &heldNames{marks: make([]uint64, len(list.All()))}
+	for i := range held.marks {
+		if _, mark, _ := m.group.SentAt(uint32(i), m.sentUpTo); mark != 0 {
+			held.marks[i] = mark
+			held.left++
+		} else if held.marks[i] = m.before.of(uint32(i)); held.marks[i] != 0 {
+			held.left++
+		}
+	}
+	if held.left == 0 {
+		held = nil
+	}
+	s.named.shared = nil
+	if !s.joinGroup(list, true, held) {
+		s.named.shared = m
+		return false
+	}
+	s.Topics.Exclude(was)
+	s.Host.Leave(was.Key())
+	m.group.Leave(&m.Member)
+	return true
 }
 
 // addShared adds one of a group's resources to r.

@@ -75,7 +75,7 @@ func (m *membership) holdsNot(key string) bool {
 		return false
 	}
 	_, mark, _ := m.group.SentAt(i, m.sentUpTo)
-	return mark == 0
+	return mark == 0 && m.before.of(i) == 0
 }
 
 // take has the client watch a name by itself, and returns its subscription.
@@ -91,6 +91,9 @@ func (m *membership) take(i uint32) *nameSub {
 	}
 	_ = s.Host.Enter(entry.Key())                     // which the client uses already
 	_, mark, changed := m.group.SentAt(i, m.sentUpTo) // now that it is watched
+	if before := m.before.take(i); mark == 0 && before != 0 {
+		mark, changed = before, true
+	}
 	if mark != 0 {
 		sub.setSent(sentResource)
 		sub.Note = mark

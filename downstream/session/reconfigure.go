@@ -36,7 +36,7 @@ type reconfigured struct {
 // reconfigure looks up anew what is subscribed to. The cache must not be held.
 func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted bool) (r reconfigured) {
 	s.Rights, s.Generation = rights, generation
-	if m := s.named.shared; m != nil && !m.stays() {
+	if m := s.named.shared; m != nil && !m.stays() && !s.moveGroup() {
 		s.leaveGroup()
 	}
 	changed := s.lookUpNames(&r, restricted)

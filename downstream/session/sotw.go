@@ -168,7 +168,7 @@ func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 		return false
 	}
 	s.legacyWildcard = false
-	return s.joinGroup(s.offered, s.last.nonce == "" && s.resumed != "")
+	return s.joinGroup(s.offered, s.last.nonce == "" && s.resumed != "", nil)
 }
 
 // begin begins a subscription to a name or to a glob. The client may hold it from an

@@ -245,8 +245,8 @@ func (s *subscriptions) endSet(set *setSub) {
 }
 
 // joinGroup subscribes to the names of a list as one of those that do, and says whether that
-// is possible. Nothing else is subscribed to.
-func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
+// is possible. Nothing else is subscribed to. before has what the client holds of them, nil for nothing.
+func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames) bool {
 	first, err := s.lookUp(refByName(list.All()[0]))
 	if err != nil || first.Scope.Derived != "" || first.IsSet() {
 		return false
@@ -255,7 +255,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool) bool {
 	if g == nil {
 		return false
 	}
-	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold}
+	m := &membership{Member: Member{Host: s.Host}, subs: s, group: g, mayHold: mayHold, before: before}
 	if mayHold {
 		g.Resume(s.Topics)
 	}

@@ -216,6 +216,15 @@ type membership struct {
 	nTaken   int
 	// mayHold: the client may hold any of them from an earlier stream.
 	mayHold bool
+	// before is what the client holds of a group that it has left for this one, as long as something of
+	// that counts.
+	before *heldNames
+}
+
+// heldNames are the marks of what a client holds of the names of a list, by their places; 0 for nothing.
+type heldNames struct {
+	marks []uint64
+	left  int // how many are not 0
 }
 
 // review is a name of which one of the subscriptions that cover it has ended, or has lost it, or has
