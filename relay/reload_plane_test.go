@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type labelledPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	label   string
 	members []string // of the wildcard
+	besides []string // that it has, too
 	address string
 
 	mu      sync.Mutex
@@ -46,9 +48,34 @@ func (p *labelledPlane) opened() int {
 	return p.streams
 }
 
+// glob returns the members of a glob: two, and all that the wildcard has.
+func (p *labelledPlane) glob(name string) (members []string) {
+	folder := strings.TrimSuffix(name, "*")
+	for _, id := range append([]string{"g1", "g2"}, p.members...) {
+		members = append(members, folder+id)
+	}
+	return members
+}
+
+// expand replaces globs by their members.
+func (p *labelledPlane) expand(names []string) (all []string) {
+	for _, name := range names {
+		if strings.HasSuffix(name, "/*") {
+			all = append(all, p.glob(name)...)
+		} else {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+func (p *labelledPlane) has(name string) bool {
+	return strings.HasPrefix(name, "xdstp:") || slices.Contains(p.members, name) || slices.Contains(p.besides, name)
+}
+
 // resource returns a cluster, nil if there is none.
 func (p *labelledPlane) resource(name string) (*discoveryv3.Resource, error) {
-	if !slices.Contains(p.members, name) && len(name) < 8 {
+	if !p.has(name) {
 		return nil, nil
 	}
 	a, err := anypb.New(&clusterv3.Cluster{Name: name, AltStatName: p.label})
@@ -78,7 +105,7 @@ func (p *labelledPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDi
 		if at := slices.Index(names, "*"); at >= 0 {
 			names = append(slices.Delete(names, at, at+1), p.members...)
 		}
-		for _, name := range names {
+		for _, name := range p.expand(names) {
 			r, err := p.resource(name)
 			switch {
 			case err != nil:
