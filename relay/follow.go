@@ -24,7 +24,8 @@ func (r *Relay) Follow(ctx context.Context, path string) {
 	loaded, _ := os.ReadFile(path) // if it fails now, it is loaded later
 	for {
 		w.Arm() // before the file is read, so that no change falls in between
-		if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, loaded) {
+		// A file that is put back as it was ends a problem.
+		if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, loaded) || r.configStatus().Problem != "" {
 			if r.Load(ctx, ByWatch) == nil {
 				loaded = text
 			}

@@ -150,8 +150,10 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 }
 
 // namesFor returns the names of a client by the newest generation.
-func (r *Relay) namesFor(c downstream.Client) downstream.Names {
-	g := r.now()
+func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesOf(r.now(), c) }
+
+// namesOf returns the names of a client by a generation.
+func (r *Relay) namesOf(g *generation, c downstream.Client) downstream.Names {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	return &clientNames{
 		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,
@@ -283,9 +285,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.shutdown.Fail(err)
 	}
 	r.notify(process.NotifyStopping)
-	r.noMoreReloads()
 	r.admin.SetReady(false)
 	r.health.Shutdown()
+	r.noMoreReloads()
 	if err == nil && errors.Is(context.Cause(ctx), ErrDrain) {
 		r.drain()
 	}

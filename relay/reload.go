@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
 )
 
 // A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
@@ -183,7 +184,7 @@ func (r *Relay) commit(p *planned) {
 	if before != nil {
 		r.readiness.forget(cfg)
 		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
-		r.server.Reconfigure(r.namesFor)
+		r.server.Reconfigure(func(c downstream.Client) downstream.Names { return r.namesOf(g, c) })
 		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
 		r.origins.release(before)
 	}

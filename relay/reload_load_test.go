@@ -172,7 +172,6 @@ type loadWorld struct {
 	first, second string
 	relay         *Relay
 	now           *loadConfig
-	conns         []*grpc.ClientConn
 	clients       []*loadClient
 	steps         []string
 }
