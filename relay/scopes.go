@@ -67,6 +67,9 @@ func (f *scopes) Start(k cache.Key) {
 		f.rollouts.Start(k)
 		return
 	}
+	if f.closed {
+		return // a stream looks up its names anew while the relay ends
+	}
 	of := f.sources[k.Scope]
 	if of == nil {
 		var node *corev3.Node
