@@ -242,7 +242,7 @@ func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
 		if o.directory != nil {
 			return o.directory.CheckRead()
 		}
-		return r.origins.reach(ctx, o)
+		return r.reach(ctx, o)
 	}
 	for pause := readySoon; !r.readiness.isReady(a.Name); pause = min(2*pause, readyEvery) {
 		err := try()
@@ -264,10 +264,11 @@ func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
 
 // reach returns nil once one of an origin's servers takes a connection. It tries them in the
 // order of their priority.
-func (s *origins) reach(ctx context.Context, o *origin) error {
+func (r *Relay) reach(ctx context.Context, o *origin) error {
 	var failures []string
 	for _, server := range o.servers {
-		err := s.reached.reach(ctx, server.config, server.conn)
+		to := targetOf(server.config)
+		err := r.origins.reached.reach(ctx, to, r.firstTo(to, server.conn))
 		if err == nil {
 			return nil
 		}
@@ -291,6 +292,30 @@ type target struct {
 	secure             bool
 }
 
+func targetOf(s *configs.Server) target {
+	to := target{address: s.Address, tokenFile: s.TokenFile, rest: s.Protocol == configs.ProtocolREST}
+	if s.TLS != nil {
+		to.tls, to.secure = *s.TLS, true
+	}
+	return to
+}
+
+// firstTo returns the connection of the first server in the configuration with a target: whichever
+// authority comes first, it is always the same one that is used.
+func (r *Relay) firstTo(to target, other connection) connection {
+	now := r.now()
+	for i := range now.cfg.Authorities {
+		if o := now.origins[now.cfg.Authorities[i].Name]; o != nil {
+			for _, server := range o.servers {
+				if targetOf(server.config) == to {
+					return server.conn
+				}
+			}
+		}
+	}
+	return other // a reload has taken it away
+}
+
 // attempts are those to connect to one target. reached.mu guards them.
 type attempts struct {
 	running chan struct{} // closed at the end of the attempt that goes on; nil if there is none
@@ -299,13 +324,9 @@ type attempts struct {
 	failed  time.Time
 }
 
-// reach connects to a server, unless somebody does or has done so a moment ago: then it returns what has
+// reach connects to a target, unless somebody does or has done so a moment ago: then it returns what has
 // come of that.
-func (r *reached) reach(ctx context.Context, server *configs.Server, conn connection) error {
-	to := target{address: server.Address, tokenFile: server.TokenFile, rest: server.Protocol == configs.ProtocolREST}
-	if server.TLS != nil {
-		to.tls, to.secure = *server.TLS, true
-	}
+func (r *reached) reach(ctx context.Context, to target, conn connection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at == nil {
