@@ -32,6 +32,8 @@ type chaosClient struct {
 	steady topic
 	// view are the control planes whose globs of endpoints it has as one set.
 	view []*chaosPlane
+	// comesBack: when all is quiet, its stream ends, and it resumes after the last changes. Others stay.
+	comesBack bool
 	// past is what the client has sent and received last, for a failed test.
 	past chaosPast
 }
@@ -69,10 +71,19 @@ func newChaosClient(plane *chaosPlane, f form, n int, relays *relays, rejects fu
 }
 
 // live connects again and again until ctx ends: each time it stays for a while, and
-// changes what it wants. quiet, when it is closed, lets it stay as it is.
-func (c *chaosClient) live(ctx context.Context, quiet <-chan struct{}) {
+// changes what it wants. quiet, when it is closed, lets it stay as it is, or come back when published is closed, too.
+func (c *chaosClient) live(ctx context.Context, quiet, published <-chan struct{}) {
 	const breath = 50 * time.Millisecond
 	for ctx.Err() == nil {
+		select {
+		case <-quiet:
+			select {
+			case <-published:
+				c.comesBack = false
+			case <-ctx.Done():
+			}
+		default:
+		}
 		c.connect(ctx, quiet)
 		pause(ctx, c.rand, breath)
 	}
@@ -129,6 +140,9 @@ func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-
 	}
 	select {
 	case <-quiet: // it stays
+		if c.comesBack {
+			return
+		}
 		select {
 		case <-ended:
 		case <-ctx.Done():

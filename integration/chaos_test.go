@@ -69,7 +69,7 @@ func TestChaos(t *testing.T) {
 		end()
 		living.Wait()
 	}()
-	quiet := make(chan struct{})
+	quiet, published := make(chan struct{}), make(chan struct{})
 	var rejecting atomic.Bool
 	rejecting.Store(true)
 	var clients []*chaosClient
@@ -94,8 +94,9 @@ func TestChaos(t *testing.T) {
 			if p.poison != nil {
 				c.steady = topic{clusterType, wildcard}
 			}
+			c.comesBack = n%4 < 2 // of both forms
 			clients = append(clients, c)
-			living.Go(func() { c.live(life, quiet) })
+			living.Go(func() { c.live(life, quiet, published) })
 		}
 	}
 	for n := range 3 {
@@ -103,7 +104,7 @@ func TestChaos(t *testing.T) {
 		c.id = fmt.Sprintf("viewer %d", n)
 		c.view, c.steady = viewed(planes), topic{endpointType, wildcard}
 		clients = append(clients, c)
-		living.Go(func() { c.live(life, quiet) })
+		living.Go(func() { c.live(life, quiet, published) })
 	}
 	channel := shop.open(t, relays)
 	shop.tour(channel)
@@ -140,6 +141,7 @@ func TestChaos(t *testing.T) {
 			}
 		}
 	}
+	close(published)
 	channel.awaitReaches(someMethod, shop.now())
 	defer func() {
 		for _, c := range clients {
