@@ -83,6 +83,12 @@ func describe(value any) string {
 // where RPCs go.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
+	within(t, patience, what, try)
+}
+
+// within is eventually for what may take longer.
+func within(t testing.TB, patience time.Duration, what string, try func() error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
