@@ -5,6 +5,9 @@ package admin
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 )
@@ -28,6 +31,24 @@ func (s *Server) Action(path string, h http.Handler) {
 		}
 		h.ServeHTTP(w, r)
 	}))
+}
+
+// Upload adds something that the operator can do with a document, the body of a POST to the path. It may
+// have up to most bytes. h is called with the document in it. It must not be called once the server
+// serves.
+func (s *Server) Upload(path string, most int64, h func(w http.ResponseWriter, r *http.Request, document []byte)) {
+	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			http.Error(w, fmt.Sprintf("the document has more than %d bytes", most), http.StatusRequestEntityTooLarge)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		default:
+			h(w, r, document)
+		}
+	})
 }
 
 type socketKey struct{}

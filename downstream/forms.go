@@ -87,6 +87,8 @@ type typeSession interface {
 
 	Describe() session.Status
 	Inspect() session.Inspection
+	// Names gives what is subscribed to, as it was requested.
+	Names() iter.Seq[string]
 	// Close ends all subscriptions.
 	Close()
 }

@@ -35,6 +35,7 @@ const removalHold = 100 * time.Millisecond
 type Relay struct {
 	files       fs.FS // as in Options
 	load        func() (*configs.Config, error)
+	checks      checks
 	credentials *certs.Store
 	issuers     issuers
 	log         *slog.Logger
@@ -78,6 +79,9 @@ type Options struct {
 	Log   *slog.Logger
 	// Load, if not nil, reads the configuration again, for Relay.Load.
 	Load func() (*configs.Config, error)
+	// Parse, if not nil, reads the text of a configuration as Load reads the file's, for what an operator
+	// wants to know of it. name is for its errors.
+	Parse func(name string, text []byte) (*configs.Config, error)
 	// Shutdown bounds the time that the relay takes to end. It may be nil.
 	Shutdown *process.Shutdown
 	// Memory is that of the process; that of its cgroup if nil.
@@ -99,7 +103,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()

@@ -56,6 +56,7 @@ func (r *Relay) configStatus() ConfigStatus {
 func (r *Relay) observeReloads() {
 	r.admin.JSON("/config", "which configuration runs, and what is wrong with a newer one", func() any { return r.configStatus() })
 	r.admin.Action("/reload", http.HandlerFunc(r.reloadNow))
+	r.admin.Upload("/check", maxDocument, r.checkDocument)
 }
 
 // reloadNow answers an operator who wants a reload, and writes an audit line.

@@ -26,28 +26,46 @@ type checkFlags struct {
 	typeName string
 	node     nodeFlags
 	identity string // a file
+	against  againstFlags
 }
 
 func newCheckCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
-		Use:   "check --config FILE [--name NAME [--type TYPE] [--node FILE] [--identity FILE]]",
+		Use: `check [--config] FILE [--name NAME [--type TYPE] [--node FILE] [--identity FILE]]
+  xds-relay check --against http://HOST:PORT|unix:PATH [--config] FILE`,
 		Short: "Print the errors of a configuration, or what it does",
 		Long: `Print every error of a configuration, and of the files and directories that it names.
 If there is none, print what each authority, each rule for old-style names, each view and
-each rule of rights does, and warn of what is dangerous. The command connects to nothing.
+each rule of rights does, and warn of what is dangerous. Without --against, the command connects
+to nothing.
 
 With --name, print which view, or which authority, partition and source, serves that name
 to a client with the given Node; and whether a client with the given identity may have it,
 and which rule of rights says so. The file has the keys of identity in expressions:
 source (mtls, jwt, unix or none), spiffe_id, dns_names, subject, claims, uid.
 
+With --against, print what the file would change in a running relay: which listeners and authorities
+come, go and change, which streams would end, and how many of the names that clients are subscribed to
+would be served from elsewhere, be denied, or be allowed. Or print all reasons why the relay would not
+load it. Nothing changes. The relay reads the files that the configuration names, and applies its own
+environment and flags.
+
 ` + settingsHelp + ` stands for --config.
 
-Exit status: 0 if all is well, also with warnings, 1 if the configuration has an error or
-nothing serves the name, 2 for a wrong command line, 3 if a file cannot be read.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+Exit status: 0 if all is well, also with warnings, 1 if the configuration has an error, the
+relay would not load it, or nothing serves the name, 2 for a wrong command line, 3 if a file cannot
+be read, or the relay does not answer.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if cmd.Flags().Changed("config") {
+					return usageError(errors.New("the file is given twice, with --config and without"))
+				}
+				if err := cmd.Flags().Set("config", args[0]); err != nil {
+					return usageError(err)
+				}
+			}
 			var err error
 			if f.settings, err = f.overrides(cmd.Flags()); err != nil {
 				return err
@@ -57,6 +75,9 @@ nothing serves the name, 2 for a wrong command line, 3 if a file cannot be read.
 			}
 			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{}) || f.identity != "") {
 				return usageError(errors.New("--type, --node and --identity go with --name"))
+			}
+			if f.against.given(cmd.Flags()) {
+				return f.checkAgainst(cmd)
 			}
 			if f.name != "" {
 				return f.explain(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -71,6 +92,7 @@ nothing serves the name, 2 for a wrong command line, 3 if a file cannot be read.
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names contain it")
 	f.node.register(flags)
 	flags.StringVar(&f.identity, "identity", "", "read who the client has proven to be from this `FILE`, in JSON or YAML (default: nothing)")
+	f.against.register(flags)
 	return cmd
 }
 

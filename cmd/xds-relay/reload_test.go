@@ -23,6 +23,7 @@ import (
 type reloading struct {
 	*testing.T
 	lines    <-chan string // has room for all
+	server   string        // the listener
 	operator string
 }
 
@@ -47,6 +48,7 @@ func startReloading(t *testing.T, config string, flags ...string) *reloading {
 	}()
 	r := &reloading{T: t, lines: lines}
 	t.Cleanup(func() { cancel(); <-ended })
+	r.server = r.await(`msg="serving clients" address=(\S+)`)[1]
 	r.operator = r.await(`msg="serving the operator" address=(\S+)`)[1]
 	r.await(`msg="the configuration runs"`)
 	return r

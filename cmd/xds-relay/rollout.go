@@ -165,23 +165,11 @@ func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
 
 // do makes a request to the admin listener, and decodes the answer.
 func (f *rolloutFlags) do(ctx context.Context, method, path string, values url.Values, into any) error {
-	config, err := f.tls.config()
+	transport, at, err := reachOperator(f.admin, "--admin", f.tls)
 	if err != nil {
-		return usageError(err)
+		return err
 	}
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	at := url.URL{Scheme: "http", Host: f.admin, Path: path}
-	if config != nil {
-		at.Scheme = "https"
-	}
-	if socket, ok := strings.CutPrefix(f.admin, "unix:"); ok {
-		at.Host = "localhost"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}
-	} else if _, _, err := net.SplitHostPort(f.admin); err != nil {
-		return usageError(fmt.Errorf("--admin %s: want HOST:PORT or unix:PATH", f.admin))
-	}
+	at.Path = path
 	var body io.Reader
 	if method == http.MethodGet {
 		at.RawQuery = values.Encode()
@@ -214,6 +202,29 @@ func (f *rolloutFlags) do(ctx context.Context, method, path string, values url.V
 		return &exitError{status: statusFailed, err: fmt.Errorf("%s is no admin listener of xds-relay: %w", f.admin, err)}
 	}
 	return nil
+}
+
+// reachOperator returns how requests reach an admin listener at HOST:PORT or unix:PATH, and its URL. flag
+// is that of the address.
+func reachOperator(address, flag string, secure tlsFlags) (*http.Transport, url.URL, error) {
+	at := url.URL{Scheme: "http", Host: address}
+	config, err := secure.config()
+	if err != nil {
+		return nil, at, usageError(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	if config != nil {
+		at.Scheme = "https"
+	}
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+		at.Host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	} else if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, at, usageError(fmt.Errorf("%s %s: want HOST:PORT or unix:PATH", flag, address))
+	}
+	return transport, at, nil
 }
 
 // printRollout prints a rollout for people.

@@ -136,7 +136,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s
 	if err := process.ForbidCoreDumps(); err != nil {
 		log.Warn("a core dump would have secrets in it, and cannot be forbidden", "reason", err)
 	}
-	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Shutdown: s})
+	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Parse: settings.Parse, Shutdown: s})
 	if err != nil {
 		return err
 	}

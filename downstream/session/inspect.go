@@ -1,6 +1,10 @@
 package session
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"iter"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
 
 // Status is what one client has subscribed to of one type as an operator sees it.
 type Status struct {
@@ -16,6 +20,37 @@ func (s *subscriptions) Describe() Status {
 		t.Subscriptions++
 	}
 	return t
+}
+
+// Names gives what the client is subscribed to, as it has requested it: names, globs and the wildcard.
+// The caller holds the stream, and need not hold the cache.
+func (s *subscriptions) Names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if s.wild != nil && !yield(s.wild.ref.name) {
+			return
+		}
+		for _, set := range s.byGlob {
+			for _, name := range set.spelled.all() {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+		for sub := range s.named.own() {
+			if !yield(sub.ref().name) {
+				return
+			}
+		}
+		m := s.named.shared
+		if m == nil {
+			return
+		}
+		for i, name := range m.group.List().All() {
+			if m.has(uint32(i)) && !yield(name) { //nolint:gosec // a request has fewer
+				return
+			}
+		}
+	}
 }
 
 // Inspection is what the tests of the stream need to know of a session.

@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+)
+
+// checkDocument answers an operator who wants to know what a configuration would change.
+func (r *Relay) checkDocument(w http.ResponseWriter, req *http.Request, document []byte) {
+	name := documentName(req.URL.Query().Get("name"))
+	changes, err := r.Check(req.Context(), name, document)
+	outcome := "it can be loaded"
+	if err != nil || len(changes.Errors) > 0 {
+		outcome = "it cannot be loaded"
+	}
+	r.log.Info("audit: an operator wanted to know what a configuration would change", "operator", operatorOf(req), "peer", req.RemoteAddr, "name", name, "outcome", outcome)
+	switch {
+	case errors.Is(err, ErrBuiltIn):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, errBusy):
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case len(changes.Errors) > 0:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(changes) // the operator's connection has gone
+	default:
+		writeJSON(w, changes)
+	}
+}
