@@ -455,7 +455,7 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 		s.logNack(f, r, nack)
 	}
 	f.lastNack = nack
-	f.calm.answered(time.Now(), r.version, nack != "")
+	f.calm.answered(time.Now(), r.version, nack)
 	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
 		return errUnsent
 	}

@@ -5,8 +5,8 @@ import "time"
 // Some control planes answer a NACK with what was rejected, at once, so that both sides do nothing else.
 // The NACK that such a loop is made of is sent later and later.
 //
-// The first NACK of a response is sent at once. So is one of another version: the control plane may wait for
-// it before it sends the next one. A control plane that sends more without having the NACK does not wait
+// The first NACK of a response is sent at once. So is one of another version, or for another reason: the
+// control plane may wait for it before it sends the next one. (A delta control plane need not send versions.) A control plane that sends more without having the NACK does not wait
 // for it.
 
 const (
@@ -16,19 +16,20 @@ const (
 
 // calm says how long a repeated NACK of a type waits.
 type calm struct {
-	rejects bool
-	version string // of the last response, if it was rejected
+	// nack is that of the last response, of this version; empty if it was accepted.
+	nack    string
+	version string
 	wait    time.Duration
 	until   time.Time
 }
 
-// answered takes note of a response that was accepted or rejected.
-func (c *calm) answered(now time.Time, version string, rejected bool) {
+// answered takes note of a response, and of the NACK of it if there is one.
+func (c *calm) answered(now time.Time, version, nack string) {
 	switch {
-	case !rejected:
+	case nack == "":
 		*c = calm{}
-	case !c.rejects || version != c.version:
-		*c = calm{rejects: true, version: version}
+	case nack != c.nack || version != c.version:
+		*c = calm{nack: nack, version: version}
 	case now.Before(c.until):
 		c.until = time.Time{}
 	default:
