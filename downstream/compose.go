@@ -113,6 +113,9 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 
 func (st *stream) inOrder() *session.Response {
 	may := st.mayRemove()
+	if st.who.Settles = st.settles(); st.who.Settles {
+		may = session.RemoveNone
+	}
 	for _, s := range st.sessions {
 		if !s.Adding() {
 			continue
@@ -127,6 +130,9 @@ func (st *stream) inOrder() *session.Response {
 		if s.AwaitsACK() {
 			return nil // what comes after may need it
 		}
+	}
+	if may == session.RemoveNone {
+		return nil
 	}
 	holds := false
 	for _, s := range slices.Backward(st.sessions) {

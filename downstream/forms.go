@@ -60,6 +60,8 @@ type typeSession interface {
 	// Reconfigure looks up anew what is subscribed to, of a client with these rights, while the cache
 	// is not held. restricted: by this configuration or the one before it may not have everything.
 	Reconfigure(rights session.Rights, generation uint32, restricted bool)
+	// Moving says that something has moved by that and has no answer yet.
+	Moving() bool
 	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
 	TakeOdd()
 

@@ -30,6 +30,9 @@ type naming struct {
 // fewSubscriptions can be looked up in about the time that a response takes.
 const fewSubscriptions = 16
 
+// mostSettling is for how long removals wait at most: control planes answer in that time.
+const mostSettling = 15 * time.Second
+
 // dismissSpread keeps clients that are not admitted any more from coming back at the same moment.
 const dismissSpread = time.Second
 
@@ -151,10 +154,28 @@ func (st *stream) reconfigure() error {
 		st.recountNames(s)
 	}
 	st.endIfDenied()
+	if len(st.sessions) > 1 && slices.ContainsFunc(st.sessions, typeSession.Moving) {
+		st.movedAt = max(now(), 1)
+		time.AfterFunc(mostSettling, st.resume)
+	}
 	if slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Adding() || s.Removing() }) {
 		st.resume()
 	}
 	return nil
+}
+
+// settles says that something has moved by the newest configuration and has no answer yet. Then nothing is sent as
+// removed, for a while: types that come later in the order may still refer to it. The caller holds mu.
+// xDS: "Eventual consistency considerations".
+func (st *stream) settles() bool {
+	if st.movedAt == 0 {
+		return false
+	}
+	if st.movedAt.ago() >= mostSettling || !slices.ContainsFunc(st.sessions, typeSession.Moving) {
+		st.movedAt = 0
+		return false
+	}
+	return true
 }
 
 // notAdmitted returns why the listener does not serve the stream's client any more, and has the stream end

@@ -201,11 +201,13 @@ type stream struct {
 	closed   bool
 	// dismissed: it ends, because its listener does not admit its client any more.
 	dismissed bool
-	flow      flow
-	held      heldRemovals
-	scopes    streamScopes
-	counted   []countedNames
-	trials    *streamTrials // nil where no rollout is configured
+	// movedAt is when something moved by a new configuration, 0 if all of that has an answer.
+	movedAt moment
+	flow    flow
+	held    heldRemovals
+	scopes  streamScopes
+	counted []countedNames
+	trials  *streamTrials // nil where no rollout is configured
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything

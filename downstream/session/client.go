@@ -11,6 +11,9 @@ type Client struct {
 	Rights Rights // nil if the client may have everything
 	// Generation is that of the configuration by which names have their meaning, and clients rights.
 	Generation uint32
+	// Settles says that something of the stream moves by a new configuration, and has no answer yet: what
+	// it refers to is not to go before.
+	Settles bool
 }
 
 // Host is a session's stream, as the session sees it.

@@ -30,7 +30,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 				d.borrow(sub, res)
 			}
 			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.heartbeats()}
-		case waits != nil && lent:
+		case lent && (waits != nil || d.wild != nil && d.wild.set == nil && d.wild.covers(sub.ref())):
 			return cache.State{Status: cache.Requested}
 		}
 	}

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -31,6 +33,7 @@ type reconfigured struct {
 	// until now.
 	refusedGlobs []*nameSub
 	globs        []string
+	ended        []*setSub // no spelling of them is left
 }
 
 // reconfigure looks up anew what is subscribed to. The cache must not be held.
@@ -60,7 +63,24 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 		}
 	}
 	s.moves += len(changed)
+	s.moved = append(s.moved, r.moved...)
 	return r
+}
+
+// Moving says that something has moved to another topic by a new configuration, and has no answer there.
+func (s *subscriptions) Moving() bool {
+	s.moved = slices.DeleteFunc(s.moved, func(sub *nameSub) bool {
+		return sub.is(hasEnded) || sub.entry() == nil || sub.entry().State().Status != cache.Requested
+	})
+	if len(s.moved) > 0 || s.named.shared != nil && s.named.shared.before != nil {
+		return true
+	}
+	for set := range s.sets() {
+		if status, _ := set.status(); set.moved && status == cache.Requested {
+			return true
+		}
+	}
+	return false
 }
 
 // lookUpNames looks up the names that are not shared, and returns those of which there is something new.
@@ -87,7 +107,11 @@ func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 	rare := sub.rare()
 	was := rare != nil && rare.deniedFor != 0
 	sub.MoveToPending()
-	if !was && s.Rights != nil && sub.denial() != nil {
+	switch {
+	case s.Rights == nil && was:
+		rare.deniedFor = 0
+		s.trouble.deniedOwn--
+	case s.Rights != nil && !was && sub.denial() != nil:
 		r.denied = append(r.denied, sub)
 	}
 }
@@ -219,6 +243,10 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	}
 	for _, key := range r.globs {
 		delete(d.refusedGlobs, key)
+	}
+	for _, set := range r.ended {
+		d.deferred.forget("", set, false)
+		d.reassign(set, nil)
 	}
 }
 

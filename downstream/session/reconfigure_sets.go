@@ -78,6 +78,7 @@ func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	if ends {
 		s.removeGlob(set)
 		s.endSet(set)
+		r.ended = append(r.ended, set)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // what the client was sent last and all of it is known. Unless all, what was
 // removed is still in it, as it was last, and the removal withheld.
 func (s *SotW) fullState(all bool) *Response {
-	if !s.known() || s.nothingKnown() {
+	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
 	}
 	changes, removals, beats := s.due()

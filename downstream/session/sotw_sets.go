@@ -196,6 +196,17 @@ func (s *SotW) ownsBesideView(sub *nameSub, set *setSub) bool {
 	return s.isView(set) && sub.state().Status == cache.Present
 }
 
+// hasMovedSets says that there are sets which were others when the client was sent them. A full state would
+// be without what only those had.
+func (s *SotW) hasMovedSets() bool {
+	for set := range s.sets() {
+		if set.moved {
+			return true
+		}
+	}
+	return false
+}
+
 // sentKeys are the keys of what a full state has, by the way in which it is requested.
 type sentKeys map[resourceRef]map[string]bool
 

@@ -32,8 +32,10 @@ type subscriptions struct {
 	pendingSets []*setSub
 	// moving have come upon redirects. beforeMove, if not nil, is called for a
 	// set that moves, before it does.
-	moving     []follower
-	moves      int // how many have moved
+	moving []follower
+	moves  int // how many have moved
+	// moved are names that have moved by a new configuration, as long as they have no answer.
+	moved      []*nameSub
 	beforeMove func(*setSub)
 	// takenOut, if not nil, is called for a name that is taken out of a group, if the client was
 	// sent a resource: see membership.
