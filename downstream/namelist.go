@@ -8,15 +8,18 @@ import (
 	"weak"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/xds-relay/xds-relay/wire"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Lists of names in requests. Clients that are configured alike send the same list, often
 // all at once. From the second of them on a list is found by its bytes, and its names are
-// not decoded again; and those clients become a group (namegroup.go).
+// not decoded again; and those clients to whom it means the same become a group (namegroup.go).
 
-// sharedLists are the lists that clients have sent of late. The zero value is ready.
+// nameLists are the lists that clients have sent of late. The zero value is ready.
 type nameLists struct {
 	mu sync.Mutex
 	// known has each list by a hash over its bytes: nothing yet of one that was sent once.
@@ -84,4 +87,103 @@ func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameLi
 		return index
 	})
 	return l
+}
+
+// nameList is a list of names that more than one client has sent, and what it means to whom.
+type nameList struct {
+	fields []byte // as they are in requests
+	names  []string
+
+	index func() map[string]uint32
+
+	mu sync.Mutex
+	// groups are those of the clients that have sent it: one for all, unless it means
+	// different things to them.
+	groups []*watchGroup
+	// meant says to which clients a list of old-style names means resources in the scope of the first.
+	meant map[meantFor]bool
+}
+
+// meantFor are clients to whom all old-style names mean the same by one configuration, and who may have
+// the same of them. The class is 0 for those who may have all.
+type meantFor struct {
+	configuration uint32
+	class         uint64
+	first         cache.Key
+}
+
+// maxMeant bounds what a list remembers. When there is more, it begins anew.
+const maxMeant = 1 << 8
+
+// All implements session.NameList.
+func (l *nameList) All() []string { return l.names }
+
+// Place implements session.NameList.
+func (l *nameList) Place(name string) (i uint32, ok bool) {
+	i, ok = l.index()[name]
+	return i, ok
+}
+
+// Group implements session.NameList.
+func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics *cache.Cache) session.WatchGroup {
+	if !l.Means(kind.First, client) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.groups {
+		if g.kind == kind {
+			g.clients++
+			return g
+		}
+	}
+	g := newWatchGroup(l, kind, topics)
+	g.clients = 1
+	l.groups = append(l.groups, g)
+	return g
+}
+
+// Means implements session.NameList. The names are decided upon without the lock.
+func (l *nameList) Means(first cache.Key, client session.Meaning) bool {
+	if !first.Scope.OldStyle {
+		return client.Means(l.names, first) && l.isUnique()
+	}
+	to := meantFor{client.Configuration(), client.Class(), first}
+	toAll := meantFor{configuration: to.configuration, first: first}
+	l.mu.Lock()
+	means, known := l.meant[to]
+	// Old-style names mean the same to all clients to whom one of them does.
+	same := l.meant[toAll]
+	l.mu.Unlock()
+	switch {
+	case known:
+		return means
+	case same:
+		means = client.MayHaveAll(l.names, first)
+	default:
+		means = client.Means(l.names, first) && l.isUnique()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.meant == nil || len(l.meant) == maxMeant {
+		l.meant = map[meantFor]bool{}
+	}
+	if l.meant[to] = means; means {
+		l.meant[toAll] = true
+	}
+	return means
+}
+
+// isUnique says that no name is there twice.
+func (l *nameList) isUnique() bool { return len(l.index()) == len(l.names) }
+
+// left notes that a client has left a group, and says whether it was the last.
+func (l *nameList) left(g *watchGroup) (last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.clients--; g.clients > 0 {
+		return false
+	}
+	l.groups = slices.DeleteFunc(l.groups, func(o *watchGroup) bool { return o == g })
+	return true
 }
