@@ -201,13 +201,11 @@ type stream struct {
 	closed   bool
 	// dismissed: it ends, because its listener does not admit its client any more.
 	dismissed bool
-	// movedAt is when something moved by a new configuration, 0 if all of that has an answer.
-	movedAt moment
-	flow    flow
-	held    heldRemovals
-	scopes  streamScopes
-	counted []countedNames
-	trials  *streamTrials // nil where no rollout is configured
+	flow      flow
+	held      heldRemovals
+	scopes    streamScopes
+	counted   []countedNames
+	trials    *streamTrials // nil where no rollout is configured
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
 	// nackLines bounds what is logged of its rejections: a client that rejects everything
@@ -218,7 +216,9 @@ type stream struct {
 	// namesNotRequested: the same, now or with notRequestedWhy, of names that a request to a control
 	// plane has no room for.
 	namesNotRequested bool
-	notRequestedWhy   *cache.Error
+	// movedAt is when something moved by a new configuration, 0 if all of that has an answer.
+	movedAt         moment
+	notRequestedWhy *cache.Error
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
 	// denies is for when the client may have nothing of what it asks for, and nil if it may have

@@ -5,15 +5,15 @@ import "github.com/xds-relay/xds-relay/cache"
 // Client is what the sessions of a stream know of their client, and what they use of its stream.
 type Client struct {
 	Abilities
-	Host   Host
-	Topics *cache.Reader
-	Limit  int    // of a response, bytes
-	Rights Rights // nil if the client may have everything
-	// Generation is that of the configuration by which names have their meaning, and clients rights.
-	Generation uint32
 	// Settles says that something of the stream moves by a new configuration, and has no answer yet: what
 	// it refers to is not to go before.
 	Settles bool
+	Host    Host
+	Topics  *cache.Reader
+	Limit   int    // of a response, bytes
+	Rights  Rights // nil if the client may have everything
+	// Generation is that of the configuration by which names have their meaning, and clients rights.
+	Generation uint32
 }
 
 // Host is a session's stream, as the session sees it.

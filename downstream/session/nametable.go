@@ -53,7 +53,7 @@ func (m *membership) len() int {
 	if m == nil {
 		return 0
 	}
-	return len(m.group.List().All()) - m.nTaken
+	return len(m.group.List().All()) - int(m.nTaken)
 }
 
 func (m *membership) has(i uint32) bool { return !m.taken.Has(i) }

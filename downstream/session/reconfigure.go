@@ -63,16 +63,23 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 		}
 	}
 	s.moves += len(changed)
-	s.moved = append(s.moved, r.moved...)
+	if len(r.moved) > 0 {
+		s.troubled().moved = append(s.troubled().moved, r.moved...)
+	}
 	return r
 }
 
 // Moving says that something has moved to another topic by a new configuration, and has no answer there.
 func (s *subscriptions) Moving() bool {
-	s.moved = slices.DeleteFunc(s.moved, func(sub *nameSub) bool {
-		return sub.is(hasEnded) || sub.entry() == nil || sub.entry().State().Status != cache.Requested
-	})
-	if len(s.moved) > 0 || s.named.shared != nil && s.named.shared.before != nil {
+	if t := s.trouble; t != nil && len(t.moved) > 0 {
+		t.moved = slices.DeleteFunc(t.moved, func(sub *nameSub) bool {
+			return sub.is(hasEnded) || sub.entry() == nil || sub.entry().State().Status != cache.Requested
+		})
+		if len(t.moved) > 0 {
+			return true
+		}
+	}
+	if s.named.shared != nil && s.named.shared.before != nil {
 		return true
 	}
 	for set := range s.sets() {

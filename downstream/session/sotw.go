@@ -162,7 +162,7 @@ func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 		return false
 	}
 	if m := s.named.shared; m != nil {
-		return m.group.List() == s.offered && m.nTaken == s.named.table.Len() && !s.hasSets()
+		return m.group.List() == s.offered && int(m.nTaken) == s.named.table.Len() && !s.hasSets()
 	}
 	if s.named.len() > 0 || s.hasSets() || s.fullType || s.once {
 		return false

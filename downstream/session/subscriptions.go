@@ -32,10 +32,8 @@ type subscriptions struct {
 	pendingSets []*setSub
 	// moving have come upon redirects. beforeMove, if not nil, is called for a
 	// set that moves, before it does.
-	moving []follower
-	moves  int // how many have moved
-	// moved are names that have moved by a new configuration, as long as they have no answer.
-	moved      []*nameSub
+	moving     []follower
+	moves      int // how many have moved
 	beforeMove func(*setSub)
 	// takenOut, if not nil, is called for a name that is taken out of a group, if the client was
 	// sent a resource: see membership.
@@ -187,13 +185,15 @@ type valueBeforeRedirect struct {
 	marked   bool   // see Subscription
 }
 
-// trouble is what most clients do not have: names of one type that mean nothing, and
-// names and sets of which nothing is held and whose control planes cannot be reached.
+// trouble is what most clients do not have: names of one type that mean nothing, or something else than
+// before, and names and sets of which nothing is held and whose control planes cannot be reached.
 type trouble struct {
 	refused, lost int // how many of each are subscribed to
 	lostFor       *cache.Error
 	// deniedOwn is how many of the names are denied by their resource's own name.
 	deniedOwn int
+	// moved are names that have moved by a new configuration, as long as they have no answer.
+	moved []*nameSub
 }
 
 // nameTable has one client's subscriptions to names by their keys. The keys are in
@@ -215,7 +215,7 @@ type membership struct {
 	// sentUpTo: the client was sent everything up to that change. 0 is nothing.
 	sentUpTo uint64
 	taken    NameBits
-	nTaken   int
+	nTaken   uint32
 	// mayHold: the client may hold any of them from an earlier stream.
 	mayHold bool
 	// before is what the client holds of a group that it has left for this one, as long as something of
