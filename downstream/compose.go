@@ -131,8 +131,11 @@ func (st *stream) inOrder() *session.Response {
 			return nil // what comes after may need it
 		}
 	}
-	if may == session.RemoveNone {
-		return nil
+	if st.who.Settles {
+		if st.settles() {
+			return nil
+		}
+		return st.inOrder() // it has just settled
 	}
 	holds := false
 	for _, s := range slices.Backward(st.sessions) {
