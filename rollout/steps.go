@@ -175,6 +175,12 @@ func (m *Machine) untried(c *client) bool {
 	return c.present && c.settled && c.eligible && c.tried != m.attempt
 }
 
+// unsettled reports whether a client may yet be shown the new state: it has not taken the accepted one, as
+// just after the relay was started.
+func (m *Machine) unsettled(c *client) bool {
+	return c.present && !c.settled && c.eligible && c.tried != m.attempt
+}
+
 // took reports whether a client has the new state and has taken it.
 func (m *Machine) took(c *client) bool {
 	return m.trying(c) && c.present && c.shown && c.answer == taken && !c.rejected
@@ -193,12 +199,12 @@ func (m *Machine) awaits() bool {
 	if m.hidden {
 		return false
 	}
-	for _, of := range m.cohorts() {
+	for _, of := range m.cohortsOf(func(c *client) bool { return c.present }) {
 		open := of.count(m.open)
 		if m.step > 0 && open > 0 {
 			return true
 		}
-		if m.step == 0 && of.count(m.took) < m.opts.First && open+of.count(m.untried) > 0 {
+		if m.step == 0 && of.count(m.took) < m.opts.First && open+of.count(m.untried)+of.count(m.unsettled) > 0 {
 			return true
 		}
 	}
@@ -243,8 +249,13 @@ func (of cohort) count(which func(*client) bool) (n int) {
 
 // cohorts returns the clients that can be shown the new state, or were. The cohorts are in the order
 // of their names.
-func (m *Machine) cohorts() (out []cohort) {
-	all := m.inOrder(func(c *client) bool { return c.eligible && (c.present && c.settled || m.trying(c)) })
+func (m *Machine) cohorts() []cohort {
+	return m.cohortsOf(func(c *client) bool { return c.present && c.settled })
+}
+
+// cohortsOf is cohorts of other clients that can be shown the new state.
+func (m *Machine) cohortsOf(which func(*client) bool) (out []cohort) {
+	all := m.inOrder(func(c *client) bool { return c.eligible && (which(c) || m.trying(c)) })
 	slices.SortStableFunc(all, func(a, b *client) int { return strings.Compare(a.cohort, b.cohort) })
 	for len(all) > 0 {
 		n := 1
