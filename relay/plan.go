@@ -123,7 +123,7 @@ func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *C
 	defer r.undo(p)
 	check := r.compareListeners(changes, p)
 	check.before, check.after = before, p.generation
-	changes.Authorities = compareAuthorities(before, p.generation, configs.Fingerprint(before.cfg.Store) != configs.Fingerprint(cfg.Store))
+	changes.Authorities = compareAuthorities(before, p.generation, before.cfg.Store.Path != cfg.Store.Path)
 	for _, key := range differingKeys(*before.cfg, *cfg) {
 		if key != "listeners" && key != "authorities" {
 			changes.Keys = append(changes.Keys, key)
@@ -137,7 +137,7 @@ func (r *Relay) checkNewStore(cfg *configs.Config, before *generation) error {
 	switch {
 	case cfg.Store.Path == "":
 		return nil
-	case before.store != nil && before.store.cfg.Path == cfg.Store.Path: // it is open, so this opens nothing
+	case before.store != nil && before.store.path == cfg.Store.Path: // it is open, so this opens nothing
 		opened, err := r.planStore(cfg, before)
 		opened.leave()
 		return err

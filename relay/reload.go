@@ -147,17 +147,26 @@ func changedRollouts(before *generation, cfg *configs.Config) (errs configs.Erro
 
 // planStore returns the store of a configuration, for one more use: the present one, or another.
 func (r *Relay) planStore(cfg *configs.Config, before *generation) (*sharedStore, error) {
-	if before != nil && before.store != nil && before.store.cfg.Path == cfg.Store.Path {
-		if configs.Fingerprint(before.store.cfg) == configs.Fingerprint(cfg.Store) {
-			return before.store.use(), nil
+	if before != nil && before.store != nil && before.store.path == cfg.Store.Path {
+		if was := before.cfg.Store.KeyFile; was != cfg.Store.KeyFile {
+			return nil, cfg.Errorf("store.key_file", "what is in %s was written %s, and cannot be read %s (want the key_file as it was, or another store.path for what is accepted from now on)",
+				cfg.Store.Path, withKey(was), withKey(cfg.Store.KeyFile))
 		}
-		return nil, cfg.Errorf("store", "the file %s is in use with other settings (want another path for other settings, or a restart)", cfg.Store.Path)
+		return before.store.use(), nil
 	}
 	s, err := openStore(cfg.Store, r.cache, r.log)
 	if err != nil {
 		return nil, cfg.Errorf("store", "%w", err)
 	}
 	return s, nil
+}
+
+// withKey says by which key a store is encrypted.
+func withKey(file string) string {
+	if file == "" {
+		return "without a key"
+	}
+	return "with the key in " + file
 }
 
 // undo closes what was made ready.
@@ -199,6 +208,7 @@ func (r *Relay) commit(p *planned) {
 func (r *Relay) configure(g *generation) {
 	cfg := g.cfg
 	r.cache.Configure(cacheOptions(cfg))
+	r.origins.configureStore(g)
 	r.origins.chains.Configure(cfg.Node.ID, cfg.Cache.Linger)
 	r.server.SetRelayID(cfg.Node.ID)
 	for name := range g.rollouts {

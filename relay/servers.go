@@ -49,7 +49,7 @@ func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) s
 		g := guard.New(s.gated(o, s.cache), s.cache, settings)
 		return &guardedSource{s.openServers(scope, o, node, g, links, nil), g}
 	}
-	k := store.NewKeeper(o.store.Store, scope, s.cache, o.store.keeps)
+	k := store.NewKeeper(o.store.Store, scope, s.cache, o.store.keeps())
 	settings.Stored = k.Stored
 	g := guard.New(s.gated(o, k), s.cache, settings)
 	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k), k}, g}

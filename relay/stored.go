@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +21,16 @@ import (
 // none.
 type sharedStore struct {
 	*store.Store
-	cfg   configs.Store
-	keeps store.KeeperOptions
-	log   *slog.Logger
-	uses  atomic.Int64
+	path    string
+	started time.Time
+	wait    atomic.Int64 // store.wait, a time.Duration
+	log     *slog.Logger
+	uses    atomic.Int64
+}
+
+// keeps are the options of keepers before the store.
+func (s *sharedStore) keeps() store.KeeperOptions {
+	return store.KeeperOptions{Started: s.started, Wait: func() time.Duration { return time.Duration(s.wait.Load()) }}
 }
 
 // use returns the store, for one more use.
@@ -40,7 +47,7 @@ func (s *sharedStore) leave() {
 		return
 	}
 	if err := s.Close(); err != nil {
-		s.log.Error("the store could not be closed", "path", s.cfg.Path, "reason", err)
+		s.log.Error("the store could not be closed", "path", s.path, "reason", err)
 	}
 }
 
@@ -68,8 +75,29 @@ func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStor
 	if err != nil {
 		return nil, fmt.Errorf("store.path: %w", err)
 	}
-	shared := &sharedStore{Store: s, cfg: cfg, keeps: store.KeeperOptions{Started: time.Now(), Wait: cfg.Wait}, log: log}
+	shared := &sharedStore{Store: s, path: cfg.Path, started: time.Now(), log: log}
+	shared.wait.Store(int64(cfg.Wait))
 	return shared.use(), nil
+}
+
+// configureStore has the settings of a generation's store hold, also for topics that wait.
+func (s *origins) configureStore(g *generation) {
+	if g.store == nil {
+		return
+	}
+	cfg := g.cfg.Store
+	g.store.Configure(cfg.MaxAge, int64(cfg.MaxBytes))
+	if g.store.wait.Swap(int64(cfg.Wait)) == int64(cfg.Wait) {
+		return
+	}
+	s.mu.Lock()
+	open := maps.Clone(s.streams)
+	s.mu.Unlock()
+	for _, of := range open {
+		if kept, ok := of.(*guardedSource).serverSource.(*keptSource); ok {
+			kept.keeper.Wake()
+		}
+	}
 }
 
 // stale returns how many topics of each scope are served from the store.

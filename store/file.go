@@ -48,6 +48,13 @@ const (
 	allocParts = 32
 )
 
+func allocSizeOf(maxBytes int64) int {
+	if maxBytes == 0 {
+		return allocSize
+	}
+	return int(min(allocSize, maxBytes/allocParts))
+}
+
 // lockTimeout is how long a process waits for another one that is about to end.
 const lockTimeout = time.Second
 
@@ -74,10 +81,7 @@ func openFile(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	case err != nil:
 		return nil, err
 	}
-	db.AllocSize = allocSize
-	if o.MaxBytes > 0 {
-		db.AllocSize = int(min(allocSize, o.MaxBytes/allocParts))
-	}
+	db.AllocSize = allocSizeOf(o.MaxBytes)
 	if err := guard(func() error { return introduce(db, o.Key, readOnly) }); err != nil {
 		_ = db.Close()
 		return nil, err

@@ -51,9 +51,10 @@ type Cache interface {
 
 // KeeperOptions are a Keeper's settings.
 type KeeperOptions struct {
-	// Started is when the relay was started, and Wait how long a server's own word is waited for.
+	// Started is when the relay was started, and Wait returns how long a server's own word is waited
+	// for. Call Keeper.Wake when that has changed.
 	Started time.Time
-	Wait    time.Duration
+	Wait    func() time.Duration
 }
 
 // topic is a topic without an answer of a server.
@@ -103,6 +104,9 @@ func (k *Keeper) Start(key cache.Key) { k.inbox.Put(keeperNote{key: key}) }
 
 // Stop notes that a topic has ended. It does not block.
 func (k *Keeper) Stop(key cache.Key) { k.inbox.Put(keeperNote{key: key, stop: true}) }
+
+// Wake has the keeper find out anew which topics have waited long enough.
+func (k *Keeper) Wake() { k.inbox.Wake() }
 
 // Close ends the keeping, and waits for it.
 func (k *Keeper) Close() {
@@ -370,9 +374,10 @@ func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error) bool {
 
 // due returns when a topic is served from the store. The caller holds mu.
 func (k *Keeper) due(t *topic) time.Time {
-	at, least := t.since, k.opts.Started.Add(k.opts.Wait)
+	wait := k.opts.Wait()
+	at, least := t.since, k.opts.Started.Add(wait)
 	if !k.unreachable {
-		at = at.Add(k.opts.Wait)
+		at = at.Add(wait)
 	}
 	if at.Before(least) {
 		return least

@@ -2,6 +2,7 @@ package store
 
 import (
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ type kept struct {
 	store *Store
 	cache *cache.Cache
 	t     *testing.T
+	wait  *atomic.Int64 // as in KeeperOptions
 }
 
 const (
@@ -39,9 +41,11 @@ func newKept(t *testing.T, path string) *kept {
 	o := (&fake{}).options()
 	o.Contents, o.Watched = c.Contents, c.Has
 	s := open(t, path, o)
-	k := NewKeeper(s, scope, c, KeeperOptions{Started: time.Now(), Wait: testWait})
+	wait := new(atomic.Int64)
+	wait.Store(int64(testWait))
+	k := NewKeeper(s, scope, c, KeeperOptions{Started: time.Now(), Wait: func() time.Duration { return time.Duration(wait.Load()) }})
 	source.keeper = k
-	return &kept{k, s, c, t}
+	return &kept{k, s, c, t, wait}
 }
 
 func (k *kept) close() {
@@ -197,6 +201,20 @@ func TestATopicThatBeginsWhileTheControlPlaneIsThereWaitsToo(t *testing.T) {
 		k.expect("before wait has passed", map[string]string{"a": ""})
 		<-time.After(2 * time.Millisecond)
 		k.expect("when it has", map[string]string{"a": "~1"})
+	})
+}
+
+func TestAnotherWaitHoldsForTopicsThatWait(t *testing.T) {
+	afterARestart(t, func(k *kept) {
+		k.watch("a")
+		<-time.After(testWait - time.Millisecond)
+		k.wait.Store(int64(time.Hour))
+		k.Wake()
+		<-time.After(time.Minute)
+		k.expect("with a longer wait", map[string]string{"a": ""})
+		k.wait.Store(int64(time.Minute))
+		k.Wake()
+		k.expect("with a shorter one", map[string]string{"a": "~1"})
 	})
 }
 

@@ -18,6 +18,11 @@ func (s *Store) makeRoom() {
 		return
 	}
 	s.log.Info("records were given up for which no client asks, to make room in the store", "records", freed)
+	s.noteLacking()
+}
+
+// noteLacking notes once more what had no room.
+func (s *Store) noteLacking() {
 	lacking := s.lacking
 	s.lacking = map[cache.Key]struct{}{}
 	for k := range lacking {

@@ -57,6 +57,10 @@ type Store struct {
 	noted   *notes
 	writing bool
 
+	// maxAge and maxBytes are as in Options, by the newest Configure. The goroutine that writes puts
+	// maxBytes into opts.
+	maxAge, maxBytes atomic.Int64
+
 	stats  counters
 	unread loglines.Shared // lines about records that cannot be read
 
@@ -114,6 +118,7 @@ func Open(path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s.use(db)
+	s.Configure(o.MaxAge, o.MaxBytes)
 	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	s.flush = make(chan chan<- struct{})
 	if s.opts.update == nil {
@@ -141,6 +146,19 @@ func (s *Store) use(db *bolt.DB) {
 		s.keys.hash = s.opts.Key.hash
 	}
 	_ = db.View(func(tx *bolt.Tx) error { s.stats.size.Store(tx.Size()); return nil })
+}
+
+// Configure has other settings than those of Options hold from now on. A file that is larger than
+// maxBytes keeps its size, and does not grow. If there is more room now, what had none is stored.
+func (s *Store) Configure(maxAge time.Duration, maxBytes int64) {
+	s.maxAge.Store(int64(maxAge))
+	if s.maxBytes.Swap(maxBytes) == maxBytes {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
 }
 
 // Close writes what is not written yet, and closes the file.
@@ -304,7 +322,8 @@ func (s *Store) open(key, value []byte) (*Record, error) {
 
 // tooOld reports whether a record is older than MaxAge.
 func (s *Store) tooOld(r *Record) bool {
-	return s.opts.MaxAge > 0 && time.Since(r.Time) > s.opts.MaxAge
+	most := time.Duration(s.maxAge.Load())
+	return most > 0 && time.Since(r.Time) > most
 }
 
 // Check returns what is wrong with a file, nil if it can be used or is not there yet. unreadable is

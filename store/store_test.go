@@ -305,6 +305,14 @@ func TestWhatIsOlderThanMaxAgeIsNotReturned(t *testing.T) {
 	if s.Entry(entry("old")) != nil || s.Set(wildcard()).Whole() {
 		t.Error("it is returned")
 	}
+	s.Configure(0, 0)
+	if s.Entry(entry("old")) == nil || !s.Set(wildcard()).Whole() {
+		t.Error("it is not returned, though there is no limit any more")
+	}
+	s.Configure(time.Hour, 0)
+	if s.Entry(entry("old")) != nil || s.Set(wildcard()).Whole() {
+		t.Error("it is returned, though there is a limit again")
+	}
 }
 
 // Storing stops while the disk takes nothing, and the newest states are stored when it does again.
@@ -412,6 +420,54 @@ func TestTheFileIsNotLargerThanMaxBytes(t *testing.T) {
 	}
 	if !strings.Contains(f.lines(), "max_bytes") {
 		t.Errorf("nothing is logged:\n%s", f.lines())
+	}
+}
+
+// A larger bound has room for what had none, and a smaller one for nothing new.
+func TestAnotherMaxBytesHoldsAtOnce(t *testing.T) {
+	path, f := filepath.Join(t.TempDir(), "db"), &fake{members: map[cache.Key]map[string]*cache.Resource{}}
+	const limit = 1 << 20
+	o := f.options()
+	o.MaxBytes = limit
+	s := open(t, path, o)
+	defer closed(t, s)
+	large := func(name string) *cache.Resource {
+		return cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: routeType, Value: []byte("\x0a\x80\x08" + strings.Repeat("x", 1024))})
+	}
+	note := func(name string) {
+		f.Lock()
+		f.members[entry(name)] = map[string]*cache.Resource{name: large(name)}
+		f.Unlock()
+		s.Note("cp", func(n *Notes) { n.Entry(entry(name), large(name)) })
+	}
+	await := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !is(); <-time.After(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %+v\n%s", what, s.Stats(), f.lines())
+			}
+		}
+	}
+	const names = 2000
+	for i := range names {
+		note(fmt.Sprint(i))
+	}
+	await("all of it has room", func() bool { return s.Stats().Lacking > 0 })
+	s.Configure(0, 16*limit)
+	await("what had no room is not stored", func() bool {
+		for i := range names {
+			if s.Entry(entry(fmt.Sprint(i))) == nil {
+				return false
+			}
+		}
+		return true
+	})
+	lacked := s.Stats().Lacking
+	s.Configure(0, limit)
+	note("new")
+	await("there is still room", func() bool { return s.Stats().Lacking > lacked })
+	if s.Entry(entry("new")) != nil {
+		t.Error("what has no room is stored")
 	}
 }
 

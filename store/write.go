@@ -104,6 +104,7 @@ func (s *Store) Commits() uint64 { return s.stats.commits.Load() }
 
 // commit writes all that is noted.
 func (s *Store) commit() error {
+	s.resize()
 	taken := s.take()
 	defer s.took()
 	if taken.count == 0 {
@@ -131,6 +132,19 @@ func (s *Store) commit() error {
 		s.makeRoom()
 	}
 	return err
+}
+
+// resize has the newest bound of the file hold. Between transactions nobody else reads it.
+func (s *Store) resize() {
+	before, now := s.opts.MaxBytes, s.maxBytes.Load()
+	if now == before {
+		return
+	}
+	s.opts.MaxBytes = now
+	s.db.MaxSize, s.db.AllocSize = int(now), allocSizeOf(now)
+	if now == 0 || before != 0 && now > before {
+		s.noteLacking()
+	}
 }
 
 // logLacking logs what is not stored, now and then.
