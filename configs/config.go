@@ -7,6 +7,7 @@
 package configs
 
 import (
+	"crypto/sha256"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -63,6 +64,7 @@ type Config struct {
 
 	source source
 	hash   string
+	text   [sha256.Size]byte // the hash of the text that was read
 }
 
 // Node is the relay's own Node, which it sends to control planes.

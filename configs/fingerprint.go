@@ -18,6 +18,9 @@ import (
 // and without comments and formatting. Relays with the same configuration have the same hash.
 func (c *Config) Hash() string { return c.hash }
 
+// ReadFrom reports whether c was read from a text.
+func (c *Config) ReadFrom(text []byte) bool { return c.text == sha256.Sum256(text) }
+
 // hashOf returns the hash of a configuration that has no defaults yet: some of them differ among
 // hosts.
 func hashOf(c *Config) string {

@@ -5,6 +5,7 @@ package configs
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,7 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	}
 	c.Node.Metadata = s.metadata
 	c.source, c.hash = s.source, hashOf(c)
+	c.text = sha256.Sum256(data)
 	if err := c.setDefaults(s.unusable); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -21,14 +20,12 @@ func (r *Relay) Follow(ctx context.Context, path string) {
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
 	defer running.Wait()
-	loaded, _ := os.ReadFile(path) // if it fails now, it is loaded later
 	for {
 		w.Arm() // before the file is read, so that no change falls in between
-		// A file that is put back as it was ends a problem.
-		if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, loaded) || r.configStatus().Problem != "" {
-			if r.Load(ctx, ByWatch) == nil {
-				loaded = text
-			}
+		// What counts is the text of what runs, whoever has loaded that. A file that is put back as it was
+		// ends a problem.
+		if text, err := os.ReadFile(path); err != nil || !r.now().cfg.ReadFrom(text) || r.configStatus().Problem != "" {
+			_ = r.Load(ctx, ByWatch) // it logs what is wrong
 		}
 		if !watch.UntilChanged(ctx, w.Changes()) {
 			return
