@@ -47,7 +47,7 @@ func BenchmarkReconfigure(b *testing.B) {
 			settle := func() { // until nothing is sent any more
 				for last := int64(-1); last != sent.Load(); {
 					last = sent.Load()
-					time.Sleep(50 * time.Millisecond)
+					<-time.After(50 * time.Millisecond)
 				}
 			}
 			settle()
@@ -76,7 +76,7 @@ func BenchmarkReconfigure(b *testing.B) {
 				if !moves {
 					meanwhile += change(n+1, scope)
 				}
-				for running := true; running; time.Sleep(time.Millisecond) {
+				for running := true; running; runtime.Gosched() {
 					server.mu.Lock()
 					running = server.running
 					server.mu.Unlock()
