@@ -131,16 +131,25 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	return nil, configs.InOrder(errs)
 }
 
-// changedRollouts returns an error for each authority whose rollout has changed: a reload does not change
-// who is on which side.
+// changedRollouts returns an error for each authority that gets or loses a rollout, or whose rollout has
+// other types: a reload changes only how a rollout goes on.
 func changedRollouts(before *generation, cfg *configs.Config) (errs configs.Errors) {
 	for i := range cfg.Authorities {
 		a := &cfg.Authorities[i]
 		was := before.origins[a.Name]
-		if was == nil || configs.Fingerprint(was.authority.Rollout) == configs.Fingerprint(a.Rollout) {
+		if was == nil {
 			continue
 		}
-		errs = append(errs, cfg.Errorf(fmt.Sprintf("authorities[%d].rollout", i), "it cannot be changed while the relay runs (want the same rollout, or a restart; xds-relay rollout freeze and approve act on a running relay)"))
+		at, had := fmt.Sprintf("authorities[%d].rollout", i), was.authority.Rollout
+		switch {
+		case had == nil && a.Rollout == nil:
+		case had == nil:
+			errs = append(errs, cfg.Errorf(at, "it cannot be added while the relay runs (want no rollout, or a restart)"))
+		case a.Rollout == nil:
+			errs = append(errs, cfg.Errorf(fmt.Sprintf("authorities[%d]", i), "its rollout cannot be taken away while the relay runs (want one, or a restart; xds-relay rollout approve gives everybody what is pending)"))
+		case configs.Fingerprint(had.Types) != configs.Fingerprint(a.Rollout.Types):
+			errs = append(errs, cfg.Errorf(at+".types", "they cannot be changed while the relay runs (want the same types, or a restart)"))
+		}
 	}
 	return errs
 }
@@ -214,6 +223,7 @@ func (r *Relay) configure(g *generation) {
 	for name := range g.rollouts {
 		r.rollouts.Count(name)
 	}
+	r.rollouts.Configure()
 }
 
 // derivedPrint is equal for configurations by which the same is derived from the same topics, but for

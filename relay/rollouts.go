@@ -77,6 +77,7 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 			Rejections: r.Rejections, Deaths: r.Deaths, Frozen: r.Frozen, Salt: salt,
 		},
 		RollsOut: r.RollsOut,
+		Cohort:   r.Cohort,
 		Grow:     float64(r.Grow),
 	}
 }
@@ -103,18 +104,29 @@ func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstre
 	if o == nil {
 		return nil, 0
 	}
-	cohort, err := o.CohortOf(configs.Client{Node: c.Node, Identity: c.Identity})
-	if err != nil {
-		if log, ok := r.lines.Next(r.log); ok {
-			log.Warn("the cohort of a client cannot be evaluated", "authority", scope.Authority, "client", c.Name, "reason", err)
-		}
-		cohort = ""
-	}
 	m, showing := r.Controller.Join(scope, gate.Client{
-		Node: c.Name, Conn: c.Conn, Cohort: cohort, Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
+		Node: c.Name, Conn: c.Conn, Cohort: r.cohortOf(o, scope, &c), Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
+		CohortNow: func() string {
+			if o := rolloutOf(r.newest().router, scope); o != nil {
+				return r.cohortOf(o, scope, &c)
+			}
+			return ""
+		},
 	})
 	if m == nil {
 		return nil, 0
 	}
 	return m, showing
+}
+
+// cohortOf returns the cohort of a client, "" if it cannot be evaluated.
+func (r *rollouts) cohortOf(o *configs.Rollout, scope cache.Scope, c *downstream.TrialClient) string {
+	cohort, err := o.CohortOf(configs.Client{Node: c.Node, Identity: c.Identity})
+	if err == nil {
+		return cohort
+	}
+	if log, ok := r.lines.Next(r.log); ok {
+		log.Warn("the cohort of a client cannot be evaluated", "authority", scope.Authority, "client", c.Name, "reason", err)
+	}
+	return ""
 }

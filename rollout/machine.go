@@ -95,6 +95,8 @@ type Machine struct {
 	attempt uint64
 	// step is 0 for the first clients, and otherwise the number of the entry of Options.Steps.
 	step int
+	// part is that of the last entry of Options.Steps that was begun.
+	part float64
 	// stepAt is when the step began, soakAt when its soak did, and joinedAt when the content
 	// changed last. seriesAt is when the first of the rollouts began that were begun anew since.
 	stepAt, soakAt, joinedAt, seriesAt Time
@@ -360,6 +362,23 @@ func (m *Machine) Reject(_ Time, words string) bool {
 
 // Freeze holds everything where it is: until Thaw, no further client gets what is new.
 func (m *Machine) Freeze(Time) { m.frozen = true }
+
+// Configure changes the settings. A rollout that goes on goes on by the new ones, from the part of the
+// clients that it has reached. Frozen is for Freeze and Thaw to change, and Salt stays.
+func (m *Machine) Configure(o Options) {
+	o.Salt = m.opts.Salt
+	m.opts, m.undecided = o, true
+	if m.step > 0 {
+		m.step = max(1, m.stepsUpTo(m.part))
+	}
+}
+
+// Regroup reports that a client is in another cohort.
+func (m *Machine) Regroup(_ Time, id, cohort string) {
+	if c := m.clients[id]; c != nil && c.cohort != cohort {
+		c.cohort, m.undecided = cohort, true
+	}
+}
 
 // Thaw ends Freeze. The soak of a step begins anew.
 func (m *Machine) Thaw(now Time) {

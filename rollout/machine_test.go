@@ -23,6 +23,8 @@ import (
 //	taken CLIENT...             sent and acked; `shown` stands for all who were shown the new state
 //	rejected CLIENT WORDS
 //	changed CONTENT [hidden]    nothing is new if CONTENT is `accepted`
+//	configure [as machine]      the settings change; frozen is for freeze and thaw
+//	regroup CLIENT COHORT       a client is in another cohort
 //	approve | reject WORDS | freeze | thaw
 //	after DURATION              time passes; what it brings is printed with the time
 //
@@ -116,6 +118,10 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		m.Freeze(p.now)
 	case "thaw":
 		m.Thaw(p.now)
+	case "configure":
+		m.Configure(scanOptions(t, d))
+	case "regroup":
+		m.Regroup(p.now, args[0], args[1])
 	case "after":
 		p.after(t, d)
 	default:

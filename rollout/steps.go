@@ -80,7 +80,7 @@ func (m *Machine) begin(now Time) {
 		m.seriesAt = now
 	}
 	m.anew = false
-	m.phase, m.step, m.stepAt, m.soakAt, m.joinedAt = Rolling, 0, now, now, now
+	m.phase, m.step, m.part, m.stepAt, m.soakAt, m.joinedAt = Rolling, 0, 0, now, now, now
 	m.reason, m.rejections, m.deaths = "", nil, nil
 }
 
@@ -213,15 +213,24 @@ func (m *Machine) awaits() bool {
 
 // nextStep begins the next step in which somebody gets the change, or accepts it.
 func (m *Machine) nextStep(now Time) {
-	for m.step++; m.step <= len(m.opts.Steps); m.step++ {
+	for m.step = m.stepsUpTo(m.part) + 1; m.step <= len(m.opts.Steps); m.step++ {
 		before := len(m.decisions)
-		m.showPart(m.opts.Steps[m.step-1])
+		m.part = m.opts.Steps[m.step-1]
+		m.showPart(m.part)
 		if len(m.decisions) > before {
 			m.stepAt, m.soakAt = now, now
 			return
 		}
 	}
 	m.accept()
+}
+
+// stepsUpTo returns how many steps are those of a part or less.
+func (m *Machine) stepsUpTo(part float64) (n int) {
+	for n < len(m.opts.Steps) && m.opts.Steps[n] <= part {
+		n++
+	}
+	return n
 }
 
 // showPart shows the new state to a part of each cohort.

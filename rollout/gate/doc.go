@@ -27,6 +27,7 @@
 //   - The new topics change only after those clients were hidden from them who must not have the change: a
 //     slot's showing is 0 by then. A stream reads that again once it holds the cache.
 //   - What clients have rejected can wait for a person by itself (refusals.go).
+//   - Settings change while a rollout goes on (configure.go): it goes on by the new ones.
 //   - A topic of which something is pending does not end: what comes next would be a first answer.
 //   - Accepted and new topics have their own versions of the origin, which the gate makes of the
 //     source's: the source changes its own when something comes that is not accepted.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -25,6 +26,8 @@ type Options struct {
 	rollout.Options
 	// RollsOut reports whether changes of a type are rolled out.
 	RollsOut func(typeURL string) bool
+	// Cohort says by which expression clients have their cohorts.
+	Cohort string
 	// Grow is how many times larger than the accepted one a resource may be.
 	Grow float64
 }
@@ -33,7 +36,6 @@ type Options struct {
 type gate struct {
 	// Read only.
 	scope      cache.Scope
-	opts       *Options
 	controller *Controller
 	cache      *cache.Cache
 	log        *slog.Logger
@@ -41,6 +43,9 @@ type gate struct {
 	stop       chan struct{}
 	done       chan struct{}
 	inbox      *inbox.Inbox[event]
+
+	// opts are the settings. They change with mu held.
+	opts atomic.Pointer[Options]
 
 	// Guarded by Controller.mu.
 	uses    int // sources that are open, new topics, and clients
@@ -106,12 +111,13 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 	settings := o.Options
 	settings.Frozen = settings.Frozen || frozen
 	g := &gate{
-		scope: scope, opts: o, controller: c, cache: c.cache, log: c.log.With("authority", scope.Authority, "partition", scope.Partition),
+		scope: scope, controller: c, cache: c.cache, log: c.log.With("authority", scope.Authority, "partition", scope.Partition),
 		began: time.Now(), stop: make(chan struct{}), done: make(chan struct{}), inbox: inbox.New[event](),
 		clients: map[string]*nodeClients{}, machine: rollout.NewMachine(settings), pending: newPending(), later: newLater(),
 		topics: map[cache.Key]*newTopic{}, held: map[cache.Key]*newTopic{}, sets: map[cache.Key]*setState{}, newest: map[string]*mirrors{}, accepted: map[string]string{},
 		slots: map[string]*slot{}, cohorts: newCohorts(), counts: c.countsOf(c.label(scope.Authority)),
 	}
+	g.opts.Store(o)
 	go g.run()
 	return g
 }
@@ -121,7 +127,7 @@ func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1
 
 // apply passes an update of the source on.
 func (g *gate) apply(below Sink, u cache.Update) {
-	if !g.opts.RollsOut(u.TypeURL) {
+	if !g.opts.Load().RollsOut(u.TypeURL) {
 		below.Apply(u)
 		return
 	}

@@ -51,6 +51,7 @@ type fixture struct {
 	one, acceptedOne string
 	version          int
 	origin           *cache.OriginVersion
+	settings         *Options // the newest
 }
 
 const oneName = "one"
@@ -62,8 +63,8 @@ func newFixture(t *rapid.T) *fixture {
 		Options:  rollout.Options{First: 1, Steps: []float64{0.5}, Soak: rollout.Time(time.Hour), Rejections: 1, Deaths: 1},
 		RollsOut: func(string) bool { return true }, Grow: 1000,
 	}
-	src.c = NewController(c, func(cache.Scope) *Options { return o }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
-	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}}
+	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o}
+	src.c = NewController(c, func(cache.Scope) *Options { return f.settings }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
 	src.c.Opened(f.scope)
 	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c)
 	close(f.gate.stop) // the test plays the goroutine

@@ -198,7 +198,7 @@ func TestTheSameResourceOnTwoTopicsIsOneChange(t *testing.T) {
 func TestThreeTimesTheSizeWaitsForAPerson(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFixture(t)
-		f.gate.opts.Grow = 3
+		f.gate.opts.Load().Grow = 3
 		size := rapid.IntRange(1, 1000).Draw(t, "bytes")
 		f.source["a"] = strings.Repeat("x", size)
 		f.send(true)

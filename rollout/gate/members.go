@@ -17,6 +17,8 @@ type Client struct {
 	// Cohort is that of the client, and Who stands behind it: an identity or an address. Empty if Node
 	// says that, too.
 	Cohort, Who string
+	// CohortNow returns the cohort by the newest settings. It may take a while.
+	CohortNow func() string
 	// Eligible: it can be shown the new state. Resumed: it holds something from an earlier stream.
 	Eligible, Resumed bool
 	// Wake has the stream look which side it is to be on. It does not block.
@@ -88,6 +90,7 @@ const (
 	stopped
 	acceptedStopped
 	teller
+	recohort
 )
 
 // event is something that the goroutine of a gate has to process.
@@ -104,7 +107,7 @@ type event struct {
 }
 
 // RollsOut reports whether changes of a type are rolled out.
-func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.RollsOut(typeURL) }
+func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.Load().RollsOut(typeURL) }
 
 // Showing returns a number if the stream is to be on the new side, and otherwise 0. If it changes, the
 // client has been on the accepted side in between, whether the stream has noticed or not.

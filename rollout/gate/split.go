@@ -189,7 +189,7 @@ func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change 
 
 // grown returns why a person has to approve a resource, "" if nobody has to.
 func (g *gate) grown(has, is *cache.Resource) string {
-	if has == nil || is == nil || float64(sizeOf(is)) < g.opts.Grow*float64(sizeOf(has)) {
+	if has == nil || is == nil || float64(sizeOf(is)) < g.opts.Load().Grow*float64(sizeOf(has)) {
 		return ""
 	}
 	return fmt.Sprintf("it has grown from %d to %d bytes", sizeOf(has), sizeOf(is))
