@@ -144,7 +144,7 @@ func changedRollouts(before *generation, cfg *configs.Config) (errs configs.Erro
 		switch {
 		case had == nil && a.Rollout == nil:
 		case had == nil:
-			errs = append(errs, cfg.Errorf(at, "it cannot be added while the relay runs (want no rollout, or a restart)"))
+			errs = append(errs, cfg.Errorf(at, "it cannot be changed while the relay runs: the authority had none (want none, or a restart)"))
 		case a.Rollout == nil:
 			errs = append(errs, cfg.Errorf(fmt.Sprintf("authorities[%d]", i), "its rollout cannot be taken away while the relay runs (want one, or a restart; xds-relay rollout approve gives everybody what is pending)"))
 		case configs.Fingerprint(had.Types) != configs.Fingerprint(a.Rollout.Types):
