@@ -71,14 +71,14 @@ node: {id: "bench %s"}
 old_style_names: [{authority: bench}]
 %s`
 
-// admission has the relay admit all clients at once: what is measured is what it can do. A base of a
-// comparison may not know the key.
+// admission has the relay admit all clients at once, also those that come back soon after they left:
+// what is measured is what it can do. A base of a comparison may not know the key.
 func admission(binary string, spec *Spec) string {
 	schema, err := exec.Command(binary, "schema").Output()
 	if spec.Polls || err != nil || !bytes.Contains(schema, []byte(`"admission"`)) {
 		return ""
 	}
-	return ", admission: {streams_per_second: 1000000, burst: 1000000}"
+	return ", admission: {streams_per_second: 1000000, burst: 1000000}, limits: {connections_per_second: 1000000}"
 }
 
 // startRelay starts a relay between clients and an origin.
