@@ -323,19 +323,25 @@ func TestConnectionsEndAtTheirMaximumAge(t *testing.T) {
 	})
 }
 
+// servePolls serves clients over REST, with a control plane that does not answer.
+func servePolls(t *testing.T) (l Listener, lis *bufconn.Listener, stop func()) {
+	t.Helper()
+	ch := newTestCache(silentSource{}, 1000)
+	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+	lis = bufconn.Listen(1 << 16)
+	o := ListenerOptions{LongPoll: time.Hour}
+	l = server.ListenREST(lis, nil, o)
+	h := server.HTTPServer(o)
+	go func() { _ = h.Serve(l) }()
+	return l, lis, func() { _ = h.Close(); ch.Close() }
+}
+
 // A request over REST that waits is answered when its client is sent away, and its connection ends
 // with the answer.
 func TestADrainAnswersWaitingPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ch := newTestCache(silentSource{}, 1000)
-		defer ch.Close()
-		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-		lis := bufconn.Listen(1 << 16)
-		o := ListenerOptions{LongPoll: time.Hour}
-		l := server.ListenREST(lis, nil, o)
-		h := server.HTTPServer(o)
-		go func() { _ = h.Serve(l) }()
-		defer h.Close()
+		l, lis, stop := servePolls(t)
+		defer stop()
 		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) }}}
 		type answer struct {
 			status int
@@ -368,15 +374,8 @@ func TestADrainAnswersWaitingPolls(t *testing.T) {
 // A request over REST that is still being sent at the moment of its connection is read, and answered.
 func TestADrainDoesNotCutOffRequestsOverREST(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ch := newTestCache(silentSource{}, 1000)
-		defer ch.Close()
-		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-		lis := bufconn.Listen(1 << 16)
-		o := ListenerOptions{LongPoll: time.Hour}
-		l := server.ListenREST(lis, nil, o)
-		h := server.HTTPServer(o)
-		go func() { _ = h.Serve(l) }()
-		defer h.Close()
+		l, lis, stop := servePolls(t)
+		defer stop()
 		conn, err := lis.DialContext(t.Context())
 		if err != nil {
 			t.Fatal(err)

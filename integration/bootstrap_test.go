@@ -5,10 +5,8 @@ package integration
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +25,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -37,6 +34,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
 // visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is
@@ -101,16 +100,12 @@ func shopPlane(t *testing.T, node string, b *backend) *controlPlane {
 }
 
 func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
-	ca := newCA(t, "the CA")
-	server, client := ca.issue(t, "relay"), ca.issue(t, "client")
-	key := newKey(t)
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{KeyID: "k", Key: key.Public(), Algorithm: "ES256", Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := certtest.NewCA(t, "the CA")
+	server, client := issued(t, ca, "relay"), issued(t, ca, "client")
+	tokens := certtest.NewIssuer(t, "k")
 	files := mount(t, map[string][]byte{
-		"server.pem": server.cert, "server-key.pem": server.key, "client.pem": client.cert, "client-key.pem": client.key,
-		"ca.pem": trust(ca), "jwks.json": keys, "token": tokenOf(t, jose.JSONWebKey{KeyID: "k", Key: key}),
+		"server.pem": server.Cert, "server-key.pem": server.Key, "client.pem": client.Cert, "client-key.pem": client.Key,
+		"ca.pem": certtest.PEM(ca), "jwks.json": certtest.KeySet(t, tokens), "token": []byte(tokens.Token(t, "client", time.Hour, nil)),
 	})
 	certificate := fmt.Sprintf("cert_file: %s, key_file: %s", files.path("server.pem"), files.path("server-key.pem"))
 	trusted := []string{"--ca-file", files.path("ca.pem")}
@@ -161,30 +156,6 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 			connectAsEnvoy(t, text, tt.token)
 		})
 	}
-}
-
-// tokenOf issues a token.
-func tokenOf(t *testing.T, key jose.JSONWebKey) []byte {
-	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	claims, err := json.Marshal(map[string]any{
-		"iss": "https://issuer", "aud": "xds-relay", "sub": "client", "jti": rand.Text(), "exp": time.Now().Add(time.Hour).Unix(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	object, err := signer.Sign(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := object.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []byte(token)
 }
 
 // visit sends an RPC by a bootstrap for gRPC.

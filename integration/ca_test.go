@@ -1,109 +1,30 @@
 package integration
 
-// Certificates of CAs, in files as Kubernetes mounts a Secret.
+// Certificates, in files as Kubernetes mounts a Secret.
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// certificateAuthority signs certificates.
-type certificateAuthority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
-
-func newCA(t testing.TB, name string) *certificateAuthority {
+// issued returns a certificate of that name for servers on 127.0.0.1, and for clients.
+func issued(t testing.TB, ca *certtest.CA, name string) *certtest.Pair {
 	t.Helper()
-	key := newKey(t)
-	return &certificateAuthority{key: key, certificate: signed(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, nil, key, key)}
+	o := certtest.Loopback
+	o.CommonName = name
+	return ca.Issue(t, o)
 }
 
-// issued is a certificate with its key.
-type issued struct {
-	tls       tls.Certificate
-	cert, key []byte // PEM
-}
-
-// issue signs a certificate for servers on 127.0.0.1, and for clients.
-func (ca *certificateAuthority) issue(t testing.TB, name string) *issued {
-	t.Helper()
-	key := newKey(t)
-	leaf := signed(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, ca.certificate, key, ca.key)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issued{
-		tls:  tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
-		cert: pemOf("CERTIFICATE", leaf.Raw), key: pemOf("PRIVATE KEY", der),
-	}
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func signed(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
-	t.Helper()
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	if parent == nil {
-		parent = template
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
-}
-
-func pemOf(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-// trust returns the file of CAs.
-func trust(cas ...*certificateAuthority) (file []byte) {
-	for _, ca := range cas {
-		file = append(file, pemOf("CERTIFICATE", ca.certificate.Raw)...)
-	}
-	return file
-}
-
-// pool returns the certificates of CAs.
-func pool(cas ...*certificateAuthority) *x509.CertPool {
+// pool returns CAs as roots.
+func pool(cas ...*certtest.CA) *x509.CertPool {
 	p := x509.NewCertPool()
 	for _, ca := range cas {
-		p.AddCert(ca.certificate)
+		p.AddCert(ca.Certificate)
 	}
 	return p
 }

@@ -30,11 +30,18 @@ func startBalancer(t testing.TB, to string) *balancer {
 // startBalancerTo is startBalancer for a server whose address changes.
 func startBalancerTo(t testing.TB, to func() string) *balancer {
 	t.Helper()
+	b := &balancer{to: to}
+	b.address = acceptEach(t, b.carry)
+	return b
+}
+
+// acceptEach has a goroutine for each connection to an address, until the test ends.
+func acceptEach(t testing.TB, carry func(net.Conn)) (address string) {
+	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &balancer{address: socket.Addr().String(), to: to}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -42,14 +49,14 @@ func startBalancerTo(t testing.TB, to func() string) *balancer {
 			if err != nil {
 				return
 			}
-			running.Go(func() { b.carry(conn) })
+			running.Go(func() { carry(conn) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = socket.Close()
 		running.Wait()
 	})
-	return b
+	return socket.Addr().String()
 }
 
 // carry carries bytes until one side closes.

@@ -183,26 +183,9 @@ type crossroads struct {
 
 func startCrossroads(t testing.TB, servers ...string) *crossroads {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &crossroads{address: socket.Addr().String()}
+	b := &crossroads{}
 	b.servers.value = servers
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			conn, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { b.carry(conn) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = socket.Close()
-		running.Wait()
-	})
+	b.address = acceptEach(t, b.carry)
 	return b
 }
 

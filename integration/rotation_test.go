@@ -16,13 +16,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
 // rotated is a relay whose listener and server have mTLS, with clients.
 type rotated struct {
 	*relay
 	trusts *x509.CertPool                // of clients, for all listeners' certificates of the test
-	own    atomic.Pointer[issued]        // of clients that connect
+	own    atomic.Pointer[certtest.Pair] // of clients that connect
 	seen   watched[map[string]time.Time] // when a listener's certificate was first seen, by its name
 }
 
@@ -31,7 +33,7 @@ func (r *rotated) dial() (*grpc.ClientConn, error) {
 	own := r.own.Load()
 	return grpc.NewClient(r.address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		RootCAs:      r.trusts,
-		Certificates: []tls.Certificate{own.tls},
+		Certificates: []tls.Certificate{own.TLS},
 		VerifyConnection: func(state tls.ConnectionState) error {
 			name := state.PeerCertificates[0].Subject.CommonName
 			r.seen.update(func(all *map[string]time.Time) {
@@ -118,13 +120,13 @@ func (s *openStream) awaitValue(t *testing.T, want string) {
 // the CA of clients, and the relay's own certificate and the CA of its control plane.
 func TestRotationFailsNoHandshakeAndEndsNoStream(t *testing.T) {
 	const streams, connecting = 1000, 4
-	front, front2 := newCA(t, "front"), newCA(t, "front 2")
-	clients, clients2 := newCA(t, "clients"), newCA(t, "clients 2")
-	planes, planes2 := newCA(t, "planes"), newCA(t, "planes 2")
+	front, front2 := certtest.NewCA(t, "front"), certtest.NewCA(t, "front 2")
+	clients, clients2 := certtest.NewCA(t, "clients"), certtest.NewCA(t, "clients 2")
+	planes, planes2 := certtest.NewCA(t, "planes"), certtest.NewCA(t, "planes 2")
 
 	// The control plane accepts certificates of both CAs, and has one of the first.
 	var planeCertificate atomic.Pointer[tls.Certificate]
-	planeCertificate.Store(&planes.issue(t, "plane").tls)
+	planeCertificate.Store(&issued(t, planes, "plane").TLS)
 	var sawRelay watched[[]string] // the names of the relay's certificates
 	cp := startControlPlane(t, delta)
 	cp.stop()
@@ -139,11 +141,11 @@ func TestRotationFailsNoHandshakeAndEndsNoStream(t *testing.T) {
 	cp.start()
 	cp.set(plainEndpoints("backend", 1))
 
-	listener, relayCert := front.issue(t, "listener 1"), planes.issue(t, "relay 1")
-	toClients := mount(t, map[string][]byte{"tls.crt": listener.cert, "tls.key": listener.key, "ca.crt": trust(clients)})
-	toPlane := mount(t, map[string][]byte{"tls.crt": relayCert.cert, "tls.key": relayCert.key, "ca.crt": trust(planes)})
+	listener, relayCert := issued(t, front, "listener 1"), issued(t, planes, "relay 1")
+	toClients := mount(t, map[string][]byte{"tls.crt": listener.Cert, "tls.key": listener.Key, "ca.crt": certtest.PEM(clients)})
+	toPlane := mount(t, map[string][]byte{"tls.crt": relayCert.Cert, "tls.key": relayCert.Key, "ca.crt": certtest.PEM(planes)})
 	r := &rotated{trusts: pool(front, front2), seen: watched[map[string]time.Time]{value: map[string]time.Time{}}}
-	r.own.Store(clients.issue(t, "client 1"))
+	r.own.Store(issued(t, clients, "client 1"))
 	r.relay = startRelay(t, fmt.Sprintf(`
 listeners:
   - address: 127.0.0.1:0
@@ -217,31 +219,31 @@ old_style_names: [{authority: cp.example.com}]
 		})
 	}
 	// accepted says whether the listener accepts a client.
-	accepted := func(own *issued) error {
+	accepted := func(own *certtest.Pair) error {
 		probe := &rotated{relay: r.relay, trusts: r.trusts, seen: watched[map[string]time.Time]{value: map[string]time.Time{}}}
 		probe.own.Store(own)
 		return probe.connect(t.Context())
 	}
 
 	// The listener's certificate, then one of another CA.
-	for i, ca := range []*certificateAuthority{front, front2} {
+	for i, ca := range []*certtest.CA{front, front2} {
 		name := fmt.Sprint("listener ", i+2)
-		next := ca.issue(t, name)
+		next := issued(t, ca, name)
 		began := time.Now()
-		toClients.update(t, map[string][]byte{"tls.crt": next.cert, "tls.key": next.key})
+		toClients.update(t, map[string][]byte{"tls.crt": next.Cert, "tls.key": next.Key})
 		replaced(name, began)
 		connectMore()
 	}
 
 	// The CA of clients: both, then clients have certificates of the new one, then only that.
-	old, next := r.own.Load(), clients2.issue(t, "client 2")
-	toClients.update(t, map[string][]byte{"ca.crt": trust(clients, clients2)})
+	old, next := r.own.Load(), issued(t, clients2, "client 2")
+	toClients.update(t, map[string][]byte{"ca.crt": certtest.PEM(clients, clients2)})
 	eventually(t, "the new CA is trusted", func() error { return accepted(next) })
 	connects.Lock() // who connects just now may have the old certificate
 	r.own.Store(next)
 	connects.Unlock()
 	connectMore()
-	toClients.update(t, map[string][]byte{"ca.crt": trust(clients2)})
+	toClients.update(t, map[string][]byte{"ca.crt": certtest.PEM(clients2)})
 	eventually(t, "the old CA is not trusted", func() error {
 		if accepted(old) == nil {
 			return fmt.Errorf("a client of the old CA is accepted")
@@ -252,11 +254,11 @@ old_style_names: [{authority: cp.example.com}]
 	expect(3)
 
 	// The relay's own certificate, of another CA, and that of the control plane.
-	relayCert = planes2.issue(t, "relay 2")
-	toPlane.update(t, map[string][]byte{"tls.crt": relayCert.cert, "tls.key": relayCert.key, "ca.crt": trust(planes, planes2)})
+	relayCert = issued(t, planes2, "relay 2")
+	toPlane.update(t, map[string][]byte{"tls.crt": relayCert.Cert, "tls.key": relayCert.Key, "ca.crt": certtest.PEM(planes, planes2)})
 	r.awaitLog(t, `msg="read changed files" role=(upstream)`)
 	r.awaitLog(t, `msg="read changed files" role=(ca) path="?`+toPlane.path("ca.crt"))
-	planeCertificate.Store(&planes2.issue(t, "plane 2").tls)
+	planeCertificate.Store(&issued(t, planes2, "plane 2").TLS)
 	cp.stop()
 	cp.start()
 	expect(4)

@@ -4,10 +4,6 @@ package relay
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +15,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -30,60 +25,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// issuer issues tokens.
-type issuer struct {
-	id  string
-	key *ecdsa.PrivateKey
-}
-
-func newIssuer(t *testing.T, id string) *issuer {
+// tokenFor issues a token for a service account, for the relay.
+func tokenFor(t *testing.T, i *certtest.Issuer, account string, lifetime time.Duration) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issuer{id, key}
-}
-
-// keys is the key set of issuers.
-func keys(t *testing.T, issuers ...*issuer) []byte {
-	t.Helper()
-	var set jose.JSONWebKeySet
-	for _, i := range issuers {
-		set.Keys = append(set.Keys, jose.JSONWebKey{KeyID: i.id, Key: i.key.Public(), Algorithm: "ES256", Use: "sig"})
-	}
-	text, err := json.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// token issues a token for a service account, for the relay.
-func (i *issuer) token(t *testing.T, account string, lifetime time.Duration) string {
-	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{KeyID: i.id, Key: i.key}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	namespace, _, _ := strings.Cut(account, ":")
-	claims, err := json.Marshal(map[string]any{
-		"iss": "https://issuer", "aud": []string{"xds-relay"}, "sub": "system:serviceaccount:" + account,
-		"iat": time.Now().Unix(), "exp": time.Now().Add(lifetime).Unix(), "jti": rand.Text(),
-		"kubernetes.io": map[string]any{"namespace": namespace},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	object, err := signer.Sign(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := object.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
+	return i.Token(t, "system:serviceaccount:"+account, lifetime, map[string]any{"kubernetes.io": map[string]any{"namespace": namespace}})
 }
 
 // awaitTrue waits until a condition holds.
@@ -102,19 +48,19 @@ func awaitTrue(t *testing.T, what string, is func() bool) {
 }
 
 func TestTokensProveWhoAClientIsOverEveryDoor(t *testing.T) {
-	first, stranger := newIssuer(t, "1"), newIssuer(t, "1")
+	first, stranger := certtest.NewIssuer(t, "1"), certtest.NewIssuer(t, "1")
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, keys(t, first), 0o600); err != nil {
+	if err := os.WriteFile(file, certtest.KeySet(t, first), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := listen(t, grpcAndREST(fmt.Sprintf(`jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s}, admit: 'identity.source == "none" || identity.source == "jwt" && identity.claims["kubernetes.io"].namespace == "pay"'`, file)))
-	pay := caller{token: first.token(t, "pay:gw", time.Hour)}
+	pay := caller{token: tokenFor(t, first, "pay:gw", time.Hour)}
 	everyDoor(t, r, pay, codes.OK)
 	everyDoor(t, r, caller{}, codes.OK) // none is required
-	everyDoor(t, r, caller{token: first.token(t, "shop:gw", time.Hour)}, codes.PermissionDenied)
-	forged := stranger.token(t, "pay:gw", time.Hour)
+	everyDoor(t, r, caller{token: tokenFor(t, first, "shop:gw", time.Hour)}, codes.PermissionDenied)
+	forged := tokenFor(t, stranger, "pay:gw", time.Hour)
 	everyDoor(t, r, caller{token: forged}, codes.Unauthenticated)
-	expired := first.token(t, "pay:gw", -time.Hour)
+	expired := tokenFor(t, first, "pay:gw", -time.Hour)
 	everyDoor(t, r, caller{token: expired}, codes.Unauthenticated)
 	everyDoor(t, r, caller{token: "nonsense"}, codes.Unauthenticated)
 	if got, want := identities(t, r, r.Addresses()[0], pay), "{Source:jwt SPIFFEID: DNSNames:[] Subject:system:serviceaccount:pay:gw UID:<nil>}"; got != want {
@@ -126,9 +72,9 @@ func TestTokensProveWhoAClientIsOverEveryDoor(t *testing.T) {
 	}
 
 	// The keys are rotated.
-	second := newIssuer(t, "2")
-	rotated := caller{token: second.token(t, "pay:gw", time.Hour)}
-	if err := os.WriteFile(file, keys(t, second), 0o600); err != nil {
+	second := certtest.NewIssuer(t, "2")
+	rotated := caller{token: tokenFor(t, second, "pay:gw", time.Hour)}
+	if err := os.WriteFile(file, certtest.KeySet(t, second), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitTrue(t, "the new key", func() bool { return doors[0].ask(t, r.Addresses()[0], rotated) == nil })
@@ -149,14 +95,14 @@ func TestTokensProveWhoAClientIsOverEveryDoor(t *testing.T) {
 }
 
 func TestATokenMayBeRequired(t *testing.T) {
-	i := newIssuer(t, "1")
+	i := certtest.NewIssuer(t, "1")
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, keys(t, i), 0o600); err != nil {
+	if err := os.WriteFile(file, certtest.KeySet(t, i), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := listen(t, grpcAndREST(fmt.Sprintf(`jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s, required: true}`, file)))
 	everyDoor(t, r, caller{}, codes.Unauthenticated)
-	everyDoor(t, r, caller{token: i.token(t, "pay:gw", time.Hour)}, codes.OK)
+	everyDoor(t, r, caller{token: tokenFor(t, i, "pay:gw", time.Hour)}, codes.OK)
 	if refused := r.server.Stats().ClientsRefused; refused["no_token"] != uint64(len(doors)) {
 		t.Errorf("refused: %v", refused)
 	}
@@ -164,9 +110,9 @@ func TestATokenMayBeRequired(t *testing.T) {
 
 // What a certificate proves, a token does not change.
 func TestACertificateGoesBeforeAToken(t *testing.T) {
-	ca, i := certtest.NewCA(t, "ca"), newIssuer(t, "1")
+	ca, i := certtest.NewCA(t, "ca"), certtest.NewIssuer(t, "1")
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, keys(t, i), 0o600); err != nil {
+	if err := os.WriteFile(file, certtest.KeySet(t, i), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := listen(t, grpcAndREST(fmt.Sprintf(`tls: %s, jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s},
@@ -174,30 +120,30 @@ func TestACertificateGoesBeforeAToken(t *testing.T) {
 		mutualTLS(t, ca, ", client_certificates: optional"), file)))
 	both := with(t, ca, certtest.Options{SPIFFEID: "spiffe://example.org/gw"})
 	everyDoor(t, r, both, codes.PermissionDenied)
-	both.token = i.token(t, "pay:gw", time.Hour)
+	both.token = tokenFor(t, i, "pay:gw", time.Hour)
 	everyDoor(t, r, both, codes.OK)
 	tokenOnly := both
 	tokenOnly.tls = both.tls.Clone()
 	tokenOnly.tls.Certificates = nil
 	everyDoor(t, r, tokenOnly, codes.PermissionDenied)
-	both.token = newIssuer(t, "1").token(t, "pay:gw", time.Hour)
+	both.token = tokenFor(t, certtest.NewIssuer(t, "1"), "pay:gw", time.Hour)
 	everyDoor(t, r, both, codes.Unauthenticated) // a certificate does not make up for a forged token
 }
 
 // While the relay cannot get the keys, that is no fault of the client.
 func TestWithoutKeysClientsAreToldToComeAgain(t *testing.T) {
-	i := newIssuer(t, "1")
+	i := certtest.NewIssuer(t, "1")
 	var up atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !up.Load() {
 			http.Error(w, "starting", http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write(keys(t, i))
+		_, _ = w.Write(certtest.KeySet(t, i))
 	}))
 	defer server.Close()
 	r := listen(t, grpcAndREST(fmt.Sprintf(`jwt: {issuer: 'https://issuer', audiences: [xds-relay], jwks_url: '%s'}`, server.URL)))
-	c := caller{token: i.token(t, "pay:gw", time.Hour)}
+	c := caller{token: tokenFor(t, i, "pay:gw", time.Hour)}
 	everyDoor(t, r, c, codes.Unavailable)
 	everyDoor(t, r, caller{}, codes.OK)
 	up.Store(true)
@@ -209,16 +155,16 @@ func TestWithoutKeysClientsAreToldToComeAgain(t *testing.T) {
 }
 
 func TestAStreamOutlivesItsTokenByTheGrace(t *testing.T) {
-	i := newIssuer(t, "1")
+	i := certtest.NewIssuer(t, "1")
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, keys(t, i), 0o600); err != nil {
+	if err := os.WriteFile(file, certtest.KeySet(t, i), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	jwt := fmt.Sprintf("issuer: 'https://issuer', audiences: [xds-relay], jwks_file: %s", file)
 	r := listen(t, fmt.Sprintf("listeners:\n- {address: '127.0.0.1:0', jwt: {%s, grace: 0s}}\n- {address: '127.0.0.1:0', jwt: {%[1]s}}", jwt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	token := i.token(t, "pay:gw", -28*time.Second) // valid for two seconds, as clocks may differ
+	token := tokenFor(t, i, "pay:gw", -28*time.Second) // valid for two seconds, as clocks may differ
 	open := func(address string) (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
 		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

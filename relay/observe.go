@@ -43,15 +43,15 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Unreachable })},
 		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because their clients may have nothing of what they request.",
 			one(func() uint64 { return r.server.Stats().Denied })},
-		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", r.namesRefused},
-		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", r.clientsRefused},
-		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", r.limitsExceeded},
+		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Refusals })},
+		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
+		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
 		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "Streams that wait in line to be admitted.",
 			one(func() int { return r.server.Stats().Admission.Waiting })},
 		{r.metrics.Counter, "xds_relay.downstream.admission_waited", "Streams that were in line and were admitted.",
 			one(func() uint64 { return r.server.Stats().Admission.Waited })},
-		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", r.notAdmitted},
-		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", r.sentAway},
+		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Admission.Refused })},
+		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().SentAway })},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
 		{r.metrics.Gauge, "xds_relay.cache.sets", "Cached wildcards and globs.",
@@ -95,44 +95,15 @@ func one[N int | uint64](read func() N) func() []admin.Sample {
 	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
 }
 
-func (r *Relay) limitsExceeded() []admin.Sample {
-	var samples []admin.Sample
-	for limit, n := range r.server.Stats().Limits {
-		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("limit", limit)}})
+// byLabel reads an instrument that has a value for each value of a label.
+func byLabel(label string, read func() map[string]uint64) func() []admin.Sample {
+	return func() []admin.Sample {
+		var samples []admin.Sample
+		for value, n := range read() {
+			samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String(label, value)}})
+		}
+		return samples
 	}
-	return samples
-}
-
-func (r *Relay) namesRefused() []admin.Sample {
-	var samples []admin.Sample
-	for reason, n := range r.server.Stats().Refusals {
-		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
-	}
-	return samples
-}
-
-func (r *Relay) notAdmitted() []admin.Sample {
-	var samples []admin.Sample
-	for reason, n := range r.server.Stats().Admission.Refused {
-		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
-	}
-	return samples
-}
-
-func (r *Relay) sentAway() []admin.Sample {
-	var samples []admin.Sample
-	for reason, n := range r.server.Stats().SentAway {
-		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
-	}
-	return samples
-}
-
-func (r *Relay) clientsRefused() []admin.Sample {
-	var samples []admin.Sample
-	for reason, n := range r.server.Stats().ClientsRefused {
-		samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{attribute.String("reason", reason)}})
-	}
-	return samples
 }
 
 func (r *Relay) upstreamStreams() []admin.Sample {
