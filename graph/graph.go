@@ -1,0 +1,187 @@
+package graph
+
+import (
+	"strings"
+
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// Builder collects the resources of a graph. It is not safe for concurrent use.
+type Builder struct{ g *Graph }
+
+// NewBuilder returns a Builder without resources.
+func NewBuilder() *Builder { return &Builder{&Graph{nodes: map[ID]int{}}} }
+
+// Add adds a resource and what it names. The last Add of an ID wins.
+func (b *Builder) Add(id ID, references []Reference) {
+	n := &b.g.all[b.g.node(id)]
+	n.id, n.there, n.references = id, true, references
+}
+
+// Graph returns the graph. The Builder is of no use after that.
+func (b *Builder) Graph() *Graph {
+	g := b.g
+	b.g = nil
+	g.link()
+	return g
+}
+
+// Graph is a set of resources, and what they name. It does not change, so it may be used
+// concurrently. Names that differ in spelling only are one.
+type Graph struct {
+	nodes map[ID]int // places in all, by canonical IDs
+	all   []node     // in the order in which they came
+}
+
+// node is a resource, or a name that another one has.
+type node struct {
+	id         ID
+	there      bool
+	set        bool // it is no resource, but stands for several
+	references []Reference
+	to         []int   // of each of references, the node that it names
+	from       []place // the references that name it
+}
+
+// place is a reference: that of a node, at an index.
+type place struct{ node, reference int }
+
+// Edge is a reference, and who makes it.
+type Edge struct {
+	From ID
+	Reference
+}
+
+// node returns the node with an ID, which it adds if there is none.
+func (g *Graph) node(id ID) int {
+	key := id.canonical()
+	n, ok := g.nodes[key]
+	if !ok {
+		n = len(g.all)
+		g.nodes[key] = n
+		g.all = append(g.all, node{id: id})
+	}
+	return n
+}
+
+// link resolves the names. A name for several resources becomes a node of its own, which
+// references them.
+func (g *Graph) link() {
+	resources := len(g.all) // all that is added after them is a name only
+	sets := false
+	for i := range resources {
+		n := &g.all[i]
+		to := make([]int, len(n.references))
+		for j, r := range n.references {
+			to[j] = g.node(r.To)
+			g.all[to[j]].from = append(g.all[to[j]].from, place{i, j})
+			if r.Many && to[j] >= resources {
+				g.all[to[j]].set, sets = true, true
+			}
+		}
+		g.all[i].to = to // node may have moved all
+	}
+	if !sets {
+		return
+	}
+	for i := range resources {
+		for _, name := range setsOf(g.all[i].id) {
+			set, ok := g.nodes[ID{g.all[i].id.TypeURL, name}]
+			if !ok || !g.all[set].set {
+				continue
+			}
+			s := &g.all[set]
+			s.references = append(s.references, Reference{To: g.all[i].id})
+			s.to = append(s.to, i)
+			g.all[i].from = append(g.all[i].from, place{set, len(s.to) - 1})
+		}
+	}
+}
+
+// setsOf returns the names for several resources, of which a resource is one.
+func setsOf(id ID) []string {
+	name := id.canonical().Name
+	sets := []string{everything}
+	if glob, ok := globOf(name); ok {
+		sets = append(sets, glob)
+	}
+	return sets
+}
+
+// Len returns how many resources there are.
+func (g *Graph) Len() (n int) {
+	for i := range g.all {
+		if g.all[i].there {
+			n++
+		}
+	}
+	return n
+}
+
+// find returns a node, nil if the graph does not have it.
+func (g *Graph) find(id ID) *node {
+	if n, ok := g.nodes[id.canonical()]; ok {
+		return &g.all[n]
+	}
+	return nil
+}
+
+// Has reports whether a resource is there.
+func (g *Graph) Has(id ID) bool {
+	n := g.find(id)
+	return n != nil && n.there
+}
+
+// From returns what a resource names, in the order of its fields.
+func (g *Graph) From(id ID) []Reference {
+	n := g.find(id)
+	if n == nil || !n.there {
+		return nil
+	}
+	return n.references
+}
+
+// To returns the references to a resource, which need not be there. Those that name several
+// resources are among them.
+func (g *Graph) To(id ID) (edges []Edge) {
+	n := g.find(id)
+	if n == nil {
+		return nil
+	}
+	for _, p := range n.from {
+		if from := &g.all[p.node]; from.there {
+			edges = append(edges, Edge{from.id, from.references[p.reference]})
+			continue
+		}
+		for _, p := range g.all[p.node].from { // who names the set
+			edges = append(edges, Edge{g.all[p.node].id, g.all[p.node].references[p.reference]})
+		}
+	}
+	return edges
+}
+
+// Dangling returns the references to resources that are not there, though their clients look for
+// them where these resources come from.
+func (g *Graph) Dangling() (edges []Edge) {
+	for i := range g.all {
+		n := &g.all[i]
+		if !n.there {
+			continue
+		}
+		for j, r := range n.references {
+			if r.Source == Stream && !r.Many && !g.all[n.to[j]].there {
+				edges = append(edges, Edge{n.id, r})
+			}
+		}
+	}
+	return edges
+}
+
+// globOf returns the name for all resources of the directory of a canonical name.
+func globOf(name string) (glob string, ok bool) {
+	if urn.IsXdstp(name) {
+		return urn.GlobOf(name)
+	}
+	slash := strings.LastIndexByte(name, '/')
+	return name[:slash+1] + everything, slash >= 0
+}

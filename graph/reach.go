@@ -1,0 +1,81 @@
+package graph
+
+import "github.com/xds-relay/xds-relay/xdstype"
+
+// What is reached from where.
+
+// Reach returns what clients of resources need: the resources themselves and all that they name,
+// directly or not, breadth first and each once. Resources that are not there are among them.
+func (g *Graph) Reach(ids ...ID) []ID {
+	return g.spread(ids, func(n *node, visit func(int)) {
+		for _, to := range n.to {
+			visit(to)
+		}
+	})
+}
+
+// Touches returns what a change of a resource touches: all that name it, directly or not, the
+// nearest first. The resource need not be there.
+func (g *Graph) Touches(id ID) []ID {
+	all := g.spread([]ID{id}, func(n *node, visit func(int)) {
+		for _, from := range n.from {
+			visit(from.node)
+		}
+	})
+	if len(all) > 0 {
+		all = all[1:]
+	}
+	return all
+}
+
+// spread returns the nodes that are reached from some, without those that are sets.
+func (g *Graph) spread(ids []ID, next func(*node, func(int))) (reached []ID) {
+	seen := make([]bool, len(g.all))
+	var queue []int
+	visit := func(n int) {
+		if !seen[n] {
+			seen[n] = true
+			queue = append(queue, n)
+		}
+	}
+	for _, id := range ids {
+		if n, ok := g.nodes[id.canonical()]; ok {
+			visit(n)
+		}
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
+		n := &g.all[queue[0]]
+		if !n.set {
+			reached = append(reached, n.id)
+		}
+		next(n, visit)
+	}
+	return reached
+}
+
+// named are the types that others name. Clients get resources of other types without that.
+var named = map[string]bool{
+	xdstype.RouteV3: true, xdstype.ScopedRouteV3: true, xdstype.VirtualHostV3: true, xdstype.ClusterV3: true,
+	xdstype.EndpointsV3: true, xdstype.LocalityEndpointV3: true, xdstype.SecretV3: true, xdstype.ExtensionConfigV3: true,
+}
+
+// Unused returns the resources that clients have no use for, as neither a listener, nor another
+// resource that clients ask for by themselves, nor any of roots leads to them. It is in the order
+// in which they were added.
+func (g *Graph) Unused(roots ...ID) (unused []ID) {
+	for i := range g.all {
+		if g.all[i].there && !named[g.all[i].id.TypeURL] {
+			roots = append(roots, g.all[i].id)
+		}
+	}
+	reached := map[ID]bool{}
+	for _, id := range g.Reach(roots...) {
+		reached[id] = true
+	}
+	for i := range g.all {
+		if n := &g.all[i]; n.there && !reached[n.id] {
+			unused = append(unused, n.id)
+		}
+	}
+	return unused
+}

@@ -1,0 +1,297 @@
+package graph
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
+)
+
+// The walk through a resource, which finds its references.
+
+const (
+	// deepest is how deep messages may be nested, as in C++ and Java.
+	deepest = 100
+	// anyDepth is how deep Anys in Anys are looked at.
+	anyDepth = 16
+)
+
+// walk is a walk through one resource.
+type walk struct {
+	path  []byte // of the message that it is at
+	anys  int    // how many Anys that message is in
+	found []Reference
+}
+
+// message adds the references of a message, and of all that is in it.
+func (w *walk) message(m protoreflect.Message, p *plan) {
+	if p.own != nil {
+		p.own(w, m)
+	}
+	for _, step := range p.steps {
+		if !m.Has(step.field) {
+			continue
+		}
+		switch {
+		case step.target != nil:
+			w.names(m, step)
+		case step.field.IsMap():
+			w.mapField(m, step)
+		case step.field.IsList():
+			list := m.Get(step.field).List()
+			for i := range list.Len() {
+				end := w.enter(step.field.Name(), "["+strconv.Itoa(i)+"]")
+				w.step(list.Get(i).Message(), step)
+				w.leave(end)
+			}
+		default:
+			end := w.enter(step.field.Name(), "")
+			w.step(m.Get(step.field).Message(), step)
+			w.leave(end)
+		}
+	}
+}
+
+// mapField walks through the messages of a map, in the order of its keys.
+func (w *walk) mapField(m protoreflect.Message, step step) {
+	values := m.Get(step.field).Map()
+	keys := make([]protoreflect.MapKey, 0, values.Len())
+	values.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+	for _, k := range keys {
+		end := w.enter(step.field.Name(), "["+strconv.Quote(k.String())+"]")
+		w.step(values.Get(k).Message(), step)
+		w.leave(end)
+	}
+}
+
+// step walks through one message of a field.
+func (w *walk) step(m protoreflect.Message, step step) {
+	if step.plan != nil {
+		w.message(m, step.plan)
+		return
+	}
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		w.inAny(a)
+	}
+}
+
+// inAny walks through what is in an Any, if the binary knows it.
+func (w *walk) inAny(a *anypb.Any) {
+	if w.anys >= anyDepth {
+		return
+	}
+	if a.GetTypeUrl() == lookupPlugin {
+		w.lookup(a.GetValue())
+		return
+	}
+	message, err := protoregistry.GlobalTypes.FindMessageByURL(a.GetTypeUrl())
+	if err != nil {
+		return
+	}
+	p := planOf(message.Descriptor())
+	if p == nil {
+		return
+	}
+	m := message.New()
+	if decode(a.GetValue(), m.Interface()) != nil {
+		return // who reads the resource rejects it for that
+	}
+	w.anys++
+	w.message(m, p)
+	w.anys--
+}
+
+func decode(value []byte, m proto.Message) error {
+	return proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true, RecursionLimit: deepest}.Unmarshal(value, m)
+}
+
+// enter makes the path that of a field, and returns what leave wants.
+func (w *walk) enter(field protoreflect.Name, index string) (end int) {
+	end = len(w.path)
+	if end > 0 {
+		w.path = append(w.path, '.')
+	}
+	w.path = append(append(w.path, field...), index...)
+	return end
+}
+
+func (w *walk) leave(end int) { w.path = w.path[:end] }
+
+// add adds a reference at a field of the message that the walk is at.
+func (w *walk) add(r Reference, field protoreflect.Name, index string) {
+	if r.To.Name == "" {
+		return // not set; who reads the resource may reject it
+	}
+	end := w.enter(field, index)
+	r.Path = string(w.path)
+	w.leave(end)
+	if urn.IsXdstp(r.To.Name) {
+		if key, err := urn.KeyOf(r.To.Name); err == nil && key.Glob {
+			r.Many = true
+		}
+	}
+	w.found = append(w.found, r)
+}
+
+// names adds the references of a field with names.
+func (w *walk) names(m protoreflect.Message, step step) {
+	t := step.target
+	r := Reference{To: ID{TypeURL: t.typeURL}, Source: sourceIn(m, t.source), Optional: t.optional, Many: t.many}
+	if step.field.IsList() {
+		list := m.Get(step.field).List()
+		for i := range list.Len() {
+			r.To.Name = list.Get(i).String()
+			w.add(r, step.field.Name(), "["+strconv.Itoa(i)+"]")
+		}
+		return
+	}
+	if r.To.Name = m.Get(step.field).String(); t.typeURL == cluster.typeURL && t.many && r.To.Name != "" {
+		r.To.Name = everything
+	}
+	w.add(r, step.field.Name(), "")
+}
+
+// everything is the wildcard.
+const everything = "*"
+
+// sourceIn returns what the config source in a field of a message says.
+func sourceIn(m protoreflect.Message, field protoreflect.Name) Source {
+	if field == "" {
+		return Stream
+	}
+	source, ok := get(m, field).(protoreflect.Message)
+	if !ok {
+		return Stream
+	}
+	for _, elsewhere := range []protoreflect.Name{"path", "path_config_source", "api_config_source"} {
+		if get(source, elsewhere) != nil {
+			return Elsewhere
+		}
+	}
+	return Stream
+}
+
+// get returns the value of a field, nil if it is not set.
+func get(m protoreflect.Message, field protoreflect.Name) any {
+	f := m.Descriptor().Fields().ByName(field)
+	if f == nil || !m.Has(f) {
+		return nil
+	}
+	return m.Get(f).Interface()
+}
+
+func textOf(m protoreflect.Message, field protoreflect.Name) string {
+	s, _ := get(m, field).(string)
+	return s
+}
+
+// lookup adds the default_target of a RouteLookupClusterSpecifier: route_lookup_config is its
+// field 1, and default_target field 9 of that.
+func (w *walk) lookup(specifier []byte) {
+	config, err := wire.Last(specifier, 1)
+	if err != nil {
+		return
+	}
+	if target, err := wire.Last(config, 9); err == nil {
+		w.add(Reference{To: ID{cluster.typeURL, string(target)}}, "route_lookup_config.default_target", "")
+	}
+}
+
+// plan is where in a message type there can be references.
+type plan struct {
+	own   func(*walk, protoreflect.Message) // nil if none are in more than one field
+	steps []step
+}
+
+// step is a field that is a reference, or has messages with references in it.
+type step struct {
+	field  protoreflect.FieldDescriptor
+	target *target // not nil if it is a reference
+	plan   *plan   // of its messages; nil with an Any
+}
+
+var (
+	plansMu sync.Mutex
+	// plans are those that planOf made, by the names of messages: no more than the binary has.
+	plans = map[protoreflect.FullName]*plan{}
+)
+
+// planOf returns the plan of a message type, nil if it can have no references.
+func planOf(message protoreflect.MessageDescriptor) *plan {
+	plansMu.Lock()
+	defer plansMu.Unlock()
+	return makePlan(message)
+}
+
+// makePlan is planOf. The caller holds plansMu.
+func makePlan(message protoreflect.MessageDescriptor) *plan {
+	name := message.FullName()
+	if p, ok := plans[name]; ok {
+		return p
+	}
+	if !leadsAnywhere(message, map[protoreflect.FullName]bool{}) {
+		plans[name] = nil
+		return nil
+	}
+	p := &plan{own: messageFields[name]}
+	plans[name] = p // messages may have themselves in them
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		if t, ok := nameFields[field.FullName()]; ok {
+			p.steps = append(p.steps, step{field: field, target: &t})
+			continue
+		}
+		inner := messagesOf(field)
+		if inner == nil || inner.FullName() == opaque {
+			continue
+		}
+		if inner.FullName() == anyName {
+			p.steps = append(p.steps, step{field: field})
+		} else if in := makePlan(inner); in != nil {
+			p.steps = append(p.steps, step{field: field, plan: in})
+		}
+	}
+	return p
+}
+
+// leadsAnywhere reports whether a message of the type can have references.
+func leadsAnywhere(message protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
+	switch name := message.FullName(); {
+	case seen[name] || name == opaque:
+		return false
+	case messageFields[name] != nil || name == anyName:
+		return true
+	default:
+		seen[name] = true
+	}
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		if _, ok := nameFields[field.FullName()]; ok {
+			return true
+		}
+		if inner := messagesOf(field); inner != nil && leadsAnywhere(inner, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// messagesOf returns the type of the messages that a field has, nil if it has none.
+func messagesOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
+	if field.IsMap() {
+		return field.MapValue().Message()
+	}
+	return field.Message()
+}
