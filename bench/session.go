@@ -41,7 +41,7 @@ func (b *bench) beginWarm(name string, spec *Spec, connect command) *session {
 	return s
 }
 
-// join starts a swarm without clients beside a running system.
+// join starts a swarm without clients next to a running system.
 func (b *bench) join(sys *system, spec *Spec) *session {
 	return &session{system: sys, swarm: b.role("swarm", "swarm", spec), spec: spec, version: 1}
 }

@@ -72,7 +72,7 @@ func (o *origin) change(r *rand.Rand) {
 	o.c.Apply(u)
 }
 
-// stream is a watcher as clients' streams are: told, it reads when it likes.
+// stream is a watcher as clients' streams are: notified, it reads when it likes.
 type stream struct {
 	dirty atomic.Bool
 	wake  chan struct{}
@@ -115,7 +115,7 @@ func (s *setStream) read(set *Set, r *rand.Rand) {
 	for !all {
 		n := r.IntN(5)
 		all = set.Since(&s.SetWatch, func(m Member) bool {
-			name, r := told(m)
+			name, r := content(m)
 			if r == nil {
 				delete(s.have, name)
 			} else {

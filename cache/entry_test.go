@@ -13,7 +13,7 @@ var (
 )
 
 // The state of an entry after each of a row of changes, and whether its watchers
-// are told of the last.
+// are notified of the last.
 func TestEntryTransitions(t *testing.T) {
 	v1, v1again, v2 := res("foo", "1", "x"), res("foo", "2", "x"), res("foo", "3", "y")
 	var (
@@ -27,10 +27,10 @@ func TestEntryTransitions(t *testing.T) {
 		copyOfFail = Change{Name: "foo", Err: &Error{Code: codes.Unavailable, Message: "unavailable"}}
 	)
 	for _, c := range []struct {
-		name    string
-		changes []Change
-		want    State
-		told    bool
+		name     string
+		changes  []Change
+		want     State
+		notified bool
 	}{
 		{"requested", nil, State{Status: Requested}, false},
 		{"present", []Change{there}, State{Status: Present, Resource: v1}, true},
@@ -63,7 +63,7 @@ func TestEntryTransitions(t *testing.T) {
 			e, _ := cache.Watch(testKey("foo"), w)
 			for i, change := range c.changes {
 				if i == len(c.changes)-1 {
-					w.told, w.woken = 0, 0
+					w.notified, w.woken = 0, 0
 				}
 				cache.Apply(update(change))
 			}
@@ -71,8 +71,8 @@ func TestEntryTransitions(t *testing.T) {
 			if got.Status != c.want.Status || got.Resource != c.want.Resource || (got.Err == nil) != (c.want.Err == nil) || got.Err != nil && *got.Err != *c.want.Err {
 				t.Errorf("state %+v, want %+v", got, c.want)
 			}
-			if told := w.told == 1; told != c.told || w.woken != w.told {
-				t.Errorf("told %d times, woken %d times, want %v", w.told, w.woken, c.told)
+			if notified := w.notified == 1; notified != c.notified || w.woken != w.notified {
+				t.Errorf("notified %d times, woken %d times, want %v", w.notified, w.woken, c.notified)
 			}
 		})
 	}
@@ -94,8 +94,8 @@ func TestUpdateOfOtherScopesTypesAndNamesIsIgnored(t *testing.T) {
 	other.Scope = testScope
 	other.Changes[0].Name, other.Sets[0].Name = "bar", "bar"
 	cache.Apply(other)
-	if w.told+sw.told > 0 || e.State().Status != Requested || s.Len() > 0 {
-		t.Errorf("told %d and %d times, state %v, %d members", w.told, sw.told, e.State().Status, s.Len())
+	if w.notified+sw.notified > 0 || e.State().Status != Requested || s.Len() > 0 {
+		t.Errorf("notified %d and %d times, state %v, %d members", w.notified, sw.notified, e.State().Status, s.Len())
 	}
 }
 
@@ -111,14 +111,14 @@ func TestUnwatchedWatcherIsToldNothing(t *testing.T) {
 		cache.Unwatch(ws[i])
 		left := 0
 		for _, w := range ws {
-			w.told = 0
+			w.notified = 0
 		}
 		cache.Apply(update(Change{Name: "foo", Resource: res("foo", "", string(rune('a'+n)))}))
 		for _, w := range ws {
-			left += w.told
+			left += w.notified
 		}
-		if ws[i].told > 0 || left != len(ws)-n-1 {
-			t.Errorf("after %d left: %d told, and the one that left %d times", n+1, left, ws[i].told)
+		if ws[i].notified > 0 || left != len(ws)-n-1 {
+			t.Errorf("after %d left: %d notified, and the one that left %d times", n+1, left, ws[i].notified)
 		}
 	}
 }

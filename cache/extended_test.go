@@ -36,7 +36,7 @@ func noChange(Member) {}
 func noLook(func(string) *Resource) {}
 
 // xDS: "Eventual consistency considerations": what was removed stays in the state
-// until its removal may be told.
+// until its removal may be reported.
 func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "1"), put("b", "1"))
@@ -64,7 +64,7 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 		t.Errorf("three states have the versions %s, %s, %s", before.Version, extended.Version, after.Version)
 	}
 	if changes, removals, _ := s.Pending(&w.SetWatch, 0); changes || removals {
-		t.Errorf("all told, and due: changes %v, removals %v", changes, removals)
+		t.Errorf("all reported, and due: changes %v, removals %v", changes, removals)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestWatchersInStepShareTheExtendedState(t *testing.T) {
 	}
 	var late SetWatch
 	if three := s.FullWithRemoved(&late, 0, nil, noChange, noLook); namesIn(t, three)["a"] {
-		t.Error("a watcher that was told nothing is given what was removed")
+		t.Error("a watcher that was notified of nothing is given what was removed")
 	}
 }
 
@@ -107,7 +107,7 @@ func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// What was removed stays in every state until its removal may be told, also what
+// What was removed stays in every state until its removal may be reported, also what
 // the watcher knows only from a state that had removed members in it already.
 func TestExtendedStatesFollowEachOther(t *testing.T) {
 	c, s, w := newWatchedSet(t)
@@ -127,7 +127,7 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 	}
 	full(c, "", put("b", "1")) // a goes, b comes
 	has("a was removed", "a", "b")
-	full(c, "", put("c", "1"), put("never told", "1"))
+	full(c, "", put("c", "1"), put("never reported", "1"))
 	full(c, "", put("c", "1"))
 	has("b was removed", "a", "b", "c")
 	full(c, "", put("c", "1"), put("d", "1"))
@@ -141,7 +141,7 @@ func TestExtendedStatesFollowEachOther(t *testing.T) {
 		t.Errorf("the full state has %v, want b and d", names)
 	}
 	if w.between != nil {
-		t.Errorf("all told, and %v is remembered", w.between)
+		t.Errorf("all reported, and %v is remembered", w.between)
 	}
 }
 

@@ -182,8 +182,8 @@ func comeAndGo(t *testing.T) (between bool) {
 	full(c, "", changes...)
 	close(stop)
 	came.Wait()
-	if set.Len() != members || first.told == 0 {
-		t.Errorf("%d members, want %d; who watched from the beginning was told %d times", set.Len(), members, first.told)
+	if set.Len() != members || first.notified == 0 {
+		t.Errorf("%d members, want %d; who watched from the beginning was notified %d times", set.Len(), members, first.notified)
 	}
 	return between
 }

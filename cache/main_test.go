@@ -92,28 +92,28 @@ func (f *feeds) counts(t testing.TB, k Key) (starts, stops int) {
 	return f.starts[k], f.stops[k]
 }
 
-// counter is a watcher of an entry that counts what it is told.
+// counter is a watcher of an entry that counts its notifications.
 type counter struct {
 	Watch
-	told, woken int
+	notified, woken int
 }
 
-func (c *counter) Changed() Waker { c.told++; return c }
+func (c *counter) Changed() Waker { c.notified++; return c }
 
 func (c *counter) Wake() { c.woken++ }
 
-// setCounter is a watcher of a set that counts what it is told.
+// setCounter is a watcher of a set that counts its notifications.
 type setCounter struct {
 	SetWatch
-	told, woken int
+	notified, woken int
 }
 
-func (c *setCounter) Changed() Waker { c.told++; return c }
+func (c *setCounter) Changed() Waker { c.notified++; return c }
 
 func (c *setCounter) Wake() { c.woken++ }
 
-// told returns what a member is called, and its resource if it was not removed.
-func told(m Member) (string, *Resource) {
+// content returns what a member is called, and its resource if it was not removed.
+func content(m Member) (string, *Resource) {
 	if m.News == Removed {
 		return m.Name, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// newcomer is a watcher that holds nothing when it comes, and is told in runs until it
+// newcomer is a watcher that holds nothing when it comes, and is notified in runs until it
 // has everything.
 type newcomer struct {
 	dirty
@@ -32,7 +32,7 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 		}
 		switch m.News {
 		case Removed:
-			delete(n.held, m.Name) // which it may never have been told of
+			delete(n.held, m.Name) // which it may never have been notified of
 		case Changed, TTLChanged:
 			n.held[m.Name] = m.Resource.Version()
 		}
@@ -67,7 +67,7 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 	n.complete = s.SinceInChunks(&n.SetWatch, runs, member) || n.complete
 }
 
-// Whatever happens to a set, and while newcomers are being told of it in runs: when
+// Whatever happens to a set, and while newcomers are being notified of it in runs: when
 // they have read all, they have what there is, each as it is now.
 func TestNewcomersWhoAreToldInRunsHaveEverything(t *testing.T) {
 	inRuns := 0
@@ -153,18 +153,18 @@ func TestNewcomersWhoAreToldInRunsHaveEverything(t *testing.T) {
 			inRuns += n.runs
 			for key, r := range model {
 				got, ok := n.held[r.Name()]
-				// Of the same content an older version may have been told.
+				// Of the same content an older version may have been reported.
 				if !ok || got != r.Version() && s.Member(key).Hash() != r.Hash() {
 					rt.Fatalf("newcomer %d: %q is %q (%t), want %q", i, r.Name(), got, ok, r.Version())
 				}
 			}
-			if len(n.held) != len(model) && !special { // a member that is spelled anew is not told as gone
+			if len(n.held) != len(model) && !special { // a member that is spelled anew is not reported as gone
 				rt.Fatalf("newcomer %d has %d, want %d: %v", i, len(n.held), len(model), maps.Keys(n.held))
 			}
 		}
 	})
 	if inRuns == 0 {
-		t.Error("nothing was told in a run")
+		t.Error("nothing was reported in a run")
 	}
 }
 

@@ -24,11 +24,11 @@ type modelWatcher struct {
 	setCounter
 	have  map[string]uint64
 	taken map[string]int  // as modelSet.changed was
-	fresh bool            // nothing has been told since all was read
-	again map[string]bool // told since the watcher began anew; nil if it has read all since
+	fresh bool            // nothing has been notified since all was read
+	again map[string]bool // notified since the watcher began anew; nil if it has read all since
 }
 
-// set takes a change, and says whether a watcher is to be told of it. A heartbeat,
+// set takes a change, and says whether a watcher is to be notified of it. A heartbeat,
 // and a TTL that came or went, are no changes of the content.
 func (m *modelSet) set(name string, r *Resource) (tell bool) {
 	var hash uint64
@@ -65,50 +65,50 @@ func (m *modelSet) fail(name string, err *Error) (tell bool) {
 
 func (m *modelSet) tell(t *rapid.T, changed bool) {
 	for _, w := range m.watchers {
-		if (w.told > 0) != changed || w.told > 1 || w.woken != w.told {
-			t.Fatalf("told %d times and woken %d times of a change: %v", w.told, w.woken, changed)
+		if (w.notified > 0) != changed || w.notified > 1 || w.woken != w.notified {
+			t.Fatalf("notified %d times and woken %d times of a change: %v", w.notified, w.woken, changed)
 		}
-		if w.told > 0 {
+		if w.notified > 0 {
 			w.fresh = false
 		}
-		w.told, w.woken = 0, 0
+		w.notified, w.woken = 0, 0
 	}
 }
 
 func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
-	all := m.s.Since(&w.SetWatch, func(told Member) bool {
+	all := m.s.Since(&w.SetWatch, func(reported Member) bool {
 		if n == 0 {
 			return false
 		}
 		n--
-		name := told.Name
-		if told.Err != nil && *told.Err != m.errs[name] {
-			t.Fatalf("%s: the error %v was told, and is %v", name, told.Err, m.errs[name])
+		name := reported.Name
+		if reported.Err != nil && *reported.Err != m.errs[name] {
+			t.Fatalf("%s: the error %v is reported, and is %v", name, reported.Err, m.errs[name])
 		}
-		switch told.News {
+		switch reported.News {
 		case Removed:
 			if _, there := m.members[name]; there {
-				t.Fatalf("%s was told to be removed", name)
+				t.Fatalf("%s is reported as removed", name)
 			}
 			delete(w.have, name)
 		case Changed:
 			if m.changed[name] == w.taken[name] {
-				t.Fatalf("%s was told again without a change", name)
+				t.Fatalf("%s is reported again without a change", name)
 			}
-			w.have[name] = told.Resource.Hash()
+			w.have[name] = reported.Resource.Hash()
 			if w.again != nil {
 				w.again[name] = true
 			}
 		case TTLRenewed, TTLChanged:
 			if m.changed[name] != w.taken[name] {
-				t.Fatalf("%s has changed, and was told to live", name)
+				t.Fatalf("%s has changed, and is reported as renewed", name)
 			}
-			if told.Resource.TTL() != m.ttl[name] {
-				t.Fatalf("%s: TTL %v, want %v", name, told.Resource.TTL(), m.ttl[name])
+			if reported.Resource.TTL() != m.ttl[name] {
+				t.Fatalf("%s: TTL %v, want %v", name, reported.Resource.TTL(), m.ttl[name])
 			}
 		case ErrorOnly:
-			if told.Err == nil {
-				t.Fatalf("nothing was told of %s", name)
+			if reported.Err == nil {
+				t.Fatalf("nothing is reported of %s", name)
 			}
 			return true // it says nothing of the content
 		}
@@ -121,7 +121,7 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 	if all && w.again != nil {
 		for name := range m.members {
 			if !w.again[name] {
-				t.Fatalf("%s was not told again", name)
+				t.Fatalf("%s is not reported again", name)
 			}
 		}
 		w.again = nil
@@ -130,7 +130,7 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 }
 
 // After any row of changes and readings, in pieces or whole, each watcher has
-// what the set has, and was told whenever it has not.
+// what the set has, and was notified whenever it has not.
 func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e", "f", "g"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -202,7 +202,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				delta(c, put("short-lived", "x"))
 				delta(c, gone("short-lived"))
 				for _, w := range m.watchers {
-					w.told, w.woken, w.fresh = 0, 0, false
+					w.notified, w.woken, w.fresh = 0, 0, false
 				}
 			},
 			"watch": func(t *rapid.T) {
@@ -235,7 +235,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				}
 				for _, w := range m.watchers {
 					if w.fresh && !maps.Equal(w.have, m.members) {
-						t.Fatalf("not told: has %v, want %v", w.have, m.members)
+						t.Fatalf("not notified: has %v, want %v", w.have, m.members)
 					}
 				}
 			},

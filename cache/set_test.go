@@ -63,13 +63,13 @@ func expectSince(t *testing.T, s *Set, w *SetWatch, want ...string) {
 
 func TestSetIsPresentOnceItsMembersAreKnown(t *testing.T) {
 	c, s, w := newWatchedSet(t)
-	expect := func(what string, status Status, err *Error, told int) {
+	expect := func(what string, status Status, err *Error, notified int) {
 		t.Helper()
 		if gotStatus, gotErr := s.Status(); gotStatus != status || (gotErr == nil) != (err == nil) || err != nil && *gotErr != *err {
 			t.Errorf("%s: %v %v, want %v %v", what, gotStatus, gotErr, status, err)
 		}
-		if w.told != told || w.woken != told {
-			t.Errorf("%s: told %d times and woken %d times, want %d", what, w.told, w.woken, told)
+		if w.notified != notified || w.woken != notified {
+			t.Errorf("%s: notified %d times and woken %d times, want %d", what, w.notified, w.woken, notified)
 		}
 	}
 	expect("at first", Requested, nil, 0)
@@ -99,14 +99,14 @@ func TestSetIsWhatTheUpdatesSay(t *testing.T) {
 	if s.Len() != 2 || s.Member("b") == nil || s.Member("c") != nil || s.Member("none") != nil {
 		t.Errorf("%d members", s.Len())
 	}
-	w.told = 0
+	w.notified = 0
 	full(c, "3", put("d", "1"), Change{Name: "b", Resource: res("b", "another", "2")})
 	if got := s.Member("b").Version(); got != "another" {
 		t.Errorf("version %s of a member that came under another one", got)
 	}
 	delta(c, put("d", "1"), gone("a"))
-	if w.told > 0 {
-		t.Errorf("told %d times of nothing", w.told)
+	if w.notified > 0 {
+		t.Errorf("notified %d times of nothing", w.notified)
 	}
 	expectSince(t, s, &w.SetWatch)
 }
@@ -130,7 +130,7 @@ func TestMemberThatCouldNotBeHadStays(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "+b")
 }
 
-// xDS: "TTL": heartbeats are told as such, and what came as a whole needs none.
+// xDS: "TTL": heartbeats are reported as such, and what came as a whole needs none.
 func TestHeartbeatsOfMembers(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	withTTL := func(name, content string, ttl time.Duration) Change {
@@ -157,7 +157,7 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	delta(c, withTTL("a", "2", time.Minute))
 	delta(c, gone("a"))
 	expectSince(t, s, &w.SetWatch, "-a")
-	// Who does not know of TTLs is told of none of that.
+	// Who does not know of TTLs is notified of none of that.
 	delta(c, withTTL("a", "3", time.Minute))
 	expectSince(t, s, &w.SetWatch, "+a")
 	delta(c, withTTL("a", "3", time.Minute))
@@ -337,7 +337,7 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 		fresh, freshSet, _ := newWatchedSet(t)
 		var now []Change
 		s.Since(&SetWatch{}, func(m Member) bool {
-			name, r := told(m)
+			name, r := content(m)
 			// What is served: the member under the name that it came with.
 			now = append(now, Change{Name: name, Resource: NewResource(Spec{Name: name, TypeURL: testType, Value: r.Value()})})
 			return true
@@ -378,7 +378,7 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 		}
 		removals := map[string]bool{}
 		s.Since(&w.SetWatch, func(m Member) bool {
-			name, r := told(m)
+			name, r := content(m)
 			if r == nil {
 				removals[name] = true
 			}
@@ -386,11 +386,11 @@ func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 		})
 		for i := range known {
 			if !removals[fmt.Sprint("known ", i)] {
-				t.Fatalf("knowing %d: not told that %d was removed", known, i)
+				t.Fatalf("knowing %d: not notified of the removal of %d", known, i)
 			}
 		}
 		if len(removals) > known+1 {
-			t.Errorf("knowing %d: told of %d removals", known, len(removals))
+			t.Errorf("knowing %d: notified of %d removals", known, len(removals))
 		}
 	}
 }

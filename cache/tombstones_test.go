@@ -187,7 +187,7 @@ func TestTombstonesAreOfWhatIsGone(t *testing.T) {
 }
 
 // What a watcher holds of a set that it leaves.
-func TestHeldIsWhatWasTold(t *testing.T) {
+func TestHeldIsWhatWasSent(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "x"), put("b", "x"), put("c", "x"), put("d", "x"))
 	since(s, &w.SetWatch, -1)

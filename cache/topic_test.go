@@ -8,35 +8,35 @@ import (
 	"pgregory.net/rapid"
 )
 
-// toldWatcher counts what it is told.
-type toldWatcher struct {
+// countingWatcher counts its notifications.
+type countingWatcher struct {
 	Watch
-	told int
+	notified int
 }
 
-func (w *toldWatcher) Changed() Waker {
-	w.told++
+func (w *countingWatcher) Changed() Waker {
+	w.notified++
 	return nil
 }
 
-// Those who watch an entry are told of each change, in whichever way they watch, and
+// Those who watch an entry are notified of each change, in whichever way they watch, and
 // nobody else is, whoever came and went before. Each finds its entry by its place.
-func TestWatchersAreTold(t *testing.T) {
+func TestWatchersAreNotified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
 		defer c.Close()
 		names := []string{"a", "b"}
-		watching := map[*toldWatcher]string{}
-		var gone []*toldWatcher
-		want := map[*toldWatcher]int{}
+		watching := map[*countingWatcher]string{}
+		var gone []*countingWatcher
+		want := map[*countingWatcher]int{}
 		updates := 0
 		t.Repeat(map[string]func(*rapid.T){
 			"watch": func(t *rapid.T) {
-				w, name := &toldWatcher{}, rapid.SampledFrom(names).Draw(t, "name")
+				w, name := &countingWatcher{}, rapid.SampledFrom(names).Draw(t, "name")
 				if rapid.Bool().Draw(t, "joins") {
 					w.Group = &WatchGroup{Changed: func(place *Watch) Waker {
 						if place != &w.Watch {
-							t.Fatalf("%p is told of %p", w, place)
+							t.Fatalf("%p is notified of %p", w, place)
 						}
 						return w.Changed()
 					}}
@@ -69,13 +69,13 @@ func TestWatchersAreTold(t *testing.T) {
 					if e := w.Entry(); e == nil || e.Name() != name {
 						t.Fatalf("a watcher of %q is at %v", name, e)
 					}
-					if w.told != want[w] {
-						t.Fatalf("a watcher of %q was told %d times, want %d", name, w.told, want[w])
+					if w.notified != want[w] {
+						t.Fatalf("a watcher of %q was notified %d times, want %d", name, w.notified, want[w])
 					}
 				}
 				for _, w := range gone {
-					if w.told != want[w] || w.Entry() != nil {
-						t.Fatalf("a watcher that has gone was told %d times, want %d", w.told, want[w])
+					if w.notified != want[w] || w.Entry() != nil {
+						t.Fatalf("a watcher that has gone was notified %d times, want %d", w.notified, want[w])
 					}
 				}
 			},
@@ -83,9 +83,9 @@ func TestWatchersAreTold(t *testing.T) {
 	})
 }
 
-// Of a heartbeat all are told for whom it is a change, whoever came and went before; of any
+// Of a heartbeat all are notified for whom it is a change, whoever came and went before; of any
 // other change everybody is.
-func TestHeartbeatsAreToldToThoseWhoKnowThem(t *testing.T) {
+func TestHeartbeatsNotifyThoseWhoKnowThem(t *testing.T) {
 	c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
 	defer c.Close()
 	k := Key{Scope: Scope{Authority: "a"}, TypeURL: "t", Name: "n"}
@@ -93,12 +93,12 @@ func TestHeartbeatsAreToldToThoseWhoKnowThem(t *testing.T) {
 		r := NewResource(Spec{Name: k.Name, Version: content, TypeURL: k.TypeURL, Value: []byte(content), TTL: time.Minute})
 		c.Apply(Update{Scope: k.Scope, TypeURL: k.TypeURL, Changes: []Change{{Name: k.Name, Resource: r}}})
 	}
-	var plain toldWatcher
+	var plain countingWatcher
 	c.Watch(k, &plain)
-	told := map[bool]int{} // by NoBeats
+	notified := map[bool]int{} // by NoBeats
 	join := func(noBeats bool) *Watch {
 		w := &Watch{Group: &WatchGroup{IgnoreHeartbeats: noBeats, Changed: func(*Watch) Waker {
-			told[noBeats]++
+			notified[noBeats]++
 			return nil
 		}}}
 		c.WatchInGroup(k, w)
@@ -116,15 +116,15 @@ func TestHeartbeatsAreToldToThoseWhoKnowThem(t *testing.T) {
 			places = append(places, join(true))
 		}
 		put("one")
-		clear(told)
-		plain.told = 0
+		clear(notified)
+		plain.notified = 0
 		put("one")
-		if plain.told != 1 || told[false] != tt.know || told[true] != 0 {
-			t.Errorf("%+v: of a heartbeat %d, %d and %d are told", tt, plain.told, told[false], told[true])
+		if plain.notified != 1 || notified[false] != tt.know || notified[true] != 0 {
+			t.Errorf("%+v: of a heartbeat %d, %d and %d are notified", tt, plain.notified, notified[false], notified[true])
 		}
 		put("two")
-		if plain.told != 2 || told[false] != 2*tt.know || told[true] != tt.do {
-			t.Errorf("%+v: of a change %d, %d and %d are told", tt, plain.told, told[false], told[true])
+		if plain.notified != 2 || notified[false] != 2*tt.know || notified[true] != tt.do {
+			t.Errorf("%+v: of a change %d, %d and %d are notified", tt, plain.notified, notified[false], notified[true])
 		}
 		for _, w := range places {
 			c.Unwatch(w)

@@ -41,7 +41,7 @@ func TestWorkOfIdleTopics(t *testing.T) {
 	})
 }
 
-// Members of a wildcard that are told as a whole, again and again with others.
+// Members of a wildcard that are sent as a whole, again and again with others.
 func TestWorkOfFullStates(t *testing.T) {
 	costs.Linear(t, 8000, func(t *testing.T, n int) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})

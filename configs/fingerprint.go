@@ -1,6 +1,6 @@
 package configs
 
-// This file tells whether two configurations, or parts of them, mean the same.
+// Fingerprints: whether two configurations, or parts of them, mean the same.
 
 import (
 	"crypto/sha256"

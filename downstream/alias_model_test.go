@@ -134,7 +134,7 @@ type aliasHeld struct {
 	stream           int // on which it came
 }
 
-// aliasClient is one that asks for names and keeps what it is told, by own names. of are
+// aliasClient is one that asks for names and keeps what it is sent, by own names. of are
 // the own names of what its aliases stand for.
 type aliasClient struct {
 	server *Server

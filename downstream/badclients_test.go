@@ -267,7 +267,7 @@ func TestBadRequestsEndTheirOwnStreamOnly(t *testing.T) {
 					}
 				})
 				if lines := r.log.take(); len(lines) != 1 || !strings.Contains(lines[0], bad.logged) || !strings.Contains(lines[0], "client=") {
-					t.Errorf("the operator is told %q, want one line with %q", lines, bad.logged)
+					t.Errorf("the log has %q, want one line with %q", lines, bad.logged)
 				}
 				for l := range numLimits {
 					want := uint64(0)
@@ -304,7 +304,7 @@ func TestGarbageOnAConnectionEndsItOnly(t *testing.T) {
 		})
 	}
 	if lines := r.log.take(); len(lines) != 0 {
-		t.Errorf("the operator is told %q", lines)
+		t.Errorf("the log has %q", lines)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestRejectingForEverIsAnsweredWithNothing(t *testing.T) {
 				t.Errorf("%d NACKs of one response are counted, want 1", n)
 			}
 			if lines := r.log.take(); len(lines) != 1 {
-				t.Errorf("the operator is told %q, want one line", lines)
+				t.Errorf("the log has %q, want one line", lines)
 			}
 		})
 	}
@@ -463,7 +463,7 @@ func TestTooManyStreamsAreTurnedAway(t *testing.T) {
 	}
 	// Not one for each: that would be up to the client.
 	if lines := r.log.take(); len(lines) != 1 || !strings.Contains(lines[0], "limit=streams") {
-		t.Errorf("the operator is told %q, want one line", lines)
+		t.Errorf("the log has %q, want one line", lines)
 	}
 }
 

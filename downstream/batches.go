@@ -31,7 +31,7 @@ type batch struct {
 }
 
 // What is shared: of so many resources at least, of so many bytes at most for each, and
-// altogether. To copy what is large is no gain. mostTold bounds what is remembered.
+// altogether. To copy what is large is no gain.
 const (
 	mostEach       = 4 << 10
 	mostBatched    = 1 << 20

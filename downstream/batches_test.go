@@ -107,7 +107,7 @@ func TestJoinsAreBounded(t *testing.T) {
 	for i := range 3 * mostRemembered {
 		all := pair(i, 10)
 		if j.Join(session.Parts{Resources: all}, true, sizeOf(all)) != nil {
-			t.Fatal("joined for the first who is told it")
+			t.Fatal("joined for the first who is sent it")
 		}
 		if b := j.Join(session.Parts{Resources: all}, true, sizeOf(all)); b == nil || b.Len() != sizeOf(all) {
 			t.Fatal("not joined for the second")

@@ -133,7 +133,7 @@ type limitedConn struct {
 	waitsFor atomic.Uint32
 	// streams is nil before the first. It is of the goroutine that reads.
 	streams *rate.Limiter
-	paced   bool // the operator was told
+	paced   bool // it is logged
 
 	ready readyReader
 	calls connCalls
@@ -142,7 +142,7 @@ type limitedConn struct {
 	goAway atomic.Pointer[goAway]
 }
 
-// handshakeFailed tells the operator why a client has no connection.
+// handshakeFailed logs why a client has no connection.
 func (c *limitedConn) handshakeFailed(err error) {
 	if log, ok := c.listener.handshakes.Next(c.listener.log(c)); ok {
 		log.Warn("client's TLS handshake failed", "reason", err)

@@ -72,7 +72,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		t.Errorf("%d are counted, want 1", n)
 	}
 	if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "limit=connections max=2 asked=3") || !strings.Contains(lines[0], "client=127.0.0.1:") {
-		t.Errorf("the operator is told %q", lines)
+		t.Errorf("the log has %q", lines)
 	}
 	_ = first.Close()
 	_ = first.Close() // counts once
@@ -197,7 +197,7 @@ func TestStreamsAreReadNoFasterThanAllowed(t *testing.T) {
 		}
 		open(ctx)
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "limit=streams_per_second max=10") {
-			t.Errorf("the operator is told %q, want one line", lines)
+			t.Errorf("the log has %q, want one line", lines)
 		}
 		if n := server.Stats().Limits["streams_per_second"]; n != 1 {
 			t.Errorf("%d pauses are counted, want 1", n)
@@ -256,7 +256,7 @@ func TestRESTRequestsAreAnsweredNoFasterThanAllowed(t *testing.T) {
 			t.Errorf("%d are counted, want 1", n)
 		}
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "faster") {
-			t.Errorf("the operator is told %q", lines)
+			t.Errorf("the log has %q", lines)
 		}
 	})
 }
@@ -303,7 +303,7 @@ func TestStreamsOfHealthCount(t *testing.T) {
 		t.Errorf("a stream of xDS ends with %v", err)
 	}
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
-		t.Errorf("a health check is told %v", err)
+		t.Errorf("a health check ends with %v", err)
 	}
 	leave()
 	eventually(t, "there is room again", func() bool {
@@ -337,7 +337,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		ctx := metadata.AppendToOutgoingContext(testContext(t), "x", strings.Repeat("x", length))
 		g, err := discoveryv3.NewAggregatedDiscoveryServiceClient(r.dial()).DeltaAggregatedResources(ctx)
 		if err != nil {
-			return err // the client was told the limit
+			return err // the client was sent the limit
 		}
 		if err := g.Send(&discoveryv3.DeltaDiscoveryRequest{}); err != nil && !errors.Is(err, io.EOF) {
 			t.Fatal(err)
@@ -451,7 +451,7 @@ func TestConnectionsThatEndSoonDelayOthersOfTheirAddress(t *testing.T) {
 			t.Errorf("after very many the next is read after %v, want %v", got, want)
 		}
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "client=192.0.2.1:1 limit=connections_per_second max=10") {
-			t.Errorf("the operator is told %q", lines)
+			t.Errorf("the log has %q", lines)
 		}
 		if n := server.Stats().Limits["connections_per_second"]; n != 1 {
 			t.Errorf("%d are counted, want 1", n)

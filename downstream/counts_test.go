@@ -25,7 +25,7 @@ import (
 // Bounds, each a little above what is so today: to be lowered with it.
 const (
 	// privateBytes is what is allocated for one client that is told of one changed
-	// resource, whatever its size: see allocs of toldIn.
+	// resource, whatever its size: see allocs of sentIn.
 	privateBytes = 1 << 10
 )
 
@@ -146,9 +146,9 @@ func values(n, size, round int) (all [][]byte) {
 	return all
 }
 
-// toldIn are the ways in which clients are told. allocs is for each client that is told
+// sentIn are the ways in which clients are sent a change. allocs is for each client that is sent
 // of one changed resource, from Apply to the bytes that gRPC is given, with the waking.
-var toldIn = []struct {
+var sentIn = []struct {
 	name, form, typeURL string
 	names               []string
 	full                bool // the whole state
@@ -161,11 +161,11 @@ var toldIn = []struct {
 }
 
 // TestCostOfAnUpdate: one of one resource costs each client a few small allocations. The resource is
-// copied once when it comes, and once more for all of those who are told the whole state.
+// copied once when it comes, and once more for all of those who are sent the whole state.
 func TestCostOfAnUpdate(t *testing.T) {
 	skipUnderRace(t)
 	const clients, resources, rounds, size = 200, 2, 20, 1 << 19
-	for _, test := range toldIn {
+	for _, test := range sentIn {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCrowd(t)
@@ -198,11 +198,11 @@ func TestCostOfAnUpdate(t *testing.T) {
 	}
 }
 
-// TestCostOfAState: what clients are told of one state is one buffer for all of them, also for those who
+// TestCostOfAState: what clients are sent of one state is one buffer for all of them, also for those who
 // come later: the whole state is put together once.
 func TestCostOfAState(t *testing.T) {
 	const clients, resources, size = 20, 3, 1000
-	for _, test := range toldIn {
+	for _, test := range sentIn {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCrowd(t)
@@ -231,7 +231,7 @@ func TestCostOfAState(t *testing.T) {
 				look(c.grpc[clients])
 				want := 1
 				if !test.full {
-					want = len(test.names) // it is told what the others had before
+					want = len(test.names) // it is sent what the others had before
 					if test.names[0] == "*" {
 						want = 2 // in a run that is for all who come
 					}

@@ -181,7 +181,7 @@ func TestControlFramesAreBounded(t *testing.T) {
 				}
 				want := fmt.Sprintf("limit=control_frames max=%d", controlFrames)
 				if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], want) {
-					t.Errorf("the operator is told %q, want %s", lines, want)
+					t.Errorf("the log has %q, want %s", lines, want)
 				}
 			})
 		})

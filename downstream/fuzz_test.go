@@ -28,7 +28,7 @@ import (
 //
 //   - no response has a name twice, or is too large;
 //   - nothing is told that the client has not asked for;
-//   - no resource is told again that has not changed and was not asked for again;
+//   - no resource is sent again that has not changed and was not asked for again;
 //   - the limits are kept, and when the client has gone nothing of it is left.
 func FuzzDeltaRequests(f *testing.F) {
 	addTranscripts(f, deltaForm.name)
@@ -81,7 +81,7 @@ func nextAct(script []byte) (act byte, argument, rest []byte) {
 	return act, argument[:n], argument[n:]
 }
 
-// player plays a script, and remembers what a client is told.
+// player plays a script, and remembers what a client is sent.
 type player struct {
 	t     *testing.T
 	cache *cache.Cache
@@ -305,11 +305,11 @@ func (p *player) read() bool {
 		key := fuzzedKey(res.name)
 		told, before := p.told[r.typeURL][res.name]
 		if before && !is.Full && reasons[key] <= told && reasons[cache.Wildcard] <= told {
-			p.t.Fatalf("%q is told again without a reason:\n%s", res.name, r)
+			p.t.Fatalf("%q is sent again without a reason:\n%s", res.name, r)
 		}
 		p.told[r.typeURL][res.name] = p.now
 	}
-	for _, e := range r.errors { // that it is over is told by the resource
+	for _, e := range r.errors { // a resource says that it is over
 		p.now++
 		p.because(r.typeURL, e.name)
 	}

@@ -15,7 +15,7 @@ import (
 
 // Limits at work: what a listener, a stream or a request is refused, and what the operator sees of it.
 
-// turnedAwayEvery is how often the operator is told that streams are turned away.
+// turnedAwayEvery is how often the relay logs that streams are turned away.
 const turnedAwayEvery = time.Minute
 
 func newGate(o ListenerOptions) *gate {

@@ -22,7 +22,7 @@ import (
 
 // Bounds, each a little above what is so today: to be lowered with it.
 const (
-	// bytesPerSubscription is what a name adds to a client that was told its resource.
+	// bytesPerSubscription is what a name adds to a client that was sent its resource.
 	bytesPerSubscription = 64
 	// bytesPerSharedName is that of a client that asks for the same names as others.
 	bytesPerSharedName = 1
@@ -175,7 +175,7 @@ func liveTimers() (n int) {
 	return n
 }
 
-// TestCostOfASubscription: what is kept for a client that was told its resources and has
+// TestCostOfASubscription: what is kept for a client that was sent its resources and has
 // acknowledged them is a few bytes for each, and nothing for each if others ask for the same.
 func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)

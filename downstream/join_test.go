@@ -15,7 +15,7 @@ import (
 
 // Invariant: what N clients receive shares the same bytes. Newcomers to a large glob
 // share it in few buffers, and when a member changes all but few are what they were.
-func TestNewcomersShareWhatTheyAreTold(t *testing.T) {
+func TestNewcomersShareWhatTheyAreSent(t *testing.T) {
 	const members, limit = 10_000, 1 << 20
 	c := cache.New(&recordingSource{}, cache.Options{Linger: time.Hour, IdleEntries: 10})
 	defer c.Close()

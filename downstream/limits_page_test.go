@@ -91,7 +91,7 @@ var edges = map[string]edge{
 	},
 	"dynamic_parameters": {in: one(located(16)), over: one(located(17)), want: "17 different dynamic parameters of one type, but the fixed limit dynamic_parameters is 16"},
 
-	"max_request_bytes":             {elsewhere: "requestbytes_test.go", text: "func TestARequestThatIsTooLongIsToldTheLimit("},
+	"max_request_bytes":             {elsewhere: "requestbytes_test.go", text: "func TestTheErrorOfARequestThatIsTooLongNamesTheLimit("},
 	"limits.streams":                {elsewhere: "conns_test.go", text: "func TestStreamsOfHealthCount("},
 	"limits.connections":            {elsewhere: "conns_test.go", text: "func TestConnectionsAreLimited("},
 	"limits.connections_per_second": {elsewhere: "conns_test.go", text: "func TestConnectionsThatEndSoonDelayOthersOfTheirAddress("},

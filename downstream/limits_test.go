@@ -73,7 +73,7 @@ func TestRequestsAreReadNoFasterThanAllowed(t *testing.T) {
 			t.Errorf("%d requests are said to have waited, want %d", got, reads-burst)
 		}
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "faster") {
-			t.Errorf("the operator is told %q, want one line", lines)
+			t.Errorf("the log has %q, want one line", lines)
 		}
 
 		time.Sleep(time.Second) // the bucket is full again
@@ -118,7 +118,7 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 		}
 		want := fmt.Sprintf("skipped=%d", total-loglines.AtOnce)
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], want) {
-			t.Errorf("a minute later the operator is told %d lines, the first is %q, want one with %s", len(lines), lines[0], want)
+			t.Errorf("a minute later the log has %d lines, the first is %q, want one with %s", len(lines), lines[0], want)
 		}
 		if n := server.Stats().NACKs; n != 2*total {
 			t.Errorf("%d rejections are counted, want %d", n, 2*total)

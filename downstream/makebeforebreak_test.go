@@ -319,7 +319,7 @@ func (c *orderlyClient) answer(t *rapid.T) bool {
 }
 
 // repeat says again what it wants of a type: in SotW with a nonce that may be
-// stale by now, in delta as if it had forgotten what it was told.
+// stale by now, in delta as if it had forgotten what it was sent.
 func (c *orderlyClient) repeat(t *rapid.T) {
 	typeURL := rapid.SampledFrom(c.origin.types()).Draw(t, "type")
 	if c.form == sotwForm.name {

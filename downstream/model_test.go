@@ -83,7 +83,7 @@ type modelOrigin struct {
 	asked    []cache.Key                 // and not answered yet
 	answered map[cache.Key]bool
 	counter  int
-	// rest is the half of a change that was not told yet: names and sets may come
+	// rest is the half of a change that was not sent yet: names and sets may come
 	// over different streams.
 	rest []cache.Update
 	// versions are its versions, and shown counts how often a client saw one of them.
@@ -302,8 +302,8 @@ type modelType struct {
 	// keeps what has vanished in between, and the protocol has no remedy.
 	wildSince int
 	held      map[string]heldByModel
-	gone      map[string]bool // what it was told that it is gone
-	failed    map[string]bool // what it was told that it cannot be had
+	gone      map[string]bool // of what it was sent the removal
+	failed    map[string]bool // of what it was sent an error
 	asked     map[string]int  // what it may be sent unchanged, by the newest nonce when it asked
 	resumed   map[string]bool // what it holds from an earlier stream
 	byState   map[string]bool // what it holds by a full state, SotW

@@ -20,7 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// groupClient is a client of one type, which remembers what it was told.
+// groupClient is a client of one type, which remembers what it was sent.
 type groupClient struct {
 	*testClient
 	names  []string
@@ -105,7 +105,7 @@ func (c *groupClient) shares() bool {
 }
 
 // TestClientsWithTheSameNames holds that clients that ask for the same names, and so are a
-// group, are told what one is told that asks for them alone: whatever becomes of the names,
+// group, are sent what one is sent that requests them alone: whatever becomes of the names,
 // whatever each of them asks for and answers, and whenever each reads. None is sent again what
 // it has.
 func TestClientsWithTheSameNames(t *testing.T) {
@@ -376,5 +376,5 @@ func TestCostOfComing(t *testing.T) {
 	}
 }
 
-// allocsOfComing is what a client costs that comes, is told what there is, and goes.
+// allocsOfComing is what a client costs that comes, is sent what there is, and goes.
 const allocsOfComing = 36

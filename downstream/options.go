@@ -52,7 +52,7 @@ type Options struct {
 	// RelayID is that of the relay: a client that asks through it is refused.
 	RelayID string
 	// RemovalHold is how long a stream with several types keeps back the removal of
-	// what its client holds, for what the control plane may say beside it. 0: not at all.
+	// what its client holds, for what the control plane may send together with it. 0: not at all.
 	RemovalHold time.Duration
 	// Rollouts decide which clients get a change before others; nil if none do.
 	Rollouts Rollouts

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Services beside xDS, as health and reflection: their streams can be made up like any
+// Services other than xDS, as health and reflection: their streams can be made up like any
 // others.
 
 // GRPCServer is what services are registered with: a *grpc.Server.

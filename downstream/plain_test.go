@@ -36,7 +36,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 			put("v1", names...)
 			for _, client := range append(clients, old) {
 				if r := client.st.next(); r == nil || len(decode(t, form, r).resources) != len(names) {
-					t.Fatal("not told what there is")
+					t.Fatal("not sent what there is")
 				}
 			}
 			// Each client's response, which has so many heartbeats.
@@ -79,7 +79,7 @@ func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 				read(len(names) - 1)
 			}
 			if r := old.st.next(); r == nil || fmt.Sprint(decode(t, form, r).resources[0].content) != "v2 of "+names[7] {
-				t.Error("a client that knows no TTLs is not told what is new")
+				t.Error("a client that knows no TTLs is not sent what is new")
 			}
 		})
 	}

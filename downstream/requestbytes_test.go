@@ -31,7 +31,7 @@ func sizedRequest(t *testing.T, form, typeURL string, size int) proto.Message {
 
 // A request over max_request_bytes ends its stream, or is answered, with an error
 // that says so. Of one that is far over it gRPC says it, and does not read it.
-func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
+func TestTheErrorOfARequestThatIsTooLongNamesTheLimit(t *testing.T) {
 	const limit = 2000
 	o := ListenerOptions{MaxRequestBytes: limit, V2: true}
 	for _, call := range []struct {
@@ -104,7 +104,7 @@ func TestARequestThatIsTooLongIsToldTheLimit(t *testing.T) {
 				// gRPC may end the stream before the relay hears of it.
 				eventually(t, "it is counted", func() bool { return r.exceeded(limitRequestBytes) == test.counted })
 				if lines := r.log.take(); len(lines) != 1 || !strings.Contains(lines[0], "limit=max_request_bytes") || !strings.Contains(lines[0], "client=") {
-					t.Errorf("the operator is told %q", lines)
+					t.Errorf("the log has %q", lines)
 				}
 			})
 		}

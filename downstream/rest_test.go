@@ -278,7 +278,7 @@ func TestRESTTellsWhatItCannotRender(t *testing.T) {
 				t.Errorf("got %s, want an error of the bad one", body)
 			}
 			if log := r.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "name=bad") {
-				t.Errorf("the operator is not told:\n%s", log)
+				t.Errorf("the log lacks it:\n%s", log)
 			}
 			// Also that is a state that the client has.
 			resp, _ = post(t, r.Client(), r.URL+path+"?", fmt.Sprintf(`{"type_url": %q, "version_info": "other"}`, xdstype.ListenerV3))

@@ -94,7 +94,7 @@ func (c *decryptedConn) handshake() error {
 	return c.SetWriteDeadline(time.Time{})
 }
 
-// refuse tells the operator that there is no connection, and a client that does not speak
+// refuse logs that there is no connection, and says to a client that does not speak
 // TLS why.
 func (c *decryptedConn) refuse(err error) {
 	c.limited.handshakeFailed(err)

@@ -54,7 +54,7 @@ func TestRESTConnectionsAreReadNoFasterThanRequestsMayCome(t *testing.T) {
 			t.Errorf("%d waits are counted, want 2", n)
 		}
 		if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], fasterThanRead) || !strings.Contains(lines[0], "limit=requests_per_second max=10") {
-			t.Errorf("the operator is told %q", lines)
+			t.Errorf("the log has %q", lines)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestFailedHandshakesOfRESTListeners(t *testing.T) {
 				t.Error(err)
 			}
 			if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "TLS handshake failed") || !strings.Contains(lines[0], test.logged) {
-				t.Errorf("the operator is told %q, want %s", lines, test.logged)
+				t.Errorf("the log has %q, want %s", lines, test.logged)
 			}
 		})
 	}
@@ -133,6 +133,6 @@ func TestFailedHandshakesOfGRPCListeners(t *testing.T) {
 		t.Error(err)
 	}
 	if lines := log.take(); len(lines) != 1 || !strings.Contains(lines[0], "TLS handshake failed") || !strings.Contains(lines[0], "client didn't provide a certificate") {
-		t.Errorf("the operator is told %q, want why", lines)
+		t.Errorf("the log has %q, want why", lines)
 	}
 }

@@ -193,7 +193,7 @@ func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 }
 
 // Equal addresses are not one connection, and one value is: gRPC gives it to all streams.
-func TestAConnectionIsToldByTheValueOfItsAddress(t *testing.T) {
+func TestAConnectionIsFoundByTheValueOfItsAddress(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	server := newFederatedServer(ch)

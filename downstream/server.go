@@ -211,7 +211,7 @@ type stream struct {
 	// nackLines bounds what is logged of its rejections: a client that rejects everything
 	// says the same again and again.
 	nackLines loglines.Lines
-	// namesRefused: the operator was told that it was refused names.
+	// namesRefused: it is logged that it was refused names.
 	namesRefused bool
 	// namesNotRequested: the same, now or with notRequestedWhy, of names that a request to a control
 	// plane has no room for.
@@ -246,7 +246,7 @@ type streamScopes struct {
 	excess *excess
 }
 
-// heldRemovals are removals that wait for what the control plane may say beside them.
+// heldRemovals are removals that wait for what the control plane may send together with them.
 // They belong to a stream, and are guarded by its lock.
 type heldRemovals struct {
 	since time.Time   // zero if there are none

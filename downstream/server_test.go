@@ -309,7 +309,7 @@ func TestManyClientsAtOnce(t *testing.T) {
 		})
 	}
 	origin.Wait()
-	// Topics that are begun later are told too.
+	// Topics that are begun later are sent too.
 	stop := make(chan struct{})
 	var late sync.WaitGroup
 	late.Go(func() {

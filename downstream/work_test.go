@@ -89,7 +89,7 @@ func TestWorkOfNamesAndGlobsInDelta(t *testing.T) {
 	})
 }
 
-// The same of a client that is told full states, all at once.
+// The same of a client that is sent full states, all at once.
 func TestWorkOfNamesAndGlobsInSotW(t *testing.T) {
 	inWorkBubble(t, 200, func(c *crowd, n int) {
 		names, globs := workNames("dir/%d/x", n), workNames("dir/%d/*", n)
@@ -101,7 +101,7 @@ func TestWorkOfNamesAndGlobsInSotW(t *testing.T) {
 	})
 }
 
-// Names that are gone are told in responses of which each has room for few.
+// Names that are gone are sent in responses of which each has room for few.
 func TestWorkOfRemovals(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	inWorkBubble(t, 1000, func(c *crowd, n int) {
@@ -171,7 +171,7 @@ func TestWorkOfResumingClients(t *testing.T) {
 		st := c.server.open(g, nil, deltaForm.name, "")
 		c.take(st, encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: append(names, globs...), InitialResourceVersions: versions}))
 		if g.messages == 0 {
-			c.t.Error("the client is told nothing")
+			c.t.Error("the client is sent nothing")
 		}
 		st.end()
 		c.server.forget(st)

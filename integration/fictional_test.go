@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func fictionalTypes(cluster string) func(context.Context, *testing.T, *target, int, *told) {
+func fictionalTypes(cluster string) func(context.Context, *testing.T, *target, int, *answers) {
 	const perStream = 64
-	return func(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+	return func(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 		at.say(ctx, t, o, 50, n/perStream, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 			var reqs []*discoveryv3.DeltaDiscoveryRequest
 			for i := range perStream {
@@ -35,7 +35,7 @@ func fictionalTypes(cluster string) func(context.Context, *testing.T, *target, i
 	}
 }
 
-func fictionalAuthorities(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalAuthorities(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const perStream = 100
 	at.say(ctx, t, o, 100, n/perStream, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 		req := ask(clusterType)
@@ -47,7 +47,7 @@ func fictionalAuthorities(ctx context.Context, t *testing.T, at *target, n int, 
 }
 
 // fictionalChurn are authorities of which few are in use at once.
-func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const streams, atOnce = 10, 30
 	at.say(ctx, t, o, streams, streams, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 		var reqs []*discoveryv3.DeltaDiscoveryRequest
@@ -62,7 +62,7 @@ func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *tol
 	})
 }
 
-func fictionalParameters(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalParameters(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const perType = 16 // on one stream
 	words := []string{clusterType, endpointType, listenerType, routeType}
 	at.say(ctx, t, o, 50, n/perType/len(words), func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
@@ -83,7 +83,7 @@ func fictionalParameters(ctx context.Context, t *testing.T, at *target, n int, o
 
 // fictionalPartitions opens the next stream of a connection when it is known what became of the
 // last one: who is refused is read more slowly, and so makes up fewer than n.
-func fictionalPartitions(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalPartitions(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const conns = 20
 	var saying sync.WaitGroup
 	began := time.Now()
@@ -112,7 +112,7 @@ func fictionalPartitions(ctx context.Context, t *testing.T, at *target, n int, o
 	saying.Wait()
 }
 
-func fictionalRelays(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalRelays(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const perStream = 64
 	at.say(ctx, t, o, 50, n/perStream, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 		ids := make([]string, perStream)
@@ -125,7 +125,7 @@ func fictionalRelays(ctx context.Context, t *testing.T, at *target, n int, o *to
 	})
 }
 
-func fictionalNames(ctx context.Context, t *testing.T, at *target, n int, o *told) {
+func fictionalNames(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const streams = 50
 	at.say(ctx, t, o, streams, streams, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 		req := ask(clusterType)
@@ -138,7 +138,7 @@ func fictionalNames(ctx context.Context, t *testing.T, at *target, n int, o *tol
 }
 
 // fictionalRequests sends requests over REST, each on a connection of its own, for a while.
-func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *told) {
+func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *answers) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	time.AfterFunc(2*attackedFor(), end)

@@ -40,7 +40,7 @@ const (
 type fiction struct {
 	name string
 	// act makes up n of it, counts what its clients are told, and lets them stay until ctx ends.
-	act func(ctx context.Context, t *testing.T, at *target, n int, o *told)
+	act func(ctx context.Context, t *testing.T, at *target, n int, o *answers)
 	// refused is the limit that holds it; empty if it costs nothing that needs one.
 	refused string
 	// streams is how many the control plane may see of it at once, and opened, if not 0, in all.
@@ -113,8 +113,8 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 			if most := fictionCount() / 8; len(seen.types) > most && !raceDetector() {
 				t.Errorf("the control plane is asked for %d types, want %d at most", len(seen.types), most)
 			}
-			if f.refused != "" && !raceDetector() && (at.exceeded(t, f.refused) == refused || !is.told.named(f.refused)) {
-				t.Errorf("those who did it are told %v, want a refusal that names limits.%s", &is.told, f.refused)
+			if f.refused != "" && !raceDetector() && (at.exceeded(t, f.refused) == refused || !is.answers.named(f.refused)) {
+				t.Errorf("those who did it are told %v, want a refusal that names limits.%s", &is.answers, f.refused)
 			}
 			if n := at.lines() - lines; n > mostLines {
 				t.Errorf("the relay has logged %d lines", n)
@@ -123,7 +123,7 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 				t.Errorf("there are %d metrics, and were %d", is.series, series)
 			}
 			t.Logf("told %v; the control plane saw %d streams (%d at once), %d requests, %d types; %d lines; %d metrics; live %d KiB; canary %v, alone %v",
-				&is.told, seen.opened, seen.most, seen.requests, len(seen.types), at.lines()-lines, is.series, is.live>>10, is.attacked, is.alone)
+				&is.answers, seen.opened, seen.most, seen.requests, len(seen.types), at.lines()-lines, is.series, is.live>>10, is.attacked, is.alone)
 			if !raceDetector() {
 				if is.live > before+mostHeld {
 					t.Errorf("the live heap is %d KiB meanwhile, and was %d KiB", is.live>>10, before>>10)
@@ -169,7 +169,7 @@ cache: {linger: 200ms, idle_scopes: %d}
 
 // imagined is what a fiction came to.
 type imagined struct {
-	told            told
+	answers         answers
 	series, live    int
 	attacked, alone time.Duration // medians of the canary's times
 }
@@ -187,7 +187,7 @@ func (at *target) imagine(t *testing.T, f fiction, watch *canary) (is *imagined)
 	go func() {
 		defer close(acted)
 		defer stop()
-		f.act(ctx, t, at, fictionCount(), &is.told)
+		f.act(ctx, t, at, fictionCount(), &is.answers)
 		<-time.After(attackedFor()) // its clients are still there
 	}()
 	seen := watch.watch(watching, t)
@@ -195,7 +195,7 @@ func (at *target) imagine(t *testing.T, f fiction, watch *canary) (is *imagined)
 	is.series, is.live = at.series(t), at.metric(t, liveHeap)
 	is.attacked, is.alone = seen.medians()
 	leave()
-	is.told.reading.Wait()
+	is.answers.reading.Wait()
 	return is
 }
 
@@ -213,8 +213,8 @@ func (at *target) series(t *testing.T) (n int) {
 // lines is the number of lines that the relay has logged.
 func (at *target) lines() int { return strings.Count(at.relay.stderr.String(), "\n") }
 
-// told counts what clients are told.
-type told struct {
+// answers counts what clients are sent.
+type answers struct {
 	reading        sync.WaitGroup // of streams
 	refused, other atomic.Int64
 	limits         sync.Map // that refusals have named, each with the words of one
@@ -223,7 +223,7 @@ type told struct {
 // limitNamed finds the limit that a refusal names: of two that are exceeded, clients are told either.
 var limitNamed = regexp.MustCompile(`limits\.(\w+)`)
 
-func (o *told) note(err error) {
+func (o *answers) note(err error) {
 	switch status.Code(err) {
 	case codes.OK, codes.Canceled:
 	case codes.ResourceExhausted:
@@ -238,13 +238,13 @@ func (o *told) note(err error) {
 }
 
 // named says that a refusal has named a limit.
-func (o *told) named(limit string) bool {
+func (o *answers) named(limit string) bool {
 	_, is := o.limits.Load(limit)
 	return is
 }
 
 // String implements fmt.Stringer.
-func (o *told) String() string {
+func (o *answers) String() string {
 	var why []string
 	o.limits.Range(func(_, words any) bool {
 		why = append(why, fmt.Sprintf("%.120s", words))
@@ -254,7 +254,7 @@ func (o *told) String() string {
 }
 
 // read reads a stream until it ends.
-func (o *told) read(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) {
+func (o *answers) read(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) {
 	for {
 		m, err := s.Recv()
 		if err != nil {
@@ -272,7 +272,7 @@ const saidFor = 3 * time.Second
 
 // say sends requests on so many streams, over so many connections. Each stream is read until ctx
 // ends or it does.
-func (at *target) say(ctx context.Context, t *testing.T, o *told, conns, streams int, reqs func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest)) {
+func (at *target) say(ctx context.Context, t *testing.T, o *answers, conns, streams int, reqs func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest)) {
 	var saying sync.WaitGroup
 	began := time.Now()
 	for i := range conns {
@@ -291,7 +291,7 @@ func (at *target) say(ctx context.Context, t *testing.T, o *told, conns, streams
 }
 
 // settle waits until nothing more has been told for a while.
-func (at *target) settle(ctx context.Context, o *told) {
+func (at *target) settle(ctx context.Context, o *answers) {
 	pace := time.NewTicker(300 * time.Millisecond)
 	defer pace.Stop()
 	for last := int64(-1); ctx.Err() == nil; <-pace.C {

@@ -94,7 +94,7 @@ func TestARejectedChangeIsTakenBack(t *testing.T) {
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 200ms", 5, temper{rejects: "bad"}, "envoy", "grpc")
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is told in a client's words", func(s *seen) bool {
+		cp.await(t, "the control plane is sent a NACK in a client's words", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
 		})
 		fl.await(t, "those who had the change have the accepted state again", func(s *fleetState) bool {
@@ -122,7 +122,7 @@ func TestAClientThatDiesOfAChangeStopsIt(t *testing.T) {
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 200ms, deaths: 1", 5, temper{diesOf: "deadly"}, "envoy", "grpc")
 		cp.set(plainListener("l", "content-deadly"))
-		cp.await(t, "the control plane is told", func(s *seen) bool {
+		cp.await(t, "the control plane is sent a NACK", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "died") })
 		})
 		cp.set(plainListener("l", "content-good"))
@@ -203,7 +203,7 @@ func TestARefusedChangeDoesNotSpreadByARestart(t *testing.T) {
 			return nil
 		})
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is told", func(s *seen) bool { return len(s.nacks) > 0 })
+		cp.await(t, "the control plane is sent a NACK", func(s *seen) bool { return len(s.nacks) > 0 })
 		r.kill(t)
 
 		r = startRelay(t, config)
@@ -383,7 +383,7 @@ func TestARejectionAtAnEdgeStopsARolloutAtTheRoot(t *testing.T) {
 		}
 		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 6 })
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is told in the client's words", func(s *seen) bool {
+		cp.await(t, "the control plane is sent a NACK in the client's words", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
 		})
 		fl.read(func(s *fleetState) {
@@ -396,7 +396,7 @@ func TestARejectionAtAnEdgeStopsARolloutAtTheRoot(t *testing.T) {
 	})
 }
 
-func TestTheControlPlaneIsToldTheAcceptedVersion(t *testing.T) {
+func TestTheControlPlaneIsSentTheAcceptedVersion(t *testing.T) {
 	t.Parallel()
 	inEachForm(t, func(t *testing.T, f form) {
 		h := startHandmade(t)

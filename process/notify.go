@@ -13,7 +13,7 @@ import (
 const (
 	NotifyReady    = "READY=1"
 	NotifyStopping = "STOPPING=1"
-	// NotifyReloading needs MONOTONIC_USEC beside it, and NotifyReady after it.
+	// NotifyReloading needs MONOTONIC_USEC with it, and NotifyReady after it.
 	NotifyReloading = "RELOADING=1"
 )
 

@@ -336,7 +336,7 @@ func TestAdmitDecidesByCertificateOverEveryDoor(t *testing.T) {
 	}
 }
 
-func TestAClientThatIsNotAdmittedIsToldNothingOfTheRule(t *testing.T) {
+func TestTheErrorOfAClientThatIsNotAdmittedSaysNothingOfTheRule(t *testing.T) {
 	r := listen(t, grpcAndREST(`admit: 'identity.source == "mtls" && identity.spiffe_id == "spiffe://example.org/secret"'`))
 	for _, d := range doors {
 		address := r.Addresses()[0]

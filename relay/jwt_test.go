@@ -131,7 +131,7 @@ func TestACertificateGoesBeforeAToken(t *testing.T) {
 }
 
 // While the relay cannot get the keys, that is no fault of the client.
-func TestWithoutKeysClientsAreToldToComeAgain(t *testing.T) {
+func TestWithoutKeysClientsAreSentUnavailable(t *testing.T) {
 	i := certtest.NewIssuer(t, "1")
 	var up atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -22,9 +22,9 @@ type preface struct {
 	stream, connection, streams uint32
 }
 
-// readTold reads it; the window of the connection comes after the settings, if it is
+// readPreface reads it; the window of the connection comes after the settings, if it is
 // not HTTP/2's 64 KiB.
-func readTold(t *testing.T, r io.Reader) (is preface) {
+func readPreface(t *testing.T, r io.Reader) (is preface) {
 	t.Helper()
 	framer := http2.NewFramer(io.Discard, r)
 	const unset = 1<<16 - 1
@@ -76,7 +76,7 @@ func TestListenersTellTheirWindowsAndStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := readTold(t, conn); got != tt.want {
+		if got := readPreface(t, conn); got != tt.want {
 			t.Errorf("%s: clients receive %+v, want %+v", tt.listener, got, tt.want)
 		}
 		_ = conn.Close()
@@ -87,7 +87,7 @@ func TestListenersTellTheirWindowsAndStreams(t *testing.T) {
 	}
 }
 
-func TestServersAreToldTheirWindows(t *testing.T) {
+func TestServersAreSentTheirWindows(t *testing.T) {
 	for _, tt := range []struct {
 		server string
 		want   preface
@@ -120,7 +120,7 @@ func TestServersAreToldTheirWindows(t *testing.T) {
 		if _, err := io.ReadFull(accepted, make([]byte, len(http2.ClientPreface))); err != nil {
 			t.Fatal(err)
 		}
-		if got := readTold(t, accepted); got != tt.want {
+		if got := readPreface(t, accepted); got != tt.want {
 			t.Errorf("a server%s receives %+v, want %+v", tt.server, got, tt.want)
 		}
 		if err := errors.Join(conn.Close(), accepted.Close(), l.Close()); err != nil {

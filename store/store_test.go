@@ -267,7 +267,7 @@ func TestWithoutAKeyNoSecretIsOnDisk(t *testing.T) {
 				t.Errorf("the set with the secret counts as whole: %t", is)
 			}
 			if warned := strings.Contains(f.lines(), "set store.key_file"); warned != (key == nil) {
-				t.Errorf("the operator is told of it: %t", warned)
+				t.Errorf("it is logged: %t", warned)
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func (s *endsSink) Apply(u cache.Update) {
 
 // What is said again says when its time to live ends, which is not begun by that; of
 // members too, and of what goes by another name.
-func TestTimesToLiveAreToldWithWhatHasThem(t *testing.T) {
+func TestTimesToLiveComeWithWhatHasThem(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		sink := &endsSink{}
 		run(t, Options{Protocol: Delta}, func(b *bench) {

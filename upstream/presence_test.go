@@ -81,7 +81,7 @@ func TestALossIsOneLineEachWayHoweverManyStreamsItConcerns(t *testing.T) {
 	})
 }
 
-func TestARefusedFirstAttemptIsALossAndItsEndIsTold(t *testing.T) {
+func TestARefusedFirstAttemptIsALossAndItsEndIsReported(t *testing.T) {
 	testPresence(t, 1, func(p *presenceTest) {
 		for range 5 {
 			p.lost(p.all[0], "refused", false)

@@ -14,7 +14,7 @@ import (
 // says counts, and clients may hold something newer.
 //
 // Of a set, what was recalled counts as listed: the first answer is of what comes and of what
-// was listed, as for a wildcard beside globs.
+// was listed, as for a wildcard together with globs.
 //
 // Of names, the rest counts as confirmed with the first response of their type; or, if that is
 // large, when nothing has come for a while, as more of the answer may follow.

@@ -237,7 +237,7 @@ func TestAutoOfADeltaOnlyTypeStaysDelta(t *testing.T) {
 	})
 }
 
-func TestTypeWithoutAServiceIsTold(t *testing.T) {
+func TestTypeWithoutAServiceIsReported(t *testing.T) {
 	for _, tt := range []struct {
 		protocol Protocol
 		typeURL  string

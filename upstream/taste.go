@@ -74,7 +74,7 @@ func (s *Stream) markHeld(r *response) (requested bool) {
 	return true
 }
 
-// report tells the operator what clients would reject of a response. It is called when the
+// report logs what clients would reject of a response. It is called when the
 // response was taken.
 func (s *Stream) report(r *response) {
 	tally := s.opts.Tally

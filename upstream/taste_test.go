@@ -83,7 +83,7 @@ func TestRefusedResourcesKeepTheirLastGoodVersion(t *testing.T) {
 		st.request(t) // the ACK
 		b.respond(st, clustersResponse(t, "2", "for-envoy:a:changed", "good:b:changed"))
 		if nack := st.request(t).(*discoveryv3.DiscoveryRequest); !strings.Contains(nack.GetErrorDetail().GetMessage(), `resources[0] "a" would be rejected by gRPC: it requires that lb_policy is`) {
-			t.Errorf("the control plane is told %v", nack)
+			t.Errorf("the control plane is sent %v", nack)
 		}
 		if s := entries["a"].State(); s.Status != cache.Present || s.Err == nil || s.Err.Code != codes.InvalidArgument || !s.Err.Invalid || !bytes.Equal(s.Resource.Value(), clusterFor(t, "good", "a", "")) {
 			t.Errorf("a is %+v", s)

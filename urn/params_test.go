@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWithParamsKeepsWhatItIsTold(t *testing.T) {
+func TestWithParamsKeepsWhatItIsGiven(t *testing.T) {
 	const bare = "xdstp://a/t/x"
 	for _, tt := range []struct {
 		name  string

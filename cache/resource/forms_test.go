@@ -26,7 +26,7 @@ func constraintsFor(value string) *discoveryv3.DynamicParameterConstraints {
 }
 
 // In every form a client decodes what the resource is, under the name that it
-// asked for, and is told no more than it understands.
+// asked for, and is sent no more than it understands.
 func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec().Draw(t, "spec")

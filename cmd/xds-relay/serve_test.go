@@ -181,7 +181,7 @@ func startServe(t *testing.T, config string) (server string, stop func() (stderr
 
 // A client that the rules leave out is told so, and not that what it requests
 // does not exist: nobody has said that.
-func TestClientsWithoutARuleAreToldWhyAndNotThatNothingExists(t *testing.T) {
+func TestClientsWithoutARuleAreSentWhyAndNotThatNothingExists(t *testing.T) {
 	const config = `listeners:
   - address: 127.0.0.1:0
 authorities:
@@ -220,7 +220,7 @@ old_style_names:
 }
 
 // What cannot be had is an error, and says nothing of what there is.
-func TestAControlPlaneThatCannotBeReachedIsToldAsSuch(t *testing.T) {
+func TestAControlPlaneThatCannotBeReachedIsReportedAsSuch(t *testing.T) {
 	const config = `listeners:
   - address: 127.0.0.1:0
 authorities:

@@ -24,7 +24,7 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	r := &sentResponse{nonce: "1"}
 	n := s.reject(r, &statuspb.Status{Message: long})
 	if n == nil || len(n.Reason) > loglines.MaxText+3 || !strings.HasPrefix(long, strings.TrimSuffix(n.Reason, "...")) {
-		t.Errorf("a rejection of %d bytes is told in %v", len(long), n)
+		t.Errorf("a rejection of %d bytes is kept as %v", len(long), n)
 	}
 	if again := s.reject(r, &statuspb.Status{Message: "again"}); again != nil {
 		t.Errorf("the same response was rejected twice: %v", again)
@@ -32,7 +32,7 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	for _, typeURL := range []string{xdstype.SecretV3, xdstype.SecretV2} {
 		secrets := &subscriptions{typeURL: typeURL}
 		if n := secrets.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.Reason, "hush") || strings.Contains(secrets.rejection, "hush") {
-			t.Errorf("the secret is told: %q", n.Reason)
+			t.Errorf("the secret is kept: %q", n.Reason)
 		}
 	}
 	for message, want := range map[string]string{

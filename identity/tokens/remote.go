@@ -179,7 +179,7 @@ func (r *Remote) fetch(ctx context.Context) error {
 	return nil
 }
 
-// note tells the operator when fetching begins to fail, and when it works again.
+// note logs when fetching begins to fail, and when it works again.
 func (r *Remote) note(ctx context.Context, err error) {
 	before := r.problem
 	r.problem = ""
