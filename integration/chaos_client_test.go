@@ -403,7 +403,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		if t.onTwoStreams() && h.gaveUp(t) {
 			continue // the stream that counts now may be behind
 		}
-		c.planeOf(t).truth.sawAbsence(c, t, h.held[t])
+		c.planeOf(t).truth.sawAbsence(c, t, h.held[t], h.newest[t])
 	}
 	// Envoy takes a response without anything in it for a set without members.
 	if len(r.resources) > 0 || len(r.removed) > 0 {

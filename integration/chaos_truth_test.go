@@ -118,14 +118,19 @@ func (w *chaosTruth) sawResource(client *chaosClient, t topic, before, revision 
 }
 
 // sawAbsence checks a removal that a client received. The client held the resource at that
-// revision, or not at all. The control plane must have removed it since then.
-func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held int) {
+// revision, or not at all. The control plane must have removed it since then; or, if the relay was killed
+// with what the client held, since the newest revision that the client had before that and that was stored: the
+// next relay has what was stored, and holds it if the control plane is restarted, too, and has not restored
+// what it had.
+func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held, stored int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.history[t]
 	since := 0
 	if held != absent {
-		since = slices.Index(all, held) + 1
+		if stored != absent {
+			since = slices.Index(all, stored) + 1
+		}
 	} else if len(all) == 0 || all[0] != absent {
 		return // it did not exist before its first revision
 	}

@@ -68,6 +68,8 @@ type subscription struct {
 	sent  bool // requested
 	first bool // in the first request of its type
 	ask   int  // the last waiting in which it is
+	// unread and removed are of names of which a glob on the stream has the resource, see crossing.go.
+	unread, removed bool
 	// refused says that it is not requested, because a request has no room for it.
 	refused bool
 	// failure is why there is no answer, if the cache knows that.
@@ -232,12 +234,13 @@ func (sub *subscription) lost() {
 		sub.answered = false // it was not certain, and is requested as if new
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+	sub.unread, sub.removed = false, false
 	sub.recalled = nil
 }
 
 // ask notes that subscriptions went out in a request. A subscription that has
 // an answer from a stream before does not wait for one: if nothing has changed,
-// there may be none.
+// there may be none; unless it is not known what a removal would mean.
 func (c *core) ask(subs []*subscription, first bool, now time.Time) {
 	if first {
 		c.first.asked = now
@@ -253,7 +256,7 @@ func (c *core) wait(subs []*subscription, now time.Time) {
 	c.asks++
 	w := waiting{ask: c.asks, since: now}
 	for _, sub := range subs {
-		if !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState {
+		if !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses() {
 			sub.ask = w.ask
 			w.subs = append(w.subs, sub)
 		}
@@ -270,7 +273,7 @@ func (c *core) overdue(then time.Time) []*subscription {
 	for len(c.waiting) > 0 && !c.waiting[0].since.After(then) {
 		w := &c.waiting[0]
 		for _, sub := range w.subs {
-			if sub.ask == w.ask && sub.wanted && sub.sent && (!sub.answered || sub.left) && sub.failure == nil {
+			if sub.ask == w.ask && sub.wanted && sub.sent && (!sub.answered || sub.left || sub.crosses()) && sub.failure == nil {
 				subs = append(subs, sub)
 			}
 		}

@@ -42,6 +42,9 @@ func newDelta(t *topics) *deltaSession {
 func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	out := d.acknowledge()
 	var sets, names changed
+	if d.of.both() {
+		d.of.names.noteCrossing()
+	}
 	if d.of.sets != nil {
 		sets = d.changes(limit, d.of.sets)
 	}
@@ -273,6 +276,10 @@ func (d *deltaSession) conclude(now time.Time, timeout time.Duration, what silen
 	}
 	if n := d.of.names; n != nil {
 		for _, sub := range n.overdue(then) {
+			if sub.answered || sub.removed {
+				n.settleCrossing(sub, &u)
+				continue
+			}
 			n.fail(sub, noAnswer(timeout), &u)
 			n.unlisted = n.unlisted || sub.toList()
 		}

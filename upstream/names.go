@@ -14,7 +14,8 @@ type names struct {
 	core
 	subs map[string]*subscription
 	room cache.Room // of subs
-	// directories are for globs that share the stream.
+	// sets share the stream, nil if none do. directories are for their globs.
+	sets        *sets
 	directories directories
 	// modest says whether a name is requested by a client whose names of the type take at
 	// most so many bytes. It is nil if there is nothing to ask.

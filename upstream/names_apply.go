@@ -29,6 +29,7 @@ func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	u.Changes = make([]cache.Change, 0, len(v.list))
 	for i := range v.list {
 		if n.ofSet(&v.list[i]) {
+			n.noteRemoved(v.list[i].key, now)
 			continue
 		}
 		if c, ok := n.take(&v.list[i]); ok && n.subs[c.Name].wanted {
@@ -49,13 +50,6 @@ func (n *names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	return u
 }
 
-// ofSet says that a removal is of a member of a set: the control plane has not had a request for the name on
-// this stream. Whether the name is gone comes as the answer to that.
-func (n *names) ofSet(v *resourceUpdate) bool {
-	sub := n.subs[v.key]
-	return sub != nil && !sub.sent && v.gone && v.err == nil
-}
-
 // take takes what a response says of one name, and returns what has changed, if anything has.
 func (n *names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 	sub := n.subs[v.key]
@@ -71,6 +65,7 @@ func (n *names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 	if via != "" && c.Gone {
 		n.unalias(sub.name) // whatever lists it
 	}
+	n.noteRead(sub, c.Resource)
 	n.answer(sub, c)
 	if held != nil && c.Resource == nil {
 		sub.via = via
@@ -85,6 +80,7 @@ func (n *names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 // answer notes what the control plane has said of a name.
 func (n *names) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = n.responses, true, false, false, false, ""
+	sub.removed = false
 	if n.has(&c) && !n.has(&sub.answer) {
 		n.having++
 	}

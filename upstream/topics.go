@@ -51,7 +51,7 @@ func (t *topics) addNames(n *names) {
 	t.names = n
 	if t.sets != nil {
 		n.follow(&t.sets.core)
-		t.sets.names = n
+		n.sets, t.sets.names = t.sets, n
 	}
 }
 
@@ -60,7 +60,7 @@ func (t *topics) addSets(s *sets) {
 	t.sets = s
 	if t.names != nil {
 		s.follow(&t.names.core)
-		s.names = t.names
+		s.names, t.names.sets = t.names, s
 	}
 }
 
@@ -68,7 +68,7 @@ func (t *topics) addSets(s *sets) {
 // stream.
 func (t *topics) removeNames() *names {
 	n := t.names
-	t.names, t.sets.names = nil, nil
+	t.names, t.sets.names, n.sets = nil, nil, nil
 	t.sets.hadNames = t.sets.live
 	n.lost()
 	return n
@@ -168,7 +168,7 @@ func (t *topics) lost() {
 	case t.names.wanted == 0:
 		t.names, t.sets.names = nil, nil
 	case t.sets.wanted == 0:
-		t.sets = nil
+		t.sets, t.names.sets = nil, nil
 	}
 }
 
