@@ -35,6 +35,14 @@ func now() moment { return moment(time.Since(processStart).Milliseconds()) }
 // ago is how long m is past, if that is less than 49 days.
 func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
 
+// time is when that was, zero for moment 0.
+func (m moment) time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-m.ago())
+}
+
 // lags says that the client has to answer before it is sent more.
 func (st *stream) lags() bool {
 	if !st.flow.answers {

@@ -88,6 +88,8 @@ type typeSession interface {
 	Decided() bool
 
 	Describe() session.Status
+	// Walk begins a walk through what the client holds.
+	Walk() *session.Walk
 	Inspect() session.Inspection
 	// Names gives what is subscribed to, as it was requested.
 	Names() iter.Seq[string]

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // TestClientsConverge holds, for any interleaving of what an origin does and of
@@ -679,7 +681,31 @@ func (c *modelClient) takeFull(t *rapid.T, m *modelType, r *sentToModel) {
 	clear(m.resumed)
 }
 
-// compare holds the client's state against the origin's.
+// shown returns what an operator sees that the client has of a type. wild: an operator sees a wildcard.
+func (c *modelClient) shown(t *rapid.T, typeURL string) (shown map[string]string, wild bool) {
+	shown = map[string]string{}
+	for h := range c.server.InspectStream(c.conn.st.id).Held(typeURL) {
+		r := cmp.Or(h.Resource, h.Rejected)
+		wild = wild || h.Subscription == cache.Wildcard
+		switch {
+		case h.Covered || h.Name == "":
+			continue
+		case h.Pending:
+			t.Errorf("%s: %s %s is pending, though there is nothing to send", c.id, shortName(typeURL), h.Name)
+		case r == nil && h.State != session.Requested && h.State != session.DoesNotExist && h.State != session.Failed:
+			t.Errorf("%s: %s %s is %s, and not known", c.id, shortName(typeURL), h.Name, h.State)
+		}
+		if _, twice := shown[h.Name]; twice {
+			t.Errorf("%s: %s %s is shown twice", c.id, shortName(typeURL), h.Name)
+		}
+		if r != nil {
+			_, shown[h.Name] = decodeContent(r.Value())
+		}
+	}
+	return shown, wild
+}
+
+// compare holds the client's state against the origin's, and what an operator sees against both.
 func (c *modelClient) compare(t *rapid.T) {
 	for _, short := range modelTypes {
 		typeURL := typesByShortName[short]
@@ -687,6 +713,7 @@ func (c *modelClient) compare(t *rapid.T) {
 		if !m.begun {
 			continue
 		}
+		shown, wild := c.shown(t, typeURL)
 		for _, name := range modelNames {
 			f := c.origin.facts[typeURL][name]
 			want := f.exists && (m.named[name] || m.wild && inWildcard(name))
@@ -698,6 +725,10 @@ func (c *modelClient) compare(t *rapid.T) {
 				t.Fatalf("%s does not have %s %s", c.id, short, name)
 			case want && h.content != f.content:
 				t.Fatalf("%s has %s %s = %s, want %s", c.id, short, name, abbreviate(h.content), abbreviate(f.content))
+			}
+			// With a request that only ends a wildcard, the client may have begun one.
+			if is, there := shown[name]; wild == m.wild && (there != want || there && is != f.content) {
+				t.Fatalf("%s has %s %s: %v, and an operator sees %v %s", c.id, short, name, want, there, abbreviate(is))
 			}
 		}
 	}

@@ -254,6 +254,13 @@ func (g *watchGroup) SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, 
 	return g.watches[i].Entry(), mark, changed
 }
 
+// ChangedAt implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) ChangedAt(i uint32) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.names[i].seq
+}
+
 func (g *watchGroup) sentAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
 	n := &g.names[i]
 	switch {

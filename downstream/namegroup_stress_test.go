@@ -1,12 +1,14 @@
 package downstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +76,25 @@ func stressGroups(t *testing.T, rng *rand.Rand) {
 		clients = append(clients, c)
 		done.Go(c.run)
 	}
+	looked := make(chan struct{})
+	go func() { // all the while somebody looks
+		defer close(looked)
+		for {
+			select {
+			case <-settled:
+				return
+			default:
+			}
+			for c := range server.Inspect(0) {
+				for h := range c.Held("") {
+					if r := cmp.Or(h.Resource, h.Rejected); r != nil && r.Name() != h.Name {
+						t.Errorf("under %s there is %s", h.Name, r.Name())
+					}
+				}
+			}
+			runtime.Gosched()
+		}
+	}()
 	for range stressChanges {
 		names := []string{all[rng.IntN(len(all))]}
 		if rng.IntN(5) == 0 {
@@ -95,6 +116,7 @@ func stressGroups(t *testing.T, rng *rand.Rand) {
 		}
 	}
 	close(settled)
+	<-looked
 	done.Wait()
 }
 

@@ -56,6 +56,9 @@ type Options struct {
 	RemovalHold time.Duration
 	// Rollouts decide which clients get a change before others; nil if none do.
 	Rollouts Rollouts
+	// KeepsBack, if not nil, says of some names of a topic whether a rollout keeps something newer back: see
+	// gate.Controller.
+	KeepsBack func(topic cache.Key, names []string) []bool
 	// Rejected, if not nil, is told what clients reject, for each scope that they use. It does not
 	// block.
 	Rejected func(scope cache.Scope, typeURL, words string)

@@ -229,6 +229,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	st.topics.Cache().Requests().End(request)
 	sess.Offer(nil)
 	if rejection != nil {
+		rejection.Received(uint32(now()))
 		st.rejected(rejection)
 		st.passOn(sess, rejection)
 	}

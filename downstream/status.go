@@ -26,6 +26,8 @@ type ClientStatus struct {
 type TypeStatus struct {
 	session.Status
 	Refused RefusedNames
+	// NACK is the last one of those that still count: what came later may have been accepted.
+	NACK *LastNACK
 }
 
 func (st *stream) describe() ClientStatus {
@@ -33,7 +35,8 @@ func (st *stream) describe() ClientStatus {
 	defer st.mu.Unlock()
 	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
-		c.Types = append(c.Types, TypeStatus{s.Describe(), st.refusedNames[s.TypeURL()]})
+		t := s.Describe()
+		c.Types = append(c.Types, TypeStatus{t, st.refusedNames[s.TypeURL()], nackOf(t.Rejection)})
 	}
 	return c
 }
@@ -42,10 +45,7 @@ func (st *stream) describe() ClientStatus {
 // when it is its turn, so that no more than one is held in memory.
 func (s *Server) Describe() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
-		s.mu.Lock()
-		streams := s.streams.all()
-		s.mu.Unlock()
-		for _, st := range streams {
+		for _, st := range s.streamsAfter(0) {
 			if !yield(st.describe()) {
 				return
 			}

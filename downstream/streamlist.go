@@ -33,6 +33,33 @@ func (l *streamList) remove(st *stream) {
 	l.n--
 }
 
+// streamsAfter returns the open streams whose ID is greater than that, in the order in which they came.
+func (s *Server) streamsAfter(id uint64) []*stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, first := 0, (*stream)(nil)
+	for st := s.streams.last; st != nil && st.id > id; st = st.before {
+		n, first = n+1, st
+	}
+	after := make([]*stream, 0, n)
+	for st := first; st != nil; st = st.after {
+		after = append(after, st)
+	}
+	return after
+}
+
+// streamOf returns the open stream with an ID, nil if there is none.
+func (s *Server) streamOf(id uint64) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := s.streams.last; st != nil && st.id >= id; st = st.before {
+		if st.id == id {
+			return st
+		}
+	}
+	return nil
+}
+
 func (l *streamList) all() []*stream {
 	all := make([]*stream, 0, l.n)
 	for st := l.first; st != nil; st = st.after {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -103,6 +104,9 @@ import (
 //
 //	clients
 //	  The open streams as an operator sees them.
+//
+//	held CLIENT
+//	  What the client holds as an operator sees it. Under a wildcard or glob are its members.
 func TestTranscripts(t *testing.T) {
 	for _, dir := range []string{"delta", "sotw", "both"} {
 		datadriven.Walk(t, filepath.Join("testdata", dir), func(t *testing.T, path string) {
@@ -225,6 +229,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "clients":
 		out = tr.describe()
+	case "held":
+		out = tr.held(t, tr.client(t, d))
 	default:
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
@@ -649,6 +655,52 @@ func encodeConstraints(t *testing.T, constraint string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+func (tr *transcript) held(t *testing.T, c *testClient) []string {
+	t.Helper()
+	var out []string
+	for h := range tr.server.InspectStream(c.st.id).Held("") {
+		line := fmt.Sprintf("%s %s", shortName(h.TypeURL), h.Subscription)
+		if h.Name != h.Subscription && h.Name != "" {
+			line += " " + h.Name
+		}
+		line += ": " + h.State.String()
+		for _, r := range []struct {
+			what string
+			is   *cache.Resource
+		}{{"has ", h.Resource}, {"rejects ", h.Rejected}} {
+			if r.is != nil {
+				line += fmt.Sprintf(", %s%s = %s", r.what, r.is.Version(), openAny(t, h.TypeURL, &anypb.Any{TypeUrl: h.TypeURL, Value: r.is.Value()}).content)
+			}
+		}
+		if h.Resource == nil && h.Version != "" {
+			line += ", has " + h.Version
+		}
+		if h.Name == "" && h.Key != (cache.Key{}) {
+			line += fmt.Sprintf(", %d members", h.Members)
+		}
+		if h.Err != nil {
+			line += fmt.Sprintf(", %v", h.Err)
+		}
+		if h.NACK != nil {
+			line += fmt.Sprintf(", of version %q: %s", h.NACK.Version, h.NACK.Reason)
+		}
+		for _, note := range []struct {
+			what string
+			is   bool
+		}{{", stale", h.Stale}, {", pending", h.Pending}, {", covered", h.Covered}} {
+			if note.is {
+				line += note.what
+			}
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	if out == nil {
+		out = []string{"nothing"}
+	}
+	return out
 }
 
 func (tr *transcript) describe() []string {

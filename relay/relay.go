@@ -130,7 +130,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.rejections = newRejections(r.origins.passOn)
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
 		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add,
-		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log},
+		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.configure(g)
 	r.reloads.loaded = time.Now()

@@ -310,7 +310,7 @@ func (d *Delta) Sent(r *Response) {
 	if len(d.unanswered) == maxUnanswered {
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
-	d.unanswered = append(d.unanswered, sentResponse{nonce: r.Nonce, names: r.Names, at: r.At, secret: r.holdsSecret})
+	d.unanswered = append(d.unanswered, d.sent(r))
 }
 
 // Resend has a name's resource sent again, though the client has it.
@@ -339,7 +339,11 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 
 // answered notes that the client has answered one of the responses, and with it those before.
 func (d *Delta) answered(at int) {
-	if at >= 0 && d.Relay {
+	if at < 0 {
+		return
+	}
+	d.settled = d.unanswered[at].number
+	if d.Relay {
 		acked := d.unanswered[at]
 		d.acked = &acked
 	}

@@ -25,9 +25,13 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	}
 	answers, before := set.fresh, r.size
 	set.stale = set.set.Stale()
+	_, from := set.Seen()
 	all := set.set.SinceInChunks(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {
 		r.from(set.set.Origin())
+	}
+	if _, to := set.Seen(); r.size > before {
+		d.noteSpan(set, from, to)
 	}
 	if !all || !d.sendHeldBack(r, set) {
 		return false

@@ -76,7 +76,8 @@ func (s *setSub) moveTo(key cache.Key) {
 		s.subs.beforeMove(s)
 	}
 	s.subs.Topics.Unwatch(s)
-	s.SetWatch = cache.SetWatch{}
+	s.SetWatch, s.spans = cache.SetWatch{}, nil
+	s.subs.nacks.drop(func(p *rejectedSpan) bool { return p.set == s })
 	s.set = s.membersOf(s.subs.Topics.WatchSet(key, s))
 	s.subs.Topics.Unwatch(&k)
 	s.moved, s.errSent = true, false

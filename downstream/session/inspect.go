@@ -11,13 +11,19 @@ type Status struct {
 	TypeURL       string
 	Subscriptions int
 	LastRejection string // the client's words, empty if it rejected nothing yet
+	// Rejection is the last one of those that still count, nil if there is none.
+	Rejection *Rejection
 }
 
 // Describe returns what an operator sees of the client's subscriptions.
 func (s *subscriptions) Describe() Status {
-	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.rejection}
+	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.nacks.words()}
 	if s.wild != nil {
 		t.Subscriptions++
+	}
+	for r := range s.nacks.newestFirst() {
+		t.Rejection = r
+		break
 	}
 	return t
 }

@@ -40,6 +40,9 @@ func (m *membership) sendNews(r *Response) {
 			}
 		}
 	}
+	if len(n.Names) > 0 {
+		m.noteSending(n.To)
+	}
 	m.sentUpTo = n.To
 	if m.before != nil && m.before.left == 0 {
 		m.before = nil

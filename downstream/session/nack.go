@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -14,8 +16,26 @@ type sentResponse struct {
 	version  string // SotW
 	names    NameSample
 	at       uint32 // Response.At
+	number   number
 	rejected bool
-	secret   bool // there was a secret in it
+	traits   responseTraits
+}
+
+// responseTraits are what is true of a response.
+type responseTraits uint8
+
+const (
+	// heldSecret: there was a secret in it.
+	heldSecret responseTraits = 1 << iota
+	// hadMore: there was more in it that was new to the client than the first of its names.
+	hadMore
+)
+
+func (r *sentResponse) had(t responseTraits) bool { return r.traits&t != 0 }
+
+// mayHave reports whether a resource may have been new in the response.
+func (r *sentResponse) mayHave(name string) bool {
+	return r.had(hadMore) || slices.Contains(r.names.First, name)
 }
 
 // NACK is a client's rejection of a response, in its own words.
@@ -26,7 +46,11 @@ type NACK struct {
 	Names   NameSample
 	Code    codes.Code
 	Reason  string
+	record  *Rejection
 }
+
+// Received says when the NACK came, by the stream's clock.
+func (n *NACK) Received(at uint32) { n.record.At = at }
 
 // reject takes a client's rejection of a response. It returns nil if it has
 // rejected that response before. The client is taken to hold what it held before, and the
@@ -36,10 +60,10 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 		return nil
 	}
 	r.rejected = true
-	s.rejection = secrets.Words(loglines.Clip(detail.GetMessage()))
-	if r.secret || xdstype.Of(s.typeURL) == xdstype.Secret {
+	words := secrets.Words(loglines.Clip(detail.GetMessage()))
+	if r.had(heldSecret) || xdstype.Of(s.typeURL) == xdstype.Secret {
 		// A client may quote what it rejects.
-		s.rejection = "(the client's words are not shown, as they may hold a secret)"
+		words = "(the client's words are not shown, as they may hold a secret)"
 	}
-	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: s.rejection}
+	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: words, record: s.noteRejection(r, words)}
 }

@@ -31,7 +31,7 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	}
 	for _, typeURL := range []string{xdstype.SecretV3, xdstype.SecretV2} {
 		secrets := &subscriptions{typeURL: typeURL}
-		if n := secrets.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.Reason, "hush") || strings.Contains(secrets.rejection, "hush") {
+		if n := secrets.reject(&sentResponse{nonce: "1"}, &statuspb.Status{Message: "hush"}); strings.Contains(n.Reason, "hush") || strings.Contains(secrets.nacks.words(), "hush") {
 			t.Errorf("the secret is kept: %q", n.Reason)
 		}
 	}
@@ -39,7 +39,7 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 		"Proto constraint validation failed (Cluster.Name: [x]): private_key: hush": "Proto constraint validation failed (Cluster.Name: [x]): [redacted]",
 		"bad key -----BEGIN RSA PRIVATE KEY-----\nhush":                             "bad key [redacted]",
 	} {
-		if n := s.reject(&sentResponse{nonce: "2"}, &statuspb.Status{Message: message}); n.Reason != want || s.rejection != want {
+		if n := s.reject(&sentResponse{nonce: "2"}, &statuspb.Status{Message: message}); n.Reason != want || s.nacks.words() != want {
 			t.Errorf("got %q, want %q", n.Reason, want)
 		}
 	}

@@ -42,6 +42,11 @@ const (
 	isLostBit = 1 << 7
 	// isNotedBit says that its refusal for max_request_bytes has been noted.
 	isNotedBit = 1 << 6
+	// isRejectedBit says that the client has rejected what it was sent.
+	isRejectedBit = 1 << 5
+	// sentInBits have sentIn, sentBits what it was sent.
+	sentInBits, sentInShift = 7 << 2, 2
+	sentBits                = 1<<sentInShift - 1
 )
 
 // mark is something that there is to note of a subscription, or not.
@@ -147,13 +152,14 @@ func (s *nameSub) ref() resourceRef {
 	return refByName(s.name())
 }
 
-func (s *nameSub) sent() sentState { return sentState(s.Own[ownSent] &^ (isLostBit | isNotedBit)) }
+func (s *nameSub) sent() sentState { return sentState(s.Own[ownSent] & sentBits) }
 
 func (s *nameSub) setSent(t sentState) {
-	s.Own[ownSent] = s.Own[ownSent]&(isLostBit|isNotedBit) | byte(t)
 	if t == sentResource {
-		s.Own[ownSent] &^= isNotedBit
+		s.Own[ownSent] = s.Own[ownSent]&(isLostBit|isRejectedBit|sentInBits) | byte(t)
+		return
 	}
+	s.Own[ownSent] = s.Own[ownSent]&(isLostBit|isNotedBit) | byte(t)
 }
 
 // sentErr is a hash of the error that the client was sent last, 0 for none.
@@ -178,8 +184,12 @@ func (s *nameSub) wasSentAbsent(why *cache.Error) bool {
 
 // setSentResource notes that the client was sent a resource, without an error.
 func (s *nameSub) setSentResource(st *cache.State) {
+	mark := s.of().mark(st.Resource)
+	if s.sent() != sentResource || s.Note != mark {
+		s.setSentIn(s.of().sending())
+	}
 	s.setSent(sentResource)
-	s.Note = s.of().mark(st.Resource)
+	s.Note = mark
 	s.setSentErr(0)
 	if st.Resource.TTL() > 0 {
 		s.setHeartbeats(st.Heartbeats)

@@ -97,6 +97,7 @@ func (m *membership) take(i uint32) *nameSub {
 	if mark != 0 {
 		sub.setSent(sentResource)
 		sub.Note = mark
+		s.noteTaken(sub, m, i)
 		if s.takenOut != nil {
 			s.takenOut(sub)
 		}

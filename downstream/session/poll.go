@@ -46,7 +46,10 @@ func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	f.has = req.GetVersionInfo()
 	if detail := req.GetErrorDetail(); detail != nil {
 		// Which response it rejects is not remembered.
-		r := sentResponse{nonce: req.GetResponseNonce(), secret: cache.HasHeldSecrets(f.typeURL)}
+		r := sentResponse{nonce: req.GetResponseNonce()}
+		if cache.HasHeldSecrets(f.typeURL) {
+			r.traits |= heldSecret
+		}
 		for _, name := range req.GetResourceNames() {
 			r.names.Add(name)
 		}

@@ -54,6 +54,9 @@ type Response struct {
 	head        mem.SliceBuffer // the private part, once it is encoded
 
 	Names NameSample // of what it carries, to explain a NACK
+	// unchanged is how many of these the client has already: they are in a full state for its sake,
+	// and not among the first names.
+	unchanged int
 	// Delta: own are marks of the resources in it that the client asks for by aliases, by
 	// the keys of their names; removed are the names of those that it removes.
 	own     map[string]uint64

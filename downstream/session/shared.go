@@ -67,6 +67,8 @@ type groupChanges interface {
 	// up to a change: the mark of its resource, 0 for none. changed says that there was
 	// something since.
 	SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool)
+	// ChangedAt is the number of a name's last change.
+	ChangedAt(i uint32) uint64
 }
 
 // groupTotals is what is known of all names but some together. The cache is held.

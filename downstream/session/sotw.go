@@ -95,10 +95,11 @@ func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
 		return rejection
 	default:
-		s.answered, s.waiting, s.earlier = true, false, nil
-		if detail := req.GetErrorDetail(); detail != nil {
+		detail := req.GetErrorDetail()
+		if detail != nil {
 			rejection = s.reject(&s.last, detail)
 		}
+		s.answer(detail == nil)
 	}
 	s.setNames(req)
 	return rejection
@@ -324,8 +325,16 @@ func (s *SotW) Sent(r *Response) {
 		}
 		s.earlier = append(s.earlier, s.last)
 	}
-	s.last = sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, secret: r.holdsSecret}
+	s.last = s.sent(r)
 	s.answered = false
+}
+
+// answer notes that the client has answered the newest response, and with it those before.
+func (s *SotW) answer(acked bool) {
+	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
+	if acked && s.nacks.any() && s.full() {
+		s.endRejections() // there was everything in it
+	}
 }
 
 // Resend has a name's resource sent again, though the client has it: as if it
@@ -349,7 +358,7 @@ func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.requested || s.requested == 0 {
 		return false
 	}
-	s.answered, s.waiting, s.earlier = true, false, nil
+	s.answer(true)
 	return true
 }
 

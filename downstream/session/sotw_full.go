@@ -45,6 +45,7 @@ func (s *SotW) fullState(all bool) *Response {
 		}
 		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
 		if has && s.stated && !onlyBeats && r.empty() {
+			s.dropSpans()
 			return nil
 		}
 		for _, full := range sets.full {
@@ -123,15 +124,22 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 		return
 	}
 	sub.set(isMissed, false)
-	if sub.sent() != sentResource || sub.Note != s.mark(st.Resource) {
+	isNew := sub.sent() != sentResource || sub.Note != s.mark(st.Resource)
+	if isNew {
 		r.noteChanged(st.Resource)
 	}
 	there.add(st.Origin)
 	s.knowsResource(sub, &st)
 	s.sendError(r, sub, st.Err)
 	sub.set(mayHold, false)
-	if !sub.is(isCovered) || !s.hasSets() {
-		r.addSotW(sub.name(), st.Resource, form)
+	if sub.is(isCovered) && s.hasSets() {
+		return
+	}
+	names := r.Names.First
+	r.addSotW(sub.name(), st.Resource, form)
+	if !isNew {
+		r.Names.First = names
+		r.unchanged++
 	}
 }
 

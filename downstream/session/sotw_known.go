@@ -122,8 +122,13 @@ func (s *SotW) behind() bool {
 // knowsResource notes that the client was sent a resource.
 func (s *SotW) knowsResource(sub *nameSub, st *cache.State) {
 	s.noteVersion(st.Origin, s.held == 0)
-	s.knows(sub, sentResource, s.mark(st.Resource))
+	mark := s.mark(st.Resource)
+	isNew := sub.sent() != sentResource || sub.Note != mark
+	s.knows(sub, sentResource, mark)
 	sub.setSentResource(st)
+	if isNew {
+		sub.setSentIn(s.sending())
+	}
 }
 
 // knows notes what the client was sent of a name.

@@ -65,7 +65,13 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 			set.errSent = true
 			return
 		}
+		before, _ := set.Seen()
+		if set.fresh {
+			before = 0
+		}
 		full := s.setState(r, set, form|set.form(), except, named[set])
+		after, _ := set.Seen()
+		s.noteSpan(set, before, after)
 		all.full = append(all.full, full)
 		all.hash += full.Hash
 		all.fresh = all.fresh || set.fresh

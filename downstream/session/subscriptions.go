@@ -44,8 +44,11 @@ type subscriptions struct {
 	offered NameList
 	// slab has the next subscriptions to names, of which many begin at once.
 	slab []nameSub
-	// rejection is the last NACK's words.
-	rejection string
+	// nacks is nil as long as the client has rejected nothing.
+	nacks *nacks
+	// newest is the number of the newest response, settled that of the newest one that the client has
+	// answered.
+	newest, settled number
 	// trouble is nil as long as nothing was ever refused or lost, as with most clients.
 	trouble *trouble
 }
@@ -148,6 +151,8 @@ type setSub struct {
 	lost bool
 
 	moved bool // it was another set when it was sent
+	// spans are the changes that went in the newest responses.
+	spans []span
 
 	// SotW: sent says that it was in a full state, mayHold that the client may hold it from
 	// an earlier stream.
@@ -218,6 +223,9 @@ type membership struct {
 	nTaken   uint32
 	// mayHold: the client may hold any of them from an earlier stream.
 	mayHold bool
+	// unanswered is how many of the changes up to sentUpTo went in responses that the client has not
+	// answered, or had not when the newest was sent.
+	unanswered uint16
 	// before is what the client holds of a group that it has left for this one, as long as something of
 	// that counts.
 	before *heldNames

@@ -1,0 +1,68 @@
+package cache
+
+// How somebody who only looks reads a set: a page at a time, so that the set is never locked for
+// long.
+
+// SetPosition is how far a page reaches. The zero value is the beginning.
+type SetPosition struct {
+	seq, note uint64
+	notes     bool // the members are read
+}
+
+// SetMember is one name of a set as it is now.
+type SetMember struct {
+	// Key is what the set stores the name under. The string may share the resource's bytes, and
+	// so may those of Resource.
+	Key string
+	// Resource is the member's, the last one if it is Removed, and nil if there is nothing but Err.
+	Resource *Resource
+	// Changed is the place of its last change among the changes of the set, Added that at which it came.
+	Changed, Added uint64
+	Removed        bool
+	// Withheld: it is not for the watcher, who came later (Resource.DoNotCache).
+	Withheld bool
+	// Err says why the newest state could not be fetched.
+	Err *Error
+}
+
+// Page appends up to n members to page, in the order of their changes, and then those names of which
+// there is only an error. It begins after from, and returns where the next page begins. There is none
+// if nothing was appended. A member that changes between two pages comes again. w is whose view it is.
+func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]SetMember, SetPosition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !from.notes {
+		for m := range s.members.After(from.seq) {
+			if n == 0 {
+				return page, from
+			}
+			n--
+			of := SetMember{Key: s.members.Key(m), Resource: m.Resource, Changed: m.Seq, Added: m.Added, Removed: m.Removed}
+			of.Withheld = !m.Removed && s.withheldFrom(w, m)
+			if note := s.notes.byKey[of.Key]; note != nil && !m.Removed {
+				of.Err = note.err
+			}
+			page = append(page, of)
+			from.seq = m.Seq
+		}
+		from.notes = true
+	}
+	for note := range s.notes.after(from.note) {
+		if n == 0 {
+			break
+		}
+		n--
+		from.note = note.seq
+		if m := s.members.Get(note.key); note.err != nil && !m.Present() {
+			page = append(page, SetMember{Key: note.key, Err: note.err})
+		}
+	}
+	return page, from
+}
+
+// Seen returns up to which change of its set the watcher was given everything but removals, and the
+// change that Since continues from, which is an earlier one after Rewind. Only who watches may call it.
+func (w *SetWatch) Seen() (upTo, continuesFrom uint64) { return w.seenUpTo, w.seq }
+
+// Has reports whether a watcher that was given everything up to a change has a member, in whatever version.
+func (m *SetMember) Has(upTo uint64) bool { return !m.Withheld && m.Resource != nil && m.Added <= upTo }
