@@ -74,10 +74,10 @@ type Walk struct {
 	// inFlight yields the responses without an answer.
 	inFlight func(func(*sentResponse) bool)
 
-	sets []*setSub
-	from cache.SetPosition // in the first of them
-	told bool              // the first set itself was yielded
-	page []cache.SetMember
+	sets  []*setSub
+	from  cache.SetPosition // in the first of them
+	begun bool              // the first set itself was yielded
+	page  []cache.SetMember
 
 	list  NameList // of the group; nil for none
 	taken NameBits // the names of it that are in own
@@ -125,13 +125,13 @@ func (w *Walk) Next(n int, out []Held) []Held {
 // ofSet appends the first set, and then up to n of its members.
 func (w *Walk) ofSet(n int, out []Held) []Held {
 	set := w.sets[0]
-	end := func() { w.sets, w.from, w.told = w.sets[1:], cache.SetPosition{}, false }
+	end := func() { w.sets, w.from, w.begun = w.sets[1:], cache.SetPosition{}, false }
 	if set.ended {
 		end()
 		return out
 	}
-	if !w.told {
-		w.told = true
+	if !w.begun {
+		w.begun = true
 		for _, name := range set.names() {
 			out = append(out, w.ofSetItself(set, name))
 		}
