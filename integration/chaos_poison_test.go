@@ -68,6 +68,13 @@ func (p *chaosPoison) is(revision int) bool {
 	return p.refused[revision] != nil
 }
 
+// isRejected says whether the control plane has learned that clients of a relay have rejected a poison.
+func (p *chaosPoison) isRejected(revision int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.refused[revision]) > 0
+}
+
 // stoppedAt returns what clients of a relay have rejected, if the control plane has learned so.
 func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 	p.mu.Lock()
@@ -128,17 +135,20 @@ var (
 	_ interface{ GetErrorDetail() *rpcstatus.Status } = (*discoveryv3.DeltaDiscoveryRequest)(nil)
 )
 
-// poisonSome changes clusters, and now and then to poison, until ctx ends. While there is poison, nothing
-// else changes: a rollout of something else would try it again.
+// poisonSome changes clusters, and now and then to poison, until ctx ends. Once clients have rejected the poison,
+// a cluster changes that has never changed: the rest goes to clients, and the poison must not. Nothing else changes
+// while there is poison: what was new in the response that a client rejected may be why, and if it changes, all
+// of that is tried again.
 func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 	const breath, lasting, most = 300 * time.Millisecond, 800 * time.Millisecond, 4
-	some := func() topic { return topic{clusterType, fmt.Sprint("cluster-", r.IntN(chaosMore))} }
+	cluster := func(i int) topic { return topic{clusterType, fmt.Sprint("cluster-", i)} }
+	unchanged := chaosMore / 2 // and those after it
 	for pause(ctx, r, 2*lasting) {
 		for range r.IntN(most) {
-			p.publish(some(), true)
+			p.publish(cluster(r.IntN(chaosMore/2)), true)
 			pause(ctx, r, breath)
 		}
-		t := some()
+		t := cluster(r.IntN(chaosMore / 2))
 		if !p.poison.isAccepted(t) {
 			continue
 		}
@@ -149,6 +159,11 @@ func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 			p.plane.says[t] = res
 		})
 		pause(ctx, r, lasting)
+		if unchanged < chaosMore && p.poison.isRejected(p.truth.now(t)) {
+			p.publish(cluster(unchanged), true)
+			unchanged++
+			pause(ctx, r, 2*lasting)
+		}
 		p.publish(t, true)
 	}
 }

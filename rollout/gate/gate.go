@@ -144,8 +144,9 @@ func (g *gate) apply(below Sink, u cache.Update) {
 		joined = append(joined, g.takeLater()...)
 	}
 	// Who is not to be on the new side any more goes back before there is something else.
-	joined = append(joined, g.changed(s.anew)...)
-	g.renew(joined)
+	apart := g.changed(s.anew)
+	s.leaveOut(apart)
+	g.renew(append(joined, apart...))
 	s.toNew.Scope.New = true
 	if len(g.topics) > 0 && len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
 		g.cache.Apply(s.toNew)

@@ -1,6 +1,11 @@
 package gate
 
-import "github.com/xds-relay/xds-relay/rollout"
+import (
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/rollout"
+)
 
 // What is refused. A rollout is refused as a whole, since resources refer to each other. But if all that
 // was new in the responses that clients have rejected are resources that are accepted in another version,
@@ -20,6 +25,26 @@ func (g *gate) noteRejected(hashes []uint64) {
 		return
 	}
 	g.rejected = append(g.rejected, hashes...)
+}
+
+// leaveOut takes what was set apart out of what the new topics get of the update: a full state has it once more,
+// and a version stands for it, too.
+func (s *splitting) leaveOut(apart []item) {
+	if len(apart) == 0 {
+		return
+	}
+	is := make(map[item]bool, len(apart))
+	for _, i := range apart {
+		is[i] = true
+	}
+	out := func(set string) func(cache.Change) bool {
+		return func(c cache.Change) bool { return is[item{s.in.TypeURL, set, c.Name}] }
+	}
+	s.toNew.Changes = slices.DeleteFunc(s.toNew.Changes, out(""))
+	for i := range s.toNew.Sets {
+		set := &s.toNew.Sets[i]
+		set.Changes, set.Origin = slices.DeleteFunc(set.Changes, out(set.Name)), nil
+	}
 }
 
 // setApart has what clients have rejected wait for a person, if there is something else to roll out. It

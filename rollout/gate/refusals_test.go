@@ -1,0 +1,62 @@
+package gate
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What clients have rejected is set apart when something else comes, also if the control plane sends it once more
+// with that, as every full state does: the new topics have the accepted resource then, and no version of the control
+// plane's, and no client is sent what was rejected.
+func TestWhatWasRejectedIsSetApartWhenItComesAgainWithSomethingElse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
+		say := func(version, from, to int) {
+			for i := from; i < to; i++ {
+				w.source[fmt.Sprint("n", i)] = fmt.Sprintf("%d of n%d", version, i)
+			}
+		}
+		const all = 8
+		bad := rapid.IntRange(1, all-1).Draw(t, "rejected")
+		w.one = "1"
+		say(1, 0, all)
+		w.send(true)
+		w.allowAll(w.source, w.one)
+		for i := range rapid.IntRange(1, 3).Draw(t, "clients") {
+			m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: fmt.Sprint(i), Eligible: true, Wake: func() {}})
+			m.Settled()
+			w.members = append(w.members, m)
+		}
+		w.look()
+		say(2, 0, bad)
+		w.send(true)
+		w.reject(true)
+		again := rapid.Bool().Draw(t, "the same once more")
+		if again {
+			w.send(true)
+			w.look()
+		}
+		say(2, bad, all)
+		w.send(true)
+		w.look()
+		isNew := membersOf(w.newSet, w.cache)
+		for i := range all {
+			name := fmt.Sprint("n", i)
+			want := 2
+			if i < bad {
+				want = 1
+			}
+			if is := isNew[name]; is != fmt.Sprintf("%d of %s", want, name) {
+				t.Errorf("the new topic has %q of %s, of which version %d is not rejected", is, name, want)
+			}
+		}
+		if v := w.newSet.Origin().String(); v == fmt.Sprint(w.version) {
+			t.Errorf("the new topic is said to be version %s, of which some is set apart", v)
+		}
+		if !w.each(func(*Member, uint64) {}) {
+			t.Error("no client is tried with the rest")
+		}
+	})
+}
