@@ -17,7 +17,7 @@
 // it: what is accepted, with what is pending in its place. So of a resource there are at most two
 // states, and most have one.
 //
-//   - A first answer is accepted.
+//   - A first answer is accepted, but for what another topic has in a state that is not (elsewhere.go).
 //   - Types that are not rolled out pass, and have no new topics.
 //   - What is removed is in the new topics, too, until everybody is there.
 //   - A resource that has grown too much is pending and not in the new topics: it waits for a person,

@@ -74,10 +74,10 @@ func (g *gate) takeLater() (items []item) {
 	changes := g.later.changes
 	g.later = newLater()
 	for i, c := range changes {
-		has, known := g.acceptedItem(i)
-		if !known {
+		if entry, set := g.cache.Find(i.topic(g.scope)); entry == nil && set == nil {
 			continue // its topic has ended
 		}
+		has, _ := g.acceptedItem(i)
 		items = append(items, i)
 		if c.Resource == nil && has == nil || same(has, c.Resource) {
 			g.pending.drop(i)

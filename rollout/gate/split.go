@@ -23,17 +23,24 @@ type splitting struct {
 func (s *splitting) split() {
 	s.toAccepted.Changes, s.toAccepted.Sets = nil, nil
 	s.toNew.Changes, s.toNew.Sets = nil, nil
-	type verdicts struct{ accepted, newer bool }
+	type verdicts struct {
+		accepted, newer bool
+		instead         *cache.Resource // for the accepted topic, which has no answer yet
+	}
 	of := make([]verdicts, len(s.in.Changes))
-	for i := range s.in.Changes {
-		c := &s.in.Changes[i]
-		k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}
+	for n := range s.in.Changes {
+		c := &s.in.Changes[n]
+		k, i := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}, item{typeURL: s.in.TypeURL, name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
 		if entry != nil && !known && s.recall(k) {
 			has, known = acceptedOf(entry)
 		}
-		of[i].accepted, of[i].newer = s.take(item{typeURL: s.in.TypeURL, name: c.Name}, has, known, c)
+		if entry != nil && !known {
+			has, known = s.elsewhere(i)
+			of[n].instead = has
+		}
+		of[n].accepted, of[n].newer = s.take(i, has, known, c)
 	}
 	sets := make([]setSplit, len(s.in.Sets))
 	for i := range s.in.Sets {
@@ -67,6 +74,12 @@ func (s *splitting) split() {
 		if r := s.renewed(item{typeURL: s.in.TypeURL, name: c.Name}, c, v.accepted); r != nil {
 			if entry, _ := s.cache.Find(cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}); entry != nil {
 				s.toAccepted.Changes = append(s.toAccepted.Changes, cache.Change{Name: c.Name, Resource: r, Origin: entry.Snapshot().Origin})
+			}
+		}
+		if v.instead != nil && !v.accepted {
+			instead := cache.Change{Name: c.Name, Resource: v.instead}
+			if s.toAccepted.Changes = append(s.toAccepted.Changes, instead); !v.newer {
+				s.toNew.Changes = append(s.toNew.Changes, instead)
 			}
 		}
 		if v.accepted && s.passes(c, m) {
@@ -160,7 +173,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
 	note(c.Origin, false, false)
 	s.later.drop(i)
-	if s.machine.Began() && !(accepts && before == nil) && !s.joins(before, c.Resource, has) {
+	if s.machine.Began() && !(accepts && before == nil) && !s.joins(s.sameElsewhere(i, before, c), c.Resource, has) {
 		s.later.put(i, *c)
 		return false, false
 	}
@@ -169,7 +182,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 		return true, true
 	}
 	p := s.putPending(i, has, c)
-	if p.waits != "" && (before == nil || before.waits == "") {
+	if p.waits != "" && p.refusal == nil && (before == nil || before.waits == "") {
 		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
 			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
 	}
@@ -183,6 +196,7 @@ func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change 
 		g.pending.update(i, func(was *change) { was.Change = *c })
 		return was // it was refused, and still is
 	}
+	g.joinRefusal(i, p)
 	g.pending.put(i, p)
 	return p
 }
@@ -221,6 +235,7 @@ func sizeOf(r *cache.Resource) int { return len(r.Value()) }
 // setSplit is what of one set's update goes where.
 type setSplit struct {
 	asIs            bool // all of it to both
+	first           bool // it is all of a first answer
 	accepted, newer []cache.Change
 }
 
@@ -250,7 +265,14 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		if set != nil && !completes {
 			s.sets[k] = &setState{first: true, at: time.Now()}
 		}
-		return setSplit{asIs: true} // a first answer
+		if set == nil || !s.someElsewhere(u) {
+			return setSplit{asIs: true} // a first answer
+		}
+		out.first = true
+		for i := range u.Changes {
+			s.takeMember(&out, u.Name, nil, true, &u.Changes[i])
+		}
+		return out
 	}
 	first := state != nil && state.first
 	if first {
@@ -266,11 +288,9 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		if state != nil && state.seen != nil && (c.Resource != nil || c.Held || c.Err != nil && !c.Gone) {
 			state.seen[c.Name] = struct{}{}
 		}
-		has := set.Member(c.Name)
 		// While the first answer goes on, what was no member is a part of it.
-		accepted, newer := s.take(item{s.in.TypeURL, u.Name, c.Name}, has, has != nil || !first, c)
+		accepted, newer := s.takeMember(&out, u.Name, set.Member(c.Name), first, c)
 		asIs = asIs && accepted && newer
-		out.add(*c, accepted, newer)
 		if r := s.renewed(item{s.in.TypeURL, u.Name, c.Name}, *c, accepted); r != nil {
 			out.accepted = append(out.accepted, cache.Change{Name: c.Name, Resource: r})
 		}
@@ -293,6 +313,23 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	// What is pending stays out of the accepted topic: it would be missing in a full update, too.
 	out.asIs = asIs && s.whole(s.in.TypeURL)
 	return out
+}
+
+// takeMember takes what the source says of a member, of which has is accepted. first: it is a part of a first
+// answer if nothing is.
+func (s *splitting) takeMember(out *setSplit, set string, has *cache.Resource, first bool, c *cache.Change) (accepted, newer bool) {
+	i, known := item{s.in.TypeURL, set, c.Name}, has != nil || !first
+	var instead *cache.Resource
+	if !known {
+		has, known = s.elsewhere(i)
+		instead = has
+	}
+	accepted, newer = s.take(i, has, known, c)
+	out.add(*c, accepted, newer)
+	if instead != nil && !accepted {
+		out.add(cache.Change{Name: c.Name, Resource: instead}, true, !newer)
+	}
+	return accepted, newer
 }
 
 func (out *setSplit) add(c cache.Change, accepted, newer bool) {
@@ -350,7 +387,9 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	}
 	complete := u.Complete || u.Full && !u.Incomplete
 	for _, to := range []*cache.SetUpdate{&accepted, &newer} {
-		to.Full, to.Incomplete, to.Complete = false, false, complete
+		if !of.first {
+			to.Full, to.Incomplete, to.Complete = false, false, complete
+		}
 	}
 	accepted.Changes, newer.Changes = changesOf(of.accepted, (*mirrors).ofAccepted), changesOf(of.newer, (*mirrors).ofNew)
 	if s.held {
