@@ -48,6 +48,8 @@ type typeSession interface {
 	// InFlight is how many responses the client has not answered, as far as they are remembered,
 	// and when the first of them was sent.
 	InFlight() (n int, first uint32)
+	// LastAnswer is how the client has answered the newest response that it has answered.
+	LastAnswer() session.Answer
 
 	// Following says that redirects wait to be followed. Follow watches where they lead, while the
 	// cache is not held.

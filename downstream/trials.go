@@ -70,6 +70,8 @@ type Trial interface {
 	Untouched(showing uint64)
 	Acked(showing uint64)
 	Rejected(showing uint64, words string, hashes []uint64)
+	// Ended says that the scope has no rollouts any more: what was pending is accepted. The stream leaves.
+	Ended() bool
 	// Leave ends it. brokeOff says that the stream has broken off, as when a client dies: neither the
 	// relay has ended it, nor the client by a half-close.
 	Leave(brokeOff bool)
@@ -165,15 +167,49 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 }
 
 // joinNewTrials begins the stream's part in the rollouts of scopes that had none when the stream began to
-// use them. The caller holds mu.
+// use them. What the client was sent of them since counts. The caller holds mu.
 func (st *stream) joinNewTrials() {
 	if st.trials == nil {
 		return
 	}
 	for scope := range st.scopes.all() {
-		if !slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.scope == scope }) {
-			st.scopes.joinTrial(scope)
+		if slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.scope == scope }) {
+			continue
 		}
+		had := len(st.trials.all)
+		st.scopes.joinTrial(scope)
+		for _, t := range st.trials.all[had:] {
+			st.noteAnswers(t)
+		}
+	}
+}
+
+// noteAnswers notes in a trial that has just begun what the client has answered before.
+func (st *stream) noteAnswers(t *streamTrial) {
+	more := false
+	for _, s := range st.sessions {
+		if !t.RollsOut(s.TypeURL()) {
+			continue
+		}
+		more = more || s.Adding()
+		if n, _ := s.InFlight(); n > 0 || s.LastAnswer() != session.NoAnswer {
+			t.types[s.TypeURL()] = &triedType{acked: s.LastAnswer() == session.ACKed}
+		}
+	}
+	if !more {
+		st.settle(t)
+	}
+}
+
+// settle notes that the client has taken what is accepted, if it has.
+func (st *stream) settle(t *streamTrial) {
+	if t.settled || t.onNew() || !st.tookAll(t) {
+		return
+	}
+	t.settled = true
+	t.Settled()
+	if t.Showing() != 0 && st.inbox.wake() {
+		st.Wake()
 	}
 }
 
@@ -219,6 +255,7 @@ func (st *stream) switchSides() {
 	if st.closed {
 		return
 	}
+	st.leaveEnded()
 	for _, t := range st.trials.each() {
 		showing := t.Showing()
 		asked := t.Asked()
@@ -237,14 +274,36 @@ func (st *stream) switchSides() {
 		for _, of := range t.types {
 			of.new = sentNew{}
 		}
-		for _, s := range st.sessions {
-			if was != 0 && t.RollsOut(s.TypeURL()) {
-				s.ShowAccepted(t.scope)
-			}
+		if was != 0 {
+			st.showAccepted(t)
 		}
 		if showing != 0 {
 			st.showNew(t)
 		}
+	}
+}
+
+// leaveEnded ends the stream's part in rollouts that the authority does not have any more.
+func (st *stream) leaveEnded() {
+	if st.trials == nil {
+		return
+	}
+	st.trials.all = slices.DeleteFunc(st.trials.all, func(t *streamTrial) bool {
+		if !t.Ended() {
+			return false
+		}
+		if t.onNew() {
+			st.showAccepted(t)
+		}
+		t.Leave(false)
+		return true
+	})
+}
+
+// showAccepted moves the subscriptions back, also those of types that were rolled out when they were moved.
+func (st *stream) showAccepted(t *streamTrial) {
+	for _, s := range st.sessions {
+		s.ShowAccepted(t.scope)
 	}
 }
 
@@ -372,13 +431,7 @@ func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
 				t.Acked(t.showing)
 			}
 		}
-		if !t.settled && !t.onNew() && st.tookAll(t) {
-			t.settled = true
-			t.Settled()
-			if t.Showing() != 0 && st.inbox.wake() {
-				st.Wake()
-			}
-		}
+		st.settle(t)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -21,11 +22,12 @@ import (
 type origin struct {
 	authority *configs.Authority
 	// print tells it from others: two with equal prints give the same resources in the same way.
-	print     string
-	node      *corev3.Node // the relay's own, for xdstp names
-	counts    *counts
-	store     *sharedStore // nil if nothing is stored
-	gated     bool         // it has rollouts
+	print  string
+	node   *corev3.Node // the relay's own, for xdstp names
+	counts *counts
+	store  *sharedStore // nil if nothing is stored
+	// rollout are settings of its rollouts, nil if it has none. Only the types in them are the newest.
+	rollout   *gate.Options
 	servers   []originServer
 	directory *directorySource // nil for servers
 
@@ -76,7 +78,7 @@ func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 			return s.enter(o), nil
 		}
 	}
-	o := &origin{authority: a, print: print, node: g.node, counts: g.counts[a.Name], gated: a.Rollout != nil, uses: 1}
+	o := &origin{authority: a, print: print, node: g.node, counts: g.counts[a.Name], rollout: g.rollouts[a.Name], uses: 1}
 	if a.Directory != "" {
 		o.directory = s.openDirectory(o, p.files)
 		return o, nil

@@ -122,7 +122,10 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 		return newRefusingSource(scope, s.cache), ""
 	}
 	s.enter(o)
-	gated := o.gated && s.rollouts.Opened(scope)
+	gated := o.rollout != nil
+	if gated {
+		s.rollouts.Opened(scope, o.rollout)
+	}
 	if o.directory != nil {
 		d := &directoryScope{directorySource: o.directory, origin: o, origins: s}
 		if gated {

@@ -103,9 +103,6 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	if r.files == nil {
 		add(cfg.CheckFiles())
 	}
-	if r.origins.newest.Load() != nil {
-		errs = append(errs, changedRollouts(r.now(), cfg)...)
-	}
 	if len(errs) > 0 { // what cannot be read cannot be used
 		return nil, errs.OrNil()
 	}
@@ -129,29 +126,6 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	}
 	r.undo(p)
 	return nil, configs.InOrder(errs)
-}
-
-// changedRollouts returns an error for each authority that gets or loses a rollout, or whose rollout has
-// other types: a reload changes only how a rollout goes on.
-func changedRollouts(before *generation, cfg *configs.Config) (errs configs.Errors) {
-	for i := range cfg.Authorities {
-		a := &cfg.Authorities[i]
-		was := before.origins[a.Name]
-		if was == nil {
-			continue
-		}
-		at, had := fmt.Sprintf("authorities[%d].rollout", i), was.authority.Rollout
-		switch {
-		case had == nil && a.Rollout == nil:
-		case had == nil:
-			errs = append(errs, cfg.Errorf(at, "it cannot be changed while the relay runs: the authority had none (want none, or a restart)"))
-		case a.Rollout == nil:
-			errs = append(errs, cfg.Errorf(fmt.Sprintf("authorities[%d]", i), "its rollout cannot be taken away while the relay runs (want one, or a restart; xds-relay rollout approve gives everybody what is pending)"))
-		case configs.Fingerprint(had.Types) != configs.Fingerprint(a.Rollout.Types):
-			errs = append(errs, cfg.Errorf(at+".types", "they cannot be changed while the relay runs (want the same types, or a restart)"))
-		}
-	}
-	return errs
 }
 
 // planStore returns the store of a configuration, for one more use: the present one, or another.

@@ -77,6 +77,7 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 			Rejections: r.Rejections, Deaths: r.Deaths, Frozen: r.Frozen, Salt: salt,
 		},
 		RollsOut: r.RollsOut,
+		Types:    configs.Fingerprint(r.Types),
 		Cohort:   r.Cohort,
 		Grow:     float64(r.Grow),
 	}
@@ -84,10 +85,10 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 
 // gated returns what a source of an authority writes to: below, or the gates before it.
 func (s *origins) gated(o *origin, below gate.Sink) gate.Sink {
-	if !o.gated {
+	if o.rollout == nil {
 		return below
 	}
-	return s.rollouts.Sink(below)
+	return s.rollouts.Sink(below, o.rollout)
 }
 
 // rollouts implements downstream.Rollouts.

@@ -38,6 +38,29 @@ func (r *sentResponse) mayHave(name string) bool {
 	return r.had(hadMore) || slices.Contains(r.names.First, name)
 }
 
+// Answer is how a client has answered a response.
+type Answer uint8
+
+// The answers to a response.
+const (
+	NoAnswer Answer = iota
+	ACKed
+	NACKed
+)
+
+// LastAnswer returns the client's answer to the newest response that it has answered; NoAnswer before the first.
+func (s *subscriptions) LastAnswer() Answer {
+	if s.settled == 0 {
+		return NoAnswer
+	}
+	for r := range s.nacks.newestFirst() {
+		if r.response.number == s.settled {
+			return NACKed
+		}
+	}
+	return ACKed
+}
+
 // NACK is a client's rejection of a response, in its own words.
 // xDS: "ACK and NACK".
 type NACK struct {

@@ -2,6 +2,8 @@ package gate
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/xds-relay/xds-relay/rollout"
 )
@@ -9,17 +11,78 @@ import (
 // Settings that change while rollouts go on.
 
 // Configure has all rollouts use the newest settings. One that goes on goes on by these, from where it is.
+// Whether a scope has rollouts, and of which types, changes with its source: see Closed.
 func (c *Controller) Configure() {
-	for _, g := range c.selected(Which{AnyPartition: true}) {
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.gates))
+	c.mu.Unlock()
+	for _, g := range all {
+		c.mu.Lock()
 		o := c.of(g.scope)
+		if g.ended.Store(false); o == nil {
+			c.endIfGone(g)
+		}
+		frozen := o != nil && o.Frozen || c.startsFrozen(g.scope)
+		c.mu.Unlock()
 		if o == nil || o == g.opts.Load() {
 			continue
 		}
-		c.mu.Lock()
-		frozen := o.Frozen || c.startsFrozen(g.scope)
-		c.mu.Unlock()
 		g.configure(o, frozen)
 		g.inbox.Wake()
+	}
+}
+
+// sourceClosed accepts what is pending and not rolled out by the newest settings, which are nil if nothing is.
+func (g *gate) sourceClosed(o *Options) {
+	g.mu.Lock()
+	var after []func()
+	if o != nil {
+		g.retype(o)
+	} else {
+		g.endForLater()
+		if g.all = g.machine.Approve(g.now()); !g.all {
+			g.accept(true)
+		}
+		after = g.perform(nil)
+	}
+	g.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+// retype has other types be rolled out. What is pending of those that are not any more is accepted. If a rollout
+// goes on, it begins anew with the rest: all clients go back, so that nobody watches new topics of types that
+// have none. The caller holds mu. No source gives anything of these types meanwhile.
+func (g *gate) retype(o *Options) {
+	if g.typed.Load().Types == o.Types {
+		return
+	}
+	g.typed.Store(o)
+	items := g.takeLater()
+	if g.machine.Phase() == rollout.Rolling {
+		g.hideAll()
+		g.shown = ""
+		g.machine.Changed(g.now(), "", false)
+	}
+	g.acceptOnly(func(i item, _ *change) bool { return !o.RollsOut(i.typeURL) })
+	for typeURL := range g.newest {
+		if !o.RollsOut(typeURL) {
+			delete(g.newest, typeURL)
+			delete(g.accepted, typeURL)
+		}
+	}
+	items = append(items, g.pending.takeReleased()...)
+	g.renew(append(items, g.changed(true)...))
+	g.inbox.Wake()
+}
+
+// wakeAll has all clients look at what they are to do. The caller holds mu.
+func (g *gate) wakeAll() {
+	for _, s := range g.slots {
+		for m := range s.streams {
+			m.client.Wake()
+		}
 	}
 }
 

@@ -112,7 +112,17 @@ func (c *Controller) use(scope cache.Scope) *gate {
 		if o == nil {
 			return nil
 		}
-		g = newGate(scope, o, c, c.startsFrozen(scope))
+		return c.useBy(scope, o)
+	}
+	g.uses++
+	return g
+}
+
+// useBy is use of a scope whose rollouts have some settings.
+func (c *Controller) useBy(scope cache.Scope, of *Options) *gate {
+	g := c.gates[scope]
+	if g == nil {
+		g = newGate(scope, of, c, c.startsFrozen(scope))
 		c.ending.Go(func() { <-g.done })
 		c.gates[scope] = g
 	}
@@ -128,12 +138,15 @@ func (c *Controller) release(g *gate) {
 	}
 }
 
-// Opened notes that the source of an accepted scope is being opened. It returns false if the scope
-// has no rollout. Closed undoes it.
-func (c *Controller) Opened(scope cache.Scope) bool {
+// Opened notes that the source of an accepted scope is being opened, which has rollouts by these settings.
+// Closed undoes it.
+func (c *Controller) Opened(scope cache.Scope, of *Options) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.use(scope) != nil
+	if newest := c.of(scope); newest != nil {
+		of = newest
+	}
+	c.useBy(scope, of).sources++
 }
 
 // Tells says who tells the control plane of a scope; nil for nobody.
@@ -147,22 +160,40 @@ func (c *Controller) Tells(scope cache.Scope, t Teller) {
 	g.inbox.Put(event{kind: teller, tell: t})
 }
 
-// Closed notes that the source of a scope was closed.
+// Closed notes that the source of a scope was closed. If the next one has no rollouts, or of other types,
+// what is not rolled out any more is accepted before Closed returns.
 func (c *Controller) Closed(scope cache.Scope) {
 	c.mu.Lock()
+	g, o := c.gates[scope], c.of(scope)
+	c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	g.sourceClosed(o)
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g := c.gates[scope]; g != nil {
-		g.inbox.Put(event{kind: teller})
-		c.release(g)
+	g.inbox.Put(event{kind: teller})
+	g.sources--
+	c.endIfGone(g)
+	c.release(g)
+}
+
+// endIfGone has the clients of a gate leave, if its scope has no rollouts and nothing is pending. The caller
+// holds mu.
+func (c *Controller) endIfGone(g *gate) {
+	if g.sources == 0 && c.of(g.scope) == nil {
+		g.ended.Store(true)
+		g.inbox.Put(event{kind: ended})
 	}
 }
 
-// Sink returns what a source writes to: below, or the gates before it.
-func (c *Controller) Sink(below Sink) Sink { return gated{c, below} }
+// Sink returns what a source writes to that has rollouts by these settings: the gates before below.
+func (c *Controller) Sink(below Sink, of *Options) Sink { return gated{c, below, of} }
 
 type gated struct {
 	*Controller
 	below Sink
+	of    *Options
 }
 
 // Apply implements Sink.
@@ -174,7 +205,7 @@ func (s gated) Apply(u cache.Update) {
 		s.below.Apply(u)
 		return
 	}
-	g.apply(s.below, u)
+	g.apply(s.below, s.of, u)
 }
 
 // Start notes that a topic of the new side is wanted. It does not block.

@@ -28,6 +28,8 @@
 //     slot's showing is 0 by then. A stream reads that again once it holds the cache.
 //   - What clients have rejected can wait for a person by itself (refusals.go).
 //   - Settings change while a rollout goes on (configure.go): it goes on by the new ones.
+//   - Rollouts come and go, and their types change, with the source: between two sources nothing comes. What is
+//     pending and not rolled out any more is accepted then.
 //   - A topic of which something is pending does not end: what comes next would be a first answer.
 //   - Accepted and new topics have their own versions of the origin, which the gate makes of the
 //     source's: the source changes its own when something comes that is not accepted.

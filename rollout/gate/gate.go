@@ -24,8 +24,9 @@ type memory interface {
 // Options are the settings of the gates of one authority.
 type Options struct {
 	rollout.Options
-	// RollsOut reports whether changes of a type are rolled out.
+	// RollsOut reports whether changes of a type are rolled out. Types tells it from others.
 	RollsOut func(typeURL string) bool
+	Types    string
 	// Cohort says by which expression clients have their cohorts.
 	Cohort string
 	// Grow is how many times larger than the accepted one a resource may be.
@@ -47,9 +48,16 @@ type gate struct {
 	// opts are the settings. They change with mu held.
 	opts atomic.Pointer[Options]
 
+	// ended: the scope has no rollouts any more, and its clients leave.
+	ended atomic.Bool
+
 	// Guarded by Controller.mu.
 	uses    int // sources that are open, new topics, and clients
+	sources int
 	clients map[string]*nodeClients
+
+	// typed are settings with the types that are rolled out of what the source gives. They change with mu held.
+	typed atomic.Pointer[Options]
 
 	mu      sync.Mutex
 	machine *rollout.Machine
@@ -118,6 +126,7 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 		slots: map[string]*slot{}, cohorts: newCohorts(), counts: c.countsOf(c.label(scope.Authority)),
 	}
 	g.opts.Store(o)
+	g.typed.Store(o)
 	go g.run()
 	return g
 }
@@ -125,14 +134,20 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 // now is the machine's time.
 func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
 
-// apply passes an update of the source on.
-func (g *gate) apply(below Sink, u cache.Update) {
-	if !g.opts.Load().RollsOut(u.TypeURL) {
+// apply passes an update of the source on. of are the settings by which the source was opened: by the types
+// in them.
+func (g *gate) apply(below Sink, of *Options, u cache.Update) {
+	if !of.RollsOut(u.TypeURL) && g.typed.Load().Types == of.Types {
 		below.Apply(u)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.retype(of)
+	if !of.RollsOut(u.TypeURL) {
+		below.Apply(u)
+		return
+	}
 	g.accepts = below
 	s := splitting{gate: g, in: &u, toAccepted: u, toNew: u}
 	s.split()
@@ -184,17 +199,13 @@ func (g *gate) changed(anew bool) (items []item) {
 	return items
 }
 
-// accept gives what is pending to the accepted topics. The caller holds mu.
+// accept gives what is pending to the accepted topics: all of it, or what need not wait for a person. The
+// caller holds mu.
 func (g *gate) accept(all bool) {
 	if g.accepts == nil {
 		return
 	}
-	for _, of := range g.pending.take(all) {
-		if len(of.items) == 0 {
-			continue
-		}
-		g.applyAccepted(&of)
-	}
+	g.acceptOnly(func(_ item, c *change) bool { return all || c.waits == "" && !(c.removal() && g.pending.nWaits > 0) })
 	for t, m := range g.newest {
 		if g.whole(t) {
 			g.accepted[t] = m.latest
@@ -202,6 +213,15 @@ func (g *gate) accept(all bool) {
 	}
 	g.shown, _ = g.pending.content()
 	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
+}
+
+// acceptOnly gives some of what is pending to the accepted topics. The caller holds mu.
+func (g *gate) acceptOnly(which func(item, *change) bool) {
+	for _, of := range g.pending.take(which) {
+		if len(of.items) > 0 {
+			g.applyAccepted(&of)
+		}
+	}
 }
 
 // whole reports whether all that the control plane says of a type is accepted.

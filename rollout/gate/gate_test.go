@@ -65,8 +65,8 @@ func newFixture(t *rapid.T) *fixture {
 	}
 	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o}
 	src.c = NewController(c, func(cache.Scope) *Options { return f.settings }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
-	src.c.Opened(f.scope)
-	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c)
+	src.c.Opened(f.scope, o)
+	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c, o)
 	close(f.gate.stop) // the test plays the goroutine
 	<-f.gate.done
 	set, one := cache.Key{Scope: f.scope, TypeURL: testType, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: testType, Name: oneName}

@@ -91,6 +91,7 @@ const (
 	acceptedStopped
 	teller
 	recohort
+	ended
 )
 
 // event is something that the goroutine of a gate has to process.
@@ -108,6 +109,9 @@ type event struct {
 
 // RollsOut reports whether changes of a type are rolled out.
 func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.Load().RollsOut(typeURL) }
+
+// Ended reports whether the scope has no rollouts any more. The stream is to leave.
+func (m *Member) Ended() bool { return m.gate.ended.Load() }
 
 // Showing returns a number if the stream is to be on the new side, and otherwise 0. If it changes, the
 // client has been on the accepted side in between, whether the stream has noticed or not.

@@ -68,7 +68,7 @@ func (c *Controller) selected(w Which) (gates []*gate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for scope, g := range c.gates {
-		if w.selects(scope) {
+		if w.selects(scope) && !g.ended.Load() {
 			gates = append(gates, g)
 		}
 	}

@@ -264,12 +264,12 @@ func (p *pending) content() (content string, hidden bool) {
 	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
 }
 
-// take takes out what is to be accepted, everything if all. It returns the additions and changes by
-// type in the order in which clients need them, and then the removals in reverse.
-func (p *pending) take(all bool) (updates []update) {
+// take takes out what is to be accepted. It returns the additions and changes by type in the order in which
+// clients need them, and then the removals in reverse.
+func (p *pending) take(which func(item, *change) bool) (updates []update) {
 	byType := map[string]*[2]update{}
 	for i, c := range p.changes {
-		if !all && (c.waits != "" || c.removal() && p.nWaits > 0) {
+		if !which(i, c) {
 			continue
 		}
 		of := byType[i.typeURL]

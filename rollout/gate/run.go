@@ -90,6 +90,8 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.topicEnded(e.topic)
 	case teller:
 		g.tell = e.tell
+	case ended:
+		g.wakeAll()
 	case recohort:
 		after = append(after, g.regroup)
 	}
