@@ -86,6 +86,8 @@ type scopeTopics struct {
 	room   Room              // of tables
 	// ended: the last topic has ended, and this is not in Cache.scopes any more.
 	ended bool
+
+	outdated atomic.Bool // some of the topics may be: see Cache.Outdate
 }
 
 // table holds the topics of one type in one scope. Guarded by scopeTopics.mu.

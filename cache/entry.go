@@ -152,6 +152,8 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.state.Load()
+	renewed := e.outdated && next.Status != Failed
+	e.outdated = e.outdated && !renewed
 	came := next.Status == Present // and it is not only an error of what is there
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// The last known state is served as long as there is no newer one.
@@ -179,7 +181,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		old.Origin.left.Add(1)
 	}
 	e.state.Store(&next)
-	if sameForClients(old, &next) {
+	if !renewed && sameForClients(old, &next) {
 		if old.Heartbeats == next.Heartbeats {
 			return wakers
 		}

@@ -33,10 +33,13 @@ func (i *idle) configure(o Options) {
 // or ends, and f must do no more than a [Source] may. Between the calls topics may begin and end: f is
 // called for none that has ended, and perhaps not for those that have begun.
 func (c *Cache) EachTopic(scope Scope, f func(Key)) {
-	of := c.topics(scope)
-	if of == nil {
-		return
+	if of := c.topics(scope); of != nil {
+		of.each(func(k Key, _ *Entry, _ *Set) { f(k) })
 	}
+}
+
+// each calls f with each topic, which is an entry or a set: see Cache.EachTopic.
+func (of *scopeTopics) each(f func(Key, *Entry, *Set)) {
 	of.mu.RLock()
 	defer of.mu.RUnlock()
 	n := 0
@@ -49,13 +52,13 @@ func (c *Cache) EachTopic(scope Scope, f func(Key)) {
 	for typeURL, t := range of.tables {
 		for name, e := range t.entries {
 			if t.entries[name] == e { // the map may have a successor
-				f(e.key)
+				f(e.key, e, nil)
 			}
 			breathe()
 		}
 		for name, s := range t.sets {
 			if t.sets[name] == s {
-				f(Key{Scope: scope, TypeURL: typeURL, Name: name})
+				f(Key{Scope: of.scope, TypeURL: typeURL, Name: name}, nil, s)
 			}
 			breathe()
 		}

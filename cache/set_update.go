@@ -64,7 +64,8 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Watchers that wait for a complete set are notified of that, too.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes()
+	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes() || s.outdated
+	s.outdated = false
 	stored := 0
 	// Watchers that come or go meanwhile do not wait for all of a large update.
 	pause := func() {

@@ -83,6 +83,7 @@ type topic struct {
 	// idleSince is the time since which nobody has watched; zero while
 	// somebody does.
 	idleSince time.Time
+	outdated  bool // see Cache.Outdate
 }
 
 // add begins a watch, that of w unless place has a WatchGroup. Callers hold scopeTopics.mu,

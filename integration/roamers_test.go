@@ -205,9 +205,14 @@ func (b *crossroads) carry(front net.Conn) {
 			continue
 		}
 		var both sync.WaitGroup
-		both.Go(func() { _, _ = io.Copy(front, back); _ = front.Close() })
-		both.Go(func() { _, _ = io.Copy(back, front); _ = back.Close() })
+		both.Go(func() { pass(front, back); _ = front.Close() })
+		both.Go(func() { pass(back, front); _ = back.Close() })
 		both.Wait()
 		return
 	}
+}
+
+// pass passes on what comes. io.Copy alone would need four descriptors more for each connection, for pipes.
+func pass(to io.Writer, from io.Reader) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10)) // the connection is closed then
 }

@@ -182,7 +182,8 @@ func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 		return until
 	}
 	a := o.authority
-	g := guard.New(s.gated(o, s.cache), s.cache, settings)
+	v := &valve{to: s.gated(o, s.cache)}
+	g := guard.New(v, s.cache, settings)
 	var d *directory.Source
 	if builtIn != nil {
 		d = directory.NewFS(builtIn, a.Name, g, s.log)
@@ -190,5 +191,5 @@ func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 		d = directory.New(a.Directory, a.Name, o.counts.tally, g, s.log)
 	}
 	of.Store(d)
-	return &directorySource{Source: d, guard: g}
+	return &directorySource{Source: d, guard: g, valve: v}
 }

@@ -140,7 +140,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f
-	opened := &openSource{serverSource: f, scope: scope, origins: s, origin: o}
+	opened := &openSource{guardedSource: f, scope: scope, origins: s, origin: o}
 	if gated {
 		s.rollouts.Tells(scope, f)
 		return &gatedSource{opened, s.rollouts, scope}, o.print
@@ -150,7 +150,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 
 // openSource is a source from servers, in origins.streams while it is open.
 type openSource struct {
-	serverSource
+	*guardedSource
 	scope   cache.Scope
 	origins *origins
 	origin  *origin
@@ -158,10 +158,10 @@ type openSource struct {
 
 // Close implements source.
 func (f *openSource) Close() {
-	f.serverSource.Close()
+	f.guardedSource.Close()
 	s := f.origins
 	s.mu.Lock()
-	if s.streams[f.scope] == f.serverSource { // it may be the successor
+	if s.streams[f.scope] == serverSource(f.guardedSource) { // it may be the successor
 		s.streams = cache.Without(s.streams, &s.room, f.scope)
 	}
 	s.mu.Unlock()

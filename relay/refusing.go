@@ -65,6 +65,9 @@ func (s *refusingSource) Stop(cache.Key) {}
 // Drain implements source.
 func (*refusingSource) Drain() {}
 
+// Mute implements source. That there is no authority is not replaced by that.
+func (*refusingSource) Mute() {}
+
 // Close implements source.
 func (s *refusingSource) Close() {
 	s.once.Do(func() { close(s.stop) })

@@ -118,7 +118,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	}
 	r.origins.newest.Store(g)
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
-	r.scopes.open, r.scopes.rollouts = r.origins.open, r.rollouts
+	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.print, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins.reachability}
 	settings := r.origins.guards.settings()

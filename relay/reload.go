@@ -176,6 +176,7 @@ func (r *Relay) commit(p *planned) {
 	if before != nil {
 		r.readiness.forget(cfg)
 		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
+		r.scopes.mute(r.origins.print)
 		r.server.Reconfigure(func(c downstream.Client) downstream.Names { return r.namesOf(g, c) })
 		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
 		r.origins.release(before)

@@ -30,6 +30,7 @@ type labelledPlane struct {
 	members []string // of the wildcard
 	besides []string // that it has, too
 	address string
+	answers chan struct{} // if not nil, it answers once that is closed
 
 	mu      sync.Mutex
 	streams int // that were opened
@@ -100,6 +101,13 @@ func (p *labelledPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDi
 		first[req.GetTypeUrl()] = true
 		if len(names) == 0 {
 			continue
+		}
+		if p.answers != nil {
+			select {
+			case <-p.answers:
+			case <-stream.Context().Done():
+				return nil
+			}
 		}
 		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: fmt.Sprint(n)}
 		if at := slices.Index(names, "*"); at >= 0 {

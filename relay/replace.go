@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"time"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -10,6 +12,53 @@ import (
 // gets another source over the same topics. Nothing is removed from the cache for that: clients keep
 // what they have until the new source says otherwise, and its first answers are guarded like those of
 // another server.
+
+// outdating are the topics of a cache.
+type outdating interface {
+	Outdate(cache.Scope)
+	Renew(cache.Scope)
+}
+
+// renewAfter is how long clients that move to a topic keep what they have until the new source has answered for it.
+// Control planes answer in that time. After it the clients are sent what the topic has from the source before.
+const renewAfter = 15 * time.Second
+
+// mute has those sources say nothing more that the newest generation would not open like that: replaceOutdated
+// replaces them. What their topics have is for those who watch them, and not for clients that move there by the
+// newest generation. It waits for updates that are being stored.
+func (f *scopes) mute(print func(cache.Scope) string) {
+	muted := map[cache.Scope]source{}
+	f.mu.Lock()
+	for scope, of := range f.sources {
+		if of.print != print(scope) {
+			muted[scope] = of.source
+			of.muted++
+		}
+	}
+	f.mu.Unlock()
+	for scope, s := range muted {
+		if s != nil {
+			s.Mute()
+		}
+		f.topics.Outdate(scope)
+	}
+}
+
+// renewLater ends after a while that the topics of a scope are outdated. The caller holds mu.
+func (f *scopes) renewLater(scope cache.Scope, of *scopeSource) {
+	n := of.muted
+	if n == 0 {
+		return
+	}
+	time.AfterFunc(renewAfter, func() {
+		f.mu.Lock()
+		over := f.closed || f.sources[scope] != of || of.muted != n
+		f.mu.Unlock()
+		if !over {
+			f.topics.Renew(scope)
+		}
+	})
+}
 
 // start begins a topic. The caller holds scopes.mu.
 func (of *scopeSource) start(k cache.Key) {
@@ -71,6 +120,12 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	}
 	old.Close()
 	f.mu.Lock()
+	muted := of.muted > 0
+	f.mu.Unlock()
+	if muted {
+		f.topics.Outdate(scope) // also what was accepted when the source was closed
+	}
+	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
 		return false
@@ -97,6 +152,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 		return true
 	}
 	of.replacing = false
+	f.renewLater(scope, of)
 	if of.topics == 0 {
 		f.retireLater(scope, of)
 	}

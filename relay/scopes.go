@@ -20,6 +20,8 @@ type scopes struct {
 	// rollouts is the source of what is rolled out.
 	rollouts *gate.Controller
 
+	// topics are those of the cache.
+	topics outdating
 	// nodes are the Nodes for old-style names.
 	nodes *partitionNodes
 
@@ -40,6 +42,8 @@ type scopeSource struct {
 	node   *partitionNode // nil for xdstp names
 	topics int
 	idle   int // counts how often the last topic stopped
+	// muted counts the reloads for which it was replaced.
+	muted int
 	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new one
 	// was given so far.
 	replacing bool

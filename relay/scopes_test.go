@@ -41,6 +41,9 @@ func (f *recordedScopeSource) Stop(cache.Key) {
 	f.topics--
 }
 
+// Mute implements source.
+func (*recordedScopeSource) Mute() {}
+
 // Drain implements source.
 func (f *recordedScopeSource) Drain() {
 	f.leaving <- struct{}{}

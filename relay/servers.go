@@ -41,18 +41,20 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 
 // openGuarded opens the source of a scope from its authority's servers. What these say goes through
 // the guard; and then, if there is a store, through a keeper.
-func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) serverSource {
+func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) *guardedSource {
 	links := &guard.Links{}
 	settings := s.guards.settings()
 	settings.Waits = func(set cache.Key, since time.Time) time.Time { return links.Waits(set.TypeURL, since) }
 	if o.store == nil {
-		g := guard.New(s.gated(o, s.cache), s.cache, settings)
-		return &guardedSource{s.openServers(scope, o, node, g, links, nil), g}
+		v := &valve{to: s.gated(o, s.cache)}
+		g := guard.New(v, s.cache, settings)
+		return &guardedSource{s.openServers(scope, o, node, g, links, nil), g, v}
 	}
 	k := store.NewKeeper(o.store.Store, scope, s.cache, o.store.keeps())
 	settings.Stored = k.Stored
-	g := guard.New(s.gated(o, k), s.cache, settings)
-	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k), k}, g}
+	v := &valve{to: s.gated(o, k)}
+	g := guard.New(v, s.cache, settings)
+	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k), k}, g, v}
 }
 
 // openServers opens the source of a scope from its authority's servers, which write to g. keeper is
@@ -162,4 +164,4 @@ func (f *serverGroup) statuses() (all []serverStatus) {
 }
 
 // Resume implements cache.Resumer.
-func (f *openSource) Resume(k cache.Key) { cache.Resume(f.serverSource, k) }
+func (f *openSource) Resume(k cache.Key) { cache.Resume(f.guardedSource, k) }

@@ -21,14 +21,40 @@ type source interface {
 	// Drain waits, for a bounded time, until the control plane knows that the relay
 	// has unsubscribed from everything.
 	Drain()
+	// Mute has nothing more of the source come to the cache. It waits for an update that is being stored.
+	Mute()
 	// Close ends the source, and waits until it no longer calls the cache.
 	Close()
+}
+
+// valve is between a source and the cache. Once it is closed, nothing more comes through.
+type valve struct {
+	to     gate.Sink
+	mu     sync.RWMutex // held for reading while an update is stored
+	closed bool
+}
+
+// Apply passes an update on.
+func (v *valve) Apply(u cache.Update) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if !v.closed {
+		v.to.Apply(u)
+	}
+}
+
+// close closes it, and waits for an update that is being stored.
+func (v *valve) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
 }
 
 // directorySource is a directory and its guard.
 type directorySource struct {
 	*directory.Source
 	guard *guard.Guard
+	valve *valve
 	once  sync.Once
 }
 
@@ -55,6 +81,9 @@ func (s *directoryScope) Stop(k cache.Key) {
 
 // Drain implements source.
 func (*directoryScope) Drain() {}
+
+// Mute implements source. All scopes of a directory are replaced together.
+func (s *directoryScope) Mute() { s.valve.close() }
 
 // Close implements source. A directory that another one replaces has nothing more to say, also to the
 // topics that go on.
@@ -97,7 +126,11 @@ func (s *keptSource) Close() {
 type guardedSource struct {
 	serverSource
 	guard *guard.Guard
+	valve *valve
 }
+
+// Mute implements source.
+func (s *guardedSource) Mute() { s.valve.close() }
 
 // Stop implements cache.Source.
 func (s *guardedSource) Stop(k cache.Key) {
@@ -144,7 +177,9 @@ func (s *gatedSource) Close() {
 
 // serverSource is the source of a scope whose authority has servers.
 type serverSource interface {
-	source
+	cache.Source
+	Drain()
+	Close()
 	// Reject tells the control plane that its state of a type was refused: see gate.Teller.
 	Reject(typeURL, version, words string)
 	// PassOn tells the control plane that a client has rejected something of a type, if the control

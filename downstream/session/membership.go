@@ -73,7 +73,7 @@ func (s *subscriptions) moveGroup() bool {
 	m := s.named.shared
 	list, was := m.group.List(), m.entry(0)
 	first, err := s.lookUp(refByName(list.All()[0]))
-	if err != nil || m.nTaken > 0 || s.named.table.Len() > 0 || s.hasSets() || !list.Means(first, s) {
+	if err != nil || s.Topics.Cache().Outdated(first.Scope) || m.nTaken > 0 || s.named.table.Len() > 0 || s.hasSets() || !list.Means(first, s) {
 		return false
 	}
 	held := &heldNames{marks: make([]uint64, len(list.All()))}

@@ -107,6 +107,8 @@ type rareSub struct {
 	// Delta: own is the key of the resource of which the name is an alias, as it is in
 	// subscriptions.aliases; sentAs is under which other name the client was sent it.
 	own, sentAs string
+	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
+	waits bool
 	// members are what the client holds of a glob that it was refused later, as in setSub.initial.
 	members map[string]string
 }
@@ -256,6 +258,9 @@ func (s *nameSub) stated() cache.State {
 	if entry == nil {
 		return s.refusedState(rare.err)
 	}
+	if rare != nil && rare.waits && s.waitsForSource() {
+		return cache.State{Status: cache.Requested}
+	}
 	st := entry.State()
 	if st.Status == cache.Failed && st.Err.Refused {
 		s.noteNotRequested(st.Err)
@@ -284,6 +289,17 @@ func (s *nameSub) stated() cache.State {
 		return cache.State{Status: cache.Failed, Err: st.Err}
 	}
 	return cache.State{Status: cache.Requested}
+}
+
+// waitsForSource says that the name has moved to a topic whose source was replaced at the same time, and has not
+// answered. The client keeps what it has.
+func (s *nameSub) waitsForSource() bool {
+	rare := s.rare()
+	if rare == nil || !rare.waits {
+		return false
+	}
+	rare.waits = s.entry().Outdated()
+	return rare.waits
 }
 
 // redirected says that a name is a redirect that is to be followed.

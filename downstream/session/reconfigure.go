@@ -73,7 +73,7 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 func (s *subscriptions) Moving() bool {
 	if t := s.trouble; t != nil && len(t.moved) > 0 {
 		t.moved = slices.DeleteFunc(t.moved, func(sub *nameSub) bool {
-			return sub.is(hasEnded) || sub.entry() == nil || sub.entry().State().Status != cache.Requested
+			return sub.is(hasEnded) || sub.entry() == nil || !sub.waitsForSource() && sub.entry().State().Status != cache.Requested
 		})
 		if len(t.moved) > 0 {
 			return true
@@ -158,6 +158,9 @@ func (s *nameSub) moveTo(key cache.Key) {
 	host := s.of().Host
 	host.Move(s.entry().Key(), key)
 	s.watchInstead(host.Side(key))
+	if waits := s.entry().Outdated(); waits || s.rare() != nil {
+		s.makeRare().waits = waits
+	}
 	s.keepBeforeMove(was)
 	s.MoveToPending()
 }

@@ -107,6 +107,7 @@ func (s *setSub) rebind(key cache.Key) {
 	subs.Host.Move(s.set.Key(), key)
 	was := s.set
 	s.moveTo(subs.Host.Side(key))
+	s.waits = s.set.Outdated()
 	s.keepContent(was)
 	if s.glob() {
 		subs.removeGlob(s)

@@ -35,6 +35,12 @@ func (s *setSub) status() (cache.Status, *cache.Error) {
 	if s.set == nil {
 		return cache.Failed, s.err
 	}
+	if s.waits {
+		if s.set.Outdated() {
+			return cache.Requested, nil
+		}
+		s.waits = false
+	}
 	return s.set.Status()
 }
 

@@ -151,6 +151,8 @@ type setSub struct {
 	lost bool
 
 	moved bool // it was another set when it was sent
+	// waits: it has moved to a set that was outdated then (cache.Cache.Outdate), and keeps what it has meanwhile.
+	waits bool
 	// spans are the changes that went in the newest responses.
 	spans []span
 

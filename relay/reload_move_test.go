@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// moveConfig has clients of cluster c1 be served from one authority, and all others from a.
+const moveConfig = `
+listeners: [{address: "%s"}]
+authorities:
+- {name: a, servers: [{address: "%s"}]}
+- {name: b, servers: [{address: "%s"}]}
+old_style_names:
+- {when: 'node.cluster == "c1"', authority: %s}
+- {authority: a}
+`
+
+// A client moves to topics that others watch, of an authority that gets other servers at the same time. What these
+// topics have is of the old servers, and is nothing to the client.
+func TestAClientMovesToAnAuthorityThatGetsOtherServers(t *testing.T) {
+	t.Parallel()
+	few, many := startLabelledPlane(t, "few", "m1", "m2"), startLabelledPlane(t, "many", "m1", "m2", "m4")
+	next := startLabelledPlane(t, "next", "m1", "m2", "m4")
+	next.answers = make(chan struct{})
+	r := &reloadTest{T: t, listen: freeAddress(t)}
+	r.relay, _ = runRelay(t, fmt.Sprintf(moveConfig, r.listen, few.address, many.address, "b"), slog.New(slog.DiscardHandler))
+	conn := connectTo(t, r.listen)
+	type client struct {
+		*holder
+		names []string
+	}
+	var moved, others []client
+	for _, sotw := range []bool{false, true} {
+		for i, names := range [][]string{nil, {"m1", "m4"}, {"m1", "m4"}} { // two that share a list
+			at := client{hold(t, conn, sotw, &corev3.Node{Id: fmt.Sprint("moved", sotw, i), Cluster: "c1"}, names...), names}
+			moved = append(moved, at)
+			others = append(others, client{hold(t, conn, sotw, &corev3.Node{Id: fmt.Sprint("other", sotw, i), Cluster: "c2"}, names...), names})
+			r.everything = append(r.everything, at.holder)
+		}
+	}
+	has := func(label string, of client, known ...string) map[string]string {
+		all := map[string]string{}
+		for _, name := range known {
+			if name != "m2" || of.names == nil {
+				all[name] = label
+			}
+		}
+		return all
+	}
+	for i := range moved {
+		moved[i].awaitHas(t, "before", has("many", moved[i], "m1", "m2", "m4"))
+		others[i].awaitHas(t, "before", has("few", others[i], "m1", "m2"))
+	}
+	r.mustReload(moveConfig, r.listen, next.address, many.address, "a")
+	after := hold(t, conn, false, &corev3.Node{Id: "after", Cluster: "c2"})
+	after.awaitHas(t, "a client that comes while the new server has not answered", map[string]string{"m1": "few", "m2": "few"})
+	for _, of := range moved {
+		if is, _, removed, _ := of.state(); len(removed) > 0 || is["m4"] != "many" {
+			t.Errorf("the client for %v has %v before the new server has answered, and was sent the removal of %v", of.names, is, removed)
+		}
+	}
+	close(next.answers)
+	for i := range moved {
+		moved[i].awaitHas(t, "after", has("next", moved[i], "m1", "m2", "m4"))
+		others[i].awaitHas(t, "after", has("next", others[i], "m1", "m2", "m4"))
+	}
+	r.mustBeOpen("clients that have moved")
+}
