@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// countingWatcher counts its notifications.
-type countingWatcher struct {
+// renewedWatcher counts its notifications.
+type renewedWatcher struct {
 	SetWatch
 	n int
 }
 
-func (w *countingWatcher) Changed() Waker {
+func (w *renewedWatcher) Changed() Waker {
 	w.n++
 	return nil
 }
@@ -47,7 +47,7 @@ func TestOutdatedTopics(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := New(newFeeds(), Options{Linger: time.Hour})
 			defer c.Close()
-			var entryWatch, setWatch, late countingWatcher
+			var entryWatch, setWatch, late renewedWatcher
 			e, _ := c.Watch(Key{Scope: scope, TypeURL: "T", Name: "foo"}, &entryWatch)
 			s := c.WatchSet(Key{Scope: scope, TypeURL: "T", Name: Wildcard}, &setWatch)
 			unanswered, _ := c.Watch(Key{Scope: scope, TypeURL: "T", Name: "bar"}, &late)
