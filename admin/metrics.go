@@ -66,6 +66,15 @@ func (m *Metrics) Gauge(name, about string, read func() []Sample) error {
 	return m.register(g, read)
 }
 
+// Histogram adds an instrument of times or sizes, with the bounds of its buckets.
+func (m *Metrics) Histogram(name, about, unit string, bounds []float64) (metric.Float64Histogram, error) {
+	h, err := m.meter.Float64Histogram(name, metric.WithDescription(about), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(bounds...))
+	if err != nil {
+		return nil, fmt.Errorf("metric %s: %w", name, err)
+	}
+	return h, nil
+}
+
 func (m *Metrics) register(i metric.Int64Observable, read func() []Sample) error {
 	_, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range read() {

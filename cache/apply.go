@@ -1,6 +1,10 @@
 package cache
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/xds-relay/xds-relay/propagation"
+)
 
 // wakerLists are reused, as with many clients they are long.
 var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
@@ -22,7 +26,9 @@ func (c *Cache) Apply(u Update) {
 	}
 	list := wakerLists.Get().(*[]Waker)
 	wakers := (*list)[:0]
+	change := c.begin(&u)
 	of.gate.close()
+	of.change = change
 	c.confirm(u.Origin)
 	for i, e := range entries {
 		if e != nil {
@@ -36,14 +42,26 @@ func (c *Cache) Apply(u Update) {
 			wakers = s.apply(&u.Sets[i], &plans[i], wakers)
 		}
 	}
+	of.change = nil
+	change.Open()
 	of.gate.open()
 	of.gate.storing.Unlock()
+	u.Receipt.Event("stored in the cache", nil)
 	for i, w := range wakers {
 		w.Wake()
 		wakers[i] = nil
 	}
 	*list = wakers
 	wakerLists.Put(list)
+}
+
+// begin returns what measures how clients get an update, nil if nothing does. Who gets what is not accepted
+// yet is moved there, and not notified of it.
+func (c *Cache) begin(u *Update) *propagation.Change {
+	if u.Scope.New {
+		return nil
+	}
+	return c.changes.Begin(u.Receipt, u.Scope.Authority, u.TypeURL)
 }
 
 // find returns the topics of an update, nil for those that the cache does not have.

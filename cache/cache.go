@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
@@ -33,6 +35,8 @@ type Options struct {
 	IdleScopes int
 	// Tombstones bound what glob collections remember of removed members.
 	Tombstones Tombstones
+	// Changes measures how long changes take to reach clients; nil if nothing does.
+	Changes *propagation.Tracker
 }
 
 // Cache is the shared cache of all authorities. All its methods may be called
@@ -64,6 +68,7 @@ type Cache struct {
 	source   Source
 	requests Requests
 	idle     *idle
+	changes  *propagation.Tracker
 
 	// versions counts those that updates have brought: see OriginVersion.
 	versions atomic.Uint64
@@ -80,6 +85,8 @@ type Cache struct {
 type scopeTopics struct {
 	scope Scope
 	gate  gate
+	// change is what is being stored, nil if it is not measured. Guarded by gate.topics.
+	change *propagation.Change
 
 	mu     sync.RWMutex
 	tables map[string]*table // by type URL
@@ -100,7 +107,7 @@ type table struct {
 
 // New makes an empty cache. Close ends its timer.
 func New(source Source, o Options) *Cache {
-	c := &Cache{source: source, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
+	c := &Cache{source: source, changes: o.Changes, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
 	c.idle = newIdle(o, c.giveUp)
 	return c
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // Watcher is notified of changes of the one topic that it watches. It embeds a [Watch].
@@ -64,6 +66,10 @@ func (w *Watch) Entry() *Entry {
 	}
 	return w.topic.entry
 }
+
+// Change is the change that the watcher is notified of, nil if it is not measured. It may be called in
+// Changed only.
+func (w *Watch) Change() *propagation.Change { return w.topic.scope.change }
 
 // topic is what entries and sets have in common: the watchers, and the time since which there
 // are none.
@@ -144,6 +150,10 @@ func without[W Watching](list []W, index uint32) []W {
 // notify marks every watcher and appends to wakers those to be woken. A heartbeat marks only
 // those for whom it is a change. The caller holds mu.
 func (t *topic) notify(wakers []Waker, beat bool) []Waker {
+	if change := t.scope.change; beat && change != nil {
+		t.scope.change = nil
+		defer func() { t.scope.change = change }()
+	}
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {
 			wakers = append(wakers, waker)

@@ -1,6 +1,10 @@
 package cache
 
-import "time"
+import (
+	"time"
+
+	"github.com/xds-relay/xds-relay/propagation"
+)
 
 // Answer says which answer of a source an update is of: see the package guard.
 type Answer uint8
@@ -32,6 +36,8 @@ type Change struct {
 	// Held, of a set's member: the source does not have it any more, and the set keeps it. If the
 	// set does not have it, Resource is what it was.
 	Held bool
+	// Receipt is for who keeps the change back between the source and the cache, which ignores it.
+	Receipt *propagation.Receipt
 	// Answer says which answer of the source the change of an entry is of. Of a set's member it is
 	// only set if the set's does not hold for it.
 	Answer Answer
@@ -81,6 +87,8 @@ type Update struct {
 	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
 	// sources that pass updates on, which may be late. The cache ignores it.
 	ExpiresAt map[string]time.Time
+	// Receipt is that of the response with the update, nil if the update is not because of one just now.
+	Receipt *propagation.Receipt
 	// Server is the address of the control plane that sent the update, empty if none did. It is
 	// for who keeps resources for longer than the relay runs. The cache ignores it.
 	Server string

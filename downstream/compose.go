@@ -14,7 +14,9 @@ import (
 // transmit sends a response. It waits for a client that does not read. An error says
 // that the client has gone, which ends the receiving too.
 func (st *stream) transmit(r *session.Response) error {
-	if err := st.grpc.SendMsg(r); err != nil {
+	err := st.grpc.SendMsg(r)
+	r.Delivered(err)
+	if err != nil {
 		return err
 	}
 	st.server.stats.responses.Add(1)
@@ -108,7 +110,12 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	if st.ending() || st.waitsForOthers() {
 		return nil, true
 	}
-	return st.inOrder(), true
+	if r = st.inOrder(); r == nil {
+		for _, s := range st.sessions {
+			s.Spare()
+		}
+	}
+	return r, true
 }
 
 func (st *stream) inOrder() *session.Response {

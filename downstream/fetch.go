@@ -71,6 +71,7 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		}
 		if r := st.next(); r != nil {
 			s.stats.responses.Add(1)
+			r.Delivered(nil)
 			return r, nil
 		}
 		if over, err := st.unanswered(poll); over {

@@ -34,6 +34,8 @@ type typeSession interface {
 	Removals(may session.RemovalRule) *session.Response
 	// Sent notes that a response goes to the client as the newest.
 	Sent(*session.Response)
+	// Spare notes that there is nothing to be sent now: what has changed does not concern the client.
+	Spare()
 	// Resend has a name's resource sent again, if the client has it.
 	Resend(name string)
 

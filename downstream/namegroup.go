@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // Clients that ask for the same names are a group: it watches the names for all of them, and
@@ -37,6 +38,8 @@ type watchGroup struct {
 	mu      sync.Mutex // guards all below; comes before inbox.mu
 	names   []groupName
 	members []*session.Member
+	// changes are those that are measured.
+	changes propagation.Numbered
 	// log has the changes from number logged on.
 	log    []groupChange
 	logged uint64
@@ -141,6 +144,7 @@ func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.noteLocked(i, &st)
+	g.changes.Add(w.Change(), g.seq.Load(), len(g.members))
 	if g.waking {
 		return nil
 	}
@@ -195,7 +199,7 @@ func (g *watchGroup) List() session.NameList { return g.of }
 func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m.Index = len(g.members)
+	m.Index, m.Since = len(g.members), g.seq.Load()
 	g.members = append(g.members, m)
 	g.audience.Clients.Store(int64(len(g.members)))
 	for i := range g.names {
@@ -261,6 +265,13 @@ func (g *watchGroup) ChangedAt(i uint32) uint64 {
 	return g.names[i].seq
 }
 
+// ChangesSince implements the stream's typeSession.WatchGroup.
+func (g *watchGroup) ChangesSince(seq uint64) *propagation.List {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changes.Since(seq)
+}
+
 func (g *watchGroup) sentAtLocked(i uint32, seq uint64) (mark uint64, changed bool) {
 	n := &g.names[i]
 	switch {
@@ -308,6 +319,9 @@ func (g *watchGroup) NewsSince(seq uint64) *session.News {
 		return n
 	}
 	n := &session.News{From: seq, To: g.seq.Load()}
+	if seq > 0 {
+		n.Changes = g.changes.Since(seq)
+	}
 	g.changedSince(seq, func(i uint32) {
 		of := &g.names[i]
 		switch before, _ := g.sentAtLocked(i, seq); {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -103,6 +105,9 @@ func (g *Guard) Apply(u cache.Update) {
 			u.Sets, decided = slices.Clone(u.Sets), true // they are the source's
 		}
 		u.Sets[i] = d.update
+		u.Receipt.Event("guard", func() []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone)}
+		})
 		g.note(key, &d, &u, o)
 	}
 	g.sink.Apply(u)

@@ -141,7 +141,7 @@ func TestRPCsFlowThroughAnAlternative(t *testing.T) {
 						channel.follow("the primary's authority is killed", other)
 						t.Logf("from the death of the primary's control plane to RPCs at the alternative: %v", time.Since(killed).Round(time.Millisecond))
 					} else {
-						r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{authority="cloud.example.com"} 1`)
+						r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{grpc_xds_authority="cloud.example.com"} 1`)
 						channel.follow("the primary's authority is killed", at)
 					}
 					back := time.Now()

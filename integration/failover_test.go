@@ -63,7 +63,7 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 					})
 				}
 				r.awaitLog(t, `msg="switched to another control plane".* server=(`+second.address+`)`)
-				r.mustShow(t, "/metrics", `xds_relay_upstream_switches_total{authority="cp.example.com"} 1`)
+				r.mustShow(t, "/metrics", `xds_relay_upstream_switches_total{grpc_xds_authority="cp.example.com"} 1`)
 				r.mustShow(t, "/authorities", second.address)
 
 				first.start(older...)
@@ -106,7 +106,7 @@ func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 		received := v.errors[topic{endpointType, "at-both"}]
 		return strings.Contains(received, first.address) && strings.Contains(received, second.address)
 	})
-	r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{authority="cp.example.com"} 1`)
+	r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{grpc_xds_authority="cp.example.com"} 1`)
 	second.start(plainEndpoints("at-both", 2))
 	c.awaitHas(t, "what the second server has", plainEndpoints("at-both", 2))
 	c.read(func(v *view) {

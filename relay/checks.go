@@ -63,7 +63,7 @@ func (r *Relay) rejectable() []admin.Sample {
 				outcome = "refused"
 			}
 			samples = append(samples, admin.Sample{Value: int64(n), Labels: []attribute.KeyValue{
-				attribute.String("authority", name), attribute.String("type", c.Type),
+				authorityLabel(name), typeLabel(c.Type),
 				attribute.String("rejected_by", c.By), attribute.String("outcome", outcome),
 			}})
 		}

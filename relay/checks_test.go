@@ -78,7 +78,7 @@ old_style_names: [{authority: files}]
 				t.Errorf("/authorities counts %d refused and %d warned", check.Refused, check.Warned)
 			}
 			metrics := get("/metrics")
-			if want := `xds_relay_check_failures_total{authority="files",outcome="` + tt.outcome + `",rejected_by="grpc",type="cluster"} 1`; !strings.Contains(metrics, want) {
+			if want := `xds_relay_check_failures_total{grpc_xds_authority="files",grpc_xds_resource_type="envoy.config.cluster.v3.Cluster",outcome="` + tt.outcome + `",rejected_by="grpc"} 1`; !strings.Contains(metrics, want) {
 				t.Errorf("the metrics lack %s", want)
 			}
 			if strings.Contains(metrics, "random-cluster") {

@@ -170,7 +170,7 @@ func (r *Relay) guardInstruments() []instrument {
 			var samples []admin.Sample
 			for name, c := range r.now().counts {
 				samples = append(samples, admin.Sample{
-					Value: read(c.guard), Labels: []attribute.KeyValue{attribute.String("authority", name)},
+					Value: read(c.guard), Labels: []attribute.KeyValue{authorityLabel(name)},
 				})
 			}
 			return samples

@@ -20,6 +20,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -95,7 +96,13 @@ func servedMetrics(t *testing.T) map[string]metric {
 	if err := os.WriteFile(ca, certtest.PEM(certtest.NewCA(t, "ca")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return readMetrics(metricsWith(t, fmt.Sprintf(`
+	// The names of the labels do not depend on what is measured.
+	of := propagation.Kind{Authority: "plane", Type: "other"}
+	measured := func(r *Relay) {
+		r.propagation.Reached(of, propagation.Sent, propagation.First, time.Second)
+		r.propagation.Missed(of, propagation.ACKed, 1)
+	}
+	return readMetrics(metricsAfter(t, fmt.Sprintf(`
 listeners: [{address: "127.0.0.1:18000"}]
 authorities:
   - name: files
@@ -107,12 +114,18 @@ authorities:
     servers: [{address: "plane:18000"}]
 old_style_names: [{authority: plane}]
 store: {path: %s}
-`, t.TempDir(), ca, filepath.Join(t.TempDir(), "store.db")), "a"))
+`, t.TempDir(), ca, filepath.Join(t.TempDir(), "store.db")), measured, "a"))
 }
 
 // metricsWith returns the metrics of a relay whose control planes cannot be reached, and of which
 // a client has requested these clusters.
 func metricsWith(t *testing.T, config string, names ...string) string {
+	t.Helper()
+	return metricsAfter(t, config, func(*Relay) {}, names...)
+}
+
+// metricsAfter is metricsWith, of a relay to which something happens before.
+func metricsAfter(t *testing.T, config string, before func(*Relay), names ...string) string {
 	t.Helper()
 	s := startInMemory(t, config, func(string) dialer {
 		return func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }
@@ -137,6 +150,7 @@ func metricsWith(t *testing.T, config string, names ...string) string {
 		}
 		answered += len(m.GetResourceErrors())
 	}
+	before(s.relay)
 	w := httptest.NewRecorder()
 	s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
 	return w.Body.String()
@@ -156,8 +170,8 @@ authorities:
     servers: [{address: "plane:18000"}]
 `, names...)
 	for _, want := range []string{
-		fmt.Sprintf("xds_relay_upstream_streams{authority=\"*.example.com\",connected=\"false\"} %d\n", made),
-		fmt.Sprintf("xds_relay_upstream_unreachable{authority=\"*.example.com\"} %d\n", made),
+		fmt.Sprintf("xds_relay_upstream_streams{connected=\"false\",grpc_xds_authority=\"*.example.com\"} %d\n", made),
+		fmt.Sprintf("xds_relay_upstream_unreachable{grpc_xds_authority=\"*.example.com\"} %d\n", made),
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s", want)
@@ -205,7 +219,13 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range named.FindAllString(string(text), -1) {
-			if _, ok := known[name]; !ok {
+			of := name
+			for _, series := range []string{"_bucket", "_sum", "_count"} {
+				if family := strings.TrimSuffix(name, series); known[family].kind == "histogram" {
+					of = family
+				}
+			}
+			if _, ok := known[of]; !ok {
 				t.Errorf("%s names %s, which is not in %s", page, name, metricsPage)
 			}
 		}

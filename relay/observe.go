@@ -19,10 +19,6 @@ import (
 
 // observe registers the metrics and the pages of the admin listener.
 func (r *Relay) observe() error {
-	var err error
-	if r.metrics, err = admin.NewMetrics(); err != nil {
-		return err
-	}
 	r.admin = admin.New(r.metrics)
 	r.checkReady()
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
@@ -70,6 +66,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
 		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
 			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.errors }) }},
+		{r.metrics.Counter, "xds_relay.propagation.not_reached", "Clients that were not sent a change, or have not sent an ACK, when its measurement was given up.", r.propagation.notReached},
 		{r.metrics.Counter, "xds_relay.check.failures", "Resources from control planes and directories that clients would reject.", r.rejectable},
 		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
@@ -122,7 +119,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	samples := make([]admin.Sample, 0, len(count))
 	for k, n := range count {
 		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
-			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
+			authorityLabel(k.authority), attribute.Bool("connected", k.connected),
 		}})
 	}
 	return samples
@@ -147,7 +144,7 @@ func (r *Relay) byAuthority(of func(*counts) *atomic.Uint64) []admin.Sample {
 		}
 		samples = append(samples, admin.Sample{
 			Value:  int64(of(o.counts).Load()),
-			Labels: []attribute.KeyValue{attribute.String("authority", name)},
+			Labels: []attribute.KeyValue{authorityLabel(name)},
 		})
 	}
 	return samples
@@ -162,7 +159,7 @@ func (r *Relay) unreachable() []admin.Sample {
 	for authority, n := range count {
 		samples = append(samples, admin.Sample{
 			Value:  int64(n),
-			Labels: []attribute.KeyValue{attribute.String("authority", authority)},
+			Labels: []attribute.KeyValue{authorityLabel(authority)},
 		})
 	}
 	return samples
@@ -176,7 +173,7 @@ func (r *Relay) directoryErrors() []admin.Sample {
 		}
 		samples = append(samples, admin.Sample{
 			Value:  int64(len(o.directory.Status().Errors)),
-			Labels: []attribute.KeyValue{attribute.String("authority", name)},
+			Labels: []attribute.KeyValue{authorityLabel(name)},
 		})
 	}
 	return samples

@@ -101,6 +101,7 @@ func (r *Relay) commitOperator(n *operator) {
 	r.operator = n
 	running := r.running
 	r.listening.Unlock()
+	r.changes.Measure(r.measures())
 	if before == n {
 		return
 	}

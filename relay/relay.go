@@ -22,6 +22,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -52,6 +53,9 @@ type Relay struct {
 	memory      *process.Memory
 	admin       *admin.Server
 	metrics     *admin.Metrics
+	propagation *propagationMetrics
+	changes     *propagation.Tracker
+	exports     bool // metrics go somewhere besides the admin listener
 	refusals    loglines.Shared
 
 	reloading sync.Mutex // held during a reload, and when the relay begins to end
@@ -107,7 +111,13 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
-	r.cache = cache.New(r.scopes, cacheOptions(cfg))
+	if err := r.beginMetrics(); err != nil {
+		r.credentials.Close()
+		return nil, err
+	}
+	options := cacheOptions(cfg)
+	options.Changes = r.changes
+	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
 	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
 	g, err := r.firstGeneration(cfg)
@@ -342,6 +352,7 @@ func (r *Relay) Close() {
 	r.origins.release(r.now())
 	r.credentials.Close()
 	r.issuers.close()
+	r.changes.Close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

@@ -44,7 +44,7 @@ func (r *Relay) rolloutInstruments() []instrument {
 				if now.rollouts[s.Authority] == nil {
 					continue // it has none any more
 				}
-				all = append(all, admin.Sample{Value: of(s), Labels: []attribute.KeyValue{attribute.String("authority", s.Authority)}})
+				all = append(all, admin.Sample{Value: of(s), Labels: []attribute.KeyValue{authorityLabel(s.Authority)}})
 			}
 			return all
 		}

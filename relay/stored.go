@@ -154,7 +154,7 @@ func (r *Relay) staleTopics() []admin.Sample {
 	}
 	samples := make([]admin.Sample, 0, len(count))
 	for authority, n := range count {
-		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{attribute.String("authority", authority)}})
+		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{authorityLabel(authority)}})
 	}
 	return samples
 }

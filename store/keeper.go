@@ -133,6 +133,7 @@ func (k *Keeper) Apply(u cache.Update) {
 	changed := k.cache.Compare(&u)
 	k.cache.Apply(u)
 	k.note(&u, &changed)
+	u.Receipt.Event("noted for the store", nil)
 }
 
 // note notes what an update has changed.

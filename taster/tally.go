@@ -45,7 +45,7 @@ const (
 
 // Count is what is counted together.
 type Count struct {
-	// Type is the word for a type, or "other".
+	// Type is the name of a type's message, or "other" for a type that the relay does not know.
 	Type string
 	// By is who would reject the resource: "all", "envoy" or "grpc".
 	By string
@@ -75,9 +75,9 @@ func NewTally(mode Mode, log *slog.Logger) *Tally {
 	}
 	// A counter that begins with 0 shows its first step.
 	for typeURL := range grpcParsers {
-		t.counts[Count{label(typeURL), "all", true}] = 0
-		t.counts[Count{label(typeURL), "envoy", mode == Refuse}] = 0
-		t.counts[Count{label(typeURL), "grpc", mode == Refuse}] = 0
+		t.counts[Count{xdstype.Label(typeURL), "all", true}] = 0
+		t.counts[Count{xdstype.Label(typeURL), "envoy", mode == Refuse}] = 0
+		t.counts[Count{xdstype.Label(typeURL), "grpc", mode == Refuse}] = 0
 	}
 	return t
 }
@@ -100,7 +100,7 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, by := range v.by() {
-		t.counts[Count{Type: label(typeURL), By: by, Refused: f.Refused}]++
+		t.counts[Count{Type: xdstype.Label(typeURL), By: by, Refused: f.Refused}]++
 	}
 	if f.Refused {
 		t.refused++
@@ -197,12 +197,4 @@ func (v *Verdict) by() []string {
 		return []string{"envoy"}
 	}
 	return []string{"grpc"}
-}
-
-// label returns what metrics call a type. Clients can make up type URLs.
-func label(typeURL string) string {
-	if word := xdstype.Of(typeURL).Word; word != "" {
-		return word
-	}
-	return "other"
 }

@@ -25,8 +25,9 @@ func TestTallyCountsByTypeAndFamily(t *testing.T) {
 	tally.Failed("p", xdstype.Prefix+"acme.Widget", "c", &Verdict{Envoy: "y"})
 	counts := tally.Counts()
 	for c, want := range map[Count]uint64{
-		{"cluster", "envoy", false}: 1, {"cluster", "grpc", false}: 1, {"cluster", "all", true}: 1, {"other", "envoy", false}: 1,
-		{"listener", "grpc", false}: 0, {"route", "all", true}: 0,
+		{"envoy.config.cluster.v3.Cluster", "envoy", false}: 1, {"envoy.config.cluster.v3.Cluster", "grpc", false}: 1,
+		{"envoy.config.cluster.v3.Cluster", "all", true}: 1, {"other", "envoy", false}: 1,
+		{"envoy.config.listener.v3.Listener", "grpc", false}: 0, {"envoy.config.route.v3.RouteConfiguration", "all", true}: 0,
 	} {
 		if got, ok := counts[c]; !ok || got != want {
 			t.Errorf("%+v: got %d (%t), want %d", c, got, ok, want)

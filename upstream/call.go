@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // One gRPC stream: the Stream's goroutine sends, another one receives.
@@ -382,6 +383,7 @@ func (s *Stream) connected(c *call) {
 
 // response takes one response. It returns why the stream cannot go on.
 func (s *Stream) response(c *call, m *frame) error {
+	receipt := &propagation.Receipt{At: time.Now()}
 	r, err := m.parse(c.form)
 	if err != nil {
 		return err
@@ -390,7 +392,12 @@ func (s *Stream) response(c *call, m *frame) error {
 		if r.typeURL == "" {
 			r.typeURL = c.form.typeURL
 		}
+		r.receipt = receipt
+		if s.opts.Tracer != nil {
+			defer s.trace(r)()
+		}
 		s.taste(r)
+		r.traceChecked()
 		defer s.report(r)
 	}
 	return s.take(c, m, r)
@@ -445,6 +452,7 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 		s.opts.Links.Answered(f.typeURL())
 	}
 	u, nack := f.session.response(time.Now(), r)
+	u.Receipt = r.receipt
 	s.apply(f.topics, u)
 	if s.opts.typeAnswered != nil && f.topics.core().responses == 1 {
 		s.opts.typeAnswered(f.typeURL())
@@ -455,6 +463,7 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 		s.logNack(f, r, nack)
 	}
 	f.lastNack = nack
+	traceAnswer(r.receipt, nack)
 	f.calm.answered(time.Now(), r.version, nack)
 	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
 		return errUnsent

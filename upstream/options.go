@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/taster"
@@ -67,6 +69,8 @@ type Options struct {
 	// Tally says what becomes of resources that clients would reject, and takes note of them. If
 	// it is nil, those are refused that no client can read.
 	Tally *taster.Tally
+	// Tracer, if not nil, makes a span of each response that is sampled.
+	Tracer trace.Tracer
 	// Recall, if not nil, gives what the relay had of a topic from this server before it was
 	// started: the resource of a name, or the members of a set, each with what it is kept
 	// under. It is asked before the first request of a type on a delta stream. See recall.go.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -28,6 +29,7 @@ type response struct {
 	removed   []name
 	errors    []resourceError
 	size      int // of the message, in bytes
+	receipt   *propagation.Receipt
 }
 
 // name is a resource's name, or a ResourceName.

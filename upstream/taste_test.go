@@ -38,7 +38,7 @@ func TestOnlyWhatHasChangedIsTasted(t *testing.T) {
 		entries := b.watch("cds", "a", "b", "c")
 		want := func(what string, n uint64, failing int) {
 			t.Helper()
-			if got := tally.Counts()[taster.Count{Type: "cluster", By: "grpc"}]; got != n {
+			if got := tally.Counts()[taster.Count{Type: "envoy.config.cluster.v3.Cluster", By: "grpc"}]; got != n {
 				t.Errorf("%s: %d were found, want %d", what, got, n)
 			}
 			if got := tally.Failures(); len(got) != failing {

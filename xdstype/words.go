@@ -42,5 +42,14 @@ func Word(url string) string {
 	return Message(url)
 }
 
+// Label returns what metrics call a type: the name of its message, or "other" for a type that is not in the
+// table, as clients can make up type URLs.
+func Label(url string) string {
+	if Of(url) == Other {
+		return "other"
+	}
+	return Message(url)
+}
+
 // Message returns the name of a type URL's message, which is what xdstp names have.
 func Message(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }

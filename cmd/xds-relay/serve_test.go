@@ -128,7 +128,7 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 		"xds_relay_downstream_streams 1\n",
 		"xds_relay_downstream_responses_total 1\n",
 		"xds_relay_cache_sets 1\n",
-		"xds_relay_directory_errors{authority=\"demo.example.com\"} 0\n",
+		"xds_relay_directory_errors{grpc_xds_authority=\"demo.example.com\"} 0\n",
 		"\ngo_gc_heap_live_bytes ",
 		"\nprocess_cpu_seconds_total ",
 	} {

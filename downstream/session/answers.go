@@ -25,7 +25,7 @@ func (s *subscriptions) sending() number { return s.newest + 1 }
 // sent is what is remembered of the newest response.
 func (s *subscriptions) sent(r *Response) sentResponse {
 	s.newest = s.sending()
-	is := sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, number: s.newest}
+	is := sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, number: s.newest, brings: r.brings}
 	if r.holdsSecret {
 		is.traits |= heldSecret
 	}

@@ -9,6 +9,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -112,10 +113,14 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 		return nil
 	}
 	r := d.unanswered[at]
+	if detail != nil {
+		d.unanswered[at].answered((*propagation.List).NotACKed)
+	}
 	d.answered(at)
 	if detail == nil {
 		return nil
 	}
+	r.brings = nil
 	return d.reject(&r, detail)
 }
 
@@ -279,6 +284,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	// known to hold what there is.
 	answered := fresh && !d.wild.fresh && !d.resumed
 	if r.empty() && !answered {
+		r.brings.Spared()
 		return nil
 	}
 	r.Version = r.systemVersion()
@@ -307,7 +313,9 @@ func (d *Delta) InFlight() (n int, first uint32) {
 
 // Sent notes that r goes to the client as its newest response.
 func (d *Delta) Sent(r *Response) {
+	d.bring(r, d.Adding() || d.Removing())
 	if len(d.unanswered) == maxUnanswered {
+		notACKed(d.unanswered[:1])
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
 	d.unanswered = append(d.unanswered, d.sent(r))
@@ -342,10 +350,11 @@ func (d *Delta) answered(at int) {
 	if at < 0 {
 		return
 	}
+	allACKed(d.unanswered[:at+1])
 	d.settled = d.unanswered[at].number
 	if d.Relay {
-		acked := d.unanswered[at]
-		d.acked = &acked
+		last := d.unanswered[at]
+		d.acked = &last
 	}
 	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
 }

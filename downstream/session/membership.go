@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // TakeOdd watches by itself each name that the group cannot watch for several clients any more. The
@@ -21,6 +22,11 @@ func (s *subscriptions) TakeOdd() {
 // behind says that there may be something to send.
 func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest() }
 
+// owed are the changes that count the client and that it was not sent.
+func (m *membership) owed() *propagation.List {
+	return m.group.ChangesSince(max(m.sentUpTo, m.Since))
+}
+
 // sendNews adds to r what is new to the client. The cache is held.
 func (m *membership) sendNews(r *Response) {
 	if !m.behind() {
@@ -29,7 +35,7 @@ func (m *membership) sendNews(r *Response) {
 	s, n := m.subs, m.group.NewsSince(m.sentUpTo)
 	switch {
 	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
-		m.takeAll() // each is sent by itself
+		m.takeAll() // each is sent by itself, and what is owed with them
 		return
 	case m.nTaken == 0 && m.before == nil:
 		r.addNews(n)
@@ -42,6 +48,9 @@ func (m *membership) sendNews(r *Response) {
 	}
 	if len(n.Names) > 0 {
 		m.noteSending(n.To)
+	}
+	if r.brings = n.Changes; n.From == 0 {
+		r.brings = m.owed()
 	}
 	m.sentUpTo = n.To
 	if m.before != nil && m.before.left == 0 {
@@ -95,6 +104,7 @@ func (s *subscriptions) moveGroup() bool {
 	}
 	s.Topics.Exclude(was)
 	s.Host.Leave(was.Key())
+	s.owed.AddAll(m.owed())
 	m.group.Leave(&m.Member)
 	return true
 }

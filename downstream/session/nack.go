@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/xdstype"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
@@ -19,6 +20,8 @@ type sentResponse struct {
 	number   number
 	rejected bool
 	traits   responseTraits
+	// brings are the changes that the client has with it, and has not answered.
+	brings *propagation.List
 }
 
 // responseTraits are what is true of a response.
@@ -83,6 +86,7 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 		return nil
 	}
 	r.rejected = true
+	r.answered((*propagation.List).NotACKed)
 	words := secrets.Words(loglines.Clip(detail.GetMessage()))
 	if r.had(heldSecret) || xdstype.Of(s.typeURL) == xdstype.Secret {
 		// A client may quote what it rejects.

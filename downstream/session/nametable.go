@@ -139,6 +139,7 @@ func (s *subscriptions) leaveGroup() {
 // leave ends the membership.
 func (m *membership) leave() {
 	m.subs.named.shared = nil
+	m.subs.owed.AddAll(m.owed())
 	first := m.entry(0)
 	m.subs.Topics.Exclude(first)
 	m.subs.Host.Leave(first.Key())
@@ -196,9 +197,15 @@ func (s *subscriptions) expect(n int) {
 	s.slab = make([]nameSub, n)
 }
 
+// nameChanged is the Changed of all that it watches by itself.
+func (s *subscriptions) nameChanged(w *cache.Watch) cache.Waker {
+	s.owed.Add(w.Change())
+	return s.Host.Mark((*nameSub)(w))
+}
+
 func (s *subscriptions) newSub() *nameSub {
 	if s.audience == nil {
-		s.audience = &cache.WatchGroup{Owner: s, IgnoreHeartbeats: s.Form&cache.WithTTL == 0, Changed: func(w *cache.Watch) cache.Waker { return s.Host.Mark((*nameSub)(w)) }}
+		s.audience = &cache.WatchGroup{Owner: s, IgnoreHeartbeats: s.Form&cache.WithTTL == 0, Changed: s.nameChanged}
 	}
 	if len(s.slab) == 0 {
 		return &nameSub{Group: s.audience}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -67,6 +68,8 @@ type Response struct {
 	// Host.OnNew.
 	News   []*cache.Resource
 	tracks bool
+	// brings are the changes that the client has with the response.
+	brings *propagation.List
 }
 
 // noteChanged notes that resources in the response are new or changed to the

@@ -7,7 +7,10 @@ import (
 // One client's subscriptions to sets: to the wildcard, and to glob collections.
 
 // Changed implements cache.Watcher.
-func (s *setSub) Changed() cache.Waker { return s.subs.Host.Mark(s) }
+func (s *setSub) Changed() cache.Waker {
+	s.subs.owed.Add(s.Change())
+	return s.subs.Host.Mark(s)
+}
 
 func (s *setSub) Enter() bool {
 	was := s.inInbox

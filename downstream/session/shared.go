@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // What the sessions of several clients share that ask for the same names. Who has it locks it.
@@ -63,6 +64,8 @@ type groupChanges interface {
 	// NewsSince returns what is new to a client that was sent everything up to a change: 0 is
 	// nothing. It may be kept for as long as the cache is held.
 	NewsSince(seq uint64) *News
+	// ChangesSince returns the changes that are measured and came after that one.
+	ChangesSince(seq uint64) *propagation.List
 	// SentAt returns a name's entry, and what a client holds of the name that was sent everything
 	// up to a change: the mark of its resource, 0 for none. changed says that there was
 	// something since.
@@ -83,6 +86,8 @@ type groupTotals interface {
 type Member struct {
 	Host  Host
 	Index int // for the group
+	// Since is the number of the newest change when the client came. The group sets it.
+	Since uint64
 }
 
 // NameBits are some names of a list, by their places; nil is none.
@@ -110,6 +115,8 @@ type News struct {
 	Sent     NameSample
 	// HoldsSecret: there is a secret in one of the resources.
 	HoldsSecret bool
+	// Changes are those that are measured, unless From is 0: see Member.Since.
+	Changes *propagation.List
 }
 
 // addNews adds what is sent to all clients of a group that were sent the same before. The

@@ -7,6 +7,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -109,7 +110,11 @@ func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 // request asks for is stale, what the client says of the response is not.
 func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	at := slices.IndexFunc(s.earlier, func(r sentResponse) bool { return r.nonce == nonce })
-	if at < 0 || detail == nil {
+	if at < 0 {
+		return nil
+	}
+	if detail == nil {
+		allACKed(s.earlier[:at+1])
 		return nil
 	}
 	return s.reject(&s.earlier[at], detail)
@@ -319,8 +324,10 @@ func (s *SotW) Removals(may RemovalRule) *Response {
 
 // Sent notes that a response goes to the client as the newest.
 func (s *SotW) Sent(r *Response) {
+	s.bring(r, s.Adding() || s.Removing())
 	if !s.answered && s.last.nonce != "" {
 		if len(s.earlier) == maxUnanswered {
+			notACKed(s.earlier[:1])
 			s.earlier = slices.Delete(s.earlier, 0, 1)
 		}
 		s.earlier = append(s.earlier, s.last)
@@ -331,6 +338,8 @@ func (s *SotW) Sent(r *Response) {
 
 // answer notes that the client has answered the newest response, and with it those before.
 func (s *SotW) answer(acked bool) {
+	allACKed(s.earlier)
+	s.last.answered((*propagation.List).ACKed) // unless it was rejected
 	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
 	if acked && s.nacks.any() && s.full() {
 		s.endRejections() // there was everything in it

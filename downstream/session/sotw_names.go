@@ -129,6 +129,7 @@ func (s *SotW) changes(all bool) *Response {
 	})
 	s.withheld = len(s.absent) > 0
 	if r.empty() {
+		r.brings.Spared()
 		return s.heartbeats()
 	}
 	if r.Version = s.ofNames(); r.Version == "" {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/hashtable"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // subscriptions are what one client has subscribed to of one type: what both
@@ -42,6 +43,8 @@ type subscriptions struct {
 	// offered is the list of names in the request that is being taken, if it is one that
 	// others have sent.
 	offered NameList
+	// owed are the changes that the client is to be sent, of what it does not watch in a group.
+	owed propagation.Owed
 	// slab has the next subscriptions to names, of which many begin at once.
 	slab []nameSub
 	// nacks is nil as long as the client has rejected nothing.

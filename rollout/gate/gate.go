@@ -7,8 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
@@ -158,6 +161,9 @@ func (g *gate) apply(below Sink, of *Options, u cache.Update) {
 	if s.anew {
 		joined = append(joined, g.takeLater()...)
 	}
+	u.Receipt.Event("rollout", func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
+	})
 	// Who is not to be on the new side any more goes back before there is something else.
 	apart := g.changed(s.anew)
 	s.leaveOut(apart)
@@ -239,6 +245,7 @@ func (g *gate) applyAccepted(of *update) {
 	sets := map[string]*cache.SetUpdate{}
 	for _, t := range of.items {
 		c := t.change.Change
+		u.Receipt, c.Receipt = propagation.Older(u.Receipt, c.Receipt), nil
 		if m := mirrorsOf(c.Origin); whole {
 			c.Origin = m.accept()
 		} else {
@@ -278,6 +285,7 @@ func (g *gate) applyAccepted(of *update) {
 	for _, set := range sets {
 		u.Sets = append(u.Sets, *set)
 	}
+	u.Receipt = u.Receipt.AfterRollout()
 	g.accepts.Apply(u)
 	if len(g.topics) > 0 {
 		g.cache.Apply(inNew(u))

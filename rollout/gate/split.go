@@ -170,6 +170,11 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 		return true, true // a first answer
 	}
 	before := s.pending.changes[i]
+	came := *c
+	if came.Receipt = s.in.Receipt; before != nil && same(before.Resource, c.Resource) {
+		came.Receipt = before.Receipt // it is no other change
+	}
+	c = &came
 	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
 	note(c.Origin, false, false)
 	s.later.drop(i)

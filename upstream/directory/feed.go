@@ -63,10 +63,16 @@ func (s *Source) updates() []cache.Update {
 	}
 	for t, names := range s.interests {
 		if changed := s.changed[t.typeURL]; len(changed) > 0 {
-			s.addChanges(func() *cache.Update { return update(t) }, t.typeURL, names, changed)
+			changes := func() *cache.Update {
+				u := update(t)
+				u.Receipt = s.receipt
+				return u
+			}
+			s.addChanges(changes, t.typeURL, names, changed)
 		}
 	}
 	clear(s.changed)
+	s.receipt = nil
 	for _, k := range s.fresh {
 		t := table{k.Scope, k.TypeURL}
 		told, interested := s.interests[t][k.Name]

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/watch"
 )
@@ -42,6 +43,7 @@ type Source struct {
 	fresh     []cache.Key               // not told yet; perhaps stopped since
 	state     *state                    // nil until the directory was first looked at
 	changed   map[string]map[string]struct{}
+	receipt   *propagation.Receipt // of the oldest of what has changed
 	status    Status
 	unread    bool // the folder could not be read the last time
 }
@@ -81,8 +83,9 @@ func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}
 	c := &contents{}
 	for {
 		arm()
+		read := time.Now()
 		c = s.folder.read(c)
-		s.take(c)
+		s.take(c, read)
 		if !watch.UntilChanged(ctx, changes) {
 			return
 		}
@@ -93,7 +96,7 @@ func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}
 // a program. Those read are at the root of fsys.
 func NewFS(fsys fs.FS, authority string, sink Sink, log *slog.Logger) *Source {
 	s, _ := newSource(folder{fsys: fsys, authority: authority}, sink, log)
-	s.reading.Go(func() { s.take(s.folder.read(&contents{})) })
+	s.reading.Go(func() { s.take(s.folder.read(&contents{}), time.Now()) })
 	return s
 }
 
@@ -167,8 +170,8 @@ func (s *Source) CheckRead() error {
 	return nil
 }
 
-// take makes the contents the state that is served, and says what is new.
-func (s *Source) take(c *contents) {
+// take makes the contents, as of a time, the state that is served, and says what is new.
+func (s *Source) take(c *contents, at time.Time) {
 	items, errs := c.merge()
 	next := newState(c, items)
 
@@ -190,6 +193,9 @@ func (s *Source) take(c *contents) {
 		for _, key := range keys {
 			names[key] = struct{}{}
 		}
+	}
+	if changes > 0 && s.receipt == nil {
+		s.receipt = &propagation.Receipt{At: at}
 	}
 	s.tellUnanswered(before)
 	s.mu.Unlock()

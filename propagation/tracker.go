@@ -1,0 +1,218 @@
+package propagation
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Limit is how long clients may take to be sent a change and to accept it.
+const Limit = time.Minute
+
+// maxOpen is how many changes of one authority and type are measured at the same time.
+const maxOpen = 64
+
+// Kind is what changes are measured by.
+type Kind struct {
+	// Authority and Type are as metrics have them, so that there are few.
+	Authority, Type string
+	RolledOut       bool
+}
+
+// Observer is given the measurements. Its methods must not block.
+type Observer interface {
+	// Reached is called when one of the clients of a change has reached a stage, with the time since the
+	// receipt.
+	Reached(of Kind, at Stage, client Client, after time.Duration)
+	// Missed is called with the number of clients that have not reached a stage of a change when it is
+	// given up.
+	Missed(of Kind, at Stage, clients int64)
+}
+
+// Tracker measures the changes of all authorities. A nil *Tracker measures nothing.
+type Tracker struct {
+	observer Observer
+	kind     func(authority, typeURL string) (authorityLabel, typeLabel string)
+	on       atomic.Bool
+
+	mu    sync.Mutex
+	lines map[Kind]*line
+}
+
+// NewTracker returns a Tracker. kind returns the authority and the type as Kind has them; there may only be
+// few.
+func NewTracker(observer Observer, kind func(authority, typeURL string) (authorityLabel, typeLabel string)) *Tracker {
+	return &Tracker{observer: observer, kind: kind, lines: map[Kind]*line{}}
+}
+
+// Measure begins to measure changes, or ends that.
+func (t *Tracker) Measure(on bool) { t.on.Store(on) }
+
+// Begin returns a change that came with r, nil if it is not to be measured. It does nothing before Open.
+func (t *Tracker) Begin(r *Receipt, authority, typeURL string) *Change {
+	if t == nil || r == nil || !t.on.Load() {
+		return nil
+	}
+	c := &Change{receipt: r, line: t.line(r, authority, typeURL)}
+	c.alone = List{change: c, n: 1}
+	return c
+}
+
+func (t *Tracker) line(r *Receipt, authority, typeURL string) *line {
+	k := Kind{RolledOut: r.RolledOut}
+	k.Authority, k.Type = t.kind(authority, typeURL)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[k]
+	if l == nil {
+		l = &line{observer: t.observer, kind: k}
+		t.lines[k] = l
+	}
+	return l
+}
+
+// Close gives up all changes.
+func (t *Tracker) Close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lines {
+		l.close()
+	}
+}
+
+// line has the changes of one Kind that are measured, from the oldest on.
+type line struct {
+	observer Observer
+	kind     Kind
+
+	mu      sync.Mutex
+	changes []*Change
+	timer   *time.Timer // that of the oldest; nil before the first
+}
+
+// open begins to measure a change.
+func (l *line) open(c *Change) {
+	c.limit = time.Now().Add(Limit)
+	if c.receipt.Span != nil {
+		c.span = startSpan(c)
+	}
+	var over *Change
+	l.mu.Lock()
+	if len(l.changes) == maxOpen {
+		over = l.changes[0]
+		l.changes = slices.Delete(l.changes, 0, 1)
+	}
+	l.changes = append(l.changes, c)
+	switch {
+	case l.timer == nil:
+		l.timer = time.AfterFunc(Limit, l.late)
+	case len(l.changes) == 1:
+		l.timer.Reset(Limit)
+	}
+	l.mu.Unlock()
+	if over != nil {
+		over.giveUp()
+	}
+}
+
+// late gives up the changes whose time has passed.
+func (l *line) late() {
+	now := time.Now()
+	l.mu.Lock()
+	n := 0
+	for n < len(l.changes) && !l.changes[n].limit.After(now) {
+		n++
+	}
+	over := slices.Clone(l.changes[:n])
+	l.changes = slices.Delete(l.changes, 0, n)
+	if len(l.changes) > 0 {
+		l.timer.Reset(l.changes[0].limit.Sub(now))
+	}
+	l.mu.Unlock()
+	for _, c := range over {
+		c.giveUp()
+	}
+}
+
+// complete ends the measurement of a change that has reached all its clients.
+func (l *line) complete(c *Change) {
+	l.mu.Lock()
+	if i := slices.Index(l.changes, c); i >= 0 {
+		l.changes = slices.Delete(l.changes, i, i+1)
+	}
+	l.mu.Unlock()
+	c.end()
+}
+
+func (l *line) close() {
+	l.mu.Lock()
+	over := l.changes
+	l.changes = nil
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
+	for _, c := range over {
+		c.end()
+	}
+}
+
+// reached reports the time of a client.
+func (l *line) reached(c *Change, at Stage, client Client, now time.Time) {
+	l.observer.Reached(l.kind, at, client, now.Sub(c.receipt.At))
+	if c.span != nil {
+		c.span.AddEvent(at.String()+": "+client.String()+" client", trace.WithTimestamp(now))
+	}
+}
+
+// giveUp ends the measurement of a change that has not reached all its clients.
+func (c *Change) giveUp() {
+	if c.closed.Swap(true) {
+		return
+	}
+	for s := range stages {
+		if n := c.missing(s); n > 0 {
+			c.line.observer.Missed(c.line.kind, s, n)
+			if c.span != nil {
+				c.span.SetAttributes(attribute.Int64("xds.clients.not_"+s.String(), n))
+				c.span.SetStatus(codes.Error, "not all clients have the change")
+			}
+		}
+	}
+	c.finishSpan()
+}
+
+// end ends the measurement.
+func (c *Change) end() {
+	if !c.closed.Swap(true) {
+		c.finishSpan()
+	}
+}
+
+func (c *Change) finishSpan() {
+	if c.span != nil {
+		c.span.End()
+	}
+}
+
+// startSpan begins the span of what is sent of a response, as a child of the response's span: so both are in
+// one trace, and the time between them shows.
+func startSpan(c *Change) trace.Span {
+	parent := c.receipt.Span
+	ctx := trace.ContextWithSpan(context.Background(), parent)
+	//nolint:spancheck // finishSpan ends it
+	_, span := parent.TracerProvider().Tracer("xds-relay").Start(ctx, "xds.propagate", trace.WithAttributes(
+		attribute.String("grpc.xds.authority", c.line.kind.Authority), attribute.String("grpc.xds.resource_type", c.line.kind.Type),
+		attribute.Int64("xds.clients", c.clients), attribute.Bool("xds.rolled_out", c.line.kind.RolledOut),
+	))
+	return span //nolint:spancheck // as above
+}

@@ -1,0 +1,74 @@
+package upstream
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// The span of a response: from its receipt until it is stored and answered. What is between the stream and the
+// cache adds its events by cache.Update.Receipt. It has no names of resources, and nothing of what is in them.
+
+// trace begins the span of a response that was parsed, unless it is not sampled, and returns what ends it.
+func (s *Stream) trace(r *response) (end func()) {
+	_, span := s.opts.Tracer.Start(context.Background(), "xds.response", trace.WithTimestamp(r.receipt.At),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+			attribute.String("grpc.xds.authority", s.scope.Authority),
+			attribute.String("grpc.xds.server", s.server()),
+			attribute.String("grpc.xds.resource_type", shown(xdstype.Message(r.typeURL))),
+			attribute.String("xds.partition", s.scope.Partition),
+			attribute.String("xds.version", shown(r.version)),
+			attribute.String("xds.nonce", shown(r.nonce)),
+			attribute.Int("xds.resources", len(r.resources)),
+			attribute.Int("xds.removed_resources", len(r.removed)),
+			attribute.Int("xds.resource_errors", len(r.errors)),
+			attribute.Int("xds.response.bytes", r.size),
+		))
+	if !span.IsRecording() {
+		return func() {}
+	}
+	r.receipt.Span = span
+	span.AddEvent("parsed")
+	return func() { span.End() }
+}
+
+// server is the address of the control plane.
+func (s *Stream) server() string {
+	if s.opts.Presence == nil {
+		return ""
+	}
+	return s.opts.Presence.server
+}
+
+// traceChecked notes that the resources of a response were checked as clients would.
+func (r *response) traceChecked() {
+	r.receipt.Event("checked", func() []attribute.KeyValue {
+		checked, failed := 0, 0
+		for i := range r.resources {
+			if res := &r.resources[i]; res.taste == tasted {
+				checked++
+				if res.verdict != nil {
+					failed++
+				}
+			}
+		}
+		return []attribute.KeyValue{attribute.Int("xds.checked", checked), attribute.Int("xds.check_failures", failed)}
+	})
+}
+
+// traceAnswer notes the answer to a response: an ACK, or a NACK.
+func traceAnswer(r *propagation.Receipt, nack string) {
+	if nack == "" {
+		r.Event("ACK", nil)
+		return
+	}
+	r.Event("NACK", func() []attribute.KeyValue {
+		r.Span.SetStatus(codes.Error, "the response has what cannot be stored, which the log says")
+		return nil
+	})
+}
