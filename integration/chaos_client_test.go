@@ -329,7 +329,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 			if c.plane.poison != nil {
 				c.plane.poison.took(t)
 			}
-			h.by[t] = waysTo(t, h.begun)
+			h.came(t)
 		}
 	}
 	for _, t := range h.losses(r) {

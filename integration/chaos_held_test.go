@@ -128,6 +128,15 @@ func (h *chaosHeld) gaveUp(t topic) bool {
 	return was.gaveUp || was.name && !is.name || was.set && !is.set
 }
 
+// came notes in which ways a resource may have come: also in one that was given up before it came, and may be
+// requested again when the next response comes.
+func (h *chaosHeld) came(t topic) {
+	h.by[t] = waysTo(t, h.begun)
+	by := h.by[t]
+	by.gaveUp = h.gaveUp(t)
+	h.by[t] = by
+}
+
 // giveUp notes what is not requested any more in a way in which it may have come.
 func (h *chaosHeld) giveUp() {
 	for t, by := range h.by {

@@ -25,7 +25,8 @@
 //     change does not concern (Untouched) proves nothing, so another one takes its place. So does
 //     another one, after each soak, for a first client that does not answer. A step never takes
 //     longer than 10 soaks for that.
-//   - A step that would give nobody the change is left out.
+//   - A step that would give nobody the change is left out. But if nobody has taken it and all clients have left, the
+//     first step waits for them, for 10 soaks.
 //   - What changes in the first step joins the rollout: it begins the soak anew, until the step has taken
 //     10 soaks, and the first clients must take it, too. Then a tenth of a soak has to pass, and after 20
 //     soaks nothing. What changes later ends the rollout, and another begins; the caller keeps back what

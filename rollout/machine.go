@@ -100,6 +100,8 @@ type Machine struct {
 	// stepAt is when the step began, soakAt when its soak did, and joinedAt when the content
 	// changed last. seriesAt is when the first of the rollouts began that were begun anew since.
 	stepAt, soakAt, joinedAt, seriesAt Time
+	// leftAt is when a client that can be shown the new state was there last, 0 if there was none.
+	leftAt Time
 	// anew: the next rollout goes on with the series.
 	anew bool
 	// rejections and deaths are those of this rollout, or of the one that was stopped.
@@ -268,9 +270,9 @@ func (m *Machine) Settled(_ Time, id string) {
 }
 
 // Left reports that a client needs nothing more of the authority and partition.
-func (m *Machine) Left(_ Time, id string) {
+func (m *Machine) Left(now Time, id string) {
 	if c := m.clients[id]; c != nil {
-		m.gone(c)
+		m.gone(now, c)
 	}
 }
 
@@ -289,7 +291,7 @@ func (m *Machine) Died(now Time, id string) {
 		c.suspect, c.diedAt = true, now
 		m.suspects[id] = c
 	}
-	m.gone(c)
+	m.gone(now, c)
 }
 
 // Sent reports that a client is being sent what is new.
@@ -405,8 +407,11 @@ func (m *Machine) decide(k Kind) { m.decisions = append(m.decisions, Decision{Ki
 func (m *Machine) trying(c *client) bool { return m.phase == Rolling && c.tried == m.attempt }
 
 // gone notes that a client has no stream. What it has to do with the rollout is remembered.
-func (m *Machine) gone(c *client) {
+func (m *Machine) gone(now Time, c *client) {
 	m.countWho(c, -1)
+	if c.present && c.eligible {
+		m.leftAt = now
+	}
 	c.present, c.settled = false, false
 	if !m.trying(c) {
 		delete(m.clients, c.id)

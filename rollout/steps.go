@@ -52,7 +52,7 @@ func (m *Machine) run(now Time) {
 		if !m.soaked(now) {
 			return
 		}
-		if m.awaits() && now < m.stepAt+m.patienceOf() {
+		if m.awaits(now) && now < m.stepAt+m.patienceOf() {
 			if m.step == 0 {
 				m.showFirst(true)
 			}
@@ -195,9 +195,12 @@ func (m *Machine) open(c *client) bool {
 }
 
 // awaits reports whether the step needs further answers.
-func (m *Machine) awaits() bool {
+func (m *Machine) awaits(now Time) bool {
 	if m.hidden {
 		return false
+	}
+	if m.step == 0 && m.awaitsReturn(now) {
+		return true
 	}
 	for _, of := range m.cohortsOf(func(c *client) bool { return c.present }) {
 		open := of.count(m.open)
@@ -209,6 +212,20 @@ func (m *Machine) awaits() bool {
 		}
 	}
 	return false
+}
+
+// awaitsReturn reports whether all clients that could try the change have left a while ago at most, and none has
+// taken it: they may come back, as when the relay or a network was restarted, and would all get what nobody has tried.
+func (m *Machine) awaitsReturn(now Time) bool {
+	if m.leftAt == 0 || now-m.leftAt >= patience*m.opts.Soak {
+		return false
+	}
+	for _, c := range m.clients {
+		if c.present && c.eligible || m.trying(c) && c.answer == taken && !c.rejected {
+			return false
+		}
+	}
+	return true
 }
 
 // nextStep begins the next step in which somebody gets the change, or accepts it.
