@@ -145,7 +145,7 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	close(published)
-	channel.awaitReaches(someMethod, shop.now())
+	channel.awaitReaches(someMethod, shop.moveTo(shop.last()))
 	defer func() {
 		for _, c := range clients {
 			c.watched.read(func(h *chaosHeld) {

@@ -42,7 +42,7 @@ func newDelta(t *topics) *deltaSession {
 func (d *deltaSession) requests(now time.Time, limit int) []proto.Message {
 	out := d.acknowledge()
 	var sets, names changed
-	if d.of.both() {
+	if d.asked && d.of.both() {
 		d.of.names.noteCrossing()
 	}
 	if d.of.sets != nil {
