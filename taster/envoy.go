@@ -26,8 +26,8 @@ type finding struct {
 
 // envoy returns why Envoy would reject a resource, nil if it would not.
 func (t *tasting) envoy(m proto.Message, anys *anyFields) *finding {
-	if err := validate(m); err != nil {
-		return &finding{text: t.text(m, err)}
+	if f := t.validate(m); f != nil {
+		return f
 	}
 	// A quick look first, since most resources of a large set have none.
 	if anys == nil || !bytes.Contains(t.value, ofEnvoy) {
@@ -40,10 +40,15 @@ func (t *tasting) envoy(m proto.Message, anys *anyFields) *finding {
 var ofEnvoy = []byte("/envoy.")
 
 // validate calls the validator that protoc-gen-validate has made for a message. It ends at the
-// first thing that is wrong.
-func validate(m proto.Message) error {
+// first thing that is wrong, if not all findings are wanted.
+func (t *tasting) validate(m proto.Message) *finding {
+	if t.findings != nil {
+		return t.validateAll(m)
+	}
 	if v, ok := m.(interface{ Validate() error }); ok {
-		return v.Validate()
+		if err := v.Validate(); err != nil {
+			return &finding{text: t.text(m, err)}
+		}
 	}
 	return nil
 }
@@ -54,12 +59,14 @@ func (t *tasting) nested(m protoreflect.Message, anys *anyFields, depth int) (f 
 		if !m.Has(field.descriptor) {
 			continue
 		}
-		each(m, field.descriptor, func(inner protoreflect.Message) bool {
+		each(m, field.descriptor, func(at element, inner protoreflect.Message) bool {
+			end := t.enter(field.descriptor, at)
 			if field.inner != nil {
 				f = t.nested(inner, field.inner, depth)
 			} else if a, ok := inner.Interface().(*anypb.Any); ok {
 				f = t.inAny(a, depth)
 			}
+			t.leave(end)
 			return f == nil
 		})
 		if f != nil {
@@ -69,16 +76,22 @@ func (t *tasting) nested(m protoreflect.Message, anys *anyFields, depth int) (f 
 	return nil
 }
 
+// element is which one of the messages of a field it is.
+type element struct {
+	index int
+	key   protoreflect.MapKey
+}
+
 // each calls f for each message that a field has, until it returns false.
-func each(m protoreflect.Message, field protoreflect.FieldDescriptor, f func(protoreflect.Message) bool) {
+func each(m protoreflect.Message, field protoreflect.FieldDescriptor, f func(element, protoreflect.Message) bool) {
 	switch value := m.Get(field); {
 	case field.IsMap():
-		value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { return f(v.Message()) })
+		value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool { return f(element{key: k}, v.Message()) })
 	case field.IsList():
-		for list, i := value.List(), 0; i < list.Len() && f(list.Get(i).Message()); i++ {
+		for list, i := value.List(), 0; i < list.Len() && f(element{index: i}, list.Get(i).Message()); i++ {
 		}
 	default:
-		f(value.Message())
+		f(element{}, value.Message())
 	}
 }
 
@@ -89,15 +102,24 @@ func (t *tasting) inAny(a *anypb.Any, depth int) *finding {
 	case !o.known || depth >= anyDepth:
 		return nil
 	case o.failed:
-		return &finding{text: fmt.Sprintf("a field of type Any is no %s", nameIn(a)), undecodable: true}
+		return t.noMessage(a)
 	}
-	if err := validate(o.message); err != nil {
-		return &finding{text: t.text(o.message, err)}
+	if f := t.validate(o.message); f != nil {
+		return f
 	}
 	if anys := anysIn(o.message.ProtoReflect().Descriptor()); anys != nil {
 		return t.nested(o.message.ProtoReflect(), anys, depth+1)
 	}
 	return nil
+}
+
+// noMessage is the finding that an Any cannot be decoded.
+func (t *tasting) noMessage(a *anypb.Any) *finding {
+	text := fmt.Sprintf("a field of type Any is no %s", nameIn(a))
+	if t.findings != nil {
+		return t.add(Finding{Rule: anyDecodable, By: Envoy, Path: string(t.path), Text: text, undecodable: a})
+	}
+	return &finding{text: text, undecodable: true}
 }
 
 // nameIn returns the name of the message in an Any whose type is known.
@@ -142,10 +164,15 @@ func (t *tasting) field(field string) string {
 	if !ok || strings.Trim(key, "0123456789") == "" {
 		return field
 	}
+	return name + "[" + t.key(key) + "]"
+}
+
+// key returns the key of a map as it is shown.
+func (t *tasting) key(key string) string {
 	if secrets.Holds(t.typeURL, t.value) {
-		return name + "[...]"
+		return "..."
 	}
-	return fmt.Sprintf("%s[%s]", name, loglines.ClipTo(key, 64))
+	return loglines.ClipTo(key, 64)
 }
 
 // anyFields are the fields of a message type that are Anys, or have some in them.

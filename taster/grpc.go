@@ -19,6 +19,7 @@ import (
 
 // rule is one thing that gRPC requires of a message.
 type rule[M any] struct {
+	id   string // for people, as in Rule
 	grfc string // where gRPC says so
 	want string // what has to hold
 	ok   func(t *tasting, m M) bool
@@ -31,7 +32,9 @@ type rules[M any] []rule[M]
 func (rs rules[M]) check(t *tasting, m M) *violation {
 	for i := range rs {
 		if !rs[i].ok(t, m) {
-			return &violation{grfc: rs[i].grfc, want: rs[i].want}
+			if v := t.broken(&violation{id: rs[i].id, grfc: rs[i].grfc, want: rs[i].want}); v != nil {
+				return v
+			}
 		}
 	}
 	return nil
@@ -39,9 +42,18 @@ func (rs rules[M]) check(t *tasting, m M) *violation {
 
 // violation is a rule that a resource breaks.
 type violation struct {
-	grfc, want  string
-	path        []string // from the inside to the outside
-	undecodable bool     // an Any in it cannot be decoded
+	id, grfc, want string
+	path           []string // from the inside to the outside
+	undecodable    anyKey   // the Any that cannot be decoded, nil if that is not what it is
+}
+
+// broken returns a violation, or nil if it is one of those that [Type.Findings] has already.
+func (t *tasting) broken(v *violation) *violation {
+	if t.passed > 0 {
+		t.passed--
+		return nil
+	}
+	return v
 }
 
 // in adds where the message is that breaks the rule. It may be called on nil.
@@ -60,12 +72,17 @@ func (v *violation) at(field string, index int) *violation {
 	return v
 }
 
+// where returns the path of the message, empty for the resource. It is called once.
+func (v *violation) where() string {
+	slices.Reverse(v.path)
+	return strings.Join(v.path, ".")
+}
+
 // String says which rule is broken, and where. It is called once.
 func (v *violation) String() string {
-	where := ""
-	if len(v.path) > 0 {
-		slices.Reverse(v.path)
-		where = "in " + strings.Join(v.path, ".") + ", "
+	where := v.where()
+	if where != "" {
+		where = "in " + where + ", "
 	}
 	return loglines.Clip(fmt.Sprintf("%sit requires that %s (gRFC %s)", where, v.want, v.grfc))
 }
@@ -113,5 +130,5 @@ func (t *tasting) undecodable(grfc string, a *anypb.Any) *violation {
 	if a == nil || !t.open(a).failed {
 		return nil
 	}
-	return &violation{grfc: grfc, want: "an Any is a message of its type", undecodable: true}
+	return t.broken(&violation{id: anyDecodable, grfc: grfc, want: wantDecodable, undecodable: a})
 }

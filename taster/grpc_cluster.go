@@ -20,42 +20,42 @@ import (
 // Clusters, as gRPC reads them.
 
 var clusterRules = rules[*clusterv3.Cluster]{
-	{"A27", "name is set", func(_ *tasting, c *clusterv3.Cluster) bool { return c.GetName() != "" }},
-	{"A27, A42, A48", "lb_policy is ROUND_ROBIN, RING_HASH or LEAST_REQUEST", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-cluster-name", "A27", "name is set", func(_ *tasting, c *clusterv3.Cluster) bool { return c.GetName() != "" }},
+	{"grpc-lb-policy", "A27, A42, A48", "lb_policy is ROUND_ROBIN, RING_HASH or LEAST_REQUEST", func(_ *tasting, c *clusterv3.Cluster) bool {
 		switch c.GetLbPolicy() {
 		case clusterv3.Cluster_ROUND_ROBIN, clusterv3.Cluster_RING_HASH, clusterv3.Cluster_LEAST_REQUEST:
 			return true
 		}
 		return c.GetLoadBalancingPolicy() != nil // which goes before lb_policy in some clients
 	}},
-	{"A42", "ring_hash_lb_config.hash_function is XX_HASH", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-ring-hash-function", "A42", "ring_hash_lb_config.hash_function is XX_HASH", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return c.GetLbPolicy() != clusterv3.Cluster_RING_HASH || c.GetRingHashLbConfig().GetHashFunction() == clusterv3.Cluster_RingHashLbConfig_XX_HASH
 	}},
-	{"A48", "least_request_lb_config.choice_count is at least 2", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-least-request-choices", "A48", "least_request_lb_config.choice_count is at least 2", func(_ *tasting, c *clusterv3.Cluster) bool {
 		choices := c.GetLeastRequestLbConfig().GetChoiceCount()
 		return c.GetLbPolicy() != clusterv3.Cluster_LEAST_REQUEST || choices == nil || choices.GetValue() >= 2
 	}},
-	{"A29", "transport_socket_matches is empty", func(_ *tasting, c *clusterv3.Cluster) bool { return len(c.GetTransportSocketMatches()) == 0 }},
-	{"A27", "lrs_server is self", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-no-socket-matches", "A29", "transport_socket_matches is empty", func(_ *tasting, c *clusterv3.Cluster) bool { return len(c.GetTransportSocketMatches()) == 0 }},
+	{"grpc-lrs-server", "A27", "lrs_server is self", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return c.GetLrsServer() == nil || c.GetLrsServer().GetSelf() != nil
 	}},
-	{"A27, A37", "the cluster is of type EDS or LOGICAL_DNS, or an envoy.clusters.aggregate", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-cluster-type", "A27, A37", "the cluster is of type EDS or LOGICAL_DNS, or an envoy.clusters.aggregate", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return isEDS(c) || isLogicalDNS(c) || isAggregate(c)
 	}},
-	{"A27", "eds_cluster_config.eds_config is ads or self", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-eds-source", "A27", "eds_cluster_config.eds_config is ads or self", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return !isEDS(c) || adsOrSelf(c.GetEdsClusterConfig().GetEdsConfig())
 	}},
-	{"A47", "a cluster with an xdstp name has an eds_cluster_config.service_name", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-xdstp-service-name", "A47", "a cluster with an xdstp name has an eds_cluster_config.service_name", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return !isEDS(c) || !strings.HasPrefix(c.GetName(), "xdstp:") || c.GetEdsClusterConfig().GetServiceName() != ""
 	}},
-	{"A37", "load_assignment of a LOGICAL_DNS cluster has one locality with one endpoint", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-dns-one-endpoint", "A37", "load_assignment of a LOGICAL_DNS cluster has one locality with one endpoint", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return !isLogicalDNS(c) || onlyEndpoint(c) != nil
 	}},
-	{"A37", "the endpoint of a LOGICAL_DNS cluster is a socket_address with a host and a port, without resolver_name", func(_ *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-dns-host-and-port", "A37", "the endpoint of a LOGICAL_DNS cluster is a socket_address with a host and a port, without resolver_name", func(_ *tasting, c *clusterv3.Cluster) bool {
 		at := onlyEndpoint(c).GetAddress().GetSocketAddress()
 		return !isLogicalDNS(c) || at.GetAddress() != "" && at.GetPortValue() != 0 && at.GetResolverName() == ""
 	}},
-	{"A37", "an aggregate cluster names at least one cluster", func(t *tasting, c *clusterv3.Cluster) bool {
+	{"grpc-aggregate-names", "A37", "an aggregate cluster names at least one cluster", func(t *tasting, c *clusterv3.Cluster) bool {
 		if !isAggregate(c) || t.open(c.GetClusterType().GetTypedConfig()).failed {
 			return true // undecodable says so
 		}
@@ -104,10 +104,10 @@ func checkCluster(t *tasting, c *clusterv3.Cluster) *violation {
 }
 
 var outlierRules = rules[*clusterv3.OutlierDetection]{
-	{"A50", "interval, base_ejection_time and max_ejection_time are durations of at least 0", func(_ *tasting, o *clusterv3.OutlierDetection) bool {
+	{"grpc-outlier-durations", "A50", "interval, base_ejection_time and max_ejection_time are durations of at least 0", func(_ *tasting, o *clusterv3.OutlierDetection) bool {
 		return notNegative(o.GetInterval()) && notNegative(o.GetBaseEjectionTime()) && notNegative(o.GetMaxEjectionTime())
 	}},
-	{"A50", "max_ejection_percent, enforcing_success_rate, failure_percentage_threshold and enforcing_failure_percentage are at most 100", func(_ *tasting, o *clusterv3.OutlierDetection) bool {
+	{"grpc-outlier-percentages", "A50", "max_ejection_percent, enforcing_success_rate, failure_percentage_threshold and enforcing_failure_percentage are at most 100", func(_ *tasting, o *clusterv3.OutlierDetection) bool {
 		return percent(o.GetMaxEjectionPercent()) && percent(o.GetEnforcingSuccessRate()) && percent(o.GetFailurePercentageThreshold()) && percent(o.GetEnforcingFailurePercentage())
 	}},
 }
@@ -146,7 +146,7 @@ var typedStructs = map[string]bool{
 // takes.
 func checkBalancing(t *tasting, p *clusterv3.LoadBalancingPolicy, depth int) *violation {
 	if depth >= policyDepth {
-		return &violation{grfc: "A52", want: "policies are nested at most 16 deep"}
+		return policyDepthRules.check(t, p)
 	}
 	for i, policy := range p.GetPolicies() {
 		config := policy.GetTypedExtensionConfig().GetTypedConfig()
@@ -169,21 +169,25 @@ func checkBalancing(t *tasting, p *clusterv3.LoadBalancingPolicy, depth int) *vi
 	return noSupportedPolicy.check(t, p)
 }
 
+var policyDepthRules = rules[*clusterv3.LoadBalancingPolicy]{
+	{"grpc-policy-depth", "A52", "policies are nested at most 16 deep", func(*tasting, *clusterv3.LoadBalancingPolicy) bool { return false }},
+}
+
 var noSupportedPolicy = rules[*clusterv3.LoadBalancingPolicy]{
-	{"A52", "one of the policies is one that gRPC supports", func(*tasting, *clusterv3.LoadBalancingPolicy) bool { return false }},
+	{"grpc-supported-policy", "A52", "one of the policies is one that gRPC supports", func(*tasting, *clusterv3.LoadBalancingPolicy) bool { return false }},
 }
 
 var policyRules = rules[*anypb.Any]{
-	{"A42, A52", "RingHash.hash_function is XX_HASH", func(t *tasting, a *anypb.Any) bool {
+	{"grpc-policy-ring-hash-function", "A42, A52", "RingHash.hash_function is XX_HASH", func(t *tasting, a *anypb.Any) bool {
 		p, ok := openAs[*ringhashv3.RingHash](t, a)
 		return !ok || p.GetHashFunction() == ringhashv3.RingHash_XX_HASH
 	}},
-	{"A42, A52", "RingHash.minimum_ring_size and maximum_ring_size are at most 8388608, and the minimum is not above the maximum", func(t *tasting, a *anypb.Any) bool {
+	{"grpc-policy-ring-sizes", "A42, A52", "RingHash.minimum_ring_size and maximum_ring_size are at most 8388608, and the minimum is not above the maximum", func(t *tasting, a *anypb.Any) bool {
 		p, ok := openAs[*ringhashv3.RingHash](t, a)
 		least, most := ringSize(p.GetMinimumRingSize(), 1024), ringSize(p.GetMaximumRingSize(), largestRing)
 		return !ok || least <= most && most <= largestRing
 	}},
-	{"A48, A52", "LeastRequest.choice_count is at least 2", func(t *tasting, a *anypb.Any) bool {
+	{"grpc-policy-choices", "A48, A52", "LeastRequest.choice_count is at least 2", func(t *tasting, a *anypb.Any) bool {
 		p, ok := openAs[*leastrequestv3.LeastRequest](t, a)
 		return !ok || p.GetChoiceCount() == nil || p.GetChoiceCount().GetValue() >= 2
 	}},

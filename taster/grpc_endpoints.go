@@ -11,8 +11,8 @@ import (
 // ClusterLoadAssignments, as gRPC reads them.
 
 var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
-	{"A27", "cluster_name is set", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool { return e.GetClusterName() != "" }},
-	{"A27", "each locality has an id", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-endpoints-name", "A27", "cluster_name is set", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool { return e.GetClusterName() != "" }},
+	{"grpc-locality-id", "A27", "each locality has an id", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		for _, l := range e.GetEndpoints() {
 			if l.GetLocality() == nil {
 				return false
@@ -20,7 +20,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return true
 	}},
-	{"A27", "no locality is there twice with one priority", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-locality-once", "A27", "no locality is there twice with one priority", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		type id struct {
 			region, zone, subZone string
 			priority              uint32
@@ -35,7 +35,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return true
 	}},
-	{"A27", "the weights of the localities of one priority add up to at most 4294967295", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-locality-weights", "A27", "the weights of the localities of one priority add up to at most 4294967295", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		sums := map[uint32]uint64{}
 		for _, l := range used(e) {
 			sums[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())
@@ -45,7 +45,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return true
 	}},
-	{"A27", "priorities begin with 0 and leave none out", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-priorities", "A27", "priorities begin with 0 and leave none out", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		seen, highest := map[uint32]bool{}, -1
 		for _, l := range used(e) {
 			seen[l.GetPriority()] = true
@@ -53,7 +53,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return len(seen) == highest+1
 	}},
-	{"A27", "no address is there twice", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-address-once", "A27", "no address is there twice", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		n := 0
 		for _, l := range used(e) {
 			n += len(l.GetLbEndpoints())
@@ -106,7 +106,7 @@ func used(e *endpointv3.ClusterLoadAssignment) []*endpointv3.LocalityLbEndpoints
 }
 
 var localityRules = rules[*endpointv3.LocalityLbEndpoints]{
-	{"A27", "the load_balancing_weight of an endpoint is not 0", func(_ *tasting, l *endpointv3.LocalityLbEndpoints) bool {
+	{"grpc-endpoint-weight", "A27", "the load_balancing_weight of an endpoint is not 0", func(_ *tasting, l *endpointv3.LocalityLbEndpoints) bool {
 		for _, lb := range l.GetLbEndpoints() {
 			if w := lb.GetLoadBalancingWeight(); w != nil && w.GetValue() == 0 {
 				return false
@@ -114,7 +114,7 @@ var localityRules = rules[*endpointv3.LocalityLbEndpoints]{
 		}
 		return true
 	}},
-	{"A27", "the weights of the endpoints of a locality add up to at most 4294967295", func(_ *tasting, l *endpointv3.LocalityLbEndpoints) bool {
+	{"grpc-endpoint-weights", "A27", "the weights of the endpoints of a locality add up to at most 4294967295", func(_ *tasting, l *endpointv3.LocalityLbEndpoints) bool {
 		var sum uint64
 		for _, lb := range l.GetLbEndpoints() {
 			weight := uint64(1)
@@ -130,7 +130,7 @@ var localityRules = rules[*endpointv3.LocalityLbEndpoints]{
 }
 
 var dropRules = rules[*endpointv3.ClusterLoadAssignment_Policy_DropOverload]{
-	{"A27", "drop_percentage.denominator is HUNDRED, TEN_THOUSAND or MILLION", func(_ *tasting, d *endpointv3.ClusterLoadAssignment_Policy_DropOverload) bool {
+	{"grpc-drop-denominator", "A27", "drop_percentage.denominator is HUNDRED, TEN_THOUSAND or MILLION", func(_ *tasting, d *endpointv3.ClusterLoadAssignment_Policy_DropOverload) bool {
 		_, known := typev3.FractionalPercent_DenominatorType_name[int32(d.GetDropPercentage().GetDenominator())]
 		return known
 	}},

@@ -26,17 +26,17 @@ const (
 )
 
 var hcmRules = rules[*hcmv3.HttpConnectionManager]{
-	{"A41", "xff_num_trusted_hops is 0", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool { return h.GetXffNumTrustedHops() == 0 }},
-	{"A41", "original_ip_detection_extensions is empty", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+	{"grpc-xff-hops", "A41", "xff_num_trusted_hops is 0", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool { return h.GetXffNumTrustedHops() == 0 }},
+	{"grpc-no-ip-detection", "A41", "original_ip_detection_extensions is empty", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
 		return len(h.GetOriginalIpDetectionExtensions()) == 0
 	}},
-	{"A27", "there is rds or a route_config", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+	{"grpc-routes-given", "A27", "there is rds or a route_config", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
 		return h.GetRds() != nil || h.GetRouteConfig() != nil
 	}},
-	{"A27", "rds.config_source is ads or self", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+	{"grpc-rds-source", "A27", "rds.config_source is ads or self", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
 		return h.GetRds() == nil || adsOrSelf(h.GetRds().GetConfigSource())
 	}},
-	{"A27", "rds.route_config_name is set", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+	{"grpc-rds-name", "A27", "rds.route_config_name is set", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
 		return h.GetRds() == nil || h.GetRds().GetRouteConfigName() != ""
 	}},
 }
@@ -111,15 +111,15 @@ func (f filterOn) ignored(t *tasting) bool {
 }
 
 var filterRules = rules[filterOn]{
-	{"A39", "an HTTP filter that is not optional is one that gRPC has", func(t *tasting, f filterOn) bool {
+	{"grpc-http-filter-known", "A39", "an HTTP filter that is not optional is one that gRPC has", func(t *tasting, f filterOn) bool {
 		_, known := filterOf(t, f.GetTypedConfig())
 		return known || f.GetIsOptional()
 	}},
-	{"A39", "an HTTP filter that is not optional is one that gRPC has on this side", func(t *tasting, f filterOn) bool {
+	{"grpc-http-filter-side", "A39", "an HTTP filter that is not optional is one that gRPC has on this side", func(t *tasting, f filterOn) bool {
 		of, known := filterOf(t, f.GetTypedConfig())
 		return !known || of.on(f.on) || f.GetIsOptional()
 	}},
-	{"A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, f filterOn) bool {
+	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, f filterOn) bool {
 		return rbacIsValid(rbacIn(t, f.GetTypedConfig()))
 	}},
 }
@@ -128,7 +128,7 @@ var filterRules = rules[filterOn]{
 type chain []filterOn
 
 var filtersRules = rules[chain]{
-	{"A39", "HTTP filters have names, each its own", func(_ *tasting, c chain) bool {
+	{"grpc-http-filter-names", "A39", "HTTP filters have names, each its own", func(_ *tasting, c chain) bool {
 		seen := map[string]bool{"": true}
 		for _, f := range c {
 			if seen[f.GetName()] {
@@ -138,7 +138,7 @@ var filtersRules = rules[chain]{
 		}
 		return true
 	}},
-	{"A39", "the last HTTP filter is the router, and no other is", func(t *tasting, c chain) bool {
+	{"grpc-router-last", "A39", "the last HTTP filter is the router, and no other is", func(t *tasting, c chain) bool {
 		terminal := false
 		for _, f := range c {
 			if f.ignored(t) {

@@ -15,18 +15,18 @@ import (
 const hcmType = xdstype.Prefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
 var listenerRules = rules[*listenerv3.Listener]{
-	{"A27", "name is set", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetName() != "" }},
-	{"A27", "api_listener is an HttpConnectionManager", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-listener-name", "A27", "name is set", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetName() != "" }},
+	{"grpc-api-listener-type", "A27", "api_listener is an HttpConnectionManager", func(_ *tasting, l *listenerv3.Listener) bool {
 		return l.GetApiListener() == nil || l.GetApiListener().GetApiListener().GetTypeUrl() == hcmType
 	}},
 }
 
 // serverRules hold for the listeners of servers.
 var serverRules = rules[*listenerv3.Listener]{
-	{"A36", "listener_filters is empty", func(_ *tasting, l *listenerv3.Listener) bool { return len(l.GetListenerFilters()) == 0 }},
-	{"A36", "use_original_dst is not true", func(_ *tasting, l *listenerv3.Listener) bool { return !l.GetUseOriginalDst().GetValue() }},
-	{"A36", "address is a socket_address", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetAddress().GetSocketAddress() != nil }},
-	{"A36", "address prefixes of filter_chain_match are addresses, with a length that they have", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-no-listener-filters", "A36", "listener_filters is empty", func(_ *tasting, l *listenerv3.Listener) bool { return len(l.GetListenerFilters()) == 0 }},
+	{"grpc-no-original-dst", "A36", "use_original_dst is not true", func(_ *tasting, l *listenerv3.Listener) bool { return !l.GetUseOriginalDst().GetValue() }},
+	{"grpc-socket-address", "A36", "address is a socket_address", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetAddress().GetSocketAddress() != nil }},
+	{"grpc-match-prefixes", "A36", "address prefixes of filter_chain_match are addresses, with a length that they have", func(_ *tasting, l *listenerv3.Listener) bool {
 		for _, c := range l.GetFilterChains() {
 			m := c.GetFilterChainMatch()
 			if isUnsupported(m, false) {
@@ -38,7 +38,7 @@ var serverRules = rules[*listenerv3.Listener]{
 		}
 		return true
 	}},
-	{"A36", "there is a default_filter_chain, or one of filter_chains that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-some-filter-chain", "A36", "there is a default_filter_chain, or one of filter_chains that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
 		if l.GetDefaultFilterChain() != nil {
 			return true
 		}
@@ -49,7 +49,7 @@ var serverRules = rules[*listenerv3.Listener]{
 		}
 		return false
 	}},
-	{"A36", "no two of filter_chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
+	{"grpc-chains-overlap", "A36", "no two of filter_chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
 		return !t.chainsOverlap(l.GetFilterChains())
 	}},
 }
@@ -193,7 +193,7 @@ func checkListener(t *tasting, l *listenerv3.Listener) *violation {
 }
 
 var chainRules = rules[*listenerv3.FilterChain]{
-	{"A36", "network filters have names, each its own", func(_ *tasting, c *listenerv3.FilterChain) bool {
+	{"grpc-network-filter-names", "A36", "network filters have names, each its own", func(_ *tasting, c *listenerv3.FilterChain) bool {
 		seen := map[string]bool{"": true}
 		for _, f := range c.GetFilters() {
 			if seen[f.GetName()] {
@@ -203,7 +203,7 @@ var chainRules = rules[*listenerv3.FilterChain]{
 		}
 		return true
 	}},
-	{"A36", "each network filter is an HttpConnectionManager", func(_ *tasting, c *listenerv3.FilterChain) bool {
+	{"grpc-network-filter-type", "A36", "each network filter is an HttpConnectionManager", func(_ *tasting, c *listenerv3.FilterChain) bool {
 		for _, f := range c.GetFilters() {
 			if f.GetTypedConfig().GetTypeUrl() != hcmType {
 				return false
@@ -211,7 +211,7 @@ var chainRules = rules[*listenerv3.FilterChain]{
 		}
 		return true
 	}},
-	{"A36", "there is a network filter", func(_ *tasting, c *listenerv3.FilterChain) bool { return len(c.GetFilters()) > 0 }},
+	{"grpc-some-network-filter", "A36", "there is a network filter", func(_ *tasting, c *listenerv3.FilterChain) bool { return len(c.GetFilters()) > 0 }},
 }
 
 func checkChain(t *tasting, c *listenerv3.FilterChain) *violation {

@@ -1,8 +1,10 @@
 package taster
 
 import (
+	"maps"
 	"math"
 	"regexp/syntax"
+	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -22,7 +24,7 @@ const mostRegexps = 256 << 10
 const lookupPlugin = xdstype.Prefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"
 
 var routesRules = rules[*routev3.RouteConfiguration]{
-	{"A28", "each cluster_specifier_plugin that is not optional is a RouteLookupClusterSpecifier", func(_ *tasting, r *routev3.RouteConfiguration) bool {
+	{"grpc-specifier-plugin-known", "A28", "each cluster_specifier_plugin that is not optional is a RouteLookupClusterSpecifier", func(_ *tasting, r *routev3.RouteConfiguration) bool {
 		for _, p := range r.GetClusterSpecifierPlugins() {
 			if !p.GetIsOptional() && p.GetExtension().GetTypedConfig().GetTypeUrl() != lookupPlugin {
 				return false
@@ -33,25 +35,25 @@ var routesRules = rules[*routev3.RouteConfiguration]{
 }
 
 var routesNameRules = rules[*routev3.RouteConfiguration]{
-	{"A27", "name is set", func(_ *tasting, r *routev3.RouteConfiguration) bool { return r.GetName() != "" }},
+	{"grpc-routes-name", "A27", "name is set", func(_ *tasting, r *routev3.RouteConfiguration) bool { return r.GetName() != "" }},
 }
 
 var routeRules = rules[*routev3.Route]{
-	{"A28", "match is set", func(_ *tasting, r *routev3.Route) bool { return r.GetMatch() != nil }},
-	{"A28", "match has a prefix, a path or a safe_regex", func(_ *tasting, r *routev3.Route) bool {
+	{"grpc-route-match", "A28", "match is set", func(_ *tasting, r *routev3.Route) bool { return r.GetMatch() != nil }},
+	{"grpc-path-matcher", "A28", "match has a prefix, a path or a safe_regex", func(_ *tasting, r *routev3.Route) bool {
 		switch r.GetMatch().GetPathSpecifier().(type) {
 		case *routev3.RouteMatch_Prefix, *routev3.RouteMatch_Path, *routev3.RouteMatch_SafeRegex:
 			return true
 		}
 		return false
 	}},
-	{"A28", "match.safe_regex is a regular expression", func(t *tasting, r *routev3.Route) bool {
+	{"grpc-path-regex", "A28", "match.safe_regex is a regular expression", func(t *tasting, r *routev3.Route) bool {
 		return t.regexpIsValid(r.GetMatch().GetSafeRegex().GetRegex())
 	}},
 }
 
 var headerRules = rules[*routev3.HeaderMatcher]{
-	{"A28", "a header matcher is one that gRPC knows", func(_ *tasting, h *routev3.HeaderMatcher) bool {
+	{"grpc-header-matcher", "A28", "a header matcher is one that gRPC knows", func(_ *tasting, h *routev3.HeaderMatcher) bool {
 		switch h.GetHeaderMatchSpecifier().(type) {
 		case *routev3.HeaderMatcher_ExactMatch, *routev3.HeaderMatcher_SafeRegexMatch, *routev3.HeaderMatcher_RangeMatch,
 			*routev3.HeaderMatcher_PresentMatch, *routev3.HeaderMatcher_PrefixMatch, *routev3.HeaderMatcher_SuffixMatch,
@@ -60,14 +62,14 @@ var headerRules = rules[*routev3.HeaderMatcher]{
 		}
 		return false
 	}},
-	{"A28", "safe_regex_match is a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
+	{"grpc-header-regex", "A28", "safe_regex_match is a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
 		return t.regexpIsValid(h.GetSafeRegexMatch().GetRegex())
 	}},
-	{"A63", "string_match has a matcher that is not empty, or a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
+	{"grpc-header-string-match", "A63", "string_match has a matcher that is not empty, or a regular expression", func(t *tasting, h *routev3.HeaderMatcher) bool {
 		m, ok := h.GetHeaderMatchSpecifier().(*routev3.HeaderMatcher_StringMatch)
 		return !ok || m.StringMatch != nil && t.matcherIsValid(m.StringMatch)
 	}},
-	{"A28", "prefix_match, suffix_match and contains_match are not empty", func(_ *tasting, h *routev3.HeaderMatcher) bool {
+	{"grpc-header-not-empty", "A28", "prefix_match, suffix_match and contains_match are not empty", func(_ *tasting, h *routev3.HeaderMatcher) bool {
 		switch m := h.GetHeaderMatchSpecifier().(type) {
 		case *routev3.HeaderMatcher_PrefixMatch:
 			return m.PrefixMatch != ""
@@ -81,7 +83,7 @@ var headerRules = rules[*routev3.HeaderMatcher]{
 }
 
 var actionRules = rules[*routev3.RouteAction]{
-	{"A28", "the weights of weighted_clusters add up to something, and to at most 4294967295", func(_ *tasting, a *routev3.RouteAction) bool {
+	{"grpc-cluster-weights", "A28", "the weights of weighted_clusters add up to something, and to at most 4294967295", func(_ *tasting, a *routev3.RouteAction) bool {
 		weighted, ok := a.GetClusterSpecifier().(*routev3.RouteAction_WeightedClusters)
 		if !ok {
 			return true
@@ -92,7 +94,7 @@ var actionRules = rules[*routev3.RouteAction]{
 		}
 		return sum > 0 && sum <= math.MaxUint32
 	}},
-	{"A42", "regex_rewrite of a hash_policy has a regular expression", func(t *tasting, a *routev3.RouteAction) bool {
+	{"grpc-hash-policy-regex", "A42", "regex_rewrite of a hash_policy has a regular expression", func(t *tasting, a *routev3.RouteAction) bool {
 		for _, p := range a.GetHashPolicy() {
 			if !t.regexpIsValid(p.GetHeader().GetRegexRewrite().GetPattern().GetRegex()) {
 				return false
@@ -103,10 +105,10 @@ var actionRules = rules[*routev3.RouteAction]{
 }
 
 var retryRules = rules[*routev3.RetryPolicy]{
-	{"A44", "num_retries is at least 1", func(_ *tasting, r *routev3.RetryPolicy) bool {
+	{"grpc-retries", "A44", "num_retries is at least 1", func(_ *tasting, r *routev3.RetryPolicy) bool {
 		return r.GetNumRetries() == nil || r.GetNumRetries().GetValue() >= 1
 	}},
-	{"A44", "retry_back_off has a base_interval above 0, and so is its max_interval", func(_ *tasting, r *routev3.RetryPolicy) bool {
+	{"grpc-retry-back-off", "A44", "retry_back_off has a base_interval above 0, and so is its max_interval", func(_ *tasting, r *routev3.RetryPolicy) bool {
 		b := r.GetRetryBackOff()
 		return b == nil || positive(b.GetBaseInterval()) && (b.GetMaxInterval() == nil || positive(b.GetMaxInterval()))
 	}},
@@ -207,7 +209,7 @@ func checkAction(t *tasting, a *routev3.RouteAction, plugins map[string]bool) *v
 }
 
 var pluginRules = rules[*routev3.RouteAction_ClusterSpecifierPlugin]{
-	{"A28", "cluster_specifier_plugin names one of the cluster_specifier_plugins", func(*tasting, *routev3.RouteAction_ClusterSpecifierPlugin) bool { return false }},
+	{"grpc-specifier-plugin-named", "A28", "cluster_specifier_plugin names one of the cluster_specifier_plugins", func(*tasting, *routev3.RouteAction_ClusterSpecifierPlugin) bool { return false }},
 }
 
 // regexpIsValid reports whether gRPC can use a regular expression. An empty one is not there.
@@ -222,8 +224,8 @@ func (t *tasting) regexpIsValid(expr string) bool {
 
 // checkOverrides checks typed_per_filter_config.
 func checkOverrides(t *tasting, configs map[string]*anypb.Any) *violation {
-	for _, config := range configs {
-		if v := checkOverride(t, config); v != nil {
+	for _, filter := range slices.Sorted(maps.Keys(configs)) { // so that the same one is the first
+		if v := checkOverride(t, configs[filter]); v != nil {
 			return v.in("typed_per_filter_config")
 		}
 	}
@@ -251,15 +253,15 @@ type override struct {
 }
 
 var overrideRules = rules[override]{
-	{"A39", "the configuration of an HTTP filter that is not optional is of a filter that gRPC has", func(t *tasting, o override) bool {
+	{"grpc-override-known", "A39", "the configuration of an HTTP filter that is not optional is of a filter that gRPC has", func(t *tasting, o override) bool {
 		_, known := filterOf(t, o.config)
 		return known || o.optional
 	}},
-	{"A39", "there is no configuration of the router", func(t *tasting, o override) bool {
+	{"grpc-override-router", "A39", "there is no configuration of the router", func(t *tasting, o override) bool {
 		f, known := filterOf(t, o.config)
 		return !known || !f.terminal
 	}},
-	{"A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, o override) bool {
+	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, o override) bool {
 		return rbacIsValid(rbacIn(t, o.config))
 	}},
 }

@@ -19,29 +19,29 @@ const (
 )
 
 var socketRules = rules[*corev3.TransportSocket]{
-	{"A29", "its name is envoy.transport_sockets.tls", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-tls-socket-name", "A29", "its name is envoy.transport_sockets.tls", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetName() == "envoy.transport_sockets.tls"
 	}},
 }
 
 var upstreamSocketRules = rules[*corev3.TransportSocket]{
-	{"A29", "its typed_config is an UpstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-upstream-tls", "A29", "its typed_config is an UpstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetTypedConfig().GetTypeUrl() == upstreamTLS
 	}},
 }
 
 var downstreamSocketRules = rules[*corev3.TransportSocket]{
-	{"A36", "its typed_config is a DownstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-downstream-tls", "A36", "its typed_config is a DownstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetTypedConfig().GetTypeUrl() == downstreamTLS
 	}},
 }
 
 // commonTLSRules hold for both sides.
 var commonTLSRules = rules[*tlsv3.CommonTlsContext]{
-	{"A29", "there is a common_tls_context", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c != nil }},
-	{"A29", "tls_params is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetTlsParams() == nil }},
-	{"A29", "custom_handshaker is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetCustomHandshaker() == nil }},
-	{"A29", "match_subject_alt_names has matchers that are set", func(t *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-common-tls-context", "A29", "there is a common_tls_context", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c != nil }},
+	{"grpc-no-tls-params", "A29", "tls_params is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetTlsParams() == nil }},
+	{"grpc-no-handshaker", "A29", "custom_handshaker is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetCustomHandshaker() == nil }},
+	{"grpc-subject-alt-names", "A29", "match_subject_alt_names has matchers that are set", func(t *tasting, c *tlsv3.CommonTlsContext) bool {
 		for _, m := range validation(c).GetMatchSubjectAltNames() {
 			if !t.matcherIsValid(m) {
 				return false
@@ -49,7 +49,7 @@ var commonTLSRules = rules[*tlsv3.CommonTlsContext]{
 		}
 		return true
 	}},
-	{"A29", "the validation context does not set verify_certificate_spki, verify_certificate_hash, require_signed_certificate_timestamp, crl or custom_validator_config", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-validation-fields", "A29", "the validation context does not set verify_certificate_spki, verify_certificate_hash, require_signed_certificate_timestamp, crl or custom_validator_config", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		v := validation(c)
 		return oldRoots(c) || len(v.GetVerifyCertificateSpki()) == 0 && len(v.GetVerifyCertificateHash()) == 0 &&
 			!v.GetRequireSignedCertificateTimestamp().GetValue() && v.GetCrl() == nil && v.GetCustomValidatorConfig() == nil
@@ -58,31 +58,31 @@ var commonTLSRules = rules[*tlsv3.CommonTlsContext]{
 
 // clientTLSRules hold for clients.
 var clientTLSRules = rules[*tlsv3.CommonTlsContext]{
-	{"A29, A82", "root certificates come from a ca_certificate_provider_instance, or system_root_certs is set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-root-certificates", "A29, A82", "root certificates come from a ca_certificate_provider_instance, or system_root_certs is set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		return rootsOf(c) || validation(c).GetSystemRootCerts() != nil
 	}},
-	{"A29", "the client's own certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-client-certificate", "A29", "the client's own certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		return oldRoots(c) || hasIdentity(c) || len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0
 	}},
 }
 
 // serverTLSRules hold for servers.
 var serverTLSRules = rules[*tlsv3.CommonTlsContext]{
-	{"A36", "the server's certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return hasIdentity(c) }},
-	{"A36", "match_subject_alt_names is empty", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-server-certificate", "A36", "the server's certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return hasIdentity(c) }},
+	{"grpc-server-no-alt-names", "A36", "match_subject_alt_names is empty", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		return len(validation(c).GetMatchSubjectAltNames()) == 0
 	}},
-	{"A36", "a validation context of a server has a ca_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-server-roots", "A36", "a validation context of a server has a ca_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		return c.GetValidationContextType() == nil || rootsOf(c)
 	}},
 }
 
 var downstreamTLSRules = rules[*tlsv3.DownstreamTlsContext]{
-	{"A36", "require_sni is not true", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool { return !d.GetRequireSni().GetValue() }},
-	{"A36", "ocsp_staple_policy is LENIENT_STAPLING", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool {
+	{"grpc-no-require-sni", "A36", "require_sni is not true", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool { return !d.GetRequireSni().GetValue() }},
+	{"grpc-ocsp-policy", "A36", "ocsp_staple_policy is LENIENT_STAPLING", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool {
 		return d.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_LENIENT_STAPLING
 	}},
-	{"A36", "with require_client_certificate, root certificates come from a provider instance", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool {
+	{"grpc-client-roots", "A36", "with require_client_certificate, root certificates come from a provider instance", func(_ *tasting, d *tlsv3.DownstreamTlsContext) bool {
 		return !d.GetRequireClientCertificate().GetValue() || rootsOf(d.GetCommonTlsContext())
 	}},
 }

@@ -134,9 +134,13 @@ func (t Type) Taste(value []byte) (v *Verdict) {
 // begin returns a tasting of a value, with a message to decode it into.
 func (k *known) begin(value []byte) *tasting {
 	t := k.idle.Get().(*tasting)
-	t.typeURL, t.value, t.regexps, t.matches = k.typeURL, value, mostRegexps, mostMatches
+	t.typeURL, t.value = k.typeURL, value
+	t.refill()
 	return t
 }
+
+// refill gives a tasting its budgets.
+func (t *tasting) refill() { t.regexps, t.matches = mostRegexps, mostMatches }
 
 // end keeps what is not needed any more for another resource. It is not called after a failure,
 // because of which the message may be large, or in no good state.
@@ -167,7 +171,7 @@ func (k *known) judge(t *tasting) *Verdict {
 	if grpc != nil {
 		v.GRPC = grpc.String()
 	}
-	if envoy != nil && envoy.undecodable && grpc != nil && grpc.undecodable {
+	if envoy != nil && envoy.undecodable && grpc != nil && grpc.undecodable != nil {
 		v.Unreadable = fmt.Sprintf("has a message in it that no client can read: %s", envoy.text)
 	}
 	return v
@@ -183,4 +187,9 @@ type tasting struct {
 	// regexps is how many bytes of regular expressions are yet parsed, and matches how many
 	// matches of filter chains are yet compared.
 	regexps, matches int
+
+	// The rest is for findings only.
+	passed   int        // how many violations of gRPC's rules are passed over
+	findings *[]Finding // nil if only the first one is looked for
+	path     []byte     // of the message that Envoy would look at
 }
