@@ -182,6 +182,7 @@ func (c *contents) merge() ([]item, Errors) {
 				continue
 			}
 			places[it.id] = place{f.path, it.line}
+			it.file = f.path
 			all = append(all, it)
 		}
 	}

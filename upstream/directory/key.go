@@ -33,11 +33,15 @@ func keyOf(authority, typeURL, name string) (string, error) {
 	return k.Name, nil
 }
 
+// anyAuthority is the configured authority of files that may have names of all. No authority has
+// this name.
+const anyAuthority = "*"
+
 // owns reports whether names of that authority belong to the one that is
 // configured as a name or as *.suffix.
 func owns(configured, authority string) bool {
 	if suffix, ok := strings.CutPrefix(configured, "*."); ok {
 		return strings.HasSuffix(authority, "."+suffix)
 	}
-	return configured == authority
+	return configured == authority || configured == anyAuthority
 }

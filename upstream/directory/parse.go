@@ -49,9 +49,11 @@ type id struct{ typeURL, key string }
 
 // item is one resource of a file.
 type item struct {
+	file string // its path, where files are merged
 	id
 	line     int
 	resource *cache.Resource
+	content  *value // what the resource was written as, if the reader keeps it and the format has it
 }
 
 // reader reads one file.
@@ -60,6 +62,7 @@ type reader struct {
 	name      string // of the file, for errors
 	data      []byte
 	tally     *taster.Tally
+	keeps     bool // the content of items
 
 	items []item
 	lines map[id]int // of the items
@@ -70,14 +73,20 @@ type reader struct {
 
 // parse reads a file, and says all that is wrong with it.
 func parse(authority, name string, data []byte, tally *taster.Tally) ([]item, Errors) {
-	r := &reader{authority: authority, name: name, data: data, tally: tally, lines: map[id]int{}}
-	if len(data) == 0 {
+	r := &reader{authority: authority, name: name, data: data, tally: tally}
+	r.read()
+	return r.items, r.errs
+}
+
+// read reads the file.
+func (r *reader) read() {
+	r.lines = map[id]int{}
+	if len(r.data) == 0 {
 		// Between truncating and writing, most likely.
 		r.fail(0, errors.New("empty (to remove its resources, remove the file)"))
 	} else {
-		formats[path.Ext(name)](r, data)
+		formats[path.Ext(r.name)](r, r.data)
 	}
-	return r.items, r.errs
 }
 
 func (r *reader) fail(line int, err error) {
@@ -166,11 +175,11 @@ func (r *reader) resource(v *value) {
 				return
 			}
 		}
-		r.add(v.line, &m)
+		r.add(v.line, &m, inner)
 	case v.field("@type") != nil:
 		var bare anypb.Any
 		if r.decode(v, &bare) {
-			r.add(v.line, &discoveryv3.Resource{Resource: &bare})
+			r.add(v.line, &discoveryv3.Resource{Resource: &bare}, v)
 		}
 	default:
 		r.fail(v.line, errors.New(`neither a resource (with "@type") nor a Resource (with "resource") nor a DiscoveryResponse (with "resources")`))
@@ -195,8 +204,8 @@ func (r *reader) decode(v *value, m proto.Message) bool {
 	return false
 }
 
-// add takes a resource, if it is good. The line is 0 if it is not known.
-func (r *reader) add(line int, m *discoveryv3.Resource) {
+// add takes a resource, if it is good. The line is 0 and the content nil if they are not known.
+func (r *reader) add(line int, m *discoveryv3.Resource, content *value) {
 	r.count++
 	// In a DiscoveryResponse a Resource may be wrapped in an Any itself.
 	for m.GetResource().GetTypeUrl() == xdstype.Wrapper {
@@ -231,6 +240,9 @@ func (r *reader) add(line int, m *discoveryv3.Resource) {
 		return
 	}
 	it.line = line
+	if r.keeps {
+		it.content = content
+	}
 	r.lines[it.id] = line
 	r.items = append(r.items, it)
 }

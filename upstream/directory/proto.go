@@ -35,13 +35,13 @@ func (r *reader) message(m proto.Message) {
 	case *discoveryv3.DiscoveryResponse:
 		r.want = m.TypeUrl
 		for _, a := range m.Resources {
-			r.add(0, &discoveryv3.Resource{Resource: a})
+			r.add(0, &discoveryv3.Resource{Resource: a}, nil)
 		}
 		r.want = ""
 	case *discoveryv3.Resource:
-		r.add(0, m)
+		r.add(0, m, nil)
 	case *anypb.Any:
-		r.add(0, &discoveryv3.Resource{Resource: m})
+		r.add(0, &discoveryv3.Resource{Resource: m}, nil)
 	default:
 		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
@@ -50,7 +50,7 @@ func (r *reader) message(m proto.Message) {
 		}
 		r.add(0, &discoveryv3.Resource{Resource: &anypb.Any{
 			TypeUrl: xdstype.Prefix + string(m.ProtoReflect().Descriptor().FullName()), Value: value,
-		}})
+		}}, nil)
 	}
 }
 

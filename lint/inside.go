@@ -1,0 +1,105 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// What Envoy's code requires beside the constraints in its API, and what is in a resource in vain.
+
+// mostDecoded is the length of the longest resource that is decoded here, in bytes.
+const mostDecoded = 16 << 20
+
+// inside adds the findings of one resource that no client says before it uses it.
+func (c *checker) inside(i int, r Resource) {
+	switch r.TypeURL {
+	case xdstype.RouteV3:
+		if m := (&routev3.RouteConfiguration{}); decode(r, m) {
+			c.domains(i, m)
+			for h, host := range m.GetVirtualHosts() {
+				c.inVain(i, fmt.Sprintf("virtual_hosts[%d].", h), host)
+			}
+		}
+	case xdstype.VirtualHostV3:
+		if m := (&routev3.VirtualHost{}); decode(r, m) {
+			c.inVain(i, "", m)
+		}
+	case xdstype.ListenerV3:
+		if m := (&listenerv3.Listener{}); decode(r, m) {
+			c.address(i, m)
+		}
+	}
+}
+
+func decode(r Resource, m proto.Message) bool {
+	return len(r.Value) <= mostDecoded && proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true, RecursionLimit: 100}.Unmarshal(r.Value, m) == nil
+}
+
+// domains adds the domains that a RouteConfiguration has twice. Envoy compares them in lower case.
+func (c *checker) domains(i int, m *routev3.RouteConfiguration) {
+	seen := map[string]string{}
+	for h, host := range m.GetVirtualHosts() {
+		for d, domain := range host.GetDomains() {
+			at := fmt.Sprintf("virtual_hosts[%d].domains[%d]", h, d)
+			key := strings.ToLower(domain)
+			if first, ok := seen[key]; ok {
+				c.broken(sameDomain, i, at, fmt.Sprintf("domain %s is also %s", quoted(domain), first))
+				return
+			}
+			seen[key] = at
+		}
+	}
+}
+
+// inVain adds the first route behind one that matches every request.
+func (c *checker) inVain(i int, path string, host *routev3.VirtualHost) {
+	for r, route := range host.GetRoutes() {
+		if r+1 < len(host.GetRoutes()) && matchesAll(route.GetMatch()) {
+			c.broken(routeInVain, i, fmt.Sprintf("%sroutes[%d]", path, r+1), fmt.Sprintf("routes[%d] before it matches every request", r))
+			return
+		}
+	}
+}
+
+// matchesAll reports whether a match is one of every request.
+func matchesAll(m *routev3.RouteMatch) bool {
+	prefix, ok := m.GetPathSpecifier().(*routev3.RouteMatch_Prefix)
+	if !ok || prefix.Prefix != "/" && prefix.Prefix != "" {
+		return false
+	}
+	only := &routev3.RouteMatch{PathSpecifier: m.GetPathSpecifier(), CaseSensitive: m.GetCaseSensitive()}
+	return proto.Equal(m, only)
+}
+
+// address adds that a listener has the address of one before it.
+func (c *checker) address(i int, m *listenerv3.Listener) {
+	if m.GetApiListener() != nil || m.GetInternalListener() != nil {
+		return
+	}
+	if first, ok := c.addresses[addressOf(m.GetAddress())]; ok {
+		c.broken(sameAddress, i, "address", fmt.Sprintf("the Listener %s has it too", quoted(c.resources[first].Name)))
+		return
+	}
+	if at := addressOf(m.GetAddress()); at != "" {
+		c.addresses[at] = i
+	}
+}
+
+// addressOf returns what tells an address from others, empty if others may have it, too.
+func addressOf(a *corev3.Address) string {
+	if pipe := a.GetPipe().GetPath(); pipe != "" {
+		return "pipe " + pipe
+	}
+	socket := a.GetSocketAddress()
+	if socket.GetPortValue() == 0 {
+		return "" // any port that is free
+	}
+	return fmt.Sprintf("%s %s %d %s", socket.GetProtocol(), socket.GetAddress(), socket.GetPortValue(), socket.GetNetworkNamespaceFilepath())
+}

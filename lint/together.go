@@ -1,0 +1,114 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// What is wrong with resources only together.
+
+// together adds the findings of the graph of all resources.
+func (c *checker) together() {
+	g, places := c.graph()
+	c.dangling(g, places)
+	c.cycles(g, places)
+	c.depths(g, places)
+	if c.Part {
+		return
+	}
+	for _, id := range g.Unused() {
+		c.broken(unused, places[id], "", "nothing names it that a listener leads to")
+	}
+}
+
+// graph returns the graph of the resources, and their places.
+func (c *checker) graph() (*graph.Graph, map[graph.ID]int) {
+	b := graph.NewBuilder()
+	places := make(map[graph.ID]int, len(c.resources))
+	for i, r := range c.resources {
+		id := graph.ID{TypeURL: r.TypeURL, Name: r.Name}
+		references, err := graph.References(r.TypeURL, r.Value)
+		if err != nil {
+			references = nil // the taster says why
+		}
+		places[id] = i
+		b.Add(id, references)
+	}
+	return b.Graph(), places
+}
+
+// dangling adds the references that lead nowhere.
+func (c *checker) dangling(g *graph.Graph, places map[graph.ID]int) {
+	for _, e := range g.Dangling() {
+		if c.Elsewhere != nil && c.Elsewhere(e.To) {
+			continue
+		}
+		rule := rules[dangling]
+		f := Finding{Rule: rule, Severity: rule.Severity, Resource: places[e.From], Path: e.Path}
+		f.Text = fmt.Sprintf("%s %s does not exist", shortType(e.To.TypeURL), quoted(e.To.Name))
+		switch {
+		case e.Optional && e.To.TypeURL == xdstype.ClusterV3:
+			f.Severity = Warning
+			f.Text += ", if it is not in the bootstrap of the clients"
+		case e.Optional:
+			f.Severity = Warning
+			f.Text += ", so the default is used"
+		}
+		c.add(f)
+	}
+}
+
+// cycles adds the aggregate clusters that are clusters of themselves.
+func (c *checker) cycles(g *graph.Graph, places map[graph.ID]int) {
+	for _, cycle := range g.Cycles() {
+		if cycle[0].TypeURL != xdstype.ClusterV3 {
+			continue // Envoy's internal listeners may lead to themselves
+		}
+		text := "it is one of its own clusters"
+		if len(cycle) > 1 {
+			text = fmt.Sprintf("it is one of its own clusters, by %s", quoted(cycle[1].Name))
+		}
+		c.broken(aggregateCycle, places[cycle[0]], "cluster_type.typed_config.clusters", text)
+	}
+}
+
+// deepest is how many clusters below an aggregate cluster are too many for gRPC, one in another.
+const deepest = 16
+
+// depths adds the clusters from which a chain of clusters is exactly too long: those above it lead
+// to the same. A cycle is another finding.
+func (c *checker) depths(g *graph.Graph, places map[graph.ID]int) {
+	below := map[graph.ID]bool{} // that have a chain below them of as many clusters as there were rounds
+	for id := range places {
+		below[id] = id.TypeURL == xdstype.ClusterV3
+	}
+	for _, cycle := range g.Cycles() {
+		for _, id := range cycle {
+			below[id] = false
+		}
+	}
+	var tooDeep map[graph.ID]bool
+	for range deepest + 1 {
+		tooDeep = below
+		below = map[graph.ID]bool{}
+		for id := range tooDeep {
+			below[id] = tooDeep[id] && slices.ContainsFunc(g.From(id), func(r graph.Reference) bool {
+				return r.To.TypeURL == xdstype.ClusterV3 && !r.Optional && tooDeep[r.To]
+			})
+		}
+	}
+	for id, is := range tooDeep {
+		if is && !below[id] {
+			c.broken(aggregateDepth, places[id], "cluster_type.typed_config.clusters", fmt.Sprintf("below it are %d clusters, one in another", deepest))
+		}
+	}
+}
+
+// shortType returns the name of a type's message, without its package.
+func shortType(typeURL string) string {
+	return typeURL[strings.LastIndexAny(typeURL, "./")+1:]
+}

@@ -1,0 +1,170 @@
+package directory
+
+// Files as somebody has written them, for whoever says what is wrong with the resources in them.
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// Written is a resource of a file. A redirect is none.
+type Written struct {
+	TypeURL, Name string
+	Value         []byte
+	File          string
+	line          int
+	content       *value // nil if the format has no lines
+}
+
+// Read reads files, and all files of directories, as a [Source] does. The names in them may be of
+// any authority, and no resource is refused for what clients would reject. The error is an
+// [Errors] with all that is wrong; what could be read is there anyway.
+func Read(paths ...string) ([]Written, error) {
+	c := &contents{}
+	for _, p := range paths {
+		files, errs := filesOf(p)
+		c.errs = append(c.errs, errs...)
+		for _, name := range files {
+			c.files = append(c.files, readWritten(name))
+		}
+	}
+	items, errs := c.merge()
+	all := make([]Written, 0, len(items))
+	for _, it := range items {
+		if it.resource.TypeURL() == xdstype.Locator {
+			continue
+		}
+		all = append(all, Written{
+			TypeURL: it.resource.TypeURL(), Name: it.resource.Name(), Value: it.resource.Value(),
+			File: it.file, line: it.line, content: it.content,
+		})
+	}
+	return all, errs.OrNil()
+}
+
+// filesOf returns the files that a path stands for.
+func filesOf(at string) (files []string, errs Errors) {
+	info, err := os.Stat(at)
+	if err != nil {
+		return nil, Errors{{File: at, Err: plainError(err)}}
+	}
+	if !info.IsDir() {
+		if formats[path.Ext(at)] == nil {
+			return nil, Errors{{File: at, Err: errors.New("no format of resources (want .yaml, .yml, .json, .textpb, .txtpb, .pbtxt or .pb)")}}
+		}
+		return []string{at}, nil
+	}
+	listed, err := folder{fsys: os.DirFS(at), path: at}.list()
+	if err != nil {
+		return nil, Errors{{File: at, Err: plainError(err)}}
+	}
+	for _, l := range listed {
+		files = append(files, filepath.Join(at, l.name))
+	}
+	return files, nil
+}
+
+// readWritten reads a file, as far as it is good.
+func readWritten(name string) *file {
+	f := &file{name: name, path: name}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		f.errs = Errors{{File: name, Err: plainError(err)}}
+		return f
+	}
+	r := &reader{authority: anyAuthority, name: name, data: data, tally: taster.NewTally(taster.Off, nil), keeps: true}
+	r.read()
+	f.items, f.errs = r.items, r.errs
+	return f
+}
+
+// Line returns the line of a field of the resource, by its path: that of the last part of the path
+// that is written in the file. It is 0 if the format has no lines.
+func (w Written) Line(field string) int {
+	if w.content == nil {
+		return w.line
+	}
+	at := w.content
+	line := max(w.line, at.line)
+	for step := range steps(field) {
+		next, on := at.step(step)
+		if next == nil {
+			break
+		}
+		at, line = next, on
+	}
+	return line
+}
+
+// steps returns the steps of a path: the names of fields, and in brackets the index of an element
+// of a list, or the key of a map, which may be quoted.
+func steps(field string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for field != "" {
+			end := strings.IndexAny(field, ".[")
+			if field[0] == '[' {
+				if end = strings.IndexByte(field, ']') + 1; strings.HasPrefix(field, `["`) {
+					end = strings.Index(field, `"]`) + len(`"]`)
+				}
+				if end < len("[]") {
+					return
+				}
+			} else if end < 0 {
+				end = len(field)
+			}
+			if !yield(field[:end]) {
+				return
+			}
+			field = strings.TrimPrefix(field[end:], ".")
+		}
+	}
+}
+
+// step returns what one step of a path leads to, and the line of it; nil if it is not written.
+func (v *value) step(step string) (next *value, line int) {
+	if inner, ok := strings.CutPrefix(step, "["); ok {
+		inner = strings.TrimSuffix(inner, "]")
+		if v.kind == isList {
+			if i, err := strconv.Atoi(inner); err == nil && i >= 0 && i < len(v.items) {
+				return v.items[i], v.items[i].line
+			}
+			return nil, 0
+		}
+		if key, err := strconv.Unquote(inner); err == nil {
+			inner = key
+		}
+		return v.named(func(name string) bool { return name == inner })
+	}
+	same := func(name string) bool {
+		return strings.EqualFold(strings.ReplaceAll(name, "_", ""), strings.ReplaceAll(step, "_", ""))
+	}
+	if next, line = v.named(same); next != nil {
+		return next, line
+	}
+	// Whoever gives the path may have left out that an extension is around its configuration.
+	for _, around := range []string{"typed_config", "typedConfig", "api_listener", "apiListener"} {
+		if config := v.field(around); config != nil {
+			if next, line = config.named(same); next != nil {
+				return next, line
+			}
+		}
+	}
+	return nil, 0
+}
+
+// named returns the first field with such a name, and its line.
+func (v *value) named(is func(string) bool) (*value, int) {
+	i := slices.IndexFunc(v.fields, func(f field) bool { return is(f.name) })
+	if i < 0 {
+		return nil, 0
+	}
+	return v.fields[i].value, v.fields[i].line
+}
