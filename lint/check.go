@@ -27,8 +27,10 @@ type Options struct {
 	For taster.Family
 	// Elsewhere reports whether clients may have a resource that is not in the set. Nil: none.
 	Elsewhere func(graph.ID) bool
-	// Part says that the set is not all that there is, so that nothing is known to be unused or not
-	// to be there.
+	// Why returns why a resource is not in the set, as the end of a sentence that begins with it,
+	// empty if it does not exist. Nil: none does.
+	Why func(graph.ID) string
+	// Part says that the set has not all listeners, so that nothing is known to be unused.
 	Part bool
 }
 

@@ -35,6 +35,17 @@ func (s Severity) String() string {
 // MarshalText is for JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads what MarshalText has written.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for severity := Error; severity <= Hint; severity++ {
+		if severity.String() == string(text) {
+			*s = severity
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown severity %q (want error, warning or hint)", text)
+}
+
 // Rule is one thing that should hold for resources.
 type Rule struct {
 	// ID is the name of the rule, in kebab-case.
@@ -54,6 +65,7 @@ type Rule struct {
 
 // The rules of this package.
 const (
+	readable       = "readable-file"
 	dangling       = "dangling-reference"
 	aggregateCycle = "aggregate-cycle"
 	aggregateDepth = "aggregate-depth"
@@ -66,6 +78,7 @@ const (
 
 // own are the rules of this package.
 var own = []Rule{
+	{readable, Error, "", "docs/configure.md", "a file is of a format that directories have, and no resource is there twice", "files"},
 	{dangling, Error, "", "xDS protocol, \"Eventual consistency considerations\"", "a resource that another one names is there", "any resource"},
 	{otherName, Error, "", "xDS protocol, \"Resource names\"", "the name inside of a resource is that by which it is discovered", "any resource"},
 	{aggregateCycle, Warning, "", "gRFC A37", "no aggregate cluster is, by its clusters, a cluster of itself", "Cluster"},
@@ -96,6 +109,9 @@ var rules, inOrder = func() (map[string]*Rule, []*Rule) {
 	}
 	return byID, all
 }()
+
+// ReadableFile is the rule that files break which cannot be read. Whoever reads them says so.
+var ReadableFile = rules[readable]
 
 // Rules returns all rules: those about several resources first, then those of one.
 func Rules() []*Rule { return inOrder }

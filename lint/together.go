@@ -49,7 +49,7 @@ func (c *checker) dangling(g *graph.Graph, places map[graph.ID]int) {
 		}
 		rule := rules[dangling]
 		f := Finding{Rule: rule, Severity: rule.Severity, Resource: places[e.From], Path: e.Path}
-		f.Text = fmt.Sprintf("%s %s does not exist", shortType(e.To.TypeURL), quoted(e.To.Name))
+		f.Text = fmt.Sprintf("%s %s %s", shortType(e.To.TypeURL), quoted(e.To.Name), c.why(e.To))
 		switch {
 		case e.Optional && e.To.TypeURL == xdstype.ClusterV3:
 			f.Severity = Warning
@@ -60,6 +60,16 @@ func (c *checker) dangling(g *graph.Graph, places map[graph.ID]int) {
 		}
 		c.add(f)
 	}
+}
+
+// why says why a resource is not there.
+func (c *checker) why(id graph.ID) string {
+	if c.Why != nil {
+		if why := c.Why(id); why != "" {
+			return why
+		}
+	}
+	return "does not exist"
 }
 
 // cycles adds the aggregate clusters that are clusters of themselves.
