@@ -25,8 +25,9 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 build: ## build bin/xds-relay
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/xds-relay ./cmd/xds-relay
 
-generate: ## write what is made of the configuration's keys: JSON Schema, reference, tables
+generate: ## write what is made of the configuration's keys (JSON Schema, reference, tables) and of lint's rules
 	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
+	$(GO) test ./lint -run '^TestThePageHasTheRules$$' -count 1 -update
 
 # What allocates with the race detector is counted without it, and what it slows down is
 # measured without it. Work is counted by the counters of coverage (costs/), in the

@@ -150,9 +150,10 @@ func (t *tasting) addInvalid(message protoreflect.MessageDescriptor, err error, 
 		if path != "" {
 			field = path + "." + field
 		}
-		switch cause := e.Cause().(type) { //nolint:errorlint // as above
+		cause := e.Cause()
+		switch cause.(type) { //nolint:errorlint // as above
 		case interface{ AllErrors() []error }, invalid:
-			return t.addInvalid(inner, cause.(error), field)
+			return t.addInvalid(inner, cause, field)
 		}
 		rule := constraint
 		if e.Reason() == "value is required" {

@@ -13,12 +13,11 @@ import (
 var lintFiles = map[string]string{
 	"good/shop.yaml": `"@type": type.googleapis.com/envoy.config.listener.v3.Listener
 name: shop
-api_listener:
-  api_listener:
-    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-    stat_prefix: shop
-    rds: {route_config_name: shop, config_source: {ads: {}}}
-    http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
+api_listener: {api_listener: {
+  "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+  stat_prefix: shop,
+  rds: {route_config_name: shop, config_source: {ads: {}}},
+  http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}
 `,
 	"good/routes.json": `{"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "shop",
  "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
@@ -61,7 +60,7 @@ func TestLintOfFiles(t *testing.T) {
 		{"what is good has no findings, whatever format it is in", "good", 0, "", []string{"3 resources: 0 errors, 0 warnings, 0 hints"}},
 		{"files are as good as their directory", "good/shop.yaml good/cart.textpb good/routes.json", 0, "", nil},
 		{"a reference from one file to another that is not looked at leads nowhere", "good/shop.yaml good/cart.textpb", 1,
-			`good/shop.yaml:7: error: dangling-reference: listener "shop": RouteConfiguration "shop" does not exist, at api_listener.api_listener.rds.route_config_name (xDS protocol, "Eventual consistency considerations")
+			`good/shop.yaml:6: error: dangling-reference: listener "shop": RouteConfiguration "shop" does not exist, at api_listener.api_listener.rds.route_config_name (xDS protocol, "Eventual consistency considerations")
 good/cart.textpb:2: hint: unused-resource: cluster "cart": nothing names it that a listener leads to (xDS protocol, "Resource types")
 `, []string{"1 error, 0 warnings, 1 hint"}},
 		{"what clients have from elsewhere is not missed", "good/shop.yaml --elsewhere route=shop", 0, "", nil},
@@ -104,12 +103,11 @@ good/cart.textpb:2: hint: unused-resource: cluster "cart": nothing names it that
 // clusters, of which one has endpoints and one does not exist.
 const lintedShop = `- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
   name: shop
-  api_listener:
-    api_listener:
-      "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-      stat_prefix: shop
-      rds: {route_config_name: shop, config_source: {ads: {}}}
-      http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
+  api_listener: {api_listener: {
+    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+    stat_prefix: shop,
+    rds: {route_config_name: shop, config_source: {ads: {}}},
+    http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}
 - "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
   name: shop
   virtual_hosts:
