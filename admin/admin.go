@@ -29,6 +29,8 @@ type Server struct {
 	ready atomic.Bool
 	// checks have the reasons why the relay may not be ready.
 	checks []readyCheck
+	// grpc answers calls of gRPC; nil if there are none.
+	grpc http.Handler
 }
 
 // readyCheck is a part of being ready.
@@ -143,6 +145,19 @@ func writeList[T any](w io.Writer, list iter.Seq[T]) error {
 	return out.Flush()
 }
 
+// GRPC has h answer calls of gRPC, over HTTP/2 with TLS or without. The guard refuses those of other sites, as it
+// does all requests. Like [Server.JSON] it must not be called once the server serves.
+func (s *Server) GRPC(h http.Handler) { s.grpc = h }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.grpc != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		s.grpc.ServeHTTP(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
 func (s *Server) handle(path, about string, h http.Handler) {
 	s.pages = append(s.pages, page{path, about})
 	s.mux.Handle("GET "+path, h)
@@ -160,8 +175,13 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) HTTP(log *slog.Logger, certificate func() *x509.Certificate) *http.Server {
 	const patience = 10 * time.Second
 	log = slog.New(loglines.Bounded(log.With("listener", "admin").Handler()))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           &guard{next: s.mux, certificate: certificate, log: log},
+		Handler:           &guard{next: s, certificate: certificate, log: log},
+		Protocols:         protocols,
 		ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10,
 		ConnState:      noteState,

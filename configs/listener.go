@@ -17,6 +17,9 @@ type Listener struct {
 	// Whether the relay serves the v2 transport too: envoy.service.discovery.v2, envoy.api.v2,
 	// and /v2/discovery:clusters and its siblings.
 	V2 bool `yaml:"v2" default:"false"`
+	// Whether the relay serves the Client Status Discovery Service (csds.md) to clients: each sees what streams of
+	// its own identity have, as far as the rights allow that. Operators have it on the admin listener.
+	CSDS bool `yaml:"csds" default:"false" with:"grpc"`
 	// How long a request that gets one answer (over REST, or by a Fetch method of gRPC) waits
 	// for something new. Where the client says how long it waits, the relay answers before
 	// that. gRPC clients say so by their deadline, Envoy by x-envoy-expected-rq-timeout-ms,

@@ -28,6 +28,14 @@ func (s *Server) identify(ctx context.Context, g *gate) (*identity.Identity, err
 	return id, nil
 }
 
+// Caller returns who calls another service of a listener, and whether the listener gives Secrets to anyone.
+// The error is that with which the call ends.
+func (s *Server) Caller(ctx context.Context, d *Door) (id *identity.Identity, secretsForAnyone bool, err error) {
+	g := d.newest.Load()
+	id, err = s.identify(ctx, g)
+	return id, g.secretsForAnyone, err
+}
+
 func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 	refused := &identity.RefusedError{}
 	if !errors.As(err, &refused) {

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -88,6 +89,13 @@ func (i *Inspected) Held(typeURL string) iter.Seq[Held] {
 			}
 		}
 	}
+}
+
+// Scopes are those that the stream uses.
+func (i *Inspected) Scopes() []cache.Scope {
+	i.stream.mu.Lock()
+	defer i.stream.mu.Unlock()
+	return slices.Collect(i.stream.scopes.all())
 }
 
 // walks begins a walk through what the client holds of each type.

@@ -89,7 +89,10 @@ func startInMemory(t *testing.T, config string, dial func(authority string) dial
 // open opens its listener.
 func (s *servedRelay) open(o downstream.ListenerOptions) {
 	s.lis, s.grpc = bufconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
-	s.relay.server.Register(s.grpc, o)
+	others := s.relay.server.Register(s.grpc, o)
+	if o.Door != nil {
+		s.relay.clientCSDS(o).Register(others)
+	}
 	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(s.grpc, s.lis)
 }
 

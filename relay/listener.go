@@ -113,6 +113,9 @@ func (r *Relay) newServer(l *configs.Listener, on *listener, o downstream.Listen
 	n.grpc = grpc.NewServer(append(downstream.ServerOptions(o), grpc.Creds(downstream.Metered(creds)))...)
 	others := r.server.Register(n.grpc, o)
 	healthpb.RegisterHealthServer(others, r.health)
+	if l.CSDS {
+		r.clientCSDS(o).Register(others)
+	}
 	reflection.Register(others)
 	return n, nil
 }

@@ -21,6 +21,7 @@ import (
 func (r *Relay) observe() error {
 	r.admin = admin.New(r.metrics)
 	r.checkReady()
+	r.admin.GRPC(r.operatorGRPC())
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
 	r.observeReloads()

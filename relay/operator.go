@@ -50,7 +50,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config) (*operato
 		listener, err := n.credentials.Listener(certs.ListenerOptions{
 			Role:     certs.RoleAdmin,
 			CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, ClientCAFile: o.TLS.ClientCAFile,
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		})
 		if err != nil {
 			return failed("admin.tls", "%w", err)

@@ -167,7 +167,7 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesOf(r.now(), c) }
 
 // namesOf returns the names of a client by a generation.
-func (r *Relay) namesOf(g *generation, c downstream.Client) downstream.Names {
+func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	return &clientNames{
 		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,

@@ -19,6 +19,8 @@ import (
 	"cel.dev/cel-go/cel"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -90,8 +92,9 @@ func TestNobodyGetsWhatTheRulesDeny(t *testing.T) {
 				clients = append(clients, &rightsClient{who: rapid.IntRange(0, len(rightsIdentities)-1).Draw(rt, "who"), form: c.form, asks: c.asks, v2: c.v2})
 			}
 		}
+		looks := rapid.IntRange(0, len(rightsIdentities)-1).Draw(rt, "who looks")
 		var wrong string
-		synctest.Test(t, func(t *testing.T) { wrong = playRights(t, rules, clients) })
+		synctest.Test(t, func(t *testing.T) { wrong = playRights(t, rules, clients, looks) })
 		if wrong != "" {
 			rt.Errorf("rules %q: %s", rules, wrong)
 		}
@@ -182,7 +185,7 @@ func (o *rightsOracle) may(c *rightsClient, r *request) (asked, own bool) {
 	return asked, asked && all(r.own)
 }
 
-func playRights(t *testing.T, rules [][2]string, clients []*rightsClient) (wrong string) {
+func playRights(t *testing.T, rules [][2]string, clients []*rightsClient, looks int) (wrong string) {
 	var config strings.Builder
 	config.WriteString(rightsConfig + "rights:\n")
 	for _, rule := range rules {
@@ -208,6 +211,7 @@ func playRights(t *testing.T, rules [][2]string, clients []*rightsClient) (wrong
 		}
 		return nil, errors.New("nobody")
 	}}
+	o.Door = downstream.NewDoor(o)
 	serving.grpc.Stop()
 	serving.open(o)
 	rest := serving.relay.server.HTTPServer(o).Handler
@@ -226,7 +230,61 @@ func playRights(t *testing.T, rules [][2]string, clients []*rightsClient) (wrong
 			return fmt.Sprintf("client %d, identity %d, %s: %s", i, c.who, c.form, wrong)
 		}
 	}
+	c := &rightsClient{who: looks}
+	if wrong := c.looks(ctx, serving, oracle); wrong != "" {
+		return fmt.Sprintf("identity %d, CSDS: %s", looks, wrong)
+	}
 	return ""
+}
+
+// looks says what is wrong with what somebody sees in CSDS, of clients and of the relay itself.
+func (c *rightsClient) looks(ctx context.Context, serving *servedRelay, o *rightsOracle) string {
+	conn, err := c.connect(serving)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = conn.Close() }()
+	ctx = metadata.AppendToOutgoingContext(ctx, identity.Header, fmt.Sprint(c.who))
+	for _, req := range []*statusv3.ClientStatusRequest{{}, {NodeMatchers: []*matcherv3.NodeMatcher{{}}}} {
+		if _, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, req); err != nil {
+			return err.Error()
+		}
+	}
+	may := map[string]bool{}
+	for i := range rightsRequests {
+		if _, all := o.may(c, &rightsRequests[i]); all {
+			for _, mark := range rightsRequests[i].gives {
+				may[mark] = true
+			}
+		}
+	}
+	for mark := range c.marks {
+		if !may[mark] {
+			return fmt.Sprintf("%s saw %s, which it may not have", rightsIdentities[c.who].Source, mark)
+		}
+	}
+	return ""
+}
+
+// marks yields what it has received.
+func (c *rightsClient) marks(yield func(string) bool) {
+	for rest := c.received.Bytes(); ; {
+		at := bytes.Index(rest, []byte("mark."))
+		if at < 0 {
+			return
+		}
+		rest = rest[at:]
+		mark := string(rest[:bytes.Index(rest, []byte(".kram"))+len(".kram")])
+		if !yield(mark) {
+			return
+		}
+		rest = rest[len(mark):]
+	}
+}
+
+func (c *rightsClient) connect(serving *servedRelay) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///relay", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return serving.lis.DialContext(ctx) }))
 }
 
 // Marshal implements encoding.CodecV2, which hears every byte.
@@ -254,8 +312,7 @@ func (c *rightsClient) run(ctx context.Context, serving *servedRelay, rest http.
 		c.post(ctx, rest)
 		return
 	}
-	conn, err := grpc.NewClient("passthrough:///relay", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return serving.lis.DialContext(ctx) }))
+	conn, err := c.connect(serving)
 	if err == nil {
 		err = c.speak(metadata.AppendToOutgoingContext(ctx, identity.Header, fmt.Sprint(c.who)), conn)
 		_ = conn.Close()
@@ -407,17 +464,10 @@ func (c *rightsClient) check(o *rightsOracle) string {
 			}
 		}
 	}
-	for rest := c.received.Bytes(); ; {
-		at := bytes.Index(rest, []byte("mark."))
-		if at < 0 {
-			break
-		}
-		rest = rest[at:]
-		mark := string(rest[:bytes.Index(rest, []byte(".kram"))+len(".kram")])
+	for mark := range c.marks {
 		if !may[mark] {
 			return fmt.Sprintf("%s got %s, which it may not have by any of %v", rightsIdentities[c.who].Source, mark, c.asked())
 		}
-		rest = rest[len(mark):]
 	}
 	return c.checkEnd(nothing, something)
 }

@@ -1,0 +1,164 @@
+package csds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync/atomic"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/downstream"
+)
+
+// Viewer is what the caller of the service may see.
+type Viewer interface {
+	// Clients yields the streams that the caller may see, and for each a function that says whether the
+	// caller may see a resource of it.
+	Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool]
+	// Upstream yields what the relay has of what it has requested, as far as the caller may see it.
+	Upstream() iter.Seq[downstream.Held]
+}
+
+const (
+	// chunkBytes is the size at which an answer is split into responses. A resource is never split.
+	chunkBytes = 1 << 20
+	// mostUnary is the most that a unary answer has. gRPC clients take 4 MiB, unless they are told otherwise.
+	mostUnary = 4<<20 - 16<<10
+	// mostCalls is how many answers are made at once. They take memory and CPU.
+	mostCalls = 4
+)
+
+// Service is the service of one listener.
+type Service struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+	node   func() *corev3.Node
+	viewer func(context.Context) (Viewer, error)
+	calls  atomic.Int32
+}
+
+// New returns a service. node is the relay's own Node. viewer says what the caller may see whose call has
+// that context, or why it may not call.
+func New(node func() *corev3.Node, viewer func(context.Context) (Viewer, error)) *Service {
+	return &Service{node: node, viewer: viewer}
+}
+
+// Register adds the service to a gRPC server.
+func (s *Service) Register(to grpc.ServiceRegistrar) {
+	statusv3.RegisterClientStatusDiscoveryServiceServer(to, s)
+}
+
+// StreamClientStatus implements the service. Each request is answered by one or several responses.
+func (s *Service) StreamClientStatus(stream grpc.BidiStreamingServer[statusv3.ClientStatusRequest, statusv3.ClientStatusResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a := &answer{chunk: chunkBytes, send: stream.Send, excludes: req.GetExcludeResourceContents()}
+		if err := s.answer(stream.Context(), req, a); err != nil {
+			return err
+		}
+		if err := a.flush(true); err != nil {
+			return err
+		}
+	}
+}
+
+var errTooLarge = status.Errorf(codes.ResourceExhausted,
+	"the answer has more than %d bytes, which is what gRPC clients take: use StreamClientStatus, which splits it, or exclude_resource_contents, or node_matchers that match fewer clients", mostUnary)
+
+// FetchClientStatus implements the service. The relay's own view is without contents if it is too large with
+// them, as grpcdebug cannot ask for that.
+func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	excludes := req.GetExcludeResourceContents()
+	for {
+		var whole *statusv3.ClientStatusResponse
+		a := &answer{chunk: mostUnary, excludes: excludes, send: func(r *statusv3.ClientStatusResponse) error {
+			if whole != nil || proto.Size(r) > mostUnary {
+				return errTooLarge
+			}
+			whole = r
+			return nil
+		}}
+		err := s.answer(ctx, req, a)
+		if err == nil {
+			err = a.flush(true)
+		}
+		switch {
+		case err == nil:
+			return whole, nil
+		case errors.Is(err, errTooLarge) && !excludes && len(req.GetNodeMatchers()) == 0:
+			excludes = true
+		default:
+			return nil, err
+		}
+	}
+}
+
+// answer puts the answer to a request together.
+func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest, a *answer) error {
+	matches, err := matcherOf(req.GetNodeMatchers())
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
+	}
+	v, err := s.viewer(ctx)
+	if err != nil {
+		return err
+	}
+	if s.calls.Add(1) > mostCalls {
+		s.calls.Add(-1)
+		return status.Errorf(codes.ResourceExhausted, "%d calls are being answered, which is the most at once: try again later", mostCalls)
+	}
+	defer s.calls.Add(-1)
+	if matches == nil {
+		return s.own(ctx, v, a)
+	}
+	for c, may := range v.Clients() {
+		if err := ctx.Err(); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		if c.Node == nil || !matches(c.Node) {
+			continue
+		}
+		if err := a.begin(c.Node, fmt.Sprintf("stream/%d", c.Stream)); err != nil {
+			return err
+		}
+		for h := range c.Held("") {
+			if h.Covered || h.Key == emptyKey && h.Name == "" || !may(&h) {
+				continue
+			}
+			if err := a.add(&h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// own puts the relay's own view together.
+func (s *Service) own(ctx context.Context, v Viewer, a *answer) error {
+	if err := a.begin(s.node(), ""); err != nil {
+		return err
+	}
+	n := 0
+	for h := range v.Upstream() {
+		if n++; n%1000 == 0 && ctx.Err() != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		if err := a.add(&h); err != nil {
+			return err
+		}
+	}
+	return nil
+}

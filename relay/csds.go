@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/csds"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// CSDS: who may see what. The operator sees everything but secrets. A client sees what the relay has for
+// itself: the streams of its own identity, and of those what the rules of now allow it.
+
+// operatorView is what the operator sees.
+type operatorView struct{ relay *Relay }
+
+// Clients implements csds.Viewer.
+func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool] {
+	return func(yield func(*downstream.Inspected, func(*downstream.Held) bool) bool) {
+		for c := range v.relay.server.Inspect(0) {
+			if !yield(c, func(*downstream.Held) bool { return true }) {
+				return
+			}
+		}
+	}
+}
+
+// Upstream implements csds.Viewer.
+func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.relay.Upstream(nil) }
+
+// clientView is what a client sees.
+type clientView struct {
+	relay            *Relay
+	generation       *generation
+	id               *identity.Identity
+	secretsForAnyone bool
+}
+
+// Clients implements csds.Viewer.
+func (v *clientView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool] {
+	return func(yield func(*downstream.Inspected, func(*downstream.Held) bool) bool) {
+		for c := range v.relay.server.Inspect(0) {
+			if c.Node == nil || !sameIdentity(c.Identity, v.id) {
+				continue
+			}
+			if !yield(c, v.may(c.Node)) {
+				return
+			}
+		}
+	}
+}
+
+// may says what of a client with that Node the viewer may see: what it may request now with that Node, and under
+// the resource's own name too.
+func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
+	names := v.relay.namesOf(v.generation, downstream.Client{Node: node, Identity: v.id, SecretsForAnyone: v.secretsForAnyone})
+	names.lines = nil // nothing is requested, so nothing is logged
+	return func(h *downstream.Held) bool {
+		k, err := names.meaning(h.TypeURL, h.Subscription)
+		if err != nil {
+			return false
+		}
+		if names.rights == nil {
+			return true
+		}
+		if names.rights.may(k) != nil || names.rights.besideView(k, names.views) != nil {
+			return false
+		}
+		return names.rights.mayHaveOwnOf(k.Key, h)
+	}
+}
+
+// mayHaveOwnOf reports whether the client may have what a topic has, by the resource's own name.
+func (c *ClientRights) mayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
+	for _, r := range []*cache.Resource{h.Resource, h.Rejected} {
+		if r != nil && r.OwnName() != "" && c.MayHaveOwn(k, r.OwnName()) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Upstream implements csds.Viewer. Old-style names are those of the partitions that the identity's own streams use:
+// an expression may have put others elsewhere for who they are.
+func (v *clientView) Upstream() iter.Seq[downstream.Held] {
+	rights := v.generation.rights.Of(v.id, v.secretsForAnyone)
+	var partitions map[cache.Scope]bool
+	all := v.relay.Upstream(func(k cache.Key) bool {
+		if k.Scope.OldStyle {
+			if partitions == nil {
+				partitions = v.partitions()
+			}
+			if !partitions[leafPartition(k.Scope)] {
+				return false
+			}
+		}
+		return rights == nil || rights.may(asked{Key: k}) == nil
+	})
+	return func(yield func(downstream.Held) bool) {
+		for h := range all {
+			if rights != nil && !rights.mayHaveOwnOf(h.Key, &h) {
+				continue
+			}
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// partitions are those of old-style names that the streams of the viewer's identity use.
+func (v *clientView) partitions() map[cache.Scope]bool {
+	used := map[cache.Scope]bool{}
+	for c := range v.relay.server.Inspect(0) {
+		if !sameIdentity(c.Identity, v.id) {
+			continue
+		}
+		for _, scope := range c.Scopes() {
+			used[leafPartition(scope)] = true
+		}
+	}
+	return used
+}
+
+// leafPartition is the partition of a scope, whatever is derived in it.
+func leafPartition(scope cache.Scope) cache.Scope { return partitionOf(scope.Accepted()) }
+
+// sameIdentity reports whether two clients have proven to be the same.
+func sameIdentity(a, b *identity.Identity) bool {
+	if a == nil {
+		a = identity.Anonymous(nil)
+	}
+	return a.Source == b.Source && a.SPIFFEID == b.SPIFFEID && a.Subject == b.Subject && slices.Equal(a.DNSNames, b.DNSNames) &&
+		(a.UID == nil) == (b.UID == nil) && (a.UID == nil || *a.UID == *b.UID)
+}
+
+// clientCSDS returns the service for the clients of a listener.
+func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
+	return csds.New(r.ownNode, func(ctx context.Context) (csds.Viewer, error) {
+		id, secretsForAnyone, err := r.server.Caller(ctx, o.Door)
+		if err != nil {
+			return nil, err
+		}
+		return &clientView{r, r.now(), id, secretsForAnyone}, nil
+	})
+}
+
+func (r *Relay) ownNode() *corev3.Node { return r.now().node }
+
+// operatorGRPC returns the gRPC services of the admin listener.
+func (r *Relay) operatorGRPC() http.Handler {
+	const mostRequest = 64 << 10
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(mostRequest))
+	csds.New(r.ownNode, func(context.Context) (csds.Viewer, error) { return operatorView{r}, nil }).Register(g)
+	healthpb.RegisterHealthServer(g, r.health)
+	reflection.Register(g)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// A stream may stay open, and its client may be slow.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		g.ServeHTTP(w, req)
+	})
+}
