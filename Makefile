@@ -8,7 +8,6 @@ BENCH    ?= .
 ARGS     ?=
 TIME     ?= 1m
 SEED     ?= 0
-CHAOS    ?=
 BUGS     ?=
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
@@ -49,10 +48,10 @@ deploy-generate: ## write what is made of the chart: the kustomize base, and wha
 	cd deploy/checks && $(GO) test -count 1 . -update
 
 chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)
-	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all $(CHAOS)
+	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all
 
 soak: ## the same for an hour
-	$(MAKE) chaos TIME=1h CHAOS=-chaos-rollouts
+	$(MAKE) chaos TIME=1h
 
 chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='name name' for some)
 	GO=$(GO) tools/chaos-bugs $(TIME) $(BUGS)

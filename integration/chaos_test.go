@@ -21,8 +21,7 @@ import (
 var (
 	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
 	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
-	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, and two servers of an authority")
-	chaosRoll = flag.Bool("chaos-rollouts", false, "with -chaos-all, and with rollouts of what all clients reject")
+	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, two servers of an authority, and rollouts")
 )
 
 // TestChaos holds that whatever happens, no client is sent what is not so: no content
@@ -48,8 +47,6 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaosAll {
 		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
-	}
-	if *chaosAll && *chaosRoll {
 		// A relay without a store accepts what comes first when it was restarted, also poison.
 		rolled := startChaosPlane(t, rolledName, []form{delta, sotw}[actor().IntN(2)], 1, actor())
 		rolled.poison = newChaosPoison()
