@@ -27,6 +27,7 @@ type Server struct {
 	mux   *http.ServeMux
 	pages []page
 	ready atomic.Bool
+	front http.Handler // nil for the list of pages
 	// checks have the reasons why the relay may not be ready.
 	checks []readyCheck
 	// grpc answers calls of gRPC; nil if there are none.
@@ -61,6 +62,16 @@ func New(metrics *Metrics) *Server {
 
 // SetReady says whether the relay accepts clients, which is the first of the reasons of /readyz.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
+
+// IsReady reports whether /readyz says that the relay is ready.
+func (s *Server) IsReady() bool {
+	for _, c := range s.checks {
+		if _, err := c.check(); err != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // CheckReady adds a reason why the relay may not be ready: the error that check returns. Without an
 // error, its note is for people. /readyz calls check for each request. CheckReady must not be
@@ -163,9 +174,22 @@ func (s *Server) handle(path, about string, h http.Handler) {
 	s.mux.Handle("GET "+path, h)
 }
 
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+// Hidden adds what the list of pages leaves out, because other pages lead there. Like [Server.JSON] it must
+// not be called once the server serves.
+func (s *Server) Hidden(path string, h http.Handler) { s.mux.Handle("GET "+path, h) }
+
+// Front sets what a browser is shown at "/". Others get the list of pages. Like [Server.JSON] it must not be
+// called once the server serves.
+func (s *Server) Front(h http.Handler) { s.front = h }
+
+func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Vary", "Accept")
+	if s.front != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		s.front.ServeHTTP(w, r)
+		return
+	}
 	for _, p := range s.pages {
-		fmt.Fprintf(w, "%-12s %s\n", p.path, p.about)
+		fmt.Fprintf(w, "%-16s %s\n", p.path, p.about)
 	}
 }
 

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -62,4 +63,11 @@ func (r *Reachability) set(scope cache.Scope, since time.Time, down bool) {
 			f(scope)
 		}
 	}
+}
+
+// Down returns the scopes that are unreachable, with since when.
+func (r *Reachability) Down() map[cache.Scope]time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.down)
 }

@@ -25,6 +25,7 @@ func (r *Relay) observe() error {
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
 	r.observeReloads()
+	r.observePages()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
 	instruments := []instrument{
@@ -211,6 +212,8 @@ type TypeStatus struct {
 	Type          string `json:"type"`
 	Subscriptions int    `json:"subscriptions"`
 	LastRejection string `json:"last_rejection,omitempty"`
+	// NACK is the last rejection, unless the client has accepted since what it rejected.
+	NACK *RejectionStatus `json:"nack,omitempty"`
 	// Refused counts the names that the relay refused; LastRefused is the last one.
 	Refused     uint64         `json:"refused,omitempty"`
 	LastRefused *RefusedStatus `json:"last_refused,omitempty"`
@@ -224,7 +227,7 @@ type RefusedStatus struct {
 }
 
 func viewOfType(t downstream.TypeStatus) TypeStatus {
-	v := TypeStatus{Type: xdstype.Word(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, Refused: t.Refused.Total}
+	v := TypeStatus{Type: xdstype.Word(t.TypeURL), Subscriptions: t.Subscriptions, LastRejection: t.LastRejection, NACK: viewOfRejection(t.NACK), Refused: t.Refused.Total}
 	if t.Refused.Total > 0 {
 		v.LastRefused = &RefusedStatus{t.Refused.Last, t.Refused.Refusal.String(), t.Refused.Reason}
 	}
@@ -235,18 +238,22 @@ func viewOfType(t downstream.TypeStatus) TypeStatus {
 func (r *Relay) clients() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for c := range r.server.Describe() {
-			v := ClientStatus{
-				Stream: c.Stream, Node: loglines.Clip(c.Node.GetId()), Cluster: loglines.Clip(c.Node.GetCluster()),
-				Peer: c.Peer, Form: c.Form, Since: c.Since, Identity: viewOfIdentity(c.Identity), Types: []TypeStatus{},
-			}
-			for _, t := range c.Types {
-				v.Types = append(v.Types, viewOfType(t))
-			}
-			if !yield(v) {
+			if !yield(viewOfClient(&c)) {
 				return
 			}
 		}
 	}
+}
+
+func viewOfClient(c *downstream.ClientStatus) ClientStatus {
+	v := ClientStatus{
+		Stream: c.Stream, Node: loglines.Clip(c.Node.GetId()), Cluster: loglines.Clip(c.Node.GetCluster()),
+		Peer: c.Peer, Form: c.Form, Since: c.Since, Identity: viewOfIdentity(c.Identity), Types: []TypeStatus{},
+	}
+	for _, t := range c.Types {
+		v.Types = append(v.Types, viewOfType(t))
+	}
+	return v
 }
 
 // AuthorityStatus is one authority's sources, as /authorities shows them.

@@ -58,9 +58,11 @@ type Relay struct {
 	exports     bool // metrics go somewhere besides the admin listener
 	refusals    loglines.Shared
 
-	reloading sync.Mutex // held during a reload, and when the relay begins to end
-	ended     bool       // no reload is made any more; guarded by reloading
-	reloads   reloads
+	reloading  sync.Mutex // held during a reload, and when the relay begins to end
+	ended      bool       // no reload is made any more; guarded by reloading
+	reloads    reloads
+	overviews  overviews
+	references references
 	// ending are listeners that are gone, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context
@@ -353,6 +355,7 @@ func (r *Relay) Close() {
 	r.credentials.Close()
 	r.issuers.close()
 	r.changes.Close()
+	r.references.close()
 	if r.metrics != nil {
 		_ = r.metrics.Shutdown(context.Background()) // no more reads
 	}

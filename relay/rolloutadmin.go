@@ -120,7 +120,6 @@ func (r *Relay) observeRollouts() {
 	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
 		writeJSON(w, r.rolloutViews(which))
 	}))
-	r.admin.Page("/rollout", "the same, as a page with buttons", http.HandlerFunc(r.rolloutPage))
 	r.admin.Action("/rollout/{action}", r.selectRollouts(r.actOnRollouts))
 }
 

@@ -3,6 +3,7 @@ package gate
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -202,4 +203,36 @@ func (c *Controller) freeze(w Which, is bool) {
 func (g *gate) thaw() {
 	g.machine.Thaw(g.now())
 	g.goOn()
+}
+
+// Newest returns what the source says of a name that is not accepted yet: its resource, nil if it is to go. ok is
+// false if what is accepted is the newest. The scope of k is the accepted one.
+func (c *Controller) Newest(k cache.Key) (newest *cache.Resource, ok bool) {
+	c.mu.Lock()
+	g := c.gates[k.Scope]
+	c.mu.Unlock()
+	if g == nil {
+		return nil, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	look := func(i item) bool {
+		if later, is := g.later.changes[i]; is {
+			newest, ok = later.Resource, true
+		} else if now := g.pending.changes[i]; now != nil {
+			newest, ok = now.Resource, true
+		}
+		return ok
+	}
+	if look(item{typeURL: k.TypeURL, name: k.Name}) || look(item{typeURL: k.TypeURL, set: cache.Wildcard, name: k.Name}) || k.Scope.OldStyle {
+		return newest, ok
+	}
+	// A glob is the resource's directory, with its parameters.
+	name, rest, _ := strings.Cut(k.Name, "?")
+	set := name[:strings.LastIndexByte(name, '/')+1] + "*"
+	if rest != "" {
+		set += "?" + rest
+	}
+	look(item{typeURL: k.TypeURL, set: set, name: k.Name})
+	return newest, ok
 }

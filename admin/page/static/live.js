@@ -1,0 +1,58 @@
+// Keeps an open page up to date: the server sends the page anew when it has changed, and the parts that differ are
+// replaced. Without this script, reload the page.
+"use strict";
+(() => {
+  const note = document.getElementById("live");
+  if (!note || !window.EventSource) return;
+  const say = (text) => { if (note.textContent !== text) note.textContent = text; };
+  let source = null, before = new Map();
+
+  const replace = (html) => {
+    const next = new DOMParser().parseFromString(html, "text/html");
+    for (const fresh of next.querySelectorAll("[data-live]")) {
+      const old = document.getElementById(fresh.id);
+      const text = fresh.innerHTML;
+      if (!old || before.get(fresh.id) === text) continue;
+      const first = !before.has(fresh.id) && old.innerHTML === text;
+      before.set(fresh.id, text);
+      if (first || old.matches(":hover") && window.getSelection().toString() !== "") continue;
+      swap(old, fresh);
+    }
+  };
+
+  // What the reader has opened stays open, and what has the focus keeps it.
+  const swap = (old, fresh) => {
+    const open = new Set([...old.querySelectorAll("details[open][id]")].map((d) => d.id));
+    const closed = new Set([...old.querySelectorAll("details[id]:not([open])")].map((d) => d.id));
+    const active = old.contains(document.activeElement) ? document.activeElement : null;
+    if (active && active.matches("input, select, textarea")) return;
+    const at = active ? [...old.querySelectorAll("a, button, summary, [tabindex]")].indexOf(active) : -1;
+    old.className = fresh.className;
+    old.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
+    for (const d of old.querySelectorAll("details[id]")) {
+      if (open.has(d.id)) d.open = true;
+      if (closed.has(d.id)) d.open = false;
+    }
+    if (at >= 0) {
+      const now = [...old.querySelectorAll("a, button, summary, [tabindex]")][at];
+      if (now) now.focus({ preventScroll: true });
+    }
+  };
+
+  const open = () => {
+    if (source) return;
+    source = new EventSource("/ui/live?page=" + encodeURIComponent(location.pathname + location.search));
+    source.onopen = () => say("up to date");
+    source.onmessage = (e) => { say("up to date"); replace(e.data); };
+    source.onerror = () => {
+      const gone = source.readyState === EventSource.CLOSED;
+      say(gone ? "not up to date: reload the page" : "connection lost, trying again");
+      if (gone) source = null;
+    };
+  };
+  const close = () => { if (source) { source.close(); source = null; say(""); } };
+  document.addEventListener("visibilitychange", () => document.hidden ? close() : open());
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", () => { if (!document.hidden) open(); });
+  if (!document.hidden) open();
+})();

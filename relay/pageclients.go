@@ -1,0 +1,228 @@
+package relay
+
+// Clients on the operator's page: a list with search and pages, and who is meant by a name.
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/xds-relay/xds-relay/admin/page"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+const (
+	// listLength is how many rows a page of a list has, and mostRows how many may be wanted.
+	listLength, mostRows = 50, 1000
+)
+
+// clientHead is what a list shows of a client.
+type clientHead struct {
+	ClientStatus
+	identity string
+}
+
+// name returns what people call the client.
+func (c *clientHead) name() string {
+	if c.Node != "" {
+		return c.Node
+	}
+	return c.Peer
+}
+
+// ClientRow is a client in a list.
+type ClientRow struct {
+	ClientStatus
+	// Who is the client's identity in words.
+	Who string `json:"who"`
+	// State is "rejects", "refused" or "ok".
+	State string `json:"state"`
+	// Subscriptions are those of all types.
+	Subscriptions int `json:"subscriptions"`
+}
+
+// ClientList is a page of a list of clients, as /api/clients shows it.
+type ClientList struct {
+	Clients []ClientRow `json:"clients"`
+	// Open is how many streams of clients are open, whether the search finds them or not.
+	Open int `json:"open"`
+	// Next, if not 0, is the `after` of the next page.
+	Next uint64 `json:"next,omitempty"`
+	// Search and State are what was wanted.
+	Search string `json:"search,omitempty"`
+	State  string `json:"state,omitempty"`
+}
+
+// Rejected returns the rejection of the client that still counts, nil if there is none.
+func (t *TypeStatus) Rejected() *RejectionStatus {
+	return t.NACK
+}
+
+// RejectionStatus is a client's NACK of a response that it has not accepted since.
+type RejectionStatus struct {
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+	Version string    `json:"version,omitempty"`
+	// Names are some of those that were new in the response.
+	Names []string `json:"names,omitempty"`
+}
+
+func viewOfRejection(n *downstream.LastNACK) *RejectionStatus {
+	if n == nil {
+		return nil
+	}
+	v := &RejectionStatus{Reason: words(n.Reason), At: n.At, Version: loglines.Clip(n.Version)}
+	for _, name := range n.Names.First {
+		v.Names = append(v.Names, loglines.ClipTo(name, 200))
+	}
+	return v
+}
+
+// state returns the state of a client in a word.
+func (c *clientHead) state() string {
+	state := "ok"
+	for i := range c.Types {
+		switch t := &c.Types[i]; {
+		case t.Rejected() != nil:
+			return "rejects"
+		case t.Refused > 0:
+			state = "refused"
+		}
+	}
+	return state
+}
+
+func headOf(c *downstream.ClientStatus) *clientHead {
+	h := &clientHead{ClientStatus: viewOfClient(c)}
+	if c.Identity != nil {
+		h.identity = loglines.Clip(c.Identity.String())
+	}
+	return h
+}
+
+// eachClient calls f for each client, in the order in which they came, until it returns false.
+func (r *Relay) eachClient(f func(*clientHead) bool) {
+	for c := range r.server.Describe() {
+		if !f(headOf(&c)) {
+			return
+		}
+	}
+}
+
+// clientList answers a query for clients.
+func (r *Relay) clientList(q url.Values) (*ClientList, error) {
+	list := &ClientList{Clients: []ClientRow{}, Open: r.server.Clients(), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300), State: q.Get("state")}
+	switch list.State {
+	case "", "ok", "rejects", "refused":
+	default:
+		return nil, page.Unclear("state: want ok, rejects or refused")
+	}
+	after, err := number(q, "after", 0)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := number(q, "limit", listLength)
+	if err != nil {
+		return nil, err
+	}
+	rows = max(min(rows, mostRows), 1)
+	wanted := strings.ToLower(list.Search)
+	for c := range r.server.DescribeAfter(after) {
+		if !matches(&c, wanted) {
+			continue
+		}
+		h := headOf(&c)
+		row := ClientRow{ClientStatus: h.ClientStatus, Who: h.identity, State: h.state()}
+		if list.State != "" && row.State != list.State {
+			continue
+		}
+		if uint64(len(list.Clients)) == rows {
+			list.Next = list.Clients[rows-1].Stream
+			break
+		}
+		for _, t := range row.Types {
+			row.Subscriptions += t.Subscriptions
+		}
+		list.Clients = append(list.Clients, row)
+	}
+	return list, nil
+}
+
+// matches reports whether a client is one that an operator searches: by a part of its node id, cluster, address
+// or identity, or by the number of its stream.
+func matches(c *downstream.ClientStatus, wanted string) bool {
+	if wanted == "" {
+		return true
+	}
+	for _, text := range []string{c.Node.GetId(), c.Node.GetCluster(), c.Peer} {
+		if containsFold(text, wanted) {
+			return true
+		}
+	}
+	return c.Identity != nil && c.Identity.Authenticated() && containsFold(c.Identity.String(), wanted) || wanted == "#"+strconv.FormatUint(c.Stream, 10)
+}
+
+// containsFold reports whether a text contains another one, which is in lower case.
+func containsFold(text, lower string) bool {
+	if len(text) > loglines.MaxText {
+		text = text[:loglines.MaxText]
+	}
+	return strings.Contains(strings.ToLower(text), lower)
+}
+
+// number returns a number of a query.
+func number(q url.Values, key string, otherwise uint64) (uint64, error) {
+	text := q.Get(key)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, page.Unclear(fmt.Sprintf("%s: want a number", key))
+	}
+	return n, nil
+}
+
+// clientCalled returns the one client that an operator means: by its node id, by the number of its stream (#12), or
+// by a text that no other client has.
+func (r *Relay) clientCalled(name string) (stream uint64, err error) {
+	if name == "" {
+		return 0, page.Unclear("client is missing: want a node id, or #NUMBER of a stream")
+	}
+	var exact, similar []*clientHead
+	number := strings.TrimPrefix(name, "#")
+	for c := range r.server.Describe() {
+		switch {
+		case c.Node.GetId() == name, strings.HasPrefix(name, "#") && strconv.FormatUint(c.Stream, 10) == number:
+			exact = append(exact, headOf(&c))
+		case len(similar) < 2 && len(exact) == 0 && matches(&c, strings.ToLower(name)):
+			similar = append(similar, headOf(&c))
+		}
+	}
+	found := exact
+	if len(found) == 0 {
+		found = similar
+	}
+	switch {
+	case len(found) == 0:
+		return 0, page.Missing(fmt.Sprintf("no client has the node id %q, or anything like it", loglines.ClipTo(name, 200)))
+	case len(found) > 1:
+		var streams []string
+		for _, c := range found[:min(len(found), 5)] {
+			streams = append(streams, fmt.Sprintf("#%d (node %q, %s, %s)", c.Stream, c.Node, c.Peer, c.Form))
+		}
+		return 0, &page.Error{Status: 409, Text: fmt.Sprintf("%q is more than one stream: say which, %s", loglines.ClipTo(name, 200), strings.Join(streams, ", "))}
+	}
+	return found[0].Stream, nil
+}
+
+func clientPage(stream uint64) string { return "/ui/client?stream=" + strconv.FormatUint(stream, 10) }
+
+func clientsPage(state string) string { return "/ui/clients?state=" + state }
+
+func authorityPage(name string) string {
+	return "/ui/authority?" + url.Values{"name": {name}}.Encode()
+}

@@ -1,0 +1,144 @@
+package relay
+
+// What two clients hold differently.
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// ClientDifference is what two clients hold differently, as /api/diff shows it.
+type ClientDifference struct {
+	A ClientRow `json:"a"`
+	B ClientRow `json:"b"`
+	// Differences are the first of them, by type and name, and Total is how many there are. Same is how many
+	// resources both have alike.
+	Differences []HeldDifference `json:"differences"`
+	Total       int              `json:"total"`
+	Same        int              `json:"same"`
+	// Cut says that a client holds too much to compare all of it.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// HeldDifference is a resource that two clients do not have alike.
+type HeldDifference struct {
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// What is only_a, only_b, content (both have it, with another content), or state (only that differs).
+	What string        `json:"what"`
+	A    *HeldResource `json:"a,omitempty"`
+	B    *HeldResource `json:"b,omitempty"`
+	// Lines is the difference of the contents, of the first few resources.
+	Lines string `json:"lines,omitempty"`
+}
+
+const (
+	// mostDifferences are shown, and the contents of the first mostContents of them are compared line by line.
+	mostDifferences, mostContents = 200, 20
+)
+
+// heldName is a resource as a client names it.
+type heldName struct{ typeURL, name string }
+
+// clientDifference answers a query for what clients a and b hold differently.
+func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
+	a, err := r.clientOf(q, "a")
+	if err != nil {
+		return nil, err
+	}
+	b, err := r.clientOf(q, "b")
+	if err != nil {
+		return nil, err
+	}
+	row := func(c *downstream.Inspected) ClientRow {
+		h := headOf(&c.ClientStatus)
+		return ClientRow{ClientStatus: h.ClientStatus, Who: h.identity, State: h.state()}
+	}
+	d := &ClientDifference{A: row(a), B: row(b), Differences: []HeldDifference{}}
+	of, cut := holds(a)
+	d.Cut = cut
+	var different []heldName
+	other := map[heldName]*downstream.Held{}
+	n := 0
+	for h := range b.Held("") {
+		if n++; n > mostHeld {
+			d.Cut = true
+			break
+		}
+		if h.Name == "" || h.Covered {
+			continue
+		}
+		name := heldName{h.TypeURL, h.Name}
+		if mine := of[name]; mine != nil && alike(mine, &h) {
+			d.Same++
+			delete(of, name)
+			continue
+		}
+		if other[name] == nil {
+			different = append(different, name)
+		}
+		other[name] = &h
+	}
+	for name := range of {
+		if other[name] == nil {
+			different = append(different, name)
+		}
+	}
+	slices.SortFunc(different, func(a, b heldName) int { return cmp.Or(cmp.Compare(a.typeURL, b.typeURL), cmp.Compare(a.name, b.name)) })
+	d.Total = len(different)
+	for i, name := range different[:min(len(different), mostDifferences)] {
+		d.Differences = append(d.Differences, compareHeld(name, of[name], other[name], i < mostContents))
+	}
+	return d, nil
+}
+
+// holds returns what a client holds by name.
+func holds(c *downstream.Inspected) (of map[heldName]*downstream.Held, cut bool) {
+	of = map[heldName]*downstream.Held{}
+	n := 0
+	for h := range c.Held("") {
+		if n++; n > mostHeld {
+			return of, true
+		}
+		if h.Name != "" && !h.Covered {
+			of[heldName{h.TypeURL, h.Name}] = &h
+		}
+	}
+	return of, false
+}
+
+func alike(a, b *downstream.Held) bool {
+	return a.State == b.State && sameContent(a.Resource, b.Resource) && (a.Resource != nil || a.Version == b.Version)
+}
+
+func sameContent(a, b *cache.Resource) bool {
+	return a == b || a != nil && b != nil && a.Hash() == b.Hash()
+}
+
+func compareHeld(name heldName, a, b *downstream.Held, contents bool) HeldDifference {
+	d := HeldDifference{Type: typeWord(name.typeURL), Name: loglines.ClipTo(name.name, longestLink), What: "content"}
+	if a != nil {
+		v := viewOfHeld(a)
+		d.A = &v
+	}
+	if b != nil {
+		v := viewOfHeld(b)
+		d.B = &v
+	}
+	switch {
+	case b == nil:
+		d.What = "only_a"
+	case a == nil:
+		d.What = "only_b"
+	case sameContent(a.Resource, b.Resource):
+		d.What = "state"
+	case contents && a.Resource != nil && b.Resource != nil:
+		d.Lines = difference("a", versionOf(a.Resource, name.name), "b", versionOf(b.Resource, name.name))
+	}
+	return d
+}

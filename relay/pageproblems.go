@@ -1,0 +1,315 @@
+package relay
+
+// What is wrong now, in words: the first thing that an operator sees.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+)
+
+// Severities of a Problem.
+const (
+	SeverityError   = "error"   // clients lack something, or get nothing new
+	SeverityWarning = "warning" // nobody lacks anything yet
+)
+
+// Problem is something that is wrong now.
+type Problem struct {
+	Severity string `json:"severity"`
+	// Text says what is wrong, in one sentence.
+	Text  string     `json:"text"`
+	Since *time.Time `json:"since,omitempty"`
+	// Page is the path and query of the page that shows more.
+	Page string `json:"page"`
+}
+
+// mostOfAKind bounds the problems of one kind. The rest are counted.
+const mostOfAKind = 20
+
+// problems collects what is wrong.
+type problems struct {
+	all  []Problem
+	more int
+}
+
+func (p *problems) add(severity string, since time.Time, page, format string, args ...any) {
+	one := Problem{Severity: severity, Text: words(fmt.Sprintf(format, args...)), Page: page}
+	if !since.IsZero() {
+		one.Since = &since
+	}
+	p.all = append(p.all, one)
+}
+
+// few calls f for the first of a list, and counts the others.
+func few[T any](p *problems, list []T, f func(T)) {
+	for i, v := range list {
+		if i == mostOfAKind {
+			p.more += len(list) - i
+			return
+		}
+		f(v)
+	}
+}
+
+// overviewFor is how long what is wrong is not looked for again: the pages of several operators share it.
+const overviewFor = time.Second
+
+// overviews has the newest answer.
+type overviews struct {
+	mu     sync.Mutex // held while one is made
+	at     time.Time
+	newest *RelayStatus
+}
+
+// RelayStatus is the relay as a whole, as /api/overview shows it.
+type RelayStatus struct {
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Ready is what /readyz answers.
+	Ready  bool         `json:"ready"`
+	Config ConfigStatus `json:"config"`
+	// Clients is how many streams of clients are open. Resources are names, wildcards and globs in the cache.
+	Clients   int `json:"clients"`
+	Resources int `json:"resources"`
+	// Problems are what is wrong now, the worst first, and More how many others there are.
+	Problems []Problem `json:"problems"`
+	More     int       `json:"more,omitempty"`
+	// Unread is how many resources have not been looked at yet for what they refer to.
+	Unread      int               `json:"unread,omitempty"`
+	Authorities []AuthorityStatus `json:"-"`
+	Rollouts    []RolloutStatus   `json:"-"`
+}
+
+// overview returns the relay's status.
+func (r *Relay) overview() *RelayStatus {
+	o := &r.overviews
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.newest == nil || time.Since(o.at) > overviewFor {
+		o.newest = r.lookAround()
+		o.at = time.Now()
+	}
+	return o.newest
+}
+
+// lookAround finds what is wrong.
+func (r *Relay) lookAround() *RelayStatus {
+	stats := r.cache.Stats()
+	s := &RelayStatus{
+		Version: version(), Started: r.readiness.began, Ready: r.admin.IsReady(), Config: r.configStatus(),
+		Clients: r.server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
+		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}),
+	}
+	p := &problems{}
+	r.relayProblems(p, s)
+	down := r.outages(p, s.Authorities)
+	for i := range s.Authorities {
+		authorityProblems(p, &s.Authorities[i], down[s.Authorities[i].Authority])
+	}
+	rolloutProblems(p, s.Rollouts)
+	r.clientProblems(p)
+	s.Unread = r.referenceProblems(p)
+	slices.SortStableFunc(p.all, func(a, b Problem) int { return cmp.Compare(a.Severity, b.Severity) }) // error, warning
+	s.Problems, s.More = p.all, p.more
+	if s.Problems == nil {
+		s.Problems = []Problem{}
+	}
+	return s
+}
+
+// relayProblems are those of the relay itself.
+func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
+	if s.Config.Problem != "" {
+		first, _, _ := strings.Cut(s.Config.Problem, "\n")
+		p.add(SeverityError, time.Time{}, "/ui#configuration", "the newest configuration was not loaded, and an older one runs: %s", first)
+	}
+	if err := r.credentials.CheckListeners(); err != nil {
+		p.add(SeverityError, time.Time{}, "/ui#configuration", "clients cannot connect: %v", err)
+	}
+}
+
+// outage is that of an authority: how many of its partitions have no server that can be reached, and since when.
+type outage struct {
+	since  time.Time
+	scopes int
+}
+
+// outages adds and returns the authorities of which no server can be reached.
+func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]outage {
+	router, down := r.now().router, map[string]outage{}
+	for scope, since := range r.origins.reachability.Down() {
+		a, ok := router.Source(scope)
+		if !ok {
+			continue
+		}
+		o := down[a.Name]
+		if o.scopes++; o.since.IsZero() || since.Before(o.since) {
+			o.since = since
+		}
+		down[a.Name] = o
+	}
+	few(p, authorities, func(a AuthorityStatus) {
+		o, is := down[a.Authority]
+		page := authorityPage(a.Authority)
+		if !is {
+			if why, _ := r.readiness.missing(a.Authority); why != "" {
+				p.add(SeverityError, time.Time{}, page, "authority %q has nothing to serve yet: %s", a.Authority, why)
+			}
+			return
+		}
+		of := ""
+		if n := partitionsOf(&a); n > o.scopes {
+			of = fmt.Sprintf(" for %d of %d partitions", o.scopes, n)
+		}
+		why := ""
+		for i := range a.Streams {
+			if st := &a.Streams[i]; !st.Connected && st.LastError != "" {
+				why = ": " + st.LastError
+				break
+			}
+		}
+		p.add(SeverityError, o.since, page, "authority %q: no server can be reached%s%s", a.Authority, of, why)
+	})
+	return down
+}
+
+// partitionsOf counts the partitions of an authority that have streams.
+func partitionsOf(a *AuthorityStatus) int {
+	type partition struct {
+		authority, partition, parameters string
+		old                              bool
+	}
+	all := map[partition]struct{}{}
+	for i := range a.Streams {
+		st := &a.Streams[i]
+		all[partition{st.Authority, st.Partition, st.Parameters, st.OldStyleNames}] = struct{}{}
+	}
+	return len(all)
+}
+
+// authorityProblems are those of one authority whose servers can be reached, or some of them.
+func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
+	page := authorityPage(a.Authority)
+	if d := a.Directory; d != nil {
+		few(p, d.Errors, func(err string) {
+			p.add(SeverityError, time.Time{}, page, "authority %q: a file of directory %s cannot be used: %s", a.Authority, d.Path, err)
+		})
+	}
+	stored, lost := 0, map[string]StreamStatus{}
+	for _, st := range a.Streams {
+		stored = max(stored, st.Stored)
+		if st.Active && !st.Connected && st.Subscriptions > 0 && st.LastError != "" {
+			if _, is := lost[st.Server]; !is {
+				lost[st.Server] = st
+			}
+		}
+	}
+	for _, st := range lost {
+		if down.scopes > 0 {
+			break // that is said already
+		}
+		p.add(SeverityWarning, st.Since, page, "authority %q: a stream to server %s is lost: %s", a.Authority, st.Server, st.LastError)
+	}
+	if stored > 0 {
+		p.add(SeverityWarning, time.Time{}, page, "authority %q: %d names are served from the store, because no control plane has answered since the relay began", a.Authority, stored)
+	}
+	few(p, a.Held, func(h HeldStatus) {
+		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane left out %d resources of %s %q at once; the relay keeps them until %s", a.Authority, h.Members, h.Type, h.Set, h.Until.Format(time.TimeOnly))
+	})
+	few(p, a.Check.Last, func(f FailureStatus) {
+		ref := ResourceRef{Authority: a.Authority, Partition: f.Partition, Type: f.Type, Name: f.Name}
+		if f.Refused {
+			p.add(SeverityError, f.At, ref.Page(), "%s %q of authority %q was refused, because clients would reject it: %s", f.Type, f.Name, a.Authority, f.Reason)
+			return
+		}
+		p.add(SeverityWarning, f.At, ref.Page(), "some clients would reject %s %q of authority %q: %s", f.Type, f.Name, a.Authority, f.Reason)
+	})
+}
+
+// rolloutProblems are the rollouts that wait for somebody.
+func rolloutProblems(p *problems, rollouts []RolloutStatus) {
+	few(p, rollouts, func(s RolloutStatus) {
+		of, page := fmt.Sprintf("the rollout of %q", s.Authority), "/rollout"
+		if s.Partition != "" {
+			of += fmt.Sprintf(", partition %q,", s.Partition)
+		}
+		first := ""
+		for _, c := range s.Changes {
+			if c.Waits != "" {
+				first = fmt.Sprintf(": %s %q waits for a person: %s", c.Type, c.Name, c.Waits)
+				break
+			}
+		}
+		switch {
+		case s.Phase == "stopped":
+			p.add(SeverityError, time.Time{}, page, "%s was stopped, and all clients have the accepted state: %s", of, s.Reason)
+		case s.Phase == "held" && s.Frozen:
+			p.add(SeverityWarning, time.Time{}, page, "%s waits, because it is frozen: changes wait until somebody thaws or approves them (%d)", of, s.Total)
+		case s.Phase == "held" || first != "":
+			p.add(SeverityWarning, time.Time{}, page, "%s waits%s", of, first)
+		case len(s.Rejections) > 0:
+			p.add(SeverityWarning, time.Time{}, page, "%s: client %q rejects the change: %s", of, s.Rejections[0].Client, s.Rejections[0].Words)
+		}
+	})
+}
+
+// clientProblems are what clients reject, and what they are refused. Clients with the same problem are one.
+func (r *Relay) clientProblems(p *problems) {
+	type problem struct{ kind, typeURL, text string }
+	type clients struct {
+		problem
+		n      int
+		first  string
+		stream uint64
+		since  time.Time
+	}
+	var found []*clients
+	by := map[problem]*clients{}
+	note := func(of problem, c *clientHead, since time.Time) {
+		g := by[of]
+		if g == nil {
+			if len(found) >= 10*mostOfAKind {
+				p.more++
+				return
+			}
+			g = &clients{problem: of, first: c.name(), stream: c.Stream, since: since}
+			by[of] = g
+			found = append(found, g)
+		}
+		if g.n++; since.Before(g.since) {
+			g.since = since
+		}
+	}
+	r.eachClient(func(c *clientHead) bool {
+		for _, t := range c.Types {
+			if nack := t.Rejected(); nack != nil {
+				note(problem{"rejects", t.Type, nack.Reason}, c, nack.At)
+			}
+			if t.Refused > 0 {
+				note(problem{"refused", t.Type, t.LastRefused.Error}, c, time.Time{})
+			}
+		}
+		return true
+	})
+	slices.SortStableFunc(found, func(a, b *clients) int { return cmp.Compare(b.n, a.n) })
+	few(p, found, func(g *clients) {
+		who, page := fmt.Sprintf("client %q", loglines.ClipTo(g.first, 200)), clientPage(g.stream)
+		verb := map[string]string{"rejects": "rejects", "refused": "requests"}[g.kind]
+		if g.n > 1 {
+			who, page = fmt.Sprintf("%d clients, the first is %q,", g.n, loglines.ClipTo(g.first, 200)), clientsPage(g.kind)
+			verb = map[string]string{"rejects": "reject", "refused": "request"}[g.kind]
+		}
+		if g.kind == "refused" {
+			p.add(SeverityWarning, g.since, page, "%s %s names of type %s that the relay refuses: %s", who, verb, g.typeURL, g.text)
+			return
+		}
+		p.add(SeverityError, g.since, page, "%s %s what it was sent of type %s: %s", who, verb, g.typeURL, g.text)
+	})
+}

@@ -1,0 +1,196 @@
+package relay
+
+// Resources that name others that do not exist. Nothing is kept of what resources refer to unless somebody looks:
+// then each content is read once, and forgotten a while after the last look.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+const (
+	// readingTakes is how long one look reads resources that were not read before.
+	readingTakes = 250 * time.Millisecond
+	// mostRead bounds the contents that are remembered, and rememberedFor how long after the last look.
+	mostRead      = 200_000
+	rememberedFor = time.Minute
+	// lookShare is how much longer than a look takes the next one waits.
+	lookShare = 20
+)
+
+// references is what resources refer to.
+type references struct {
+	mu     sync.Mutex // held during a look
+	of     map[content][]graph.Reference
+	forget *time.Timer
+	// next is when the next look is due. dangling and unread are what the last one found.
+	next     time.Time
+	dangling []danglingReference
+	unread   int
+}
+
+type content struct {
+	typeURL string
+	hash    uint64
+}
+
+// danglingReference is a resource that names another one that does not exist.
+type danglingReference struct {
+	from cache.Key
+	to   cache.Key
+	path string
+	// others is how many other resources name it, too.
+	others int
+}
+
+// refers are the types whose resources name others that the relay looks for.
+var refers = []string{xdstype.ListenerV3, xdstype.RouteV3, xdstype.ScopedRouteV3, xdstype.VirtualHostV3, xdstype.ClusterV3}
+
+// referenceProblems finds resources that name others that do not exist. It returns how many have not been read
+// yet.
+func (r *Relay) referenceProblems(p *problems) (unread int) {
+	dangling, unread := r.dangling()
+	few(p, dangling, func(d danglingReference) {
+		others := ""
+		if d.others > 0 {
+			others = fmt.Sprintf(" (and %d other resources name it)", d.others)
+		}
+		p.add(SeverityError, time.Time{}, refOf(d.from).Page(), "%s %q names %s %q, which does not exist%s", xdstype.Word(d.from.TypeURL), loglines.ClipTo(d.from.Name, 200),
+			xdstype.Word(d.to.TypeURL), loglines.ClipTo(d.to.Name, 200), others)
+	})
+	return unread
+}
+
+// dangling returns what the last look found, or looks again if it is time.
+func (r *Relay) dangling() (_ []danglingReference, unread int) {
+	s := &r.references
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began := time.Now(); !began.Before(s.next) {
+		if s.of == nil {
+			s.of = map[content][]graph.Reference{}
+		}
+		l := &look{relay: r, until: began.Add(readingTakes), by: map[cache.Key]int{}}
+		for _, scope := range r.acceptedScopes() {
+			for _, typeURL := range refers {
+				l.lookAt(scope, typeURL)
+			}
+		}
+		slices.SortFunc(l.dangling, func(a, b danglingReference) int {
+			return cmp.Or(cmp.Compare(a.from.Scope.Authority, b.from.Scope.Authority), cmp.Compare(a.from.Scope.Partition, b.from.Scope.Partition), cmp.Compare(a.from.Name, b.from.Name), cmp.Compare(a.to.Name, b.to.Name))
+		})
+		s.dangling, s.unread = l.dangling, l.unread
+		s.next = time.Now().Add(lookShare * time.Since(began))
+	}
+	if s.forget == nil {
+		s.forget = time.AfterFunc(rememberedFor, s.forgetAll)
+	}
+	s.forget.Reset(rememberedFor)
+	return s.dangling, s.unread
+}
+
+// forgetAll forgets everything, because nobody looks any more.
+func (s *references) forgetAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of, s.dangling, s.next = nil, nil, time.Time{}
+}
+
+// close ends the timer.
+func (s *references) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forget != nil {
+		s.forget.Stop()
+	}
+}
+
+// look is one look at all resources.
+type look struct {
+	relay    *Relay
+	until    time.Time
+	dangling []danglingReference
+	by       map[cache.Key]int // dangling, by what does not exist
+	unread   int
+}
+
+// lookAt looks at the resources of one type of a scope.
+func (l *look) lookAt(scope cache.Scope, typeURL string) {
+	type found struct {
+		name     string
+		resource *cache.Resource
+	}
+	var all []found
+	l.relay.cache.Browse(scope, typeURL, func(i cache.Item) bool {
+		if i.Resource != nil {
+			all = append(all, found{i.Key.Name, i.Resource})
+		}
+		return true
+	})
+	for _, f := range all {
+		references, read := l.relay.references.read(f.resource, l.until)
+		if !read {
+			l.unread++
+		}
+		for _, to := range references {
+			k, ok := l.relay.target(scope, to.To)
+			if !ok {
+				continue
+			}
+			if i, known := l.relay.cache.Look(k); !known || i.Status != cache.Absent {
+				continue
+			}
+			if at, is := l.by[k]; is {
+				if l.dangling[at].from.Name != f.name { // it is an entry, and a member of a set
+					l.dangling[at].others++
+				}
+				continue
+			}
+			l.by[k] = len(l.dangling)
+			l.dangling = append(l.dangling, danglingReference{from: cache.Key{Scope: scope, TypeURL: typeURL, Name: f.name}, to: k, path: to.Path})
+		}
+	}
+}
+
+// read returns what a resource needs of the same control plane. It returns false if there is no time left for one
+// that was not read before. The caller holds mu.
+func (s *references) read(r *cache.Resource, until time.Time) ([]graph.Reference, bool) {
+	id := content{r.TypeURL(), r.Hash()}
+	if known, is := s.of[id]; is {
+		return known, true
+	}
+	if time.Now().After(until) {
+		return nil, false
+	}
+	all, err := graph.References(r.TypeURL(), r.Value())
+	if err != nil {
+		all = nil // the check of resources says so
+	}
+	needed := slices.DeleteFunc(all, func(to graph.Reference) bool { return to.Source != graph.Stream || to.Many || to.Optional })
+	if len(s.of) < mostRead {
+		s.of[id] = slices.Clip(needed)
+	}
+	return needed, true
+}
+
+// target returns the name that a resource of a scope refers to. ok is false if that is no plain name of an
+// authority.
+func (r *Relay) target(from cache.Scope, to graph.ID) (k cache.Key, ok bool) {
+	if !urn.IsXdstp(to.Name) {
+		if !from.OldStyle {
+			return k, false // its meaning depends on the client
+		}
+		return cache.Key{Scope: from, TypeURL: to.TypeURL, Name: to.Name}, true
+	}
+	k, err := xdstpKey(r.now().router.Xdstp, to.TypeURL, to.Name)
+	return k, err == nil && k.Scope.Derived == ""
+}

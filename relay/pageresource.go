@@ -1,0 +1,198 @@
+package relay
+
+// One resource on the operator's page: its versions and the difference between them, what it refers to, and who
+// refers to it.
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/rogpeppe/go-internal/diff"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/admin/page"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/client/render"
+	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// ResourceStatus is one resource, as /api/resource shows it.
+type ResourceStatus struct {
+	ResourceRow
+	// Set is the wildcard or glob that has the resource; empty for a name.
+	Set string `json:"set,omitempty"`
+	// Accepted is what clients have, and Newest what the control plane has said since, which a rollout keeps
+	// back. Removed says that the newest is that it does not exist.
+	Accepted *VersionStatus `json:"accepted,omitempty"`
+	Newest   *VersionStatus `json:"newest,omitempty"`
+	Removed  bool           `json:"removed,omitempty"`
+	// Difference is that from the accepted to the newest version, line by line.
+	Difference string `json:"difference,omitempty"`
+	// RefersTo are the resources that it names, and ReferredBy those that name it.
+	RefersTo   []ReferenceStatus `json:"refers_to,omitempty"`
+	ReferredBy []ReferenceStatus `json:"referred_by,omitempty"`
+	// Holders are clients that hold it, or want it.
+	Holders *Holders `json:"holders,omitempty"`
+}
+
+// VersionStatus is a version of a resource.
+type VersionStatus struct {
+	Version string        `json:"version"`
+	Bytes   int           `json:"bytes"`
+	TTL     time.Duration `json:"ttl,omitempty"`
+	// Alias is the resource's own name, if it was found by another one.
+	Alias string `json:"own_name,omitempty"`
+	// YAML is the content, without secrets. Unshown says why there is none.
+	YAML    string `json:"yaml,omitempty"`
+	Unshown string `json:"unshown,omitempty"`
+}
+
+// ReferenceStatus is a reference from one resource to another.
+type ReferenceStatus struct {
+	ResourceRow
+	// Path is the place of the reference in the resource that has it.
+	Path     string `json:"path"`
+	Optional bool   `json:"optional,omitempty"`
+	// Elsewhere says that the other resource does not come from the relay.
+	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Known says that the relay knows the other resource.
+	Known bool `json:"known"`
+}
+
+const (
+	// mostShown is how large a resource is at most that is shown, and mostReferences how many references are.
+	mostShown, mostReferences = 256 << 10, 200
+)
+
+func versionOf(r *cache.Resource, name string) *VersionStatus {
+	v := &VersionStatus{Version: loglines.Clip(r.Version()), Bytes: len(r.Value()), TTL: r.TTL()}
+	if own := r.OwnName(); own != "" && own != name {
+		v.Alias = loglines.ClipTo(own, longestLink)
+	}
+	if v.Bytes > mostShown {
+		v.Unshown = fmt.Sprintf("it has %d bytes, and the page shows up to %d: xds-relay get shows all of it", v.Bytes, mostShown)
+		return v
+	}
+	text, err := (render.Options{}).YAML(&discoveryv3.Resource{Name: loglines.ClipTo(name, longestLink), Version: r.Version(), Resource: &anypb.Any{TypeUrl: r.TypeURL(), Value: r.Value()}})
+	if err != nil {
+		v.Unshown = "it has no form as text"
+		return v
+	}
+	v.YAML = string(text)
+	return v
+}
+
+// resourceCalled answers a query for one resource.
+func (r *Relay) resourceCalled(q url.Values) (*ResourceStatus, error) {
+	ref, k, err := parseRef(q)
+	if err != nil {
+		return nil, err
+	}
+	i, known := r.cache.Look(k)
+	newest, waits := r.rollouts.Newest(k)
+	if !known && !waits {
+		return nil, page.Missing(fmt.Sprintf("the relay knows no %s %q of authority %q: no client has requested it", ref.Type, loglines.ClipTo(ref.Name, 200), loglines.ClipTo(ref.Authority, 200)))
+	}
+	if !known {
+		i = cache.Item{Key: k}
+	}
+	s := &ResourceStatus{ResourceRow: rowOf(&i), Set: i.Set}
+	content := i.Resource
+	if i.Resource != nil {
+		s.Accepted = versionOf(i.Resource, k.Name)
+	}
+	if waits {
+		s.Removed = newest == nil
+		if newest != nil {
+			s.Newest = versionOf(newest, k.Name)
+			content = newest
+		}
+		s.Difference = difference("accepted", s.Accepted, "newest", s.Newest)
+	}
+	if content != nil {
+		s.RefersTo = r.referencesOf(k.Scope, content)
+	}
+	s.ReferredBy = r.referringTo(k)
+	return s, nil
+}
+
+// difference returns the difference of two versions, line by line, without a head.
+func difference(oldName string, old *VersionStatus, newName string, is *VersionStatus) string {
+	textOf := func(v *VersionStatus) []byte {
+		if v == nil {
+			return nil
+		}
+		return []byte(cmp.Or(v.YAML, v.Unshown+"\n"))
+	}
+	text := string(diff.Diff(oldName, textOf(old), newName, textOf(is)))
+	_, text, _ = strings.Cut(text, "\n") // the command
+	return text
+}
+
+// referencesOf returns what a resource names.
+func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []ReferenceStatus) {
+	references, err := graph.References(content.TypeURL(), content.Value())
+	if err != nil {
+		return nil
+	}
+	for _, to := range references[:min(len(references), mostReferences)] {
+		row := ReferenceStatus{
+			Path: to.Path, Optional: to.Optional, Elsewhere: to.Source != graph.Stream,
+			ResourceRow: ResourceRow{ResourceRef: ResourceRef{Authority: scope.Authority, Partition: scope.Partition, Parameters: scope.Params, Type: typeWord(to.To.TypeURL), Name: loglines.ClipTo(to.To.Name, longestLink+1)}},
+		}
+		if k, ok := r.target(scope, to.To); ok && !to.Many && !row.Elsewhere {
+			if i, known := r.cache.Look(k); known {
+				row.ResourceRow, row.Known = rowOf(&i), true
+			}
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+// referringTo returns the resources of the same scope that name one, as far as they have been read.
+func (r *Relay) referringTo(k cache.Key) (all []ReferenceStatus) {
+	r.dangling() // reads them
+	s := &r.references
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, typeURL := range refers {
+		r.cache.Browse(k.Scope, typeURL, func(i cache.Item) bool {
+			if i.Resource == nil {
+				return true
+			}
+			for _, to := range s.of[content{typeURL, i.Resource.Hash()}] {
+				if to.To.Name == k.Name && to.To.TypeURL == k.TypeURL {
+					all = append(all, ReferenceStatus{ResourceRow: rowOf(&i), Path: to.Path, Known: true})
+					break
+				}
+			}
+			return len(all) < mostReferences
+		})
+	}
+	slices.SortStableFunc(all, func(a, b ReferenceStatus) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.CompactFunc(all, func(a, b ReferenceStatus) bool { return a.ResourceRef == b.ResourceRef })
+}
+
+// Holders are the clients that hold a resource, or want it.
+type Holders struct {
+	Clients []Holder `json:"clients"`
+	// LookedAt is how many clients were looked at, if they are too many for one look.
+	LookedAt int `json:"looked_at,omitempty"`
+}
+
+// Holder is a client that holds a resource, or wants it.
+type Holder struct {
+	Stream  uint64 `json:"stream"`
+	Client  string `json:"client"`
+	State   string `json:"state"`
+	Version string `json:"version,omitempty"`
+}

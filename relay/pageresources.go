@@ -1,0 +1,234 @@
+package relay
+
+// Resources on the operator's page: a list of what the cache has, with search and pages.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/xds-relay/xds-relay/admin/page"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// ResourceRef is a resource of an authority, as an operator selects it.
+type ResourceRef struct {
+	Authority  string `json:"authority"`
+	Partition  string `json:"partition,omitempty"`
+	Parameters string `json:"dynamic_parameters,omitempty"`
+	Type       string `json:"type"` // a word, or the name of a message or a type URL
+	Name       string `json:"name"`
+}
+
+func refOf(k cache.Key) ResourceRef {
+	return ResourceRef{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, typeWord(k.TypeURL), k.Name}
+}
+
+// typeWord returns what [xdstype.Parse] reads as the type.
+func typeWord(typeURL string) string {
+	if word := xdstype.Word(typeURL); word != xdstype.Message(typeURL) {
+		return word
+	}
+	return strings.TrimPrefix(typeURL, xdstype.Prefix)
+}
+
+// Query returns the reference as the query of a URL.
+func (r ResourceRef) Query() string {
+	q := url.Values{"authority": {r.Authority}, "type": {r.Type}, "name": {r.Name}}
+	if r.Partition != "" {
+		q.Set("partition", r.Partition)
+	}
+	if r.Parameters != "" {
+		q.Set("dynamic_parameters", r.Parameters)
+	}
+	return q.Encode()
+}
+
+// longestLink is how long a name may be that a link has. Longer ones do not fit into a request.
+const longestLink = 8 << 10
+
+// Page returns the path and query of the resource's page, "" if its name is too long for one.
+func (r ResourceRef) Page() string {
+	if len(r.Name)+len(r.Partition)+len(r.Parameters) > longestLink {
+		return ""
+	}
+	return "/ui/resource?" + r.Query()
+}
+
+// parseRef reads a reference from a query.
+func parseRef(q url.Values) (ResourceRef, cache.Key, error) {
+	ref := ResourceRef{q.Get("authority"), q.Get("partition"), q.Get("dynamic_parameters"), q.Get("type"), q.Get("name")}
+	if ref.Name == "" || ref.Type == "" {
+		return ref, cache.Key{}, page.Unclear("want authority, type and name, and partition where there is one")
+	}
+	typeURL, err := xdstype.Parse(ref.Type)
+	if err != nil {
+		return ref, cache.Key{}, page.Unclear("type: " + err.Error())
+	}
+	scope := cache.Scope{Authority: ref.Authority, Partition: ref.Partition, OldStyle: !urn.IsXdstp(ref.Name), Params: ref.Parameters}
+	return ref, cache.Key{Scope: scope, TypeURL: typeURL, Name: ref.Name}, nil
+}
+
+// ResourceRow is a resource in a list.
+type ResourceRow struct {
+	ResourceRef
+	// Status is requested, present, absent or failed.
+	Status  string `json:"status"`
+	Version string `json:"version,omitempty"`
+	Bytes   int    `json:"bytes,omitempty"`
+	Stale   bool   `json:"stale,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// ResourceList is a page of a list of resources, as /api/resources shows it.
+type ResourceList struct {
+	Resources []ResourceRow `json:"resources"`
+	// Next, if not "", is the `after` of the next page.
+	Next string `json:"next,omitempty"`
+	// Types and Authorities are those that there are, for a choice.
+	Types       []string `json:"types"`
+	Authorities []string `json:"authorities"`
+	Search      string   `json:"search,omitempty"`
+	Type        string   `json:"type,omitempty"`
+	Authority   string   `json:"authority,omitempty"`
+	Partition   string   `json:"partition,omitempty"`
+}
+
+// listPlace is where a resource is in the order of a list.
+type listPlace [5]string
+
+func listPlaceOf(s cache.Scope) listPlace { return listPlace{s.Authority, s.Partition, s.Params} }
+
+func placeOfItem(i *cache.Item) listPlace {
+	p := listPlaceOf(i.Key.Scope)
+	p[3], p[4] = typeWord(i.Key.TypeURL), i.Key.Name
+	return p
+}
+
+func (p listPlace) compare(o listPlace) int { return slices.Compare(p[:], o[:]) }
+
+// cursor returns a place as a text.
+func (p listPlace) cursor() string {
+	const most = 1 << 10
+	if len(p[4]) > most { // those that begin with the same text are passed over
+		p[4] = strings.ToValidUTF8(p[4][:most], "") + "\U0010FFFF"
+	}
+	text, _ := json.Marshal(p) // texts are JSON
+	return string(text)
+}
+
+// resourceList answers a query for resources.
+func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
+	l := &ResourceList{
+		Resources: []ResourceRow{}, Types: []string{}, Authorities: []string{}, Type: q.Get("type"), Authority: q.Get("authority"),
+		Partition: q.Get("partition"), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300),
+	}
+	typeURL := ""
+	if l.Type != "" {
+		var err error
+		if typeURL, err = xdstype.Parse(l.Type); err != nil {
+			return nil, page.Unclear("type: " + err.Error())
+		}
+	}
+	var after listPlace
+	if text := q.Get("after"); text != "" {
+		if err := json.Unmarshal([]byte(text), &after); err != nil {
+			return nil, page.Unclear("after: want the `next` of another page")
+		}
+	}
+	rows, err := number(q, "limit", listLength)
+	if err != nil {
+		return nil, err
+	}
+	top := &topItems{most: int(max(min(rows, mostRows), 1)), after: after, search: strings.ToLower(l.Search)} //nolint:gosec // at most mostRows
+	for _, scope := range r.acceptedScopes() {
+		if !slices.Contains(l.Authorities, scope.Authority) {
+			l.Authorities = append(l.Authorities, scope.Authority)
+		}
+		if l.Authority != "" && scope.Authority != l.Authority || q.Has("partition") && scope.Partition != l.Partition {
+			continue
+		}
+		if p := listPlaceOf(scope); p.compare(listPlace{after[0], after[1], after[2]}) < 0 || top.full() {
+			continue
+		}
+		r.cache.Browse(scope, typeURL, top.add)
+	}
+	for _, t := range xdstype.All() {
+		if t.Word != "" {
+			l.Types = append(l.Types, t.Word)
+		}
+	}
+	for i := range top.items {
+		if i == top.most {
+			l.Next = placeOfItem(&top.items[i-1]).cursor()
+			break
+		}
+		l.Resources = append(l.Resources, rowOf(&top.items[i]))
+	}
+	return l, nil
+}
+
+// acceptedScopes returns the scopes of what authorities send, in the order of lists. mostAuthorities bounds what
+// clients can make up under a pattern.
+func (r *Relay) acceptedScopes() []cache.Scope {
+	scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
+	slices.SortFunc(scopes, func(a, b cache.Scope) int {
+		return cmp.Or(listPlaceOf(a).compare(listPlaceOf(b)), cmp.Compare(fmt.Sprint(a.OldStyle), fmt.Sprint(b.OldStyle)))
+	})
+	return scopes
+}
+
+func rowOf(i *cache.Item) ResourceRow {
+	row := ResourceRow{ResourceRef: refOf(i.Key), Status: i.Status.String(), Stale: i.Stale, Error: errorText(i.Err)}
+	row.Name = loglines.ClipTo(row.Name, longestLink+1)
+	if i.Resource != nil {
+		row.Version, row.Bytes = loglines.Clip(i.Resource.Version()), len(i.Resource.Value())
+	}
+	return row
+}
+
+func errorText(err *cache.Error) string {
+	if err == nil {
+		return ""
+	}
+	return words(err.Error())
+}
+
+// topItems are the first items after a place that a search finds, and one more.
+type topItems struct {
+	most   int
+	after  listPlace
+	search string
+	items  []cache.Item
+}
+
+// full reports whether no item of a later scope can be one of them.
+func (t *topItems) full() bool { return len(t.items) > t.most }
+
+// add takes an item. It allocates nothing for those that are not among the first.
+func (t *topItems) add(i cache.Item) bool {
+	if t.search != "" && !containsFold(i.Key.Name, t.search) {
+		return true
+	}
+	p := placeOfItem(&i)
+	if p.compare(t.after) <= 0 {
+		return true
+	}
+	n := len(t.items)
+	if n > t.most && placeOfItem(&t.items[n-1]).compare(p) <= 0 {
+		return true
+	}
+	at, same := slices.BinarySearchFunc(t.items, p, func(o cache.Item, p listPlace) int { return placeOfItem(&o).compare(p) })
+	if same {
+		return true
+	}
+	t.items = slices.Insert(t.items, at, i)
+	t.items = t.items[:min(len(t.items), t.most+1)]
+	return true
+}

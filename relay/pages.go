@@ -1,0 +1,93 @@
+package relay
+
+// The operator's pages, and the documents with the same content for commands: which there are. How they look is
+// admin/page's.
+
+import (
+	"net/url"
+
+	"github.com/xds-relay/xds-relay/admin/page"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+)
+
+// observePages adds the pages to the admin listener.
+func (r *Relay) observePages() {
+	page.Register(r.admin, []page.View{
+		{Name: page.Front, Title: "Overview", About: "the relay, and what is wrong now", Read: func(url.Values) (any, error) { return r.overview(), nil }},
+		{
+			Name: "clients", Title: "Clients", About: "clients, in pages: ?search=TEXT, state=ok|rejects|refused, after=STREAM, limit=ROWS",
+			Read: func(q url.Values) (any, error) { return r.clientList(q) },
+		},
+		{
+			Name: "authorities", Title: "Authorities", About: "authorities, with their streams",
+			Read: func(url.Values) (any, error) { return r.authorities(), nil },
+		},
+		{
+			Name: "authority", Title: "Authority", Part: "authorities", About: "one authority: ?name=AUTHORITY",
+			Read: func(q url.Values) (any, error) { return r.authorityCalled(q.Get("name")) },
+		},
+		{
+			Name: "resources", Title: "Resources", About: "what the cache has, in pages: ?search=TEXT, authority, partition, type, after, limit",
+			Read: func(q url.Values) (any, error) { return r.resourceList(q) },
+		},
+		{
+			Name: "resource", Title: "Resource", Part: "resources", About: "one resource: ?authority=A&type=TYPE&name=NAME, partition, dynamic_parameters",
+			Read: func(q url.Values) (any, error) { return r.resourceCalled(q) },
+		},
+		{
+			Name: "client", Title: "Client", Part: "clients", About: "one client and what it holds: ?client=NODE or stream=NUMBER, search, type, from, limit",
+			Read: func(q url.Values) (any, error) { return r.clientView(q) },
+		},
+		{
+			Name: "explain", Title: "Where a name comes from", Part: "clients", About: "where a name comes from: ?client=NODE or stream=NUMBER, name, type",
+			Read: func(q url.Values) (any, error) { return r.explain(q) },
+		},
+		{
+			Name: "diff", Title: "Two clients", Part: "clients", About: "what two clients hold differently: ?a=NODE&b=NODE",
+			Read: func(q url.Values) (any, error) { return r.clientDifference(q) },
+		},
+		{Name: "rollouts", Title: "Rollouts", Path: "/rollout", Read: func(url.Values) (any, error) { return r.rolloutSheet(), nil }},
+	}, []string{page.Front, "clients", "authorities", "resources", "rollouts"})
+}
+
+// rolloutSheet is what the page of rollouts shows.
+func (r *Relay) rolloutSheet() any {
+	var sheet struct {
+		Configured bool
+		Rollouts   []RolloutStatus
+	}
+	if sheet.Configured = len(r.now().rollouts) > 0; sheet.Configured {
+		sheet.Rollouts = r.rolloutViews(gate.Which{AnyPartition: true})
+	}
+	return sheet
+}
+
+// authorityCalled returns one authority's sources.
+func (r *Relay) authorityCalled(name string) (*AuthorityStatus, error) {
+	for _, a := range r.authorities() {
+		if a.Authority == name {
+			return &a, nil
+		}
+	}
+	return nil, page.Missing("the configuration has no authority of that name")
+}
+
+// Connected counts the streams that are open.
+func (a AuthorityStatus) Connected() (n int) {
+	for i := range a.Streams {
+		if a.Streams[i].Connected {
+			n++
+		}
+	}
+	return n
+}
+
+// Lost returns streams that are wanted and not open: the first few.
+func (a AuthorityStatus) Lost() (lost []StreamStatus) {
+	for _, st := range a.Streams {
+		if !st.Connected && st.Subscriptions > 0 && st.LastError != "" && len(lost) < mostOfAKind {
+			lost = append(lost, st)
+		}
+	}
+	return lost
+}
