@@ -44,6 +44,12 @@ type Authority struct {
 	// Who gets a change of the authority's resources before others do, and what takes it back.
 	// `{}` has all defaults (rollout.md).
 	Rollout *Rollout `yaml:"rollout" absent:"all clients get every change at once"` // nil then
+	// Whether the relay sums what clients report of the load of the authority's clusters (LRS), and reports
+	// that to the authority's active server (load-reports.md). It asks the server only if a client reports.
+	//
+	//	on    yes, if the server takes load reports
+	//	off   no
+	LoadReports LoadReports `yaml:"load_reports" default:"on"`
 }
 
 // IsPattern reports whether a stands for all authorities with a suffix.

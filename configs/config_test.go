@@ -114,6 +114,7 @@ authorities:
     directory: files
     guard: off
     check: off
+    load_reports: off
 old_style_names:
   - when: type_url == ""
     authority: some.example.com
@@ -146,7 +147,7 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Aggregated: false,
 			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{MinVersion: TLS12},
-		}}, Failover: failover, Guard: guard, Check: CheckWarn},
+		}}, Failover: failover, Guard: guard, Check: CheckWarn, LoadReports: LoadReportsOn},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			Aggregated: true, Globs: false,
@@ -156,8 +157,8 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 			Address: "cp:444", Protocol: ProtocolREST, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
 			PollInterval: 5 * time.Second, RequestTimeout: time.Minute,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Backoff: Backoff{time.Second, 30 * time.Second},
-		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}, Guard: Guard{Ratio: 1, Least: 3, When: GuardAlways, Hold: time.Hour}, Check: CheckRefuse},
-		{Name: "", Directory: "files", Failover: failover, Guard: off, Check: CheckOff},
+		}}, Failover: Failover{PolicyUnreachable, time.Second, 2 * time.Second, 3 * time.Second, true, true}, Guard: Guard{Ratio: 1, Least: 3, When: GuardAlways, Hold: time.Hour}, Check: CheckRefuse, LoadReports: LoadReportsOn},
+		{Name: "", Directory: "files", Failover: failover, Guard: off, Check: CheckOff, LoadReports: LoadReportsOff},
 	}
 	if !reflect.DeepEqual(c.Authorities, wantAuthorities) {
 		t.Errorf("authorities: got %+v, want %+v", c.Authorities, wantAuthorities)

@@ -251,6 +251,22 @@ func (p *FailoverPolicy) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a policy of failover")
 }
 
+// LoadReports says whether load reports go to an authority.
+type LoadReports string
+
+// The values of [Authority.LoadReports].
+const (
+	LoadReportsOn  LoadReports = "on"
+	LoadReportsOff LoadReports = "off"
+)
+
+func (LoadReports) choices() []LoadReports { return []LoadReports{LoadReportsOn, LoadReportsOff} }
+
+// UnmarshalText sets l from its notation.
+func (l *LoadReports) UnmarshalText(text []byte) error {
+	return choose(l, text, "does not say whether there are load reports")
+}
+
 // Check says what becomes of a resource that clients would reject.
 type Check string
 

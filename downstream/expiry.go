@@ -3,6 +3,7 @@ package downstream
 import (
 	queue "container/heap"
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -78,7 +79,12 @@ func (h *expiryHeap) Pop() any {
 // it is time, unless it is a request that is answered once. stop undoes that. It is nil if nothing
 // expires.
 func (st *stream) expires(g *gate) (stop func()) {
-	id := st.identity
+	once := st.form == formUnary || st.form == formREST // its wait ends then, and it is answered
+	return g.expires(st.identity, once, st.expire)
+}
+
+// expires is that of a stream whose client is id: expire ends it.
+func (g *gate) expires(id *identity.Identity, once bool, expire func()) (stop func()) {
 	if id == nil || id.Expires.IsZero() && id.Ends.At.IsZero() {
 		return nil
 	}
@@ -87,9 +93,8 @@ func (st *stream) expires(g *gate) (stop func()) {
 		noted = g.expiries.add(id.Expires)
 	}
 	var timer *time.Timer
-	once := st.form == formUnary || st.form == formREST // its wait ends then, and it is answered
 	if !id.Ends.At.IsZero() && !once {
-		timer = time.AfterFunc(time.Until(id.Ends.At), st.expire)
+		timer = time.AfterFunc(time.Until(id.Ends.At), expire)
 	}
 	return func() {
 		if timer != nil {
@@ -103,20 +108,25 @@ func (st *stream) expires(g *gate) (stop func()) {
 
 // expire ends the stream, because what its client has shown has expired.
 func (st *stream) expire() {
-	why := &identity.RefusedError{Reason: st.identity.Ends.Because, Message: st.identity.Ends.Because.Ended()}
-	st.server.stats.clientsRefused[why.Reason].Add(1)
 	st.mu.Lock()
 	client := st.client()
 	st.mu.Unlock()
-	if log, ok := st.gate.line(eventExpired, st.server.options.Log); ok {
+	st.byRelay.Store(true)
+	st.server.expire(st.grpc.Context(), st.gate, st.identity, st.server.options.Log.With("stream", st.id, "client", client))
+}
+
+// expire ends a stream with this context, because what its client has shown has expired.
+func (s *Server) expire(ctx context.Context, g *gate, id *identity.Identity, log *slog.Logger) {
+	why := &identity.RefusedError{Reason: id.Ends.Because, Message: id.Ends.Because.Ended()}
+	s.stats.clientsRefused[why.Reason].Add(1)
+	if log, ok := g.line(eventExpired, log); ok {
 		log.Info("stream of a client ends: what proves who it is has expired, or does so soon",
-			"stream", st.id, "client", client, "identity", st.identity.String(), "refused", why.Reason.String())
+			"identity", id.String(), "refused", why.Reason.String())
 	}
 	if why.Reason == identity.CertificateExpired {
-		sendAway(st.grpc.Context())
+		sendAway(ctx)
 	}
-	st.byRelay.Store(true)
-	finish(st.grpc.Context(), why)
+	finish(ctx, why)
 }
 
 // sendAway has a gRPC client open its next stream on another connection: on the one of the call

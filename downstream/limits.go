@@ -58,6 +58,7 @@ const (
 	limitIdentitySubscriptions
 	limitIdentityRequests
 	limitRefusedStreams
+	limitLoadParts
 	numLimits
 )
 
@@ -86,6 +87,7 @@ var limitNames = [numLimits]string{
 	limitIdentitySubscriptions: "subscriptions_per_identity",
 	limitIdentityRequests:      "requests_per_second_per_identity",
 	limitRefusedStreams:        "refused_streams",
+	limitLoadParts:             "load_report_parts",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -95,7 +97,7 @@ func (l limit) String() string { return limitNames[l] }
 // it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams, limitLoadParts:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

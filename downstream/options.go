@@ -62,6 +62,8 @@ type Options struct {
 	// Rejected, if not nil, is told what clients reject, for each scope that they use. It does not
 	// block.
 	Rejected func(scope cache.Scope, typeURL, words string)
+	// Loads takes the load reports of clients; if it is nil, there is no load reporting service.
+	Loads LoadReports
 	// Log receives what an operator wants to know of clients; slog's default if
 	// nil.
 	Log *slog.Logger

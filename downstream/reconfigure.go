@@ -57,6 +57,7 @@ func (s *Server) Reconfigure(names func(Client) Names) {
 	if start {
 		go s.reconfigureAll()
 	}
+	go s.loadCalls.dismiss()
 }
 
 // reconfigureAll has each stream use the newest configuration. A Reconfigure in the middle of it has it

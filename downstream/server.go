@@ -42,6 +42,7 @@ type Server struct {
 	paces      identityPaces // of requests that get one answer
 	refusals   identityPaces // of streams that are refused
 	newScopes  newScopes
+	loadCalls  loadCalls
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()

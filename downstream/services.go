@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -52,6 +53,9 @@ func (s *Server) Register(r GRPCServer, o ListenerOptions) GRPCServer {
 		}
 		r.RegisterService(desc, s)
 	}
+	if s.options.Loads != nil {
+		s.registerLoads(r, d)
+	}
 	return &gatedServer{GRPCServer: r, server: s, door: d}
 }
 
@@ -61,13 +65,8 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 
 func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, call grpc.ServerStream) error {
-		g := d.newest.Load()
-		if e := g.enter(); e != nil {
-			return s.turnAway(g, call, e)
-		}
-		defer g.leave()
 		var opened atomic.Pointer[stream]
-		leave, err := joinConn(call.Context(), func(why error) {
+		in, err := s.comeIn(call, d, func(why error) {
 			if st := opened.Load(); st != nil {
 				st.byRelay.Store(true)
 			}
@@ -76,30 +75,68 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 		if err != nil {
 			return err
 		}
-		defer leave()
-		if err := s.admitStream(g, call); err != nil {
-			return err
-		}
-		admittedBy := s.naming.Load().generation
-		id, err := s.identify(call.Context(), g)
-		if err != nil {
-			return err
-		}
-		uses, e := s.joinIdentity(call.Context(), g, id)
-		if e != nil {
-			return s.turnAway(g, call, e)
-		}
-		defer s.leaveIdentity(uses)
-		st := s.open(call, id, f.name, service.TypeURL)
+		defer in.leave()
+		st := s.open(call, in.identity, f.name, service.TypeURL)
 		defer s.forget(st)
-		st.uses, st.who.Generation = uses, admittedBy
-		g.admit(st)
-		if stop := st.expires(g); stop != nil {
+		st.uses, st.who.Generation = in.uses, in.admittedBy
+		in.gate.admit(st)
+		if stop := st.expires(in.gate); stop != nil {
 			defer stop()
 		}
 		opened.Store(st)
 		return serve(st, f)
 	}
+}
+
+// arrival is a stream that has come in, until leave.
+type arrival struct {
+	gate     *gate
+	identity *identity.Identity
+	uses     *identityUse // nil without limits on that
+	// admittedBy is the generation of names by which it was admitted.
+	admittedBy uint32
+	left       []func()
+}
+
+func (in *arrival) leave() {
+	for _, undo := range slices.Backward(in.left) {
+		undo()
+	}
+}
+
+// comeIn lets a stream in by the door of its listener, if its client and the limits allow it. The error
+// is the status with which the call ends otherwise. end ends the stream when its connection has to end.
+func (s *Server) comeIn(call grpc.ServerStream, d *Door, end func(why error)) (_ *arrival, err error) {
+	in := &arrival{gate: d.newest.Load()}
+	g := in.gate
+	if e := g.enter(); e != nil {
+		return nil, s.turnAway(g, call, e)
+	}
+	in.left = append(in.left, g.leave)
+	defer func() {
+		if err != nil {
+			in.leave()
+		}
+	}()
+	leave, err := joinConn(call.Context(), end)
+	if err != nil {
+		return nil, err
+	}
+	in.left = append(in.left, leave)
+	if err := s.admitStream(g, call); err != nil {
+		return nil, err
+	}
+	in.admittedBy = s.naming.Load().generation
+	if in.identity, err = s.identify(call.Context(), g); err != nil {
+		return nil, err
+	}
+	uses, e := s.joinIdentity(call.Context(), g, in.identity)
+	if e != nil {
+		return nil, s.turnAway(g, call, e)
+	}
+	in.uses = uses
+	in.left = append(in.left, func() { s.leaveIdentity(uses) })
+	return in, nil
 }
 
 // ServerOptions are the gRPC options that a server's listeners need (the codec),

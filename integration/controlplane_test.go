@@ -11,6 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -31,6 +32,7 @@ type controlPlane struct {
 	refused watched[int] // streams of a form that is not spoken
 	linear  map[string]*cachev3.LinearCache
 	options []grpc.ServerOption // from the next start
+	loads   *loadServer         // from the next start; nil: it takes no load reports
 	end     func()
 }
 
@@ -86,6 +88,9 @@ func (cp *controlPlane) start() {
 		sotw:  sotwserver.NewServer(ctx, cp.cache, eyes{cp.recorder}),
 		delta: deltaserver.NewServer(ctx, cp.cache, eyes{cp.recorder}),
 	})
+	if cp.loads != nil {
+		lrsv3.RegisterLoadReportingServiceServer(s, cp.loads)
+	}
 	cp.end = func() {
 		cancel()
 		s.Stop()

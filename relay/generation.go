@@ -34,7 +34,9 @@ type generation struct {
 type counts struct {
 	// errors counts the errors in resource_errors, and switches those to another server.
 	errors, switches *atomic.Uint64
-	guard            *guard.Stats
+	// loadReports counts those that were sent.
+	loadReports *atomic.Uint64
+	guard       *guard.Stats
 	// tally has the resources that clients would reject.
 	tally *taster.Tally
 	check configs.Check
@@ -85,7 +87,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 
 // countsOf returns what counts an authority: as before, if it was there.
 func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
-	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
+	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), loadReports: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
 	if before != nil && before.counts[a.Name] != nil {
 		was := *before.counts[a.Name]
 		if c = &was; c.check == a.Check {

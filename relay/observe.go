@@ -74,7 +74,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	}
-	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments()) {
+	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.loadInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}

@@ -38,10 +38,17 @@ type origins struct {
 	cache    sink
 	rollouts *gate.Controller
 
+	// opened, if not nil, is called when the source of xdstp names from servers was opened. It does not
+	// block.
+	opened func()
+
 	mu      sync.Mutex
 	conns   map[place]*sharedConn
 	streams map[cache.Scope]serverSource
 	room    cache.Room // of streams
+	// patterns are the scopes in streams of xdstp names whose authorities a pattern covers.
+	patterns     map[cache.Scope]struct{}
+	patternsRoom cache.Room
 }
 
 // sink is the cache.
@@ -62,6 +69,7 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 		conns:        map[place]*sharedConn{},
 		reachability: failover.NewReachability(),
 		streams:      map[cache.Scope]serverSource{},
+		patterns:     map[cache.Scope]struct{}{},
 	}
 	s.guards = &guards{newest: s.newest.Load, log: log}
 	return s
@@ -140,12 +148,26 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[scope] = f
+	s.noteOpened(scope, o)
 	opened := &openSource{guardedSource: f, scope: scope, origins: s, origin: o}
 	if gated {
 		s.rollouts.Tells(scope, f)
 		return &gatedSource{opened, s.rollouts, scope}, o.print
 	}
 	return opened, o.print
+}
+
+// noteOpened notes that a source from servers was opened. The caller holds mu.
+func (s *origins) noteOpened(scope cache.Scope, o *origin) {
+	if scope.OldStyle || scope != partitionOf(scope) {
+		return
+	}
+	if o.authority.IsPattern() {
+		s.patterns[scope] = struct{}{}
+	}
+	if s.opened != nil {
+		s.opened()
+	}
 }
 
 // openSource is a source from servers, in origins.streams while it is open.
@@ -163,6 +185,7 @@ func (f *openSource) Close() {
 	s.mu.Lock()
 	if s.streams[f.scope] == serverSource(f.guardedSource) { // it may be the successor
 		s.streams = cache.Without(s.streams, &s.room, f.scope)
+		s.patterns = cache.Without(s.patterns, &s.patternsRoom, f.scope)
 	}
 	s.mu.Unlock()
 	s.leave(f.origin)

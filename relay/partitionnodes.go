@@ -116,6 +116,16 @@ func (p *partitionNodes) nodeOf(n *partitionNode) *corev3.Node {
 	return n.node
 }
 
+// find returns the present Node of a partition, nil if there is none.
+func (p *partitionNodes) find(scope cache.Scope) *corev3.Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.of[scope]; n != nil {
+		return n.node
+	}
+	return nil
+}
+
 // joinDerived adds a derived topic to a partition until leave. Like a client it keeps the
 // Node: the topic may subscribe to others after the clients have left.
 func (p *partitionNodes) joinDerived(scope cache.Scope) {

@@ -22,6 +22,7 @@ var transcripts = []string{
 	"collections/testdata/*.txt",
 	"collections/testdata/sets/*.txt",
 	"relay/testdata/crossing/*/*.txt",
+	"loadreport/testdata/*.txt",
 }
 
 func TestProtocolPageListsEachTranscript(t *testing.T) {
@@ -59,7 +60,7 @@ func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
+	for _, folder := range []string{"upstream", "loadreport", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -46,6 +46,7 @@ type Relay struct {
 	derived     guardedDerived
 	rollouts    *gate.Controller
 	rejections  *rejections
+	loads       *loads
 	server      *downstream.Server
 	health      *health.Server
 	readiness   *readiness
@@ -140,8 +141,9 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	r.rejections = newRejections(r.origins.passOn)
+	r.loads = newLoads(r)
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add,
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads,
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.configure(g)
@@ -348,6 +350,8 @@ func (r *Relay) Close() {
 	r.derived.guard.Close()
 	r.rejections.close()
 	r.rollouts.Close()
+	r.shutdown.Stage("reporting the last load to control planes")
+	r.loads.close()
 	r.shutdown.Stage("unsubscribing from control planes")
 	r.scopes.Close()
 	r.shutdown.Stage("closing connections to control planes, directories and the store")

@@ -179,6 +179,7 @@ func (r *Relay) commit(p *planned) {
 		r.scopes.mute(r.origins.print)
 		r.server.Reconfigure(func(c downstream.Client) downstream.Names { return r.namesOf(g, c) })
 		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
+		r.loads.reconfigure()
 		r.origins.release(before)
 	}
 	for _, l := range gone {

@@ -46,6 +46,13 @@ func (u *unimplemented) answered(f *form) {
 	delete(u.until, f.method)
 }
 
+// lacking reports whether the control plane is known not to implement a form.
+func (u *unimplemented) lacking(f *form) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.lacks(f)
+}
+
 // first returns which of the forms is to be tried first.
 func (u *unimplemented) first(forms []*form) *form {
 	u.mu.Lock()

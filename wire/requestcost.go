@@ -44,6 +44,12 @@ func (f *RequestFields) Cost(request []byte, limits NodeLimits) (c RequestCost) 
 	return c
 }
 
+// Values counts what is allocated when a message with these fields is decoded, and ends when that is more
+// than most.
+func Values(message []byte, fields protoreflect.FieldDescriptors, most int) int {
+	return countValues(message, fields, 0, most)
+}
+
 var nodeFields = (*corev3.Node)(nil).ProtoReflect().Descriptor().Fields()
 
 // MaxNesting is how deeply a Node's metadata may be nested: those who read it, as CEL

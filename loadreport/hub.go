@@ -1,0 +1,178 @@
+package loadreport
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// Hub has the clients that report, and a collector for each scope that they report to. Its methods may be called
+// concurrently.
+type Hub struct {
+	options Options
+	now     func() time.Time
+	budget  *budget
+	// free is the account of what was reported before and is put back.
+	free      *account
+	reports   atomic.Uint64
+	discarded [numDiscards]atomic.Uint64
+	lines     loglines.Shared
+	responses responses
+
+	mu         sync.Mutex // comes after Client.mu, and before Collector.mu
+	collectors map[cache.Scope]*Collector
+	clients    map[*Client]struct{}
+	orphans    int // collectors without clients
+	closed     bool
+}
+
+// Options are what a Hub needs.
+type Options struct {
+	// Open begins the stream of a collector to its control plane. names are those of the first client. It must not
+	// call the collector, nor block.
+	Open func(c *Collector, names Names) Upstream
+	// Canonical returns the canonical name of a cluster that a control plane names.
+	Canonical func(string) string
+	Log       *slog.Logger
+}
+
+// Upstream is the stream of a collector to its control plane.
+type Upstream interface {
+	// Wake has the stream look at whether the collector is over, and whether it goes to the right server. It does
+	// not block.
+	Wake()
+	// Close sends what there is, if that is possible soon, and ends the stream.
+	Close()
+}
+
+// mostOrphans is how many collectors without clients wait for their control planes to take what is left.
+const mostOrphans = 1000
+
+// Discard is why a part of a report is discarded.
+type Discard uint8
+
+// Why parts of reports are discarded.
+const (
+	// DiscardedName: the client may not report the cluster, or its name means nothing.
+	DiscardedName Discard = iota
+	// DiscardedLimit: there is no room for what the client makes up, or it has no meaning, as an endpoint without an
+	// address or a metric that is no number.
+	DiscardedLimit
+	// DiscardedAbandoned: its clients have gone, and too many control planes do not take what is left.
+	DiscardedAbandoned
+	numDiscards
+)
+
+var discards = [numDiscards]string{DiscardedName: "name", DiscardedLimit: "limit", DiscardedAbandoned: "abandoned"}
+
+// String returns the reason's name in metrics.
+func (d Discard) String() string { return discards[d] }
+
+// NewHub makes a hub without clients.
+func NewHub(o Options) *Hub {
+	h := &Hub{
+		options: o, now: time.Now, budget: newBudget(),
+		collectors: map[cache.Scope]*Collector{}, clients: map[*Client]struct{}{},
+	}
+	h.free = &account{of: h.budget, free: true}
+	return h
+}
+
+// Open begins the stream of a client, until its Close.
+func (h *Hub) Open(o ClientOptions) *Client {
+	c := newClient(h, o)
+	h.mu.Lock()
+	h.clients[c] = struct{}{}
+	h.mu.Unlock()
+	c.rename()
+	return c
+}
+
+func (h *Hub) forget(c *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.clients, c)
+}
+
+// collector returns the collector of a scope, which a client joins. It is nil if the hub is closed.
+func (h *Hub) collector(scope cache.Scope, client *Client, names Names, r *Reporter) *Collector {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	c := h.collectors[scope]
+	if c == nil {
+		c = &Collector{hub: h, scope: scope, members: map[*Client]*Reporter{}}
+		c.upstream = h.options.Open(c, names)
+		h.collectors[scope] = c
+		h.orphans++
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members) == 0 {
+		h.orphans--
+	}
+	c.members[client] = r
+	return c
+}
+
+// Reconfigure has all clients and streams use the newest configuration.
+func (h *Hub) Reconfigure() {
+	h.mu.Lock()
+	clients := make([]*Client, 0, len(h.clients))
+	for c := range h.clients {
+		clients = append(clients, c)
+	}
+	upstreams := make([]Upstream, 0, len(h.collectors))
+	for _, c := range h.collectors {
+		upstreams = append(upstreams, c.upstream)
+	}
+	h.mu.Unlock()
+	for _, c := range clients {
+		c.rename()
+	}
+	for _, u := range upstreams {
+		u.Wake()
+	}
+}
+
+// Close ends the streams to control planes, which are sent what there is.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	h.closed = true
+	var closing sync.WaitGroup
+	for _, c := range h.collectors {
+		closing.Go(c.upstream.Close)
+	}
+	h.mu.Unlock()
+	closing.Wait()
+}
+
+// discard counts parts of reports that are discarded.
+func (h *Hub) discard(why Discard, parts int) { h.discarded[why].Add(uint64(parts)) }
+
+// Stats are what operators see.
+type Stats struct {
+	Clients int
+	// Reports is how many reports came from clients since the start, and Discarded how many parts of them were
+	// discarded, by the Discard's name.
+	Reports   uint64
+	Discarded map[string]uint64
+}
+
+// Stats returns what operators see.
+func (h *Hub) Stats() Stats {
+	s := Stats{Reports: h.reports.Load(), Discarded: map[string]uint64{}}
+	for d := range numDiscards {
+		s.Discarded[d.String()] = h.discarded[d].Load()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Clients = len(h.clients)
+	return s
+}

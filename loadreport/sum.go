@@ -1,0 +1,375 @@
+package loadreport
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Sum is the sum of what clients have reported since it was last taken. Counts add up. What is a
+// state and not a count (requests in progress) is the sum of the newest state of each client, and stays
+// when the sum is taken. The zero value is ready. It is not safe for concurrent use.
+type Sum struct {
+	clusters map[clusterKey]*cluster
+	// since is when the sum was last taken; zero before that.
+	since time.Time
+}
+
+// clusterKey identifies a cluster.
+type clusterKey struct{ name, service string }
+
+// cluster is the load of one cluster.
+type cluster struct {
+	charge
+	// from is when the period began that the counts are of.
+	from    time.Time
+	dropped uint64
+	drops   map[string]*drop // by category
+	rows    map[rowKey]*row
+}
+
+// drop counts the dropped requests of one category.
+type drop struct {
+	charge
+	n uint64
+}
+
+// rowKey identifies a locality of a cluster, or an endpoint there.
+type rowKey struct {
+	region, zone, subZone string
+	priority              uint32
+	// endpoint is an encoded address, "" for the locality itself.
+	endpoint string
+}
+
+// locality returns the key of the locality itself.
+func (k rowKey) locality() rowKey {
+	k.endpoint = ""
+	return k
+}
+
+// row is the load of a locality or an endpoint.
+type row struct {
+	charge
+	counts  counts
+	states  states // of all clients together
+	metrics map[metricKey]*metric
+	// address and metadata are those of an endpoint.
+	address  *corev3.Address
+	metadata *structpb.Struct
+}
+
+// counts are what adds up.
+type counts struct{ successful, failed, issued, newConnections, failedConnections uint64 }
+
+func (c *counts) add(o counts) {
+	c.successful = plus(c.successful, o.successful)
+	c.failed = plus(c.failed, o.failed)
+	c.issued = plus(c.issued, o.issued)
+	c.newConnections = plus(c.newConnections, o.newConnections)
+	c.failedConnections = plus(c.failedConnections, o.failedConnections)
+}
+
+// plus adds, and stays at the greatest number: a client that lies may not turn the sum into a small one.
+func plus(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+// states are what is and not what has happened.
+type states struct{ inProgress, connections uint64 }
+
+// mostState is the greatest state of one client. So the sum of all clients cannot overflow, and one
+// client's can be subtracted again.
+const mostState = 1 << 40
+
+func (s states) bounded() states {
+	return states{min(s.inProgress, mostState), min(s.connections, mostState)}
+}
+
+// metricKey identifies a metric that endpoints have reported (ORCA).
+type metricKey struct {
+	kind metricKind
+	name string // of a named one
+}
+
+type metricKind uint8
+
+const (
+	namedMetric metricKind = iota
+	cpuMetric
+	memMetric
+	applicationMetric
+)
+
+// metric is the sum of a metric over the requests that had it.
+type metric struct {
+	charge
+	requests uint64
+	total    float64
+}
+
+// States are the newest states of one client, by cluster and row, without those that are zero. A Sum
+// has them in its own states.
+type States map[stateKey]clientState
+
+type stateKey struct {
+	cluster clusterKey
+	row     rowKey
+}
+
+type clientState struct {
+	charge
+	states
+}
+
+// Reporter is a client as a Sum sees it, from the beginning of a report to its end: was are the states
+// of the report before that this one has not spoken of yet, and is those that it has.
+type Reporter struct {
+	was, is States
+	account *account
+}
+
+// Begin begins a report. A cluster, locality or endpoint that it does not mention has none of what is in
+// progress: clients leave out what is idle.
+func (r *Reporter) Begin() { r.was, r.is = r.is, States{} }
+
+// Adding adds what a report has of one cluster. Its methods return how many parts were refused. Between two calls the
+// sum may be taken.
+type Adding struct {
+	sum      *Sum
+	reporter *Reporter
+	key      clusterKey
+	from     time.Time
+}
+
+// Add begins to add a cluster under its canonical name. covers is the period that the report says it is of, which ends
+// now.
+func (s *Sum) Add(now time.Time, r *Reporter, name string, st *endpointv3.ClusterStats, covers time.Duration) Adding {
+	return Adding{s, r, clusterKey{name, st.GetClusterServiceName()}, now.Add(-covers)}
+}
+
+// cluster returns the cluster, nil if there is no room for it.
+func (a Adding) cluster() *cluster {
+	c := a.sum.cluster(a.key, a.reporter.account)
+	if c != nil {
+		c.begins(a.sum.since, a.from)
+	}
+	return c
+}
+
+// begins notes that the counts are of a period that began at from; or when the sum was last taken, as
+// all that came before is in that.
+func (c *cluster) begins(since, from time.Time) {
+	if !since.IsZero() {
+		from = since
+	}
+	if c.from.IsZero() || from.Before(c.from) {
+		c.from = from
+	}
+}
+
+// Cluster adds what there is beside the localities.
+func (a Adding) Cluster(st *endpointv3.ClusterStats) (refused int) {
+	c := a.cluster()
+	if c == nil {
+		return 1
+	}
+	c.dropped = plus(c.dropped, st.GetTotalDroppedRequests())
+	for _, d := range st.GetDroppedRequests() {
+		at := c.drops[d.GetCategory()]
+		if at == nil {
+			charge, ok := a.reporter.account.charge(len(d.GetCategory()))
+			if !ok {
+				refused++
+				continue
+			}
+			at = &drop{charge: charge}
+			if c.drops == nil {
+				c.drops = map[string]*drop{}
+			}
+			c.drops[d.GetCategory()] = at
+		}
+		at.n = plus(at.n, d.GetDroppedCount())
+	}
+	return refused
+}
+
+// Locality adds a locality, without its endpoints.
+func (a Adding) Locality(st *endpointv3.UpstreamLocalityStats) (refused int) {
+	c, r := a.cluster(), a.reporter
+	if c == nil {
+		return 1
+	}
+	at := rowKeyOf(st)
+	to := c.row(at, r.account, len(at.region)+len(at.zone)+len(at.subZone))
+	if to == nil {
+		return 1
+	}
+	to.counts.add(counts{
+		successful: st.GetTotalSuccessfulRequests(), failed: st.GetTotalErrorRequests(), issued: st.GetTotalIssuedRequests(),
+		newConnections: st.GetTotalNewConnections(), failedConnections: st.GetTotalFailConnections(),
+	})
+	refused = r.state(to, stateKey{a.key, at}, states{st.GetTotalRequestsInProgress(), st.GetTotalActiveConnections()})
+	refused += to.addMetrics(r.account, st.GetLoadMetricStats())
+	refused += to.addUnnamed(r.account, cpuMetric, st.GetCpuUtilization())
+	refused += to.addUnnamed(r.account, memMetric, st.GetMemUtilization())
+	refused += to.addUnnamed(r.account, applicationMetric, st.GetApplicationUtilization())
+	return refused
+}
+
+func rowKeyOf(st *endpointv3.UpstreamLocalityStats) rowKey {
+	l := st.GetLocality()
+	return rowKey{region: l.GetRegion(), zone: l.GetZone(), subZone: l.GetSubZone(), priority: st.GetPriority()}
+}
+
+// Endpoint adds an endpoint of a locality.
+func (a Adding) Endpoint(of *endpointv3.UpstreamLocalityStats, st *endpointv3.UpstreamEndpointStats) (refused int) {
+	address, err := proto.MarshalOptions{Deterministic: true}.Marshal(st.GetAddress())
+	if err != nil || len(address) == 0 {
+		return 1 // an endpoint is told from others by its address
+	}
+	c, r := a.cluster(), a.reporter
+	if c == nil {
+		return 1
+	}
+	at := rowKeyOf(of)
+	at.endpoint = string(address)
+	to := c.row(at, r.account, 2*len(address)+proto.Size(st.GetMetadata()))
+	if to == nil {
+		return 1
+	}
+	if to.address == nil {
+		to.address, to.metadata = st.GetAddress(), st.GetMetadata()
+	}
+	to.counts.add(counts{successful: st.GetTotalSuccessfulRequests(), failed: st.GetTotalErrorRequests(), issued: st.GetTotalIssuedRequests()})
+	refused = r.state(to, stateKey{a.key, at}, states{inProgress: st.GetTotalRequestsInProgress()})
+	return refused + to.addMetrics(r.account, st.GetLoadMetricStats())
+}
+
+// state adds a state of the present report. A part that the report has twice counts twice. It returns 1 if the state was
+// refused, because there is no room for it.
+func (r *Reporter) state(at *row, key stateKey, add states) (refused int) {
+	is, known := r.is[key]
+	before := is.states
+	if was, had := r.was[key]; had {
+		is.charge, known, before = was.charge, true, was.states
+		delete(r.was, key)
+	}
+	add = add.bounded()
+	next := states{is.inProgress + add.inProgress, is.connections + add.connections}.bounded()
+	if !known && next != (states{}) {
+		var ok bool
+		if is.charge, ok = r.account.charge(0); !ok {
+			return 1
+		}
+	}
+	at.states.inProgress += next.inProgress - before.inProgress
+	at.states.connections += next.connections - before.connections
+	if next == (states{}) {
+		is.release()
+		delete(r.is, key)
+		return 0
+	}
+	is.states = next
+	r.is[key] = is
+	return 0
+}
+
+// End ends a report: what it has not mentioned is not in progress any more. It looks at no more than
+// most of that, and returns whether that was all.
+func (s *Sum) End(r *Reporter, most int) (done bool) {
+	for key, was := range r.was {
+		if most--; most < 0 {
+			return false
+		}
+		at := s.clusters[key.cluster].rows[key.row] // it has a state, so it is there
+		at.states.inProgress -= was.inProgress
+		at.states.connections -= was.connections
+		was.release()
+		delete(r.was, key)
+	}
+	return true
+}
+
+// cluster returns a cluster, which it makes if there is none; nil if there is no room for it.
+func (s *Sum) cluster(key clusterKey, a *account) *cluster {
+	c := s.clusters[key]
+	if c != nil {
+		return c
+	}
+	charge, ok := a.charge(len(key.name) + len(key.service))
+	if !ok {
+		return nil
+	}
+	c = &cluster{charge: charge, rows: map[rowKey]*row{}}
+	if s.clusters == nil {
+		s.clusters = map[clusterKey]*cluster{}
+	}
+	s.clusters[key] = c
+	return c
+}
+
+// row returns a row, which it makes if there is none; nil if there is no room for it.
+func (c *cluster) row(key rowKey, a *account, size int) *row {
+	if at := c.rows[key]; at != nil {
+		return at
+	}
+	charge, ok := a.charge(size)
+	if !ok {
+		return nil
+	}
+	at := &row{charge: charge}
+	c.rows[key] = at
+	return at
+}
+
+func (at *row) addMetrics(a *account, metrics []*endpointv3.EndpointLoadMetricStats) (refused int) {
+	for _, m := range metrics {
+		if !at.addMetric(a, metricKey{name: m.GetMetricName()}, m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue()) {
+			refused++
+		}
+	}
+	return refused
+}
+
+func (at *row) addUnnamed(a *account, kind metricKind, m *endpointv3.UnnamedEndpointLoadMetricStats) (refused int) {
+	if m != nil && !at.addMetric(a, metricKey{kind: kind}, m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue()) {
+		return 1
+	}
+	return 0
+}
+
+// addMetric adds to a metric. A total that is no finite number is refused: with it, the sum of all
+// clients would be none.
+func (at *row) addMetric(a *account, key metricKey, requests uint64, total float64) bool {
+	m := at.metrics[key]
+	if m == nil {
+		m = &metric{}
+	}
+	sum := m.total + total
+	if math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return false
+	}
+	if at.metrics[key] == nil {
+		charge, ok := a.charge(len(key.name))
+		if !ok {
+			return false
+		}
+		m.charge = charge
+		if at.metrics == nil {
+			at.metrics = map[metricKey]*metric{}
+		}
+		at.metrics[key] = m
+	}
+	m.requests, m.total = plus(m.requests, requests), sum
+	return true
+}

@@ -1,0 +1,329 @@
+package relay
+
+// Load reports (LRS): which clusters of a client belong to which control planes, and where the reports of
+// a scope go.
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loadreport"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// reconfigureEvery bounds how often clients can have all clients that report look at where they report.
+const reconfigureEvery = time.Second
+
+// clusterType is the type of what is reported.
+const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// loads takes clients' load reports, and opens the streams to control planes for them.
+type loads struct {
+	relay *Relay
+	hub   *loadreport.Hub
+	lines loglines.Shared
+
+	mu      sync.Mutex // comes last
+	streams map[*loadRoute]*upstream.LoadStream
+	// running: a goroutine reconfigures; again: it has to do so once more.
+	running, again, closed bool
+	closing                chan struct{}
+	reconfiguring          sync.WaitGroup
+}
+
+func newLoads(r *Relay) *loads {
+	l := &loads{relay: r, closing: make(chan struct{}), streams: map[*loadRoute]*upstream.LoadStream{}}
+	r.origins.opened = l.reconfigure
+	l.hub = loadreport.NewHub(loadreport.Options{Open: l.open, Canonical: l.canonical, Log: r.log})
+	return l
+}
+
+// Open implements downstream.LoadReports.
+func (l *loads) Open(c downstream.LoadClient) (downstream.LoadStream, error) {
+	if !slices.ContainsFunc(l.relay.now().cfg.Authorities, func(a configs.Authority) bool { return takesLoads(&a) }) {
+		return nil, status.Error(codes.Unimplemented, "no authority takes load reports, as load_reports and servers of the relay's configuration say")
+	}
+	return l.hub.Open(loadreport.ClientOptions{
+		Node: c.Node, Account: c.Account, Enter: c.Enter, Leave: c.Leave,
+		Names: func() loadreport.Names { return newLoadNames(l.relay, c.Client) },
+	}), nil
+}
+
+// takesLoads reports whether load reports go to an authority, if its servers take them.
+func takesLoads(a *configs.Authority) bool {
+	return a.LoadReports != configs.LoadReportsOff &&
+		slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return s.Protocol != configs.ProtocolREST })
+}
+
+// reconfigure has clients and streams use the newest configuration, and the scopes that are open now. It
+// does not wait.
+func (l *loads) reconfigure() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = true
+	if l.running || l.closed {
+		return
+	}
+	l.running = true
+	l.reconfiguring.Go(func() {
+		for l.next() {
+			l.hub.Reconfigure()
+			select {
+			case <-time.After(reconfigureEvery):
+			case <-l.closing:
+			}
+		}
+	})
+}
+
+// next reports whether something has changed since it was called last.
+func (l *loads) next() (again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again, l.again = l.again && !l.closed, false
+	l.running = again
+	return again
+}
+
+func (l *loads) close() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	l.mu.Unlock()
+	l.hub.Close()
+	l.reconfiguring.Wait()
+}
+
+// canonical returns the name by which the relay knows a cluster that a control plane names.
+func (l *loads) canonical(cluster string) string {
+	if to, err := l.relay.now().router.Leaf(cluster); err == nil {
+		return to.Key.Name
+	}
+	return cluster
+}
+
+// open implements loadreport.Options.Open.
+func (l *loads) open(c *loadreport.Collector, names loadreport.Names) loadreport.Upstream {
+	route := &loadRoute{loads: l, scope: c.Scope()}
+	if n, ok := names.(*loadNames); ok {
+		route.own = n.nodeOf(c.Scope())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stream := upstream.NewLoadStream(c, route, &l.lines, l.relay.log.With("authority", c.Scope().Authority, "partition", c.Scope().Partition))
+	l.streams[route] = stream
+	return stream
+}
+
+// loadNames gives a client's clusters their meaning. It implements loadreport.Names.
+type loadNames struct {
+	*clientNames
+	generation *generation
+	origins    *origins
+	partition  *oldStyleScope
+}
+
+func newLoadNames(r *Relay, c downstream.Client) *loadNames {
+	g := r.now()
+	names := r.namesOf(g, c)
+	names.lines = nil // whoever calls logs what is refused
+	return &loadNames{names, g, r.origins, names.scope(clusterType, "")}
+}
+
+// mostPatterns bounds the authorities under patterns in Scopes. With more, clients report to those of which
+// they have reported a cluster.
+const mostPatterns = 64
+
+// Scopes implements loadreport.Names: the partition of the client, and the authorities of which it may have
+// xdstp names. It is not known of which it has some: so these are those of which any client has some, and
+// those of which clients can have no others.
+func (n *loadNames) Scopes() (scopes []cache.Scope) {
+	if p := n.partition; p.err == nil && n.takes(p.partition.Scope) {
+		scopes = append(scopes, p.partition.Scope)
+	}
+	cfg := n.generation.cfg
+	for i := range cfg.Authorities {
+		a, scope := &cfg.Authorities[i], cache.Scope{Authority: cfg.Authorities[i].Name}
+		if a.IsPattern() || !takesLoads(a) {
+			continue
+		}
+		oldStyle := slices.ContainsFunc(cfg.OldStyleNames, func(r configs.Rule) bool { return r.Authority == a.Name })
+		if !oldStyle || n.origins.isOpen(scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	for _, scope := range n.origins.openPatterns(mostPatterns) {
+		if n.takes(scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes
+}
+
+// isOpen reports whether somebody subscribes to something of a scope.
+func (s *origins) isOpen(scope cache.Scope) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[scope] != nil
+}
+
+// openPatterns returns the scopes of which somebody has xdstp names and whose authorities patterns cover;
+// none if they are more than most.
+func (s *origins) openPatterns(most int) (scopes []cache.Scope) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.patterns) > most {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.patterns))
+}
+
+func (n *loadNames) takes(scope cache.Scope) bool {
+	a, ok := n.generation.router.Source(scope)
+	return ok && takesLoads(a)
+}
+
+// Cluster implements loadreport.Names. It decides as for a subscription to the Cluster, and leaves no trace:
+// the Nodes of reports are not those of subscriptions.
+func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
+	k, err := n.meaning(clusterType, name)
+	if err != nil {
+		return cache.Scope{}, "", err
+	}
+	if n.rights != nil {
+		if err := n.rights.may(k); err != nil {
+			return cache.Scope{}, "", err
+		}
+	}
+	scope, canonical := partitionOf(k.Scope), k.Name
+	if scope.Derived != "" { // a name with directives is that of the resource without them
+		u, err := urn.Unfold(name)
+		if err != nil {
+			return cache.Scope{}, "", err
+		}
+		scope, canonical = cache.Scope{Authority: u.Key().Authority}, u.Key().Name
+	}
+	if !n.takes(scope) {
+		return cache.Scope{}, "", loadreport.ErrOff
+	}
+	return scope, canonical, nil
+}
+
+// nodeOf returns the Node with which the client's reports to a scope go, nil for the relay's own.
+func (n *loadNames) nodeOf(scope cache.Scope) *corev3.Node {
+	if !scope.OldStyle {
+		return nil
+	}
+	return nodeFor(n.partition.partition.Upstream, n.client.Node)
+}
+
+// loadRoute knows where the reports of a scope go. It implements upstream.LoadRoute.
+type loadRoute struct {
+	loads *loads
+	scope cache.Scope
+	// own is the Node that stands for the partition as long as nobody subscribes to anything in it; nil for the relay's.
+	own *corev3.Node
+}
+
+// Target implements upstream.LoadRoute: the active server. While it cannot be reached, the others are tried, too.
+func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
+	s := l.loads.relay.origins
+	o := s.originFor(l.scope)
+	if o == nil || !l.on() || !s.tryEnter(o) {
+		return upstream.LoadTarget{}, false
+	}
+	active, connected := s.activeServer(l.scope, o)
+	order := []int{active}
+	for i := range o.servers {
+		if i != active {
+			order = append(order, i)
+		}
+	}
+	order = slices.DeleteFunc(order, func(i int) bool { return o.servers[i].config.Protocol == configs.ProtocolREST })
+	if connected {
+		attempt = 0
+	}
+	at := order[attempt%len(order)]
+	server, node := &o.servers[at], l.node(o)
+	return upstream.LoadTarget{
+		Conn: server.conn, Presence: server.presence, Node: node, Address: server.config.Address,
+		BackoffBase: server.config.Backoff.Base, BackoffMax: server.config.Backoff.Max,
+		MaxRequestBytes: int(server.config.MaxRequestBytes),
+		Reports:         o.counts.loadReports,
+		Leave:           func() { s.leave(o) },
+		Current: func() bool {
+			if s.originFor(l.scope) != o || !l.on() || !proto.Equal(l.node(o), node) {
+				return false
+			}
+			active, connected := s.activeServer(l.scope, o)
+			return !connected || active == at || o.servers[active].config.Protocol == configs.ProtocolREST
+		},
+	}, true
+}
+
+// on reports whether reports go to the authority.
+func (l *loadRoute) on() bool {
+	a, ok := l.loads.relay.now().router.Source(l.scope)
+	return ok && takesLoads(a)
+}
+
+// node returns the Node of the scope.
+func (l *loadRoute) node(o *origin) *corev3.Node {
+	if l.own == nil {
+		return o.node
+	}
+	if node := l.loads.relay.scopes.nodes.find(l.scope); node != nil {
+		return node
+	}
+	return l.own
+}
+
+// Close implements upstream.LoadRoute.
+func (l *loadRoute) Close() {
+	l.loads.mu.Lock()
+	defer l.loads.mu.Unlock()
+	delete(l.loads.streams, l)
+}
+
+// activeServer returns which of an origin's servers is active for a scope, and whether it has a stream. It is the first one
+// if nobody subscribes to anything in the scope.
+func (s *origins) activeServer(scope cache.Scope, o *origin) (at int, connected bool) {
+	s.mu.Lock()
+	of := s.streams[scope]
+	s.mu.Unlock()
+	if of == nil {
+		return 0, false
+	}
+	for _, st := range of.statuses() {
+		i := slices.IndexFunc(o.servers, func(server originServer) bool { return server.config == st.server })
+		if st.active && i >= 0 {
+			at, connected = i, connected || st.Connected
+		}
+	}
+	return at, connected
+}
+
+// tryEnter notes one more use of an origin, unless it is closed.
+func (s *origins) tryEnter(o *origin) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.uses == 0 {
+		return false
+	}
+	o.uses++
+	return true
+}
