@@ -71,7 +71,7 @@ func (e *Error) Error() string { return e.Text }
 func Missing(text string) error { return &Error{http.StatusNotFound, text} }
 
 // Unclear returns an error for a query that does not say what is wanted.
-func Unclear(text string) error { return &Error{http.StatusBadRequest, text} }
+func Unclear(text string) error { return &Error{http.StatusUnprocessableEntity, text} }
 
 // site has all pages.
 type site struct {

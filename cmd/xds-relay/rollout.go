@@ -3,15 +3,11 @@ package main
 // `xds-relay rollout` shows rollouts, and acts on them, over the admin listener.
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,18 +18,14 @@ import (
 
 // rolloutFlags are the flags of all subcommands.
 type rolloutFlags struct {
-	admin                string
-	tls                  tlsFlags
+	operatorFlags
 	authority, partition string
-	timeout              time.Duration
 }
 
 func (f *rolloutFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.admin, "admin", "127.0.0.1:19000", "the relay's admin listener, as `HOST:PORT` or unix:PATH")
+	f.operatorFlags.register(flags)
 	flags.StringVar(&f.authority, "authority", "", "only rollouts of this `AUTHORITY` (default all)")
 	flags.StringVar(&f.partition, "partition", "", "only rollouts of this `PARTITION` (default all)")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
-	f.tls.register(flags)
 }
 
 func newRolloutCommand() *cobra.Command {
@@ -90,9 +82,7 @@ func newRolloutStatusCommand() *cobra.Command {
 				return err
 			}
 			if output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				if err := e.Encode(all); err != nil {
+				if err := printJSON(cmd.OutOrStdout(), all); err != nil {
 					return err
 				}
 			} else {
@@ -108,6 +98,7 @@ func newRolloutStatusCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags())
+	f.completeAuthorities(cmd, "authority")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
@@ -143,6 +134,7 @@ func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags())
+	f.completeAuthorities(cmd, "authority")
 	if action == "reject" {
 		cmd.Flags().StringVar(&reason, "reason", "", "the `TEXT` of the NACK that the control plane receives")
 	}
@@ -151,8 +143,8 @@ func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 
 // values returns which rollouts the command is for.
 func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
-	if f.timeout <= 0 {
-		return nil, usageError(fmt.Errorf("--timeout %v: want more than 0", f.timeout))
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	values := url.Values{}
 	for name, value := range map[string]string{"authority": f.authority, "partition": f.partition} {
@@ -161,70 +153,6 @@ func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
 		}
 	}
 	return values, nil
-}
-
-// do makes a request to the admin listener, and decodes the answer.
-func (f *rolloutFlags) do(ctx context.Context, method, path string, values url.Values, into any) error {
-	transport, at, err := reachOperator(f.admin, "--admin", f.tls)
-	if err != nil {
-		return err
-	}
-	at.Path = path
-	var body io.Reader
-	if method == http.MethodGet {
-		at.RawQuery = values.Encode()
-	} else {
-		body = strings.NewReader(values.Encode())
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, at.String(), body)
-	if err != nil {
-		return usageError(fmt.Errorf("--admin %s: %w", f.admin, err))
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return &exitError{status: statusFailed, err: err}
-	}
-	defer answer.Body.Close()
-	const most = 64 << 20
-	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
-	switch {
-	case err != nil:
-		return &exitError{status: statusFailed, err: err}
-	case answer.StatusCode == http.StatusNotFound:
-		return &exitError{status: statusNotAll, err: errors.New(strings.TrimSpace(string(text)))}
-	case answer.StatusCode != http.StatusOK:
-		return &exitError{status: statusFailed, err: fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(text)))}
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return &exitError{status: statusFailed, err: fmt.Errorf("%s is no admin listener of xds-relay: %w", f.admin, err)}
-	}
-	return nil
-}
-
-// reachOperator returns how requests reach an admin listener at HOST:PORT or unix:PATH, and its URL. flag
-// is that of the address.
-func reachOperator(address, flag string, secure tlsFlags) (*http.Transport, url.URL, error) {
-	at := url.URL{Scheme: "http", Host: address}
-	config, err := secure.config()
-	if err != nil {
-		return nil, at, usageError(err)
-	}
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	if config != nil {
-		at.Scheme = "https"
-	}
-	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
-		at.Host = "localhost"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}
-	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, at, usageError(fmt.Errorf("%s %s: want HOST:PORT or unix:PATH", flag, address))
-	}
-	return transport, at, nil
 }
 
 // printRollout prints a rollout for people.

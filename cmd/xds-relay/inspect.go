@@ -1,0 +1,234 @@
+package main
+
+// `xds-relay status`, `clients`, `explain` and `diff` show what a running relay does, over its admin listener.
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+func newStatusCommand() *cobra.Command {
+	var q question
+	cmd := &cobra.Command{
+		Use:   "status [--admin HOST:PORT]",
+		Short: "Show what is wrong in a running relay",
+		Long: `Show what is wrong now in a running relay: authorities that cannot be reached, clients that reject
+what they were sent, resources that name others that do not exist, rollouts that wait.
+
+Exit status:
+  0  no error is shown; there may be warnings
+  1  something is wrong
+  2  the command line is wrong
+  3  there was no answer from the admin listener`,
+		Example: "  xds-relay status\n  xds-relay status --admin unix:/run/xds-relay/admin.sock -o json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s relay.RelayStatus
+			return q.ask(cmd, "/api/status", url.Values{}, &s, func(out io.Writer) { printStatus(out, &s) }, func() bool {
+				return !slices.ContainsFunc(s.Problems, func(p relay.Problem) bool { return p.Severity == relay.SeverityError })
+			})
+		},
+	}
+	q.register(cmd)
+	return cmd
+}
+
+func printStatus(out io.Writer, s *relay.RelayStatus) {
+	ready := "ready"
+	if !s.Ready {
+		ready = "not ready"
+	}
+	fmt.Fprintf(out, "%s, started %s, configuration %s loaded %s\n", ready, s.Started.Format(time.DateTime), s.Config.Hash, s.Config.Loaded.Format(time.DateTime))
+	fmt.Fprintf(out, "%d streams of clients; %d names, wildcards and globs\n", s.Clients, s.Resources)
+	for _, p := range s.Problems {
+		since := ""
+		if p.Since != nil {
+			since = " (since " + p.Since.Format(time.DateTime) + ")"
+		}
+		fmt.Fprintf(out, "%s: %s%s\n", p.Severity, oneLine(p.Text), since)
+	}
+	if s.More > 0 {
+		fmt.Fprintf(out, "and %d more of the same kinds\n", s.More)
+	}
+	if len(s.Problems) == 0 {
+		fmt.Fprintln(out, "nothing is wrong")
+	}
+	if s.Unread > 0 {
+		fmt.Fprintf(out, "%d resources have not been looked at yet for what they refer to\n", s.Unread)
+	}
+}
+
+// oneLine returns a text of others as one line that a terminal does not interpret.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !strconv.IsPrint(r):
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+func newClientsCommand() *cobra.Command {
+	var q question
+	var state string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "clients [SEARCH] [--admin HOST:PORT]",
+		Short: "List the clients of a running relay",
+		Long: `List the clients of a running relay, in the order in which they came. SEARCH is a part of a node id,
+cluster, address or identity, or #NUMBER of a stream.
+
+Exit status:
+  0  there are such clients
+  1  there is none
+  2  the command line is wrong
+  3  there was no answer from the admin listener`,
+		Example:           "  xds-relay clients\n  xds-relay clients envoy-web --state rejects -o json",
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: q.completeClients(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			values := url.Values{"limit": {strconv.Itoa(limit)}}
+			if len(args) > 0 {
+				values.Set("search", args[0])
+			}
+			if state != "" {
+				values.Set("state", state)
+			}
+			var list relay.ClientList
+			return q.ask(cmd, "/api/clients", values, &list, func(out io.Writer) { printClients(out, &list) }, func() bool { return len(list.Clients) > 0 })
+		},
+	}
+	q.register(cmd)
+	cmd.Flags().StringVar(&state, "state", "", "only clients in this `STATE`: ok, rejects (what they were sent) or refused (names)")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many `CLIENTS`, up to 1000")
+	return cmd
+}
+
+func printClients(out io.Writer, list *relay.ClientList) {
+	if len(list.Clients) == 0 {
+		fmt.Fprintf(out, "no client is like that; %d streams are open\n", list.Open)
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "STREAM\tCLIENT\tCLUSTER\tADDRESS\tIDENTITY\tSTATE\tSUBSCRIPTIONS")
+	for _, c := range list.Clients {
+		fmt.Fprintf(w, "#%d\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Stream, oneLine(c.Node), oneLine(c.Cluster), c.Peer, oneLine(c.Who), c.State, c.Subscriptions)
+		for _, t := range c.Types {
+			if t.NACK != nil {
+				fmt.Fprintf(w, "\trejects %s: %s\n", t.Type, oneLine(t.NACK.Reason))
+			}
+		}
+	}
+	_ = w.Flush() // as fmt.Fprintf to a terminal
+	if list.Next != 0 {
+		fmt.Fprintln(out, "there are more: search, or raise --limit")
+	}
+}
+
+func newExplainCommand() *cobra.Command {
+	var q question
+	var typeName string
+	cmd := &cobra.Command{
+		Use:   "explain CLIENT NAME [--type TYPE] [--admin HOST:PORT]",
+		Short: "Explain where a name comes from for a client, and why the client does not have it",
+		Long: `Explain, step by step, where a resource name comes from for a connected client of a running relay:
+what the name means for it, who may have it, which authority and server it comes from, what the relay has, and
+what the client was sent. CLIENT is a node id, #NUMBER of a stream, or a part of a node id that one client has.
+
+For a configuration without a running relay, see xds-relay check --name.
+
+Exit status:
+  0  the client has the resource
+  1  it does not have it, or there is no such client
+  2  the command line is wrong
+  3  there was no answer from the admin listener`,
+		Example:           "  xds-relay explain envoy-web-1 cart --type cluster\n  xds-relay explain '#12' xdstp://cp.example.com/envoy.config.cluster.v3.Cluster/cart",
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: q.completeClients(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			values := url.Values{"client": {args[0]}, "name": {args[1]}}
+			if typeName != "" {
+				if _, err := xdstype.Parse(typeName); err != nil {
+					return usageError(fmt.Errorf("--type: %w", err))
+				}
+				values.Set("type", typeName)
+			}
+			var e relay.Explanation
+			return q.ask(cmd, "/api/explain", values, &e, func(out io.Writer) { printExplanation(out, &e) }, func() bool { return e.Has })
+		},
+	}
+	q.register(cmd)
+	cmd.Flags().StringVarP(&typeName, "type", "t", "", "the `TYPE` of NAME; xdstp names contain it")
+	completeTypes(cmd, "type")
+	return cmd
+}
+
+func printExplanation(out io.Writer, e *relay.Explanation) {
+	for _, s := range e.Steps {
+		stops := ""
+		if s.Stops {
+			stops = "stops here: "
+		}
+		fmt.Fprintf(out, "%-9s %s%s\n", s.Part+":", stops, oneLine(s.Text))
+	}
+	fmt.Fprintln(out, oneLine(e.Verdict))
+}
+
+func newDiffCommand() *cobra.Command {
+	var q question
+	cmd := &cobra.Command{
+		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]",
+		Short: "Show what two clients of a running relay hold differently",
+		Long: `Show what two connected clients of a running relay hold differently: resources that only one has, that
+differ in content, or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
+
+Exit status:
+  0  they hold the same
+  1  they differ, or there is no such client
+  2  the command line is wrong
+  3  there was no answer from the admin listener`,
+		Example:           "  xds-relay diff envoy-web-1 envoy-web-2",
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: q.completeClients(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var d relay.ClientDifference
+			return q.ask(cmd, "/api/diff", url.Values{"a": {args[0]}, "b": {args[1]}}, &d, func(out io.Writer) { printDifference(out, &d) }, func() bool { return d.Total == 0 && !d.Cut })
+		},
+	}
+	q.register(cmd)
+	return cmd
+}
+
+func printDifference(out io.Writer, d *relay.ClientDifference) {
+	for _, of := range d.Differences {
+		text := map[string]string{"only_a": "only the first has it", "only_b": "only the second has it", "content": "the content differs", "state": "the state differs"}[of.What]
+		state := func(h *relay.HeldResource) string {
+			if h == nil {
+				return "-"
+			}
+			return strings.TrimSpace(h.State + " " + h.Version)
+		}
+		fmt.Fprintf(out, "%s %s: %s (%s, %s)\n", of.Type, strconv.Quote(of.Name), text, oneLine(state(of.A)), oneLine(state(of.B)))
+		for line := range strings.Lines(of.Lines) {
+			fmt.Fprintf(out, "    %s\n", oneLine(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	if more := d.Total - len(d.Differences); more > 0 {
+		fmt.Fprintf(out, "and %d more differences\n", more)
+	}
+	fmt.Fprintf(out, "%d differences, %d resources alike\n", d.Total, d.Same)
+}
