@@ -13,7 +13,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test deploy deploy-generate chaos soak chaos-bugs interop lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='na
 interop: ## run other people's clients and control planes with the relay (integration/interop)
 	cd integration/interop && $(GO) test -timeout 20m
 	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+
+differential: ## compare the rules about resources with gRPC's own, over a million resources (SEED=2 for others)
+	$(GO) test ./taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...

@@ -98,6 +98,13 @@ var routesExamples = []example{
 	})},
 	{name: "a fault that is garbage", broken: "in virtual_hosts[0].routes[0].typed_per_filter_config, it requires that an Any is a message of its type", resource: overrides(garbage(&faultv3.HTTPFault{}))},
 	{name: "a router of a route", broken: "there is no configuration of the router", resource: overrides(pack(&routerv3.Router{}))},
+	{name: "RBAC of a route that is not there", broken: "an RBACPerRoute has an rbac, without which gRPC's Go servers panic", resource: overrides(pack(&rbacv3.RBACPerRoute{}))},
+	{name: "RBAC of a route as that of a filter", broken: "the configuration of an HTTP filter for a part of the routes is of the type for that", resource: overrides(pack(&rbacv3.RBAC{}))},
+	{name: "RBAC of a route for a range of no address", broken: "RBAC allows or denies by permissions and principals that gRPC knows, and has audit loggers that it knows", resource: overrides(pack(&rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{
+		Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"p": {
+			Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_DestinationIp{DestinationIp: prefixes("10.0.0.0", 33)[0]}}},
+		}}},
+	}}))},
 	{name: "RBAC of a route by a header of gRPC's", broken: "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", resource: overrides(pack(&rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{
 		Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"p": onHeader("Grpc-Timeout")}},
 	}}))},
@@ -162,6 +169,19 @@ var serverExamples = []example{
 	{name: "no address", broken: "address is a socket_address", resource: serverListener(func(l *listenerv3.Listener) { l.Address = nil })},
 	{name: "a prefix of no address", broken: "address prefixes of filter_chain_match are addresses, with a length that they have", resource: matching(&listenerv3.FilterChainMatch{PrefixRanges: prefixes("x", 8)})},
 	{name: "a prefix that is too long", broken: "address prefixes of filter_chain_match are addresses, with a length that they have", resource: matching(&listenerv3.FilterChainMatch{SourcePrefixRanges: prefixes("10.0.0.1", 33)})},
+	{name: "sources of no type", broken: "source_type of a filter_chain_match is one that there is", resource: matching(&listenerv3.FilterChainMatch{SourceType: 77})},
+	{name: "RDS of a server from self", broken: "rds.config_source of a server is ads", resource: filterChain(func(c *listenerv3.FilterChain) {
+		h := goodHCM()
+		h.GetRds().ConfigSource = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}
+		c.Filters = []*listenerv3.Filter{networkFilter("hcm", pack(h))}
+	})},
+	{name: "RBAC as that of a route", broken: "the configuration of an HTTP filter is of the type for the filter itself", resource: onServer(httpFilterWith("rbac", pack(&rbacv3.RBACPerRoute{})))},
+	{name: "RBAC of nobody that gRPC knows", broken: "RBAC allows or denies by permissions and principals that gRPC knows, and has audit loggers that it knows", resource: onServer(httpFilterWith("rbac", rbac(&rbacconfigv3.Policy{
+		Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}}, Principals: []*rbacconfigv3.Principal{{}},
+	})))},
+	{name: "a chain that gRPC leaves out replaces the others", broken: "there is a default_filter_chain, or one of filter_chains that gRPC supports", resource: matching(
+		&listenerv3.FilterChainMatch{}, &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"h2"}},
+	)},
 	{name: "only chains that gRPC leaves out", broken: "there is a default_filter_chain, or one of filter_chains that gRPC supports", resource: matching(&listenerv3.FilterChainMatch{ApplicationProtocols: []string{"h2"}}, &listenerv3.FilterChainMatch{DestinationPort: uint32Value(1)})},
 	{name: "two chains for all", broken: "no two of filter_chains match the same connections", resource: matching(&listenerv3.FilterChainMatch{}, &listenerv3.FilterChainMatch{SourcePrefixRanges: prefixes("10.0.0.0", 8)}, &listenerv3.FilterChainMatch{})},
 	{name: "two chains for a prefix", broken: "no two of filter_chains match the same connections", resource: matching(&listenerv3.FilterChainMatch{PrefixRanges: prefixes("10.0.0.1", 8)}, &listenerv3.FilterChainMatch{PrefixRanges: prefixes("10.2.0.0", 8)})},

@@ -12,6 +12,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
@@ -168,6 +169,10 @@ var clusterExamples = []example{
 	{name: "a policy of a ring with the limits swapped", broken: "RingHash.minimum_ring_size and maximum_ring_size are at most 8388608, and the minimum is not above the maximum", resource: balanced(pack(&ringhashv3.RingHash{
 		HashFunction: ringhashv3.RingHash_XX_HASH, MinimumRingSize: wrapperspb.UInt64(11), MaximumRingSize: wrapperspb.UInt64(10),
 	}))},
+	{name: "a penalty below 0", broken: "ClientSideWeightedRoundRobin.error_utilization_penalty is at least 0", resource: balanced(pack(&wrrv3.ClientSideWeightedRoundRobin{ErrorUtilizationPenalty: wrapperspb.Float(-1)}))},
+	{name: "random, and a policy that replaces it", broken: "lb_policy is ROUND_ROBIN, RING_HASH or LEAST_REQUEST", resource: cluster(func(c *clusterv3.Cluster) {
+		c.LbPolicy, c.LoadBalancingPolicy = clusterv3.Cluster_RANDOM, balancing(pack(&roundrobinv3.RoundRobin{}))
+	})},
 	{name: "a policy of a choice of one", broken: "LeastRequest.choice_count is at least 2", resource: balanced(pack(&leastrequestv3.LeastRequest{ChoiceCount: uint32Value(1)}))},
 
 	{name: "a socket of another name", broken: "its name is envoy.transport_sockets.tls", resource: cluster(func(c *clusterv3.Cluster) {

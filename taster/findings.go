@@ -263,7 +263,7 @@ func grpcRules() (all []Rule) {
 		described("LoadBalancingPolicy", noSupportedPolicy), described("LoadBalancingPolicy", policyDepthRules), described("LoadBalancingPolicy", policyRules),
 		described("ClusterLoadAssignment", endpointsRules), described("LocalityLbEndpoints", localityRules), described("DropOverload", dropRules),
 		described("Listener", listenerRules), described("Listener of a server", serverRules), described("FilterChain", chainRules),
-		described("HttpConnectionManager", hcmRules), described("HttpFilter", filterRules), described("HttpConnectionManager", filtersRules),
+		described("HttpConnectionManager", hcmRules), described("HttpConnectionManager of a server", serverHCMRules), described("HttpFilter", filterRules), described("HttpConnectionManager", filtersRules),
 		described("RouteConfiguration", routesNameRules), described("RouteConfiguration", routesRules), described("Route", routeRules),
 		described("HeaderMatcher", headerRules), described("RouteAction", actionRules), described("RouteAction", pluginRules),
 		described("RetryPolicy", retryRules), described("typed_per_filter_config", overrideRules),

@@ -1,12 +1,14 @@
 package taster
 
 import (
+	"math"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
@@ -26,7 +28,7 @@ var clusterRules = rules[*clusterv3.Cluster]{
 		case clusterv3.Cluster_ROUND_ROBIN, clusterv3.Cluster_RING_HASH, clusterv3.Cluster_LEAST_REQUEST:
 			return true
 		}
-		return c.GetLoadBalancingPolicy() != nil // which goes before lb_policy in some clients
+		return false // also if load_balancing_policy replaces it: gRPC's Go client looks at it first
 	}},
 	{"grpc-ring-hash-function", "A42", "ring_hash_lb_config.hash_function is XX_HASH", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return c.GetLbPolicy() != clusterv3.Cluster_RING_HASH || c.GetRingHashLbConfig().GetHashFunction() == clusterv3.Cluster_RingHashLbConfig_XX_HASH
@@ -152,7 +154,7 @@ func checkBalancing(t *tasting, p *clusterv3.LoadBalancingPolicy, depth int) *vi
 		config := policy.GetTypedExtensionConfig().GetTypedConfig()
 		switch {
 		case typedStructs[config.GetTypeUrl()]:
-			return nil
+			return t.undecodable("A52", config).at("policies", i)
 		case supportedPolicies[config.GetTypeUrl()]:
 			return first(
 				func() *violation { return t.undecodable("A52", config) },
@@ -191,9 +193,16 @@ var policyRules = rules[*anypb.Any]{
 		p, ok := openAs[*leastrequestv3.LeastRequest](t, a)
 		return !ok || p.GetChoiceCount() == nil || p.GetChoiceCount().GetValue() >= 2
 	}},
+	{"grpc-policy-penalty", "A58", "ClientSideWeightedRoundRobin.error_utilization_penalty is at least 0", func(t *tasting, a *anypb.Any) bool {
+		p, ok := openAs[*wrrv3.ClientSideWeightedRoundRobin](t, a)
+		return !ok || penaltyIsValid(p.GetErrorUtilizationPenalty().GetValue())
+	}},
 }
 
 const largestRing = 8 << 20
+
+// penaltyIsValid reports whether a number is one that a client can do arithmetic with.
+func penaltyIsValid(n float32) bool { return n >= 0 && !math.IsInf(float64(n), 1) }
 
 func ringSize(n *wrapperspb.UInt64Value, otherwise uint64) uint64 {
 	if n.GetValue() == 0 {

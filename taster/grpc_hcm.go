@@ -1,11 +1,6 @@
 package taster
 
 import (
-	"strings"
-
-	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -41,16 +36,41 @@ var hcmRules = rules[*hcmv3.HttpConnectionManager]{
 	}},
 }
 
+// serverHCMRules hold for servers.
+var serverHCMRules = rules[*hcmv3.HttpConnectionManager]{
+	{"grpc-server-rds-source", "A36", "rds.config_source of a server is ads", func(_ *tasting, h *hcmv3.HttpConnectionManager) bool {
+		return h.GetRds() == nil || h.GetRds().GetConfigSource().GetAds() != nil
+	}},
+}
+
 func checkHCM(t *tasting, h *hcmv3.HttpConnectionManager, on side) *violation {
 	return first(
 		func() *violation { return hcmRules.check(t, h) },
+		func() *violation {
+			if on == client {
+				return nil
+			}
+			return serverHCMRules.check(t, h)
+		},
 		func() *violation { return checkInlineRoutes(t, h.GetRouteConfig()).in("route_config") },
 		func() *violation { return checkFilters(t, h.GetHttpFilters(), on) },
 	)
 }
 
 // httpFilter is an HTTP filter that gRPC has.
-type httpFilter struct{ client, server, terminal bool }
+type httpFilter struct {
+	client, server, terminal bool
+	// not says that the message is none of the filter itself, or none for a part of the routes.
+	not usage
+}
+
+// usage is what a configuration of a filter is for.
+type usage uint8
+
+const (
+	ofFilter usage = iota + 1
+	ofRoutes
+)
 
 func (f httpFilter) on(of side) bool { return of == client && f.client || of == server && f.server }
 
@@ -61,15 +81,15 @@ const httpFilterPrefix = xdstype.Prefix + "envoy.extensions.filters.http."
 var httpFilters = map[string]httpFilter{
 	httpFilterPrefix + "router.v3.Router":                            {client: true, server: true, terminal: true},
 	httpFilterPrefix + "fault.v3.HTTPFault":                          {client: true},
-	httpFilterPrefix + "rbac.v3.RBAC":                                {server: true},
-	httpFilterPrefix + "rbac.v3.RBACPerRoute":                        {server: true},
-	httpFilterPrefix + "stateful_session.v3.StatefulSession":         {client: true},
-	httpFilterPrefix + "stateful_session.v3.StatefulSessionPerRoute": {client: true},
+	httpFilterPrefix + "rbac.v3.RBAC":                                {server: true, not: ofRoutes},
+	httpFilterPrefix + "rbac.v3.RBACPerRoute":                        {server: true, not: ofFilter},
+	httpFilterPrefix + "stateful_session.v3.StatefulSession":         {client: true, not: ofRoutes},
+	httpFilterPrefix + "stateful_session.v3.StatefulSessionPerRoute": {client: true, not: ofFilter},
 	httpFilterPrefix + "gcp_authn.v3.GcpAuthnFilterConfig":           {client: true},
-	httpFilterPrefix + "ext_proc.v3.ExternalProcessor":               {client: true, server: true},
-	httpFilterPrefix + "ext_proc.v3.ExtProcPerRoute":                 {client: true, server: true},
-	httpFilterPrefix + "ext_authz.v3.ExtAuthz":                       {client: true, server: true},
-	httpFilterPrefix + "ext_authz.v3.ExtAuthzPerRoute":               {client: true, server: true},
+	httpFilterPrefix + "ext_proc.v3.ExternalProcessor":               {client: true, server: true, not: ofRoutes},
+	httpFilterPrefix + "ext_proc.v3.ExtProcPerRoute":                 {client: true, server: true, not: ofFilter},
+	httpFilterPrefix + "ext_authz.v3.ExtAuthz":                       {client: true, server: true, not: ofRoutes},
+	httpFilterPrefix + "ext_authz.v3.ExtAuthzPerRoute":               {client: true, server: true, not: ofFilter},
 }
 
 // filterOf returns the HTTP filter of a configuration, which may be a TypedStruct.
@@ -85,6 +105,13 @@ func filterOf(t *tasting, config *anypb.Any) (f httpFilter, known bool) {
 	}
 	f, known = httpFilters[url]
 	return f, known
+}
+
+// isFor reports whether a configuration of a filter that gRPC has is one that the filter reads there.
+// In a TypedStruct there is none.
+func isFor(t *tasting, config *anypb.Any, of usage) bool {
+	f, known := filterOf(t, config)
+	return !known || f.not != of && !typedStructs[config.GetTypeUrl()]
 }
 
 // undecodableFilter is undecodable for the configurations of filters that gRPC has.
@@ -119,8 +146,14 @@ var filterRules = rules[filterOn]{
 		of, known := filterOf(t, f.GetTypedConfig())
 		return !known || of.on(f.on) || f.GetIsOptional()
 	}},
+	{"grpc-http-filter-config", "A39", "the configuration of an HTTP filter is of the type for the filter itself", func(t *tasting, f filterOn) bool {
+		return isFor(t, f.GetTypedConfig(), ofFilter)
+	}},
 	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, f filterOn) bool {
-		return rbacIsValid(rbacIn(t, f.GetTypedConfig()))
+		return rbacIsAllowed(rbacIn(t, f.GetTypedConfig()))
+	}},
+	{"grpc-rbac-policies", "A41, A59", "RBAC allows or denies by permissions and principals that gRPC knows, and has audit loggers that it knows", func(t *tasting, f filterOn) bool {
+		return t.rbacIsKnown(rbacIn(t, f.GetTypedConfig()))
 	}},
 }
 
@@ -170,83 +203,4 @@ func checkFilters(t *tasting, filters []*hcmv3.HttpFilter, on side) *violation {
 		},
 		func() *violation { return filtersRules.check(t, all) },
 	)
-}
-
-// rbacIn returns the RBAC configuration in an Any, nil if it is of another filter.
-func rbacIn(t *tasting, config *anypb.Any) *rbacv3.RBAC {
-	switch m := t.openRBAC(config).(type) {
-	case *rbacv3.RBAC:
-		return m
-	case *rbacv3.RBACPerRoute:
-		return m.GetRbac()
-	}
-	return nil
-}
-
-func (t *tasting) openRBAC(config *anypb.Any) any {
-	if !strings.HasPrefix(config.GetTypeUrl(), httpFilterPrefix+"rbac.") {
-		return nil
-	}
-	return t.open(config).message
-}
-
-func rbacIsValid(c *rbacv3.RBAC) bool {
-	for _, p := range c.GetRules().GetPolicies() {
-		if p.GetCondition() != nil || p.GetCheckedCondition() != nil {
-			return false
-		}
-		for _, permission := range p.GetPermissions() {
-			if !permissionIsValid(permission) {
-				return false
-			}
-		}
-		for _, principal := range p.GetPrincipals() {
-			if !principalIsValid(principal) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func permissionIsValid(p *rbacconfigv3.Permission) bool {
-	switch rule := p.GetRule().(type) {
-	case *rbacconfigv3.Permission_Header:
-		return rbacHeaderIsValid(rule.Header)
-	case *rbacconfigv3.Permission_AndRules:
-		return allValid(rule.AndRules.GetRules(), permissionIsValid)
-	case *rbacconfigv3.Permission_OrRules:
-		return allValid(rule.OrRules.GetRules(), permissionIsValid)
-	case *rbacconfigv3.Permission_NotRule:
-		return permissionIsValid(rule.NotRule)
-	}
-	return true
-}
-
-func principalIsValid(p *rbacconfigv3.Principal) bool {
-	switch id := p.GetIdentifier().(type) {
-	case *rbacconfigv3.Principal_Header:
-		return rbacHeaderIsValid(id.Header)
-	case *rbacconfigv3.Principal_AndIds:
-		return allValid(id.AndIds.GetIds(), principalIsValid)
-	case *rbacconfigv3.Principal_OrIds:
-		return allValid(id.OrIds.GetIds(), principalIsValid)
-	case *rbacconfigv3.Principal_NotId:
-		return principalIsValid(id.NotId)
-	}
-	return true
-}
-
-func allValid[M any](list []M, isValid func(M) bool) bool {
-	for _, m := range list {
-		if !isValid(m) {
-			return false
-		}
-	}
-	return true
-}
-
-func rbacHeaderIsValid(h *routev3.HeaderMatcher) bool {
-	name := strings.ToLower(h.GetName())
-	return name != ":scheme" && !strings.HasPrefix(name, "grpc-")
 }

@@ -38,19 +38,26 @@ var serverRules = rules[*listenerv3.Listener]{
 		}
 		return true
 	}},
+	{"grpc-source-type", "A36", "source_type of a filter_chain_match is one that there is", func(_ *tasting, l *listenerv3.Listener) bool {
+		for _, c := range l.GetFilterChains() {
+			m := c.GetFilterChainMatch()
+			if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(m.GetSourceType())]; !known && !isUnsupported(m, true) {
+				return false
+			}
+		}
+		return true
+	}},
 	{"grpc-some-filter-chain", "A36", "there is a default_filter_chain, or one of filter_chains that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
 		if l.GetDefaultFilterChain() != nil {
 			return true
 		}
-		for _, c := range l.GetFilterChains() {
-			if !isUnsupported(c.GetFilterChainMatch(), true) {
-				return true
-			}
-		}
-		return false
+		budget := mostMatches
+		_, some := matchesOf(l.GetFilterChains(), &budget)
+		return some
 	}},
 	{"grpc-chains-overlap", "A36", "no two of filter_chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
-		return !t.chainsOverlap(l.GetFilterChains())
+		overlap, _ := matchesOf(l.GetFilterChains(), &t.matches)
+		return !overlap
 	}},
 }
 
@@ -97,14 +104,16 @@ type match struct {
 	port   uint32
 }
 
-// chainsOverlap reports whether gRPC finds two filter chains for the same connections. A chain for
-// raw_buffer replaces those before it for the same destination that are for any transport.
-func (t *tasting) chainsOverlap(chains []*listenerv3.FilterChain) bool {
+// matchesOf reports whether gRPC finds two filter chains for the same connections, and whether it
+// finds one for any. A chain for raw_buffer replaces those before it for the same destination that are
+// for any transport, even if gRPC leaves it out for its application_protocols.
+func matchesOf(chains []*listenerv3.FilterChain, budget *int) (overlap, some bool) {
 	seen := map[match]bool{}
 	raw := map[netip.Prefix]bool{}
 	for _, c := range chains {
 		m := c.GetFilterChainMatch()
-		if isUnsupported(m, true) {
+		transport := m.GetTransportProtocol()
+		if m.GetDestinationPort().GetValue() != 0 || len(m.GetServerNames()) != 0 || transport != "" && transport != rawBuffer {
 			continue
 		}
 		from, ports := prefixesOf(m.GetSourcePrefixRanges()), m.GetSourcePorts()
@@ -112,36 +121,39 @@ func (t *tasting) chainsOverlap(chains []*listenerv3.FilterChain) bool {
 			ports = []uint32{0}
 		}
 		for _, to := range prefixesOf(m.GetPrefixRanges()) {
-			if t.matches < 0 {
-				return false
+			if *budget < 0 {
+				return false, true
 			}
-			switch isRaw := m.GetTransportProtocol() == rawBuffer; {
+			switch isRaw := transport == rawBuffer; {
 			case !isRaw && raw[to]:
 				continue
 			case isRaw && !raw[to]:
 				raw[to] = true
 				for k := range seen {
-					if t.matches--; k.to == to {
+					if *budget--; k.to == to {
 						delete(seen, k)
 					}
 				}
 			}
+			if len(m.GetApplicationProtocols()) != 0 {
+				continue
+			}
 			for _, source := range from {
-				if t.matches < 0 {
-					return false
+				if *budget < 0 {
+					return false, true
 				}
 				for _, port := range ports {
-					t.matches--
+					*budget--
 					k := match{to, m.GetSourceType(), source, port}
 					if seen[k] {
-						return true
+						return true, true
 					}
 					seen[k] = true
 				}
 			}
 		}
 	}
-	return false
+	return false, len(seen) > 0
 }
 
 // prefixesOf returns the prefixes of ranges that are valid, or the one that matches everything.

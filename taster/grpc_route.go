@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -262,6 +263,16 @@ var overrideRules = rules[override]{
 		return !known || !f.terminal
 	}},
 	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, o override) bool {
-		return rbacIsValid(rbacIn(t, o.config))
+		return rbacIsAllowed(rbacIn(t, o.config))
+	}},
+	{"grpc-override-config", "A39", "the configuration of an HTTP filter for a part of the routes is of the type for that", func(t *tasting, o override) bool {
+		return isFor(t, o.config, ofRoutes)
+	}},
+	{"grpc-rbac-per-route", "A41", "an RBACPerRoute has an rbac, without which gRPC's Go servers panic", func(t *tasting, o override) bool {
+		p, ok := openAs[*rbacv3.RBACPerRoute](t, o.config)
+		return !ok || p.GetRbac() != nil
+	}},
+	{"grpc-rbac-policies", "A41, A59", "RBAC allows or denies by permissions and principals that gRPC knows, and has audit loggers that it knows", func(t *tasting, o override) bool {
+		return t.rbacIsKnown(rbacIn(t, o.config))
 	}},
 }

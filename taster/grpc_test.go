@@ -68,7 +68,7 @@ func newPlane(t *testing.T) *plane {
 		streams:  make(chan discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer, 1),
 		requests: make(chan *discoveryv3.DiscoveryRequest),
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(256 << 20)) // a NACK has the resources in it
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, p)
 	go func() { _ = server.Serve(listener) }() // until Stop
 	t.Cleanup(server.Stop)

@@ -50,25 +50,24 @@ var commonTLSRules = rules[*tlsv3.CommonTlsContext]{
 		return true
 	}},
 	{"grpc-validation-fields", "A29", "the validation context does not set verify_certificate_spki, verify_certificate_hash, require_signed_certificate_timestamp, crl or custom_validator_config", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
-		v := validation(c)
-		return oldRoots(c) || len(v.GetVerifyCertificateSpki()) == 0 && len(v.GetVerifyCertificateHash()) == 0 &&
-			!v.GetRequireSignedCertificateTimestamp().GetValue() && v.GetCrl() == nil && v.GetCustomValidatorConfig() == nil
+		return oldRoots(c) || !hasUnsupported(validation(c))
 	}},
 }
 
 // clientTLSRules hold for clients.
 var clientTLSRules = rules[*tlsv3.CommonTlsContext]{
 	{"grpc-root-certificates", "A29, A82", "root certificates come from a ca_certificate_provider_instance, or system_root_certs is set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
-		return rootsOf(c) || validation(c).GetSystemRootCerts() != nil
+		v := validation(c)
+		return rootsOf(c) || v.GetSystemRootCerts() != nil && v.GetCaCertificateProviderInstance() == nil
 	}},
 	{"grpc-client-certificate", "A29", "the client's own certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
-		return oldRoots(c) || hasIdentity(c) || len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0
+		return oldRoots(c) || c.GetTlsCertificateProviderInstance() != nil || len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0
 	}},
 }
 
 // serverTLSRules hold for servers.
 var serverTLSRules = rules[*tlsv3.CommonTlsContext]{
-	{"grpc-server-certificate", "A36", "the server's certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return hasIdentity(c) }},
+	{"grpc-server-certificate", "A36", "the server's certificate comes from a tls_certificate_provider_instance", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return hasServerIdentity(c) }},
 	{"grpc-server-no-alt-names", "A36", "match_subject_alt_names is empty", func(_ *tasting, c *tlsv3.CommonTlsContext) bool {
 		return len(validation(c).GetMatchSubjectAltNames()) == 0
 	}},
@@ -104,12 +103,41 @@ func oldRoots(c *tlsv3.CommonTlsContext) bool {
 
 // rootsOf reports whether root certificates come from a provider.
 func rootsOf(c *tlsv3.CommonTlsContext) bool {
-	return validation(c).GetCaCertificateProviderInstance().GetInstanceName() != "" || oldRoots(c)
+	return validation(c).GetCaCertificateProviderInstance().GetInstanceName() != "" || oldRoots(c) && !readsNew(c)
 }
 
-// hasIdentity reports whether the certificate comes from a provider.
-func hasIdentity(c *tlsv3.CommonTlsContext) bool {
-	return c.GetTlsCertificateProviderInstance().GetInstanceName() != "" || c.GetTlsCertificateCertificateProviderInstance().GetInstanceName() != ""
+// readsNew reports whether gRPC takes what is not deprecated: it can use it, and it says something.
+func readsNew(c *tlsv3.CommonTlsContext) bool {
+	own, v := c.GetTlsCertificateProviderInstance(), validation(c)
+	roots := v.GetCaCertificateProviderInstance()
+	switch {
+	case own == nil && len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) != 0:
+		return false
+	case c.GetValidationContextType() != nil && (roots == nil || hasUnsupported(v)):
+		return false
+	}
+	return own.GetInstanceName() != "" || own.GetCertificateName() != "" ||
+		roots.GetInstanceName() != "" || roots.GetCertificateName() != "" || len(v.GetMatchSubjectAltNames()) != 0
+}
+
+// hasUnsupported reports whether a validation context has what gRPC cannot do.
+func hasUnsupported(v *tlsv3.CertificateValidationContext) bool {
+	return len(v.GetVerifyCertificateSpki()) != 0 || len(v.GetVerifyCertificateHash()) != 0 ||
+		v.GetRequireSignedCertificateTimestamp().GetValue() || v.GetCrl() != nil || v.GetCustomValidatorConfig() != nil
+}
+
+// hasServerIdentity reports whether the certificate of a server comes from a provider. If the roots do
+// not, that is what is wrong.
+func hasServerIdentity(c *tlsv3.CommonTlsContext) bool {
+	own := c.GetTlsCertificateProviderInstance().GetInstanceName() != ""
+	deprecated := c.GetTlsCertificateCertificateProviderInstance().GetInstanceName() != ""
+	switch {
+	case c.GetValidationContextType() != nil && !rootsOf(c):
+		return own || deprecated
+	case readsNew(c):
+		return own
+	}
+	return deprecated
 }
 
 func checkUpstreamTLS(t *tasting, s *corev3.TransportSocket) *violation {
