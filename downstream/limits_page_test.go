@@ -95,6 +95,7 @@ var edges = map[string]edge{
 	"limits.streams":                {elsewhere: "conns_test.go", text: "func TestStreamsOfHealthCount("},
 	"limits.connections":            {elsewhere: "conns_test.go", text: "func TestConnectionsAreLimited("},
 	"limits.connections_per_second": {elsewhere: "conns_test.go", text: "func TestConnectionsThatEndSoonDelayOthersOfTheirAddress("},
+	"load_report_parts":             {elsewhere: "loads_test.go", text: "func TestLoadReportsAreBounded("},
 	"control_frames":                {elsewhere: "frames_test.go", text: "func TestControlFramesAreBounded("},
 	"limits.streams_per_second":     {elsewhere: "conns_test.go", text: "func TestStreamsAreReadNoFasterThanAllowed("},
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
