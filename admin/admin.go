@@ -38,6 +38,8 @@ type Server struct {
 type readyCheck struct {
 	name  string
 	check func() (note string, err error)
+	// each, in the place of check, is for several that come and go.
+	each func(yield func(name, note string, err error))
 }
 
 type page struct{ path, about string }
@@ -48,12 +50,12 @@ func New(metrics *Metrics) *Server {
 	s.handle("/healthz", "200 while the process answers", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	}))
-	s.checks = []readyCheck{{"listeners", func() (string, error) {
+	s.CheckReady("listeners", func() (string, error) {
 		if !s.ready.Load() {
 			return "", errors.New("the relay starts or ends")
 		}
 		return "", nil
-	}}}
+	})
 	s.handle("/readyz", "200 while the relay is ready for clients, otherwise 503 with the reason; ?verbose has all reasons", http.HandlerFunc(s.readyz))
 	s.handle("/metrics", "metrics, for Prometheus", metrics.handler())
 	s.mux.HandleFunc("GET /{$}", s.index)
@@ -77,26 +79,39 @@ func (s *Server) IsReady() bool {
 // error, its note is for people. /readyz calls check for each request. CheckReady must not be
 // called once the server serves.
 func (s *Server) CheckReady(name string, check func() (note string, err error)) {
-	s.checks = append(s.checks, readyCheck{name, check})
+	s.checks = append(s.checks, readyCheck{name: name, check: check})
+}
+
+// CheckReadyEach is CheckReady for what comes and goes: each yields the name, the note and the error of what there
+// is.
+func (s *Server) CheckReadyEach(name string, each func(yield func(name, note string, err error))) {
+	s.checks = append(s.checks, readyCheck{name: name, each: each})
 }
 
 // readyz answers whether the relay is ready. With ?verbose it lists all checks, as Kubernetes does.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	var all strings.Builder
 	var first error
-	for _, c := range s.checks {
-		note, err := c.check()
+	add := func(name, note string, err error) {
 		switch {
 		case err != nil:
-			fmt.Fprintf(&all, "[-]%s %v\n", c.name, err)
+			fmt.Fprintf(&all, "[-]%s %v\n", name, err)
 		case note != "":
-			fmt.Fprintf(&all, "[+]%s ok (%s)\n", c.name, note)
+			fmt.Fprintf(&all, "[+]%s ok (%s)\n", name, note)
 		default:
-			fmt.Fprintf(&all, "[+]%s ok\n", c.name)
+			fmt.Fprintf(&all, "[+]%s ok\n", name)
 		}
 		if first == nil {
 			first = err
 		}
+	}
+	for _, c := range s.checks {
+		if c.each != nil {
+			c.each(func(name, note string, err error) { add(c.name+"/"+name, note, err) })
+			continue
+		}
+		note, err := c.check()
+		add(c.name, note, err)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

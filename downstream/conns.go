@@ -30,11 +30,16 @@ func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 }
 
 func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
-	return &limitedListener{
+	l := &limitedListener{
 		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, door: o.door(),
 		churning: rate.Sometimes{Interval: turnedAwayEvery},
 	}
+	l.SetConnections(o.Limits.Connections)
+	return l
 }
+
+// SetConnections implements Listener.
+func (l *limitedListener) SetConnections(most int) { l.most.Store(int64(most)) }
 
 // streamPace is how fast the streams of one connection are read.
 type streamPace struct {
@@ -49,6 +54,11 @@ type Listener interface {
 	// Drain closes the socket and sends the clients of all connections away, each at a moment of
 	// its own within the given time, and returns when they have gone.
 	Drain(ctx context.Context, within time.Duration)
+	// Retire has the clients of all connections open their next streams on another one, each at a moment of its own
+	// within the given time. Their streams go on. It returns when all have been sent GOAWAY.
+	Retire(ctx context.Context, within time.Duration)
+	// SetConnections changes how many connections there may be. It holds for the next one.
+	SetConnections(most int)
 }
 
 type limitedListener struct {
@@ -59,7 +69,9 @@ type limitedListener struct {
 	// userTimeout is how long what was sent may stay unacknowledged.
 	userTimeout time.Duration
 	// maxAge is how old a connection may become, 0 for no limit.
-	maxAge     time.Duration
+	maxAge time.Duration
+	// most is how many connections there may be: Limits.Connections.
+	most       atomic.Int64
 	door       *Door
 	conns      openConns
 	refused    loglines.Shared // lines about connections that were closed
@@ -76,7 +88,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := over(limitConnections, int(l.door.conns.Add(1)), l.limits.Connections, "%d connections to this listener"); e != nil {
+		if e := over(limitConnections, int(l.door.conns.Add(1)), int(l.most.Load()), "%d connections to this listener"); e != nil {
 			l.door.conns.Add(-1)
 			l.server.stats.limits[e.limit].Add(1)
 			if log, ok := l.refused.Next(l.log(c)); ok {

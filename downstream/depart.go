@@ -2,7 +2,9 @@ package downstream
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -265,6 +267,13 @@ func (o *openConns) drain() (conns []*limitedConn, gone <-chan struct{}) {
 	return conns, o.gone
 }
 
+// all returns the connections that there are, in no order.
+func (o *openConns) all() []*limitedConn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.open))
+}
+
 // departEvery is the longest time from one client that is sent away to the next: a listener with
 // few connections drains sooner than it may.
 const departEvery = time.Second
@@ -275,6 +284,32 @@ const departEvery = time.Second
 func (l *limitedListener) Drain(ctx context.Context, within time.Duration) {
 	_ = l.Listener.Close() // it may be closed by now
 	conns, gone := l.conns.drain()
+	// In goroutines of their own, because one may wait for a client that does not read.
+	if !oneByOne(ctx, conns, within, gone, func(c *limitedConn) { go c.sendAway(Drained) }) {
+		return
+	}
+	timer := time.NewTimer(partingTime + time.Second)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C: // they are sent the rest of an answer over REST
+	case <-ctx.Done():
+	}
+}
+
+// Retire implements Listener. Over REST it sends nothing.
+func (l *limitedListener) Retire(ctx context.Context, within time.Duration) {
+	oneByOne(ctx, l.conns.all(), within, nil, func(c *limitedConn) {
+		if g := c.goAway.Load(); g != nil {
+			g.want()
+			go g.flush()
+		}
+	})
+}
+
+// oneByOne calls do for each connection, at a moment of its own within a time. It returns false if ctx ends before
+// that, or they have gone.
+func oneByOne(ctx context.Context, conns []*limitedConn, within time.Duration, gone <-chan struct{}, do func(*limitedConn)) bool {
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	within = min(within, time.Duration(len(conns))*departEvery)
 	began := time.Now()
@@ -285,18 +320,12 @@ func (l *limitedListener) Drain(ctx context.Context, within time.Duration) {
 		timer.Reset(at - time.Since(began))
 		select {
 		case <-timer.C:
-			// In a goroutine of its own, because it may wait for a client that does not read.
-			go c.sendAway(Drained)
+			do(c)
 		case <-gone:
-			return
+			return false
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
-	timer.Reset(partingTime + time.Second)
-	select {
-	case <-gone:
-	case <-timer.C: // they are sent the rest of an answer over REST
-	case <-ctx.Done():
-	}
+	return true
 }

@@ -44,6 +44,20 @@ func TestSystemdIsNotified(t *testing.T) {
 	if got := next(); !slices.Equal(got, []string{"READY=1"}) {
 		t.Errorf("at the start systemd is sent %q", got)
 	}
+	for _, config := range []string{relayTo(cp.address, "delta") + "drain: {delay: 1s, time: 2s}\n", "unknown: key\n"} {
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(); len(got) != 2 || got[0] != "RELOADING=1" || !strings.HasPrefix(got[1], "MONOTONIC_USEC=") || len(got[1]) < len("MONOTONIC_USEC=1") {
+			t.Errorf("at a reload systemd is sent %q", got)
+		}
+		if got := next(); !slices.Equal(got, []string{"READY=1"}) {
+			t.Errorf("after a reload systemd is sent %q", got)
+		}
+	}
 	r.end(t, syscall.SIGTERM)
 	if got := next(); !slices.Equal(got, []string{"STOPPING=1"}) {
 		t.Errorf("at the end systemd is sent %q", got)

@@ -24,7 +24,6 @@ import (
 
 // listener is an address on which clients are served.
 type listener struct {
-	socket  *socket
 	address string
 	door    *downstream.Door
 	// expiries are those of clients' certificates.
@@ -32,7 +31,10 @@ type listener struct {
 
 	mu     sync.Mutex
 	config *configs.Listener
+	socket *socket
 	server *clientServer
+	// lost is why the socket does not accept connections any more, nil while it does.
+	lost error
 	// before are the servers of earlier configurations, which still have connections.
 	before map[*clientServer]struct{}
 	// identities are the credentials by which clients are identified.
@@ -46,7 +48,6 @@ type clientServer struct {
 	socket      downstream.Listener // a turn of the listener's, with limits
 	turn        *turn
 	credentials *certs.Part
-	connections int // how many it may have
 	grpc        *grpc.Server
 	rest        *http.Server
 }
@@ -90,16 +91,15 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 	return o
 }
 
-// newServer makes a server for the next turn of a listener's socket. It accepts nothing before the turn
-// before has ended.
-func (r *Relay) newServer(l *configs.Listener, on *listener, o downstream.ListenerOptions) (*clientServer, error) {
+// newServer makes a server for the next turn of a socket. It accepts nothing before the turn before has ended.
+func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions) (*clientServer, error) {
 	part := r.credentials.Part()
 	tlsConfig, err := listenerTLS(part, l)
 	if err != nil {
 		part.Close()
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	n := &clientServer{protocol: l.Protocol, turn: on.socket.turn(), credentials: part, connections: o.Limits.Connections}
+	n := &clientServer{protocol: l.Protocol, turn: on.turn(), credentials: part}
 	if l.Protocol == configs.ListenerREST {
 		n.socket = r.server.ListenREST(n.turn, tlsConfig, o)
 		n.rest = r.server.HTTPServer(o)
@@ -159,7 +159,7 @@ func (s *clientServer) serve() error {
 // drain closes the socket, sends the clients away over drainTime, and stops the servers. If ctx ends
 // earlier, the remaining streams end then.
 func (l *listener) drain(ctx context.Context, drainTime time.Duration) {
-	_ = l.socket.Close() // it may be closed already
+	l.closeSocket()
 	var draining sync.WaitGroup
 	for _, s := range l.servers() {
 		draining.Go(func() { s.socket.Drain(ctx, drainTime) })
@@ -169,9 +169,11 @@ func (l *listener) drain(ctx context.Context, drainTime time.Duration) {
 	l.stop()
 }
 
-// outlive waits until the connections of a server whose turn has ended have gone. Clients are told to
-// make new streams elsewhere, and their streams go on.
-func (s *clientServer) outlive() {
+// outlive waits until the connections of a server whose turn has ended have gone. Clients are asked to open their
+// next streams on other connections, one after another within a time, and their streams go on. If ctx ends earlier,
+// the rest are asked at once.
+func (s *clientServer) outlive(ctx context.Context, within time.Duration) {
+	s.socket.Retire(ctx, within)
 	if s.grpc != nil {
 		s.grpc.GracefulStop()
 	} else {
@@ -189,8 +191,8 @@ func (s *clientServer) stop() {
 	}
 }
 
-// replaceServer begins the turn of another server. The one before keeps its connections.
-func (l *listener) replaceServer(by *clientServer) {
+// replaceServer begins the turn of another server. The one before keeps its connections: see outlive.
+func (l *listener) replaceServer(ctx context.Context, by *clientServer, within time.Duration) {
 	l.mu.Lock()
 	old := l.server
 	l.server = by
@@ -208,11 +210,41 @@ func (l *listener) replaceServer(by *clientServer) {
 	}
 	_ = old.turn.Close() // makes no errors
 	go func() {
-		old.outlive()
+		old.outlive(ctx, within)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.before, old)
 	}()
+}
+
+// closeSocket has the listener accept no more connections. It may be called twice.
+func (l *listener) closeSocket() {
+	l.mu.Lock()
+	s := l.socket
+	l.mu.Unlock()
+	_ = s.Close() // it may be closed already
+}
+
+// lose notes that a server's socket accepts no connections any more, and closes it. It returns false if the listener
+// has another server by now, or has stopped.
+func (l *listener) lose(s *clientServer, why error) bool {
+	l.mu.Lock()
+	is := l.server == s && !l.stopped && l.lost == nil
+	if is {
+		l.lost = why
+	}
+	l.mu.Unlock()
+	if is {
+		l.closeSocket()
+	}
+	return is
+}
+
+// isLost returns why the listener accepts no connections, nil if it does.
+func (l *listener) isLost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
 }
 
 // servers returns the server that accepts connections, and those that only have some.
@@ -249,6 +281,6 @@ func (l *listener) stop() {
 		s.stop()
 		s.credentials.Close()
 	}
-	_ = l.socket.Close() // it may be closed already
+	l.closeSocket()
 	l.identities.Close()
 }

@@ -18,8 +18,10 @@ type listenerPlan struct {
 	isNew      bool
 	options    downstream.ListenerOptions
 	identities *certs.Part
-	// server takes the turn of the present one; nil if that stays.
+	// server takes the turn of the present one; nil if that stays. socket is that of a listener that was lost, and is
+	// opened again; nil if it has its own.
 	server *clientServer
+	socket *socket
 }
 
 // onConnections are the parts of a listener's configuration that a connection has from its beginning.
@@ -30,7 +32,7 @@ func onConnections(l *configs.Listener) string {
 	c.Limits = configs.Limits{
 		RequestsPerSecond: l.Limits.RequestsPerSecond, RequestBurst: l.Limits.RequestBurst, NameBytes: l.Limits.NameBytes,
 		StreamsPerConnection: l.Limits.StreamsPerConnection, StreamsPerSecond: l.Limits.StreamsPerSecond,
-		Connections: l.Limits.Connections, ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
+		ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
 	}
 	return configs.Fingerprint(c)
 }
@@ -91,10 +93,17 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 		p.listener.door = downstream.NewDoor(p.options)
 	}
 	p.options.Door = p.listener.door
-	if !p.isNew && p.listener.serves(l, p.options) {
+	on := p.listener.socket
+	switch lost := p.listener.isLost(); {
+	case lost != nil:
+		if p.socket, err = openTurns(ctx, p.listener.address, l.Mode); err != nil {
+			return nil // it stays lost: that is no reason to refuse a configuration
+		}
+		on = p.socket
+	case !p.isNew && p.listener.serves(l):
 		return nil
 	}
-	if p.server, err = r.newServer(l, p.listener, p.options); err != nil {
+	if p.server, err = r.newServer(l, on, p.options); err != nil {
 		undoListeners([]*listenerPlan{p})
 		return &keyError{".tls", err}
 	}
@@ -102,10 +111,10 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 }
 
 // serves reports whether the present server is the right one for a configuration.
-func (l *listener) serves(config *configs.Listener, o downstream.ListenerOptions) bool {
+func (l *listener) serves(config *configs.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return onConnections(l.config) == onConnections(config) && l.server.connections == o.Limits.Connections
+	return onConnections(l.config) == onConnections(config)
 }
 
 // undoListeners closes what was opened for plans.
@@ -119,6 +128,9 @@ func undoListeners(plans []*listenerPlan) {
 		if p.isNew {
 			_ = p.listener.socket.Close() // nobody has it
 		}
+		if p.socket != nil {
+			_ = p.socket.Close() // nor this
+		}
 	}
 }
 
@@ -126,24 +138,8 @@ func undoListeners(plans []*listenerPlan) {
 func (r *Relay) commitListeners(plans []*listenerPlan) (gone []*listener) {
 	var all []*listener
 	for _, p := range plans {
-		l := p.listener
-		l.mu.Lock()
-		before, mode := l.identities, l.config.Mode
-		l.config, l.identities = p.config, p.identities
-		l.mu.Unlock()
-		l.door.Set(p.options)
-		if before != nil {
-			before.Close()
-		}
-		if path, unix := configs.UnixPath(p.config.Address); unix && mode != p.config.Mode {
-			if err := os.Chmod(path, os.FileMode(p.config.Mode)); err != nil {
-				r.log.Error("the mode of a listener's socket could not be changed", "address", l.address, "reason", err)
-			}
-		}
-		if p.server != nil {
-			l.replaceServer(p.server)
-		}
-		all = append(all, l)
+		r.commitListener(p)
+		all = append(all, p.listener)
 	}
 	r.listening.Lock()
 	defer r.listening.Unlock()
@@ -156,11 +152,48 @@ func (r *Relay) commitListeners(plans []*listenerPlan) (gone []*listener) {
 	if r.running != nil {
 		for _, p := range plans {
 			if p.server != nil {
-				r.running.serve(p.listener, p.server)
+				r.serve(r.running, p.listener, p.server)
 			}
 		}
 	}
 	return gone
+}
+
+// commitListener has a listener be as planned. Its new server does not serve yet.
+func (r *Relay) commitListener(p *listenerPlan) {
+	l := p.listener
+	l.mu.Lock()
+	before, mode := l.identities, l.config.Mode
+	l.config, l.identities = p.config, p.identities
+	if p.socket != nil {
+		l.socket, l.lost = p.socket, nil
+	}
+	server := l.server
+	l.mu.Unlock()
+	l.door.Set(p.options)
+	if before != nil {
+		before.Close()
+	}
+	if mode != p.config.Mode {
+		r.changeMode(p.config.Address, p.config.Mode)
+	}
+	switch {
+	case p.server != nil:
+		l.replaceServer(r.endings, p.server, r.now().cfg.Drain.Time)
+	case server != nil:
+		server.socket.SetConnections(p.options.Limits.Connections)
+	}
+}
+
+// changeMode changes the permissions of an open unix socket.
+func (r *Relay) changeMode(address string, mode configs.FileMode) {
+	path, unix := configs.UnixPath(address)
+	if !unix {
+		return
+	}
+	if err := os.Chmod(path, os.FileMode(mode)); err != nil {
+		r.log.Error("the mode of a listener's socket could not be changed", "address", address, "reason", err)
+	}
 }
 
 // openListeners returns the client listeners, in the order of the configuration.

@@ -50,6 +50,7 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Admission.Waited })},
 		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Admission.Refused })},
 		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().SentAway })},
+		{r.metrics.Gauge, "xds_relay.downstream.lost_listeners", "Listeners whose sockets have failed, so that they accept no connections.", r.lostListeners},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
 		{r.metrics.Gauge, "xds_relay.cache.sets", "Cached wildcards and globs.",

@@ -57,7 +57,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config) (*operato
 		}
 		tlsConfig, certificate = listener.Config(), listener.Certificate
 	}
-	if before != nil && before.config.Address == o.Address && before.config.Mode == o.Mode {
+	if before != nil && before.config.Address == o.Address {
 		n.sockets = before.sockets
 	} else {
 		var err error
@@ -106,6 +106,9 @@ func (r *Relay) commitOperator(n *operator) {
 		return
 	}
 	if before != nil {
+		if n != nil && n.sockets == before.sockets && n.config.Mode != before.config.Mode {
+			r.changeMode(n.config.Address, n.config.Mode)
+		}
 		_ = before.turn.Close() // makes no errors
 		if n == nil || n.sockets != before.sockets {
 			_ = before.sockets.Close()

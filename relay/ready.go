@@ -28,7 +28,8 @@ type readiness struct {
 
 	mu          sync.Mutex
 	authorities []*authorityReadiness
-	over        bool // the time has passed
+	changed     chan struct{} // closed when there are others
+	over        bool          // the time has passed
 	// done is closed once nothing is missing, or the time has passed.
 	done chan struct{}
 }
@@ -43,16 +44,48 @@ type authorityReadiness struct {
 // newReadiness returns the readiness of the authorities that are not patterns: what a pattern
 // covers is not known before somebody asks.
 func newReadiness(cfg *configs.Config) *readiness {
-	r := &readiness{timeout: cfg.Admin.ReadyTimeout, began: time.Now(), done: make(chan struct{})}
+	r := &readiness{timeout: cfg.Admin.ReadyTimeout, began: time.Now(), changed: make(chan struct{}), done: make(chan struct{})}
+	r.configure(cfg)
+	return r
+}
+
+// configure notes which authorities are configured: nobody waits for those that are not, and until the relay is
+// ready, it waits for those that are new.
+func (r *readiness) configure(cfg *configs.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.authorities
+	r.authorities = nil
 	for i := range cfg.Authorities {
-		if a := &cfg.Authorities[i]; !a.IsPattern() {
+		a := &cfg.Authorities[i]
+		at := slices.IndexFunc(before, func(of *authorityReadiness) bool { return of.name == a.Name })
+		switch {
+		case at >= 0:
+			r.authorities = append(r.authorities, before[at])
+		case !a.IsPattern() && !r.isDone():
 			r.authorities = append(r.authorities, &authorityReadiness{name: a.Name, missing: "not tried yet"})
 		}
 	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+	r.check()
+}
+
+// all returns the authorities that are waited for, and what is closed when there are others.
+func (r *readiness) all() (authorities []*authorityReadiness, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.check()
-	return r
+	return r.authorities, r.changed
+}
+
+// isDone reports whether nothing is waited for.
+func (r *readiness) isDone() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // of returns that of an authority, nil of a pattern. The caller holds mu.
@@ -91,16 +124,6 @@ func (r *readiness) lacks(authority, why string) {
 	}
 }
 
-// forget notes that authorities are not configured any more: nobody waits for them.
-func (r *readiness) forget(cfg *configs.Config) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.authorities = slices.DeleteFunc(slices.Clone(r.authorities), func(a *authorityReadiness) bool {
-		return !slices.ContainsFunc(cfg.Authorities, func(of configs.Authority) bool { return of.Name == a.name })
-	})
-	r.check()
-}
-
 // end notes that the time has passed.
 func (r *readiness) end() {
 	r.mu.Lock()
@@ -114,9 +137,7 @@ func (r *readiness) check() {
 	if !r.over && slices.ContainsFunc(r.authorities, func(a *authorityReadiness) bool { return !a.ready }) {
 		return
 	}
-	select {
-	case <-r.done:
-	default:
+	if !r.isDone() {
 		close(r.done)
 	}
 }
@@ -147,18 +168,26 @@ func (r *readiness) missingAll() (missing []string) {
 // checkReady adds the reasons of /readyz.
 func (r *Relay) checkReady() {
 	r.admin.CheckReady("certificates", func() (string, error) { return "", r.credentials.CheckListeners() })
-	for _, a := range r.readiness.authorities {
-		r.admin.CheckReady("authority/"+a.name, func() (note string, err error) {
-			why, overdue := r.readiness.missing(a.name)
-			switch {
+	r.admin.CheckReadyEach("authority", func(yield func(name, note string, err error)) {
+		authorities, _ := r.readiness.all()
+		for _, a := range authorities {
+			switch why, overdue := r.readiness.missing(a.name); {
 			case why == "":
-				return "", nil
+				yield(a.name, "", nil)
 			case overdue:
-				return fmt.Sprintf("not waited for after %v: %s", r.readiness.timeout, why), nil
+				yield(a.name, fmt.Sprintf("not waited for after %v: %s", r.readiness.timeout, why), nil)
+			default:
+				yield(a.name, "", fmt.Errorf("authority %q: %s", a.name, why))
 			}
-			return "", fmt.Errorf("authority %q: %s", a.name, why)
-		})
-	}
+		}
+	})
+	r.admin.CheckReadyEach("listener", func(yield func(name, note string, err error)) {
+		for _, l := range r.openListeners() {
+			if why := l.isLost(); why != nil {
+				yield(l.address, "", fmt.Errorf("accepts no connections: %w", why))
+			}
+		}
+	})
 }
 
 // setHealth sets the answer of gRPC health for the relay and each of its services.
@@ -221,39 +250,50 @@ func (r *Relay) getReady(ctx context.Context) {
 	over := time.AfterFunc(r.readiness.timeout, r.readiness.end)
 	defer over.Stop()
 	var all sync.WaitGroup
-	now := r.now()
-	for _, o := range now.origins {
-		if !o.authority.IsPattern() {
-			all.Go(func() { r.getAuthorityReady(ctx, o) })
-		}
-	}
-	if now.store != nil {
+	defer all.Wait()
+	if r.now().store != nil {
 		all.Go(func() { r.findStored(ctx) })
 	}
-	all.Wait()
+	tried := map[*authorityReadiness]bool{}
+	for !r.readiness.isDone() || len(tried) == 0 {
+		authorities, changed := r.readiness.all()
+		for _, a := range authorities {
+			if !tried[a] {
+				tried[a] = true
+				all.Go(func() { r.getAuthorityReady(ctx, a.name) })
+			}
+		}
+		select {
+		case <-changed: // by a reload
+		case <-r.readiness.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
-func (r *Relay) getAuthorityReady(ctx context.Context, o *origin) {
-	a := o.authority
+func (r *Relay) getAuthorityReady(ctx context.Context, name string) {
 	try := func() error {
-		if now := r.now().origins[a.Name]; now != nil { // a reload may have replaced it
-			o = now
-		}
-		if o.directory != nil {
+		o := r.now().origins[name] // a reload may have replaced it
+		switch {
+		case o == nil:
+			return errors.New("not configured any more")
+		case o.directory != nil:
 			return o.directory.CheckRead()
 		}
 		return r.reach(ctx, o)
 	}
-	for pause := readySoon; !r.readiness.isReady(a.Name); pause = min(2*pause, readyEvery) {
+	for pause := readySoon; !r.readiness.isReady(name); pause = min(2*pause, readyEvery) {
 		err := try()
 		if err == nil {
-			r.readiness.is(a.Name)
+			r.readiness.is(name)
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		r.readiness.lacks(a.Name, err.Error())
+		r.readiness.lacks(name, err.Error())
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

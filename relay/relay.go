@@ -219,7 +219,8 @@ func (r *Relay) AdminAddress() string {
 // serving is what serves while Run runs.
 type serving struct {
 	log    *slog.Logger
-	failed chan error // has room for one
+	ctx    context.Context // ends when nothing has to serve any more
+	failed chan error      // has room for one
 	wg     sync.WaitGroup
 }
 
@@ -228,16 +229,6 @@ func (r *serving) fail(err error) {
 	case r.failed <- err:
 	default: // it fails already
 	}
-}
-
-// serve has a server of a listener serve.
-func (r *serving) serve(l *listener, s *clientServer) {
-	r.log.Info("serving clients", "address", l.address, "protocol", string(s.protocol))
-	r.wg.Go(func() {
-		if err := s.serve(); err != nil {
-			r.fail(fmt.Errorf("listener %s: %w", l.address, err))
-		}
-	})
 }
 
 func (r *serving) serveOperator(o *operator) {
@@ -256,7 +247,7 @@ func (r *Relay) begin(run *serving) {
 	listeners, operator := slices.Clone(r.listeners), r.operator
 	r.listening.Unlock()
 	for _, l := range listeners {
-		run.serve(l, l.servers()[0])
+		r.serve(run, l, l.servers()[0])
 	}
 	if operator != nil {
 		run.serveOperator(operator)
@@ -277,7 +268,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer stop()
 	starting, started := context.WithCancel(ctx)
 	defer started()
-	run := &serving{log: r.log, failed: make(chan error, 1)}
+	run := &serving{log: r.log, ctx: running, failed: make(chan error, 1)}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	run.wg.Go(func() { process.CollectGarbage(running, ended) })
 	if longest := r.readiness.timeout; longest > startsWithin {

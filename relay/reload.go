@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/process"
 )
 
 // A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
@@ -39,7 +40,17 @@ var ErrShuttingDown = errors.New("the relay is shutting down")
 func (r *Relay) Reload(ctx context.Context, cfg *configs.Config) error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
+	defer r.notifyReload()()
 	return r.reload(ctx, cfg, "Reload")
+}
+
+// notifyReload notifies systemd that a reload begins. The result notifies it of the end.
+func (r *Relay) notifyReload() (end func()) {
+	if !r.readiness.isDone() || r.ended {
+		return func() {} // systemd waits for the first READY, or for the end
+	}
+	r.notify(process.NotifyReloading, process.MonotonicTime())
+	return func() { r.notify(process.NotifyReady) }
 }
 
 // reload is Reload. The caller holds reloading. by is who wants the reload, for the log.
@@ -174,7 +185,7 @@ func (r *Relay) commit(p *planned) {
 	r.commitOperator(p.operator)
 	r.endUnusedIssuers(cfg)
 	if before != nil {
-		r.readiness.forget(cfg)
+		r.readiness.configure(cfg)
 		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
 		r.scopes.mute(r.origins.print)
 		r.server.Reconfigure(func(c downstream.Client) downstream.Names { return r.namesOf(g, c) })
@@ -184,7 +195,7 @@ func (r *Relay) commit(p *planned) {
 	}
 	for _, l := range gone {
 		r.log.Info("a listener is gone, its streams end", "address", l.address)
-		_ = l.socket.Close() // now, as a later reload may open it again
+		l.closeSocket() // now, as a later reload may open it again
 		r.ending.Go(func() { l.drain(r.endings, cfg.Drain.Time) })
 	}
 }

@@ -25,6 +25,7 @@ func (r *Relay) Load(ctx context.Context, by string) error {
 		r.log.Warn("the configuration was not reloaded", "by", by, "reason", ErrBuiltIn)
 		return ErrBuiltIn
 	}
+	defer r.notifyReload()()
 	// With the lock held, so that of several reloads the last one has the newest file.
 	cfg, err := r.load()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // whose settings change stays open, and its connections stay with the server that has accepted them.
 type socket struct {
 	net.Listener
-	address   string     // in the form of the configuration
-	accepting sync.Mutex // held by the turn that accepts
+	address   string        // in the form of the configuration
+	accepting chan struct{} // has one in it while a turn accepts
 	// left has a connection that came just when a turn had ended: it is for the next one. Guarded by
 	// accepting.
 	left net.Conn
@@ -35,14 +35,14 @@ func openTurns(ctx context.Context, address string, mode configs.FileMode) (*soc
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Listener: opened, address: at}, nil
+	return &socket{Listener: opened, address: at, accepting: make(chan struct{}, 1)}, nil
 }
 
 // Close closes the socket. It may be called twice.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
-	s.accepting.Lock() // Accept has returned, or will
-	defer s.accepting.Unlock()
+	s.accepting <- struct{}{} // Accept has returned, or will
+	defer func() { <-s.accepting }()
 	if s.left != nil {
 		_ = s.left.Close() // nothing was sent
 		s.left = nil
@@ -58,8 +58,13 @@ type deadliner interface{ SetDeadline(time.Time) error }
 
 // Accept implements net.Listener.
 func (t *turn) Accept() (net.Conn, error) {
-	t.accepting.Lock()
-	defer t.accepting.Unlock()
+	// The next turn may accept before this one has noticed that it has ended: that lasts until a client comes.
+	select {
+	case t.accepting <- struct{}{}:
+		defer func() { <-t.accepting }()
+	case <-t.ended:
+		return nil, net.ErrClosed
+	}
 	for {
 		if t.hasEnded() {
 			return nil, net.ErrClosed

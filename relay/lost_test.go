@@ -1,0 +1,133 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// breakSocket has a listener's socket fail: it accepts no connections any more, and nobody has closed it.
+func breakSocket(t *testing.T, l *listener) {
+	t.Helper()
+	tcp, ok := l.socket.Listener.(*net.TCPListener)
+	if !ok {
+		t.Fatalf("the socket is a %T", l.socket.Listener)
+	}
+	raw, err := tcp.SyscallConn()
+	if err == nil {
+		err = errors.Join(raw.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_RD) }), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The streams of a listener that is lost go on, and so do other listeners. It is opened again.
+func TestAListenerWhoseSocketFails(t *testing.T) {
+	r := startReload(t)
+	second := freeAddress(t)
+	config := strings.Replace(reloadConfig, "}]", `}, {address: "%[3]s"}]`, 1)
+	r.mustReload(config, r.listen, r.plane.address, second)
+	there := hold(t, connectTo(t, second), false, &corev3.Node{Id: "there"})
+	there.awaitHas(t, "on the new listener", map[string]string{"m1": "first", "m2": "first"})
+	r.everything = append(r.everything, there)
+	lost := r.relay.openListeners()[1]
+	breakSocket(t, lost)
+	await(t, "the listener is lost", func() bool { return lost.isLost() != nil })
+	if got := r.relay.lostListeners()[0].Value; got != 1 {
+		t.Errorf("%d listeners are lost, want 1", got)
+	}
+	ready := httptest.NewRecorder()
+	r.relay.admin.HTTP(r.relay.log, nil).Handler.ServeHTTP(ready, httptest.NewRequest(http.MethodGet, "http://localhost/readyz?verbose", nil))
+	if want := "[-]listener/" + second + " accepts no connections"; ready.Code != http.StatusServiceUnavailable || !strings.Contains(ready.Body.String(), want) {
+		t.Errorf("/readyz is %d, %q without %q", ready.Code, ready.Body, want)
+	}
+	next := startLabelledPlane(t, "second", "m1", "m2")
+	r.mustReload(config, r.listen, next.address, second) // which opens it
+	r.awaitLabel("on the other listener", "second")
+	there.awaitHas(t, "on the listener that was lost", map[string]string{"m1": "second", "m2": "second"})
+	after := hold(t, connectTo(t, second), false, &corev3.Node{Id: "after"})
+	after.awaitHas(t, "on the listener that was opened again", map[string]string{"m1": "second", "m2": "second"})
+	breakSocket(t, lost)
+	await(t, "the listener is opened again by itself", func() bool {
+		conn, err := net.Dial("tcp", second)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		return lost.isLost() == nil
+	})
+	r.mustBeOpen("a listener was lost")
+}
+
+// A turn that has ended does not wait until the next one has accepted a connection.
+func TestATurnThatHasEndedDoesNotWait(t *testing.T) {
+	s, err := openTurns(t.Context(), "127.0.0.1:0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old, next := s.turn(), s.turn()
+	accepted := make(chan error, 1)
+	go func() {
+		conn, err := next.Accept()
+		if err == nil {
+			err = conn.Close()
+		}
+		accepted <- err
+	}()
+	await(t, "the next turn accepts", func() bool { return len(s.accepting) == 1 })
+	waited := make(chan error, 1)
+	go func() {
+		_, err := old.Accept()
+		waited <- err
+	}()
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-waited:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the turn that has ended returns %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the turn that has ended waits")
+	}
+	conn, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := <-accepted; err != nil {
+		t.Error(err)
+	}
+}
+
+// While the relay is not ready, it waits for authorities that a reload adds, too.
+func TestReadinessWaitsForAuthoritiesThatAReloadAdds(t *testing.T) {
+	t.Parallel()
+	const first = "listeners: [{address: \"%s\"}]\nadmin: {address: \"127.0.0.1:0\", ready_timeout: 1h}\nauthorities:\n- {name: a, servers: [{address: \"%s\"}]}\n"
+	nobody := freeAddress(t)
+	r := &reloadTest{T: t, listen: freeAddress(t)}
+	r.relay, _ = runRelay(t, fmt.Sprintf(first, r.listen, nobody), slog.New(slog.DiscardHandler))
+	other, plane := freeAddress(t), startLabelledPlane(t, "there", "m1")
+	r.mustReload(first+"- {name: b, servers: [{address: \"%s\"}]}\n", r.listen, plane.address, other)
+	await(t, "the first authority is ready, the second is tried", func() bool {
+		missing := r.relay.readiness.missingAll()
+		return len(missing) == 1 && strings.Contains(missing[0], `authority "b": no server takes a connection`)
+	})
+	if r.relay.readiness.isDone() {
+		t.Error("the relay is ready without the second authority")
+	}
+	r.mustReload(first+"- {name: b, servers: [{address: \"%s\"}]}\n", r.listen, plane.address, plane.address)
+	await(t, "it is ready", func() bool { return r.relay.readiness.isDone() })
+}
