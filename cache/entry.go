@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -73,6 +74,12 @@ func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
 // State is what is known of one entry at one moment.
 type State struct {
 	Status Status
+	// Partial and Stale are those of the Change that brought Resource.
+	Partial, Stale bool
+	// Answer is that of the newest Change.
+	Answer Answer
+	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
+	Heartbeats uint32
 	// Resource is the last good one. It is set when Present.
 	Resource *Resource
 	// Previous is the resource before the entry became Absent or a redirect, nil if there
@@ -81,14 +88,11 @@ type State struct {
 	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
 	// When Absent, it is the authority's reason.
 	Err *Error
-	// Partial and Stale are those of the Change that brought Resource.
-	Partial, Stale bool
-	// Answer is that of the newest Change.
-	Answer Answer
-	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
-	Heartbeats uint32
 	// Origin is the origin's version of this state, nil if there is none.
 	Origin *OriginVersion
+	// Since is when Status or Resource became what they are, in nanoseconds since the epoch; 0 while
+	// nothing is known.
+	Since int64
 }
 
 // Unreachable reports whether an outage caused the error and is not over. It may be called on
@@ -180,6 +184,9 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if old.Origin != nil && old.Origin != next.Origin {
 		old.Origin.left.Add(1)
 	}
+	if next.Since = old.Since; old.Status != next.Status || !sameContent(old.Resource, next.Resource) {
+		next.Since = time.Now().UnixNano()
+	}
 	e.state.Store(&next)
 	if !renewed && sameForClients(old, &next) {
 		if old.Heartbeats == next.Heartbeats {
@@ -189,6 +196,8 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	}
 	return e.notify(wakers, false)
 }
+
+func sameContent(a, b *Resource) bool { return a == b || a != nil && b != nil && a.Hash() == b.Hash() }
 
 // sameForClients reports whether nothing but a heartbeat is new.
 func sameForClients(a, b *State) bool {

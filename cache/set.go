@@ -44,6 +44,9 @@ type Set struct {
 	// previousOf has, by key, what members were before they became redirects.
 	previousOf map[string]previous
 
+	// times are when changes came: see noteTime.
+	times []changeTime
+
 	// planned: the update that is being stored has a plan for the set. Guarded by
 	// gate.storing.
 	planned bool

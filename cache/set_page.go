@@ -1,5 +1,10 @@
 package cache
 
+import (
+	"sort"
+	"time"
+)
+
 // How somebody who only looks reads a set: a page at a time, so that the set is never locked for
 // long.
 
@@ -23,6 +28,45 @@ type SetMember struct {
 	Withheld bool
 	// Err says why the newest state could not be fetched.
 	Err *Error
+	// Since is when it changed last, in nanoseconds since the epoch; of a change of long ago it may be a
+	// later time.
+	Since int64
+}
+
+// changeTime is when the changes of a set came, those after the one before and up to seq.
+type changeTime struct {
+	seq uint64
+	at  int64 // nanoseconds since the epoch
+}
+
+// maxTimes bounds the times that a set remembers. Of older changes it remembers the time of a later one.
+const maxTimes = 32
+
+// noteTime notes when changes came that have no time yet. The caller holds mu.
+func (s *Set) noteTime() {
+	n := len(s.times)
+	if s.seq == 0 || n > 0 && s.times[n-1].seq == s.seq {
+		return
+	}
+	if n == maxTimes { // the older half is thinned out
+		kept := s.times[:0]
+		for i, t := range s.times {
+			if i%2 == 1 || i >= maxTimes/2 {
+				kept = append(kept, t)
+			}
+		}
+		s.times = kept
+	}
+	s.times = append(s.times, changeTime{s.seq, time.Now().UnixNano()})
+}
+
+// sinceOf returns when a change came. The caller holds mu.
+func (s *Set) sinceOf(seq uint64) int64 {
+	i := sort.Search(len(s.times), func(i int) bool { return s.times[i].seq >= seq })
+	if i == len(s.times) {
+		return 0 // the update is being stored
+	}
+	return s.times[i].at
 }
 
 // Page appends up to n members to page, in the order of their changes, and then those names of which
@@ -37,7 +81,7 @@ func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]Se
 				return page, from
 			}
 			n--
-			of := SetMember{Key: s.members.Key(m), Resource: m.Resource, Changed: m.Seq, Added: m.Added, Removed: m.Removed}
+			of := SetMember{Key: s.members.Key(m), Resource: m.Resource, Changed: m.Seq, Added: m.Added, Removed: m.Removed, Since: s.sinceOf(m.Seq)}
 			of.Withheld = !m.Removed && s.withheldFrom(w, m)
 			if note := s.notes.byKey[of.Key]; note != nil && !m.Removed {
 				of.Err = note.err

@@ -54,6 +54,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.noteTime()
 	s.planned = false
 	if p.late {
 		*p = s.plan(u)

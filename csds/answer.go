@@ -93,7 +93,10 @@ func (a *answer) add(h *downstream.Held) error {
 }
 
 func (a *answer) resource(h *downstream.Held) *statusv3.ClientConfig_GenericXdsConfig {
-	g := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: text(h.TypeURL), Name: text(h.Name), VersionInfo: text(h.Version), LastUpdated: timeOf(h.Sent)}
+	g := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: text(h.TypeURL), Name: text(h.Name), VersionInfo: text(h.Version)}
+	if h.Since != 0 {
+		g.LastUpdated = timeOf(time.Unix(0, h.Since))
+	}
 	if h.Name == "" {
 		g.Name = text(h.Subscription)
 	}

@@ -113,7 +113,7 @@ func TestCSDSShowsWhatAClientHas(t *testing.T) {
 	if err != nil || !proto.Equal(rejected, bad) || of["x"].GetErrorState().GetLastUpdateAttempt() == nil || of["x"].GetErrorState().GetVersionInfo() == "" || of["x"].GetXdsConfig() != nil {
 		t.Errorf("what was rejected is shown as %v (%v)", of["x"], err)
 	}
-	if has, err := of["y"].GetXdsConfig().UnmarshalNew(); err != nil || !proto.Equal(has, plainCluster("y", "1")) || of["y"].GetVersionInfo() == "" {
+	if has, err := of["y"].GetXdsConfig().UnmarshalNew(); err != nil || !proto.Equal(has, plainCluster("y", "1")) || of["y"].GetVersionInfo() == "" || !of["y"].GetLastUpdated().AsTime().Before(of["x"].GetLastUpdated().AsTime()) {
 		t.Errorf("what was accepted is shown as %v (%v)", of["y"], err)
 	}
 	awaitStatus(t, r, "envoy-2") // nobody

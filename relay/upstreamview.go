@@ -58,7 +58,7 @@ func (r *Relay) upstreamOf(scope cache.Scope, names func(cache.Key) bool, yield 
 }
 
 func (r *Relay) requestedName(k cache.Key, st cache.State) downstream.Held {
-	h := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Name: k.Name, Key: k, Err: st.Err}}
+	h := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Name: k.Name, Key: k, Err: st.Err, Since: st.Since}}
 	switch st.Status {
 	case cache.Requested:
 	case cache.Present:
@@ -134,7 +134,7 @@ func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.H
 			if m.Removed {
 				continue
 			}
-			h := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Name: m.Key, Key: k, Err: m.Err}, KeptBack: kept[i]}
+			h := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Name: m.Key, Key: k, Err: m.Err, Since: m.Since}, KeptBack: kept[i]}
 			if m.Resource == nil {
 				h.State = failedState(m.Err)
 			} else {

@@ -56,6 +56,9 @@ type Held struct {
 	// SentAt is when the response was sent that has not been ACKed, by the stream's clock; 0 if
 	// there is none.
 	SentAt uint32
+	// Since is when the relay received the resource, or that there is none, in nanoseconds since the epoch; 0 if that
+	// is not known.
+	Since int64
 	// Pending: there is something newer that the client was not sent yet.
 	Pending bool
 	// Stale: it is from before the relay was started, and no control plane has said since that it is
@@ -206,13 +209,14 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 			name = h.Name
 		}
 		h.State = w.answerTo(&h, set, func(p *span) bool { return p.has(m.Changed) }, name)
+		h.Since = m.Since
 		if h.State == Nacked {
 			h.Rejected = m.Resource
 			break
 		}
 		h.Resource, h.Version = m.Resource, m.Resource.Version()
 		if _, is := set.heldBack[h.Name]; is {
-			h.Resource, h.Version, h.Pending = nil, set.initial[h.Name], true
+			h.Resource, h.Version, h.Pending, h.Since = nil, set.initial[h.Name], true, 0
 		}
 	}
 	return h, true
@@ -287,6 +291,9 @@ func (w *Walk) ofListed(i uint32, out []Held) []Held {
 
 // setResource sets what the client has.
 func (h *Held) setResource(r *cache.Resource, st *cache.State) {
+	if r != nil && r == st.Resource {
+		h.Since = st.Since
+	}
 	if h.State == Nacked {
 		h.Rejected = r
 		return
@@ -340,6 +347,9 @@ func (w *Walk) ofName(sub *nameSub) Held {
 		h.setResource(res, &st)
 	case sentAbsent:
 		h.State, h.Pending = DoesNotExist, st.Status == cache.Present
+		if st.Status == cache.Absent {
+			h.Since = st.Since
+		}
 		if st.Status == cache.Failed && st.Err.Unanswered {
 			h.State = TimedOut
 		}
