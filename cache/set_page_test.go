@@ -56,7 +56,7 @@ func TestPagesHaveEveryMember(t *testing.T) {
 // What a set remembers of when its members changed is bounded, exact for the newest changes, and never too early.
 func TestTimesOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-			c, s, w := newWatchedSet(t)
+		c, s, w := newWatchedSet(t)
 		came := map[string]time.Time{}
 		for i := range 10 * maxTimes {
 			time.Sleep(time.Second)

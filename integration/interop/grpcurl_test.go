@@ -1,0 +1,99 @@
+package interop
+
+// grpcurl, as a person uses it to see what clients have: it knows the relay's services by reflection only.
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+func TestGrpcurlShowsWhatClientsHave(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(programs, "grpcurl")
+	if err := build("grpcurl", program, "github.com/fullstorydev/grpcurl/cmd/grpcurl"); err != nil {
+		t.Fatal(err)
+	}
+	clusters := cachev3.NewLinearCache(resource.ClusterType, cachev3.WithInitialResources(map[string]types.Resource{
+		"shop": &clusterv3.Cluster{Name: "shop", AltStatName: "what-it-is"},
+	}))
+	plane := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(plane, serverv3.NewServer(t.Context(), clusters, nil))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = plane.Serve(lis) }()
+	t.Cleanup(plane.Stop)
+	r := startRelay(t, lis.Addr().String())
+
+	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "n1"}, TypeUrl: resource.ClusterType, ResourceNamesSubscribe: []string{"shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.ClusterType, ResponseNonce: resp.GetNonce()}); err != nil {
+		t.Fatal(err)
+	}
+
+	const service = "envoy.service.status.v3.ClientStatusDiscoveryService"
+	grpcurl := func(args ...string) (string, error) {
+		out, err := exec.Command(program, append([]string{"-plaintext"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	if list, err := grpcurl(r.admin, "list"); err != nil || !strings.Contains(list, service) {
+		t.Errorf("the services are %s (%v)", list, err)
+	}
+	for _, method := range []string{"FetchClientStatus", "StreamClientStatus"} {
+		for _, request := range []string{`{}`, `{"node_matchers": [{"node_id": {"exact": "n1"}}]}`} {
+			eventually(t, method+" shows the cluster", func() error {
+				out, err := grpcurl("-d", request, r.admin, service+"/"+method)
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				var status struct {
+					Config []struct {
+						GenericXdsConfigs []struct {
+							Name, ClientStatus string
+							XdsConfig          struct{ AltStatName string }
+						}
+					}
+				}
+				if err := json.Unmarshal([]byte(out), &status); err != nil {
+					return err
+				}
+				if len(status.Config) == 1 && len(status.Config[0].GenericXdsConfigs) == 1 {
+					if g := status.Config[0].GenericXdsConfigs[0]; g.Name == "shop" && g.ClientStatus == "ACKED" && g.XdsConfig.AltStatName == "what-it-is" {
+						return nil
+					}
+				}
+				return fmt.Errorf("it shows %s", out)
+			})
+		}
+	}
+}
