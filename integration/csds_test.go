@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"crypto/tls"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +14,13 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
 // clientStatus is what grpcdebug asks, without matchers, of the admin listener; with id, that of clients.
@@ -199,4 +205,63 @@ func TestCSDSShowsWhatIsStaleAndWhatIsKeptBack(t *testing.T) {
 	c.awaitHas(t, "what was stored", plainListener("l", "content-l1"))
 	awaitStatus(t, r, "after", "Listener l ACKED SYNCED"+stale)
 	awaitStatus(t, r, "", "Listener l ACKED SYNCED"+stale)
+}
+
+// The admin listener serves CSDS wherever it listens: in plaintext, on a unix socket, and over TLS to who has a
+// certificate. A name that another site can point to the listener is refused, over gRPC too.
+func TestCSDSOnEachKindOfAdminListener(t *testing.T) {
+	t.Parallel()
+	ca := certtest.NewCA(t, "ops")
+	server, person := issued(t, ca, "relay"), issued(t, ca, "person")
+	files := mount(t, map[string][]byte{"cert.pem": server.Cert, "key.pem": server.Key, "ca.pem": certtest.PEM(ca)})
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	secure := credentials.NewTLS(&tls.Config{RootCAs: pool(ca), Certificates: []tls.Certificate{person.TLS}, MinVersion: tls.VersionTLS12})
+	for _, test := range []struct {
+		name, admin string
+		options     []grpc.DialOption
+		want        codes.Code
+	}{
+		{"plaintext", "address: 127.0.0.1:0", []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, codes.OK},
+		{"another site", "address: 127.0.0.1:0", []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("evil.example")}, codes.PermissionDenied},
+		{"unix", "address: 'unix:" + socket + "'", []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, codes.OK},
+		{
+			"tls", fmt.Sprintf("address: 127.0.0.1:0\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}", files.path("cert.pem"), files.path("key.pem"), files.path("ca.pem")),
+			[]grpc.DialOption{grpc.WithTransportCredentials(secure)}, codes.OK,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := relayTo("127.0.0.1:1", "delta")
+			at := strings.Index(config, "admin:")
+			config = config[:at] + strings.Replace(config[at:], "address: 127.0.0.1:0", test.admin, 1)
+			r := startRelay(t, config)
+			conn, err := grpc.NewClient(r.admin, test.options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			service := statusv3.NewClientStatusDiscoveryServiceClient(conn)
+			resp, err := service.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+			if status.Code(err) != test.want {
+				t.Fatalf("got %v, want %v", err, test.want)
+			}
+			if err != nil {
+				return
+			}
+			if len(resp.GetConfig()) != 1 {
+				t.Errorf("got %v", resp)
+			}
+			stream, err := service.StreamClientStatus(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // one request after the other
+				if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := stream.Recv(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
 }
