@@ -59,9 +59,11 @@ type Relay struct {
 	exports     bool // metrics go somewhere besides the admin listener
 	refusals    loglines.Shared
 
-	reloading  sync.Mutex // held during a reload, and when the relay begins to end
-	ended      bool       // no reload is made any more; guarded by reloading
-	reloads    reloads
+	reloading sync.Mutex // held during a reload, and when the relay begins to end
+	ended     bool       // no reload is made any more; guarded by reloading
+	reloads   reloads
+	// stores are those that may be open, by their paths; guarded by reloading.
+	stores     map[string]*sharedStore
 	overviews  overviews
 	references references
 	// ending are listeners that are gone, and endings ends when their streams have to end.
@@ -110,7 +112,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
@@ -164,6 +166,7 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.noteStore(opened)
 	return r.origins.newGeneration(parts{cfg: cfg, files: r.files, store: opened})
 }
 

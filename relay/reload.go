@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -148,11 +149,28 @@ func (r *Relay) planStore(cfg *configs.Config, before *generation) (*sharedStore
 		}
 		return before.store.use(), nil
 	}
+	// One that was taken away is open until all sources that use it have ended.
+	if was := r.stores[cfg.Store.Path]; was != nil && was.useAgain() {
+		if was.keyFile == cfg.Store.KeyFile {
+			return was, nil
+		}
+		was.leave()
+	}
 	s, err := openStore(cfg.Store, r.cache, r.log)
 	if err != nil {
 		return nil, cfg.Errorf("store", "%w", err)
 	}
+	r.noteStore(s)
 	return s, nil
+}
+
+// noteStore notes the store that a path has, for a reload that puts it back. The caller holds reloading, or makes
+// the relay.
+func (r *Relay) noteStore(s *sharedStore) {
+	maps.DeleteFunc(r.stores, func(_ string, of *sharedStore) bool { return of.uses.Load() == 0 })
+	if s != nil {
+		r.stores[s.path] = s
+	}
 }
 
 // withKey says by which key a store is encrypted.

@@ -61,3 +61,18 @@ store: {path: %q, %s}
 		t.Error("the file was opened again")
 	}
 }
+
+// A store that is taken away and put back at once is the same, though sources still use it.
+func TestAStoreIsTakenAwayAndPutBack(t *testing.T) {
+	t.Parallel()
+	r := startReload(t)
+	store := fmt.Sprintf("store: {path: %q}\n", filepath.Join(t.TempDir(), "store"))
+	for range 10 {
+		r.mustReload(reloadConfig+store, r.listen, r.plane.address)
+		r.mustReload(reloadConfig, r.listen, r.plane.address)
+	}
+	r.mustReload(reloadConfig+store, r.listen, r.plane.address)
+	r.awaitLabel("with the store", "first")
+	await(t, "it is stored", func() bool { return r.relay.now().store.Stats().Written > 0 })
+	r.mustBeOpen("a store came and went")
+}

@@ -22,10 +22,12 @@ import (
 type sharedStore struct {
 	*store.Store
 	path    string
+	keyFile string
 	started time.Time
 	wait    atomic.Int64 // store.wait, a time.Duration
 	log     *slog.Logger
 	uses    atomic.Int64
+	closed  chan struct{}
 }
 
 // keeps are the options of keepers before the store.
@@ -41,11 +43,23 @@ func (s *sharedStore) use() *sharedStore {
 	return s
 }
 
+// useAgain is use of a store that may be closed by now: then it returns false, once the file is free.
+func (s *sharedStore) useAgain() bool {
+	for n := s.uses.Load(); n > 0; n = s.uses.Load() {
+		if s.uses.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	<-s.closed
+	return false
+}
+
 // leave ends a use.
 func (s *sharedStore) leave() {
 	if s == nil || s.uses.Add(-1) > 0 {
 		return
 	}
+	defer close(s.closed)
 	if err := s.Close(); err != nil {
 		s.log.Error("the store could not be closed", "path", s.path, "reason", err)
 	}
@@ -75,7 +89,7 @@ func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStor
 	if err != nil {
 		return nil, fmt.Errorf("store.path: %w", err)
 	}
-	shared := &sharedStore{Store: s, path: cfg.Path, started: time.Now(), log: log}
+	shared := &sharedStore{Store: s, path: cfg.Path, keyFile: cfg.KeyFile, closed: make(chan struct{}), started: time.Now(), log: log}
 	shared.wait.Store(int64(cfg.Wait))
 	return shared.use(), nil
 }
