@@ -1,0 +1,45 @@
+package integration
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTheNextServerGetsTheLoad: what clients report while the active server is away goes to the next one, and what
+// is left when the relay ends is sent before it does.
+func TestTheNextServerGetsTheLoad(t *testing.T) {
+	t.Parallel()
+	const cart = "xdstp://a.example.com/envoy.config.cluster.v3.Cluster/cart"
+	plane := func(every time.Duration) *controlPlane {
+		cp := startControlPlane(t, delta)
+		cp.stop()
+		cp.loads = newLoadServer(every, cart)
+		cp.start()
+		return cp
+	}
+	first, second := plane(50*time.Millisecond), plane(time.Hour)
+	r := startRelay(t, prelude+fmt.Sprintf(`
+authorities:
+  - name: a.example.com
+    servers:
+      - {address: %q, backoff: {base: 20ms, max: 200ms}}
+      - {address: %q, backoff: {base: 20ms, max: 200ms}}
+`, first.address, second.address))
+	c := reportLoad(t, r.address, "edge")
+	c.awaitAsked(50*time.Millisecond, cart)
+	c.report(cart, "z", 1, 0)
+	first.loads.awaitSums(t, map[string]uint64{cart + " z ok": 1})
+	first.stop()
+	c.awaitAsked(time.Hour, cart) // by the second
+	c.report(cart, "z", 10, 0)
+	eventually(t, "the relay has the report", func() error {
+		if n := r.metric(t, "xds_relay_load_reports_received_total"); n != 2 {
+			return fmt.Errorf("%v reports", n)
+		}
+		return nil
+	})
+	r.end(t, syscall.SIGTERM)
+	second.loads.awaitSums(t, map[string]uint64{cart + " z ok": 10})
+}
