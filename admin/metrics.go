@@ -33,8 +33,8 @@ type Sample struct {
 var heapLive = regexp.MustCompile(`^/gc/heap/live:bytes$`)
 
 // NewMetrics returns a set of instruments that has those of Go's runtime and of the
-// process. Operators need them to size a container.
-func NewMetrics() (*Metrics, error) {
+// process. Operators need them to size a container. The options are where instruments go besides.
+func NewMetrics(o ...sdk.Option) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: heapLive})),
@@ -44,7 +44,7 @@ func NewMetrics() (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	provider := sdk.NewMeterProvider(sdk.WithReader(exporter))
+	provider := sdk.NewMeterProvider(append(o, sdk.WithReader(exporter))...)
 	return &Metrics{registry: registry, provider: provider, meter: provider.Meter("xds-relay")}, nil
 }
 

@@ -61,11 +61,17 @@ type dialer = func(context.Context, string) (net.Conn, error)
 // authority.
 func startInMemory(t *testing.T, config string, dial func(authority string) dialer) *servedRelay {
 	t.Helper()
+	return startInMemoryWith(t, config, Options{Log: slog.New(slog.DiscardHandler)}, dial)
+}
+
+// startInMemoryWith is startInMemory with options.
+func startInMemoryWith(t *testing.T, config string, o Options, dial func(authority string) dialer) *servedRelay {
+	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(cfg, Options{Log: slog.New(slog.DiscardHandler)})
+	r, err := New(cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}

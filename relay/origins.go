@@ -9,6 +9,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/chain"
@@ -23,6 +25,7 @@ import (
 // source of each scope: one stream, or one for each type, on a connection that all scopes
 // with the same place share; or the authority's directory, which is read once for all scopes.
 type origins struct {
+	tracer      trace.Tracer // nil if traces go nowhere
 	log         *slog.Logger
 	credentials *certs.Store
 	// newest is the generation by which sources are opened.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/telemetry"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -96,8 +97,9 @@ func (p *propagationMetrics) notReached() (samples []admin.Sample) {
 }
 
 // beginMetrics makes the metrics, and what measures changes.
-func (r *Relay) beginMetrics() (err error) {
-	if r.metrics, err = admin.NewMetrics(); err != nil {
+func (r *Relay) beginMetrics(t *telemetry.Telemetry) (err error) {
+	r.exports = len(t.Metrics) > 0
+	if r.metrics, err = admin.NewMetrics(t.Metrics...); err != nil {
 		return err
 	}
 	if r.propagation, err = newPropagationMetrics(r.metrics); err != nil {
@@ -106,6 +108,7 @@ func (r *Relay) beginMetrics() (err error) {
 	r.changes = propagation.NewTracker(r.propagation, func(authority, typeURL string) (string, string) {
 		return r.labelOf(authority), xdstype.Label(typeURL)
 	})
+	r.changes.Measure(r.measures())
 	return nil
 }
 

@@ -53,6 +53,9 @@ var clustersOfPlane = []string{"one", "two"}
 
 // DeltaAggregatedResources implements the service.
 func (p *countingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	if _, err := stream.Recv(); err != nil { // what is not requested is ignored
+		return err
+	}
 	go func() {
 		for {
 			if _, err := stream.Recv(); err != nil {

@@ -24,11 +24,15 @@ import (
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/rollout/gate"
+	"github.com/xds-relay/xds-relay/telemetry"
 )
 
 // removalHold is longer than the time between the first and the last response with which a
 // control plane sends one change, and too short for users to notice.
 const removalHold = 100 * time.Millisecond
+
+// sendingLast bounds the time for the last metrics, and for the last traces.
+const sendingLast = 2 * time.Second
 
 // Relay is a running relay: its cache, the sources of the cache, and the listeners that
 // serve clients from it. Call [New], then Listen, Run and Close, in this order and each once. Between
@@ -95,6 +99,8 @@ type Options struct {
 	Shutdown *process.Shutdown
 	// Memory is that of the process; that of its cgroup if nil.
 	Memory *process.Memory
+	// Telemetry is where metrics and traces go besides the admin listener; nowhere if nil.
+	Telemetry *telemetry.Telemetry
 }
 
 // New puts a relay together. It connects to nothing yet. Its errors are those of the files
@@ -109,6 +115,9 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Shutdown == nil {
 		o.Shutdown = process.NewShutdown(log)
 	}
+	if o.Telemetry == nil {
+		o.Telemetry = &telemetry.Telemetry{}
+	}
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
@@ -116,7 +125,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
-	if err := r.beginMetrics(); err != nil {
+	if err := r.beginMetrics(o.Telemetry); err != nil {
 		r.credentials.Close()
 		return nil, err
 	}
@@ -125,6 +134,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
 	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
+	r.origins.tracer = o.Telemetry.Tracer
 	g, err := r.firstGeneration(cfg)
 	if err != nil {
 		r.cache.Close()
@@ -355,6 +365,8 @@ func (r *Relay) Close() {
 	r.changes.Close()
 	r.references.close()
 	if r.metrics != nil {
-		_ = r.metrics.Shutdown(context.Background()) // no more reads
+		ctx, cancel := context.WithTimeout(context.Background(), sendingLast)
+		defer cancel()
+		_ = r.metrics.Shutdown(ctx) // no more reads
 	}
 }

@@ -30,7 +30,7 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.ClientRequests = s.cache.Requests()
 	o.NoGlobs = !server.Globs
 	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
-	o.ResourceErrors = of.counts.errors
+	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {

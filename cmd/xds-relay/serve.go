@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/telemetry"
 )
 
 //go:embed demo
@@ -58,6 +59,9 @@ files in the binary.
 
 SIGHUP, POST /reload on the admin listener, and with --watch-config a change of the file have
 the relay load the configuration again. All or nothing: if it has an error, the old one goes on.
+
+Metrics and traces go to an OpenTelemetry collector if OTEL_EXPORTER_OTLP_ENDPOINT is set, or as the other
+variables OTEL_* say.
 
 Logs go to stderr. SIGTERM ends the relay with status 0: it sends its clients away over the time
 that drain in the configuration says, and ends within 15 seconds of that. SIGINT ends it without
@@ -136,7 +140,12 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s
 	if err := process.ForbidCoreDumps(); err != nil {
 		log.Warn("a core dump would have secrets in it, and cannot be forbidden", "reason", err)
 	}
-	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Parse: settings.Parse, Shutdown: s})
+	sends, err := telemetry.FromEnvironment(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer sends.Close()
+	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Parse: settings.Parse, Shutdown: s, Telemetry: sends})
 	if err != nil {
 		return err
 	}

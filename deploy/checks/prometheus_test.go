@@ -204,7 +204,7 @@ func TestTheDashboardUsesMetricsThatExist(t *testing.T) {
 			expression := withoutVariables(target.Expr)
 			checkExpression(t, p.Title, expression, metrics)
 			for name := range metrics {
-				if strings.Contains(expression, name+"{") {
+				if strings.Contains(expression, name+"{") || strings.Contains(expression, name+"_bucket{") {
 					shown[name] = true
 				}
 			}
