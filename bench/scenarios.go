@@ -110,7 +110,7 @@ func scenarios() []scenario {
 	}
 	hop := of("i", "latency of an update from origin to client", []string{systemDirect, systemHop, systemRelay}, (*bench).hop)
 	hop.compare = addedLatency
-	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers(), herds(), neighbours(), firsts(), mutualTLS(), stores(), rollouts())
+	all = slices.Concat(all, detours(), switches(), heartbeats(), longPolls(), tiers(), herds(), neighbours(), firsts(), mutualTLS(), stores(), rollouts(), seen())
 	all = append(all,
 		of("c", "full-state SotW of 1,000 clusters of 1 KB, 1,000 clients", everybody, (*bench).fullState),
 		of("e", "5,000 clients with 10 names each out of 10,000, updates to single ones", []string{systemFloor, systemRelay, systemLinear}, (*bench).distinct),

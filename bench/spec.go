@@ -59,6 +59,9 @@ type Spec struct {
 	Resume bool `json:"resume,omitempty"`
 	// Store, if not empty, is the folder in which the relay stores what it accepts, encrypted.
 	Store string `json:"store,omitempty"`
+	// Unseen: the relay has no admin listener. Env are more variables of its environment.
+	Unseen bool     `json:"unseen,omitempty"`
+	Env    []string `json:"env,omitempty"`
 	// Rollout, if not empty, has the keys of the rollout of the main authority.
 	Rollout string `json:"rollout,omitempty"`
 	// Upstream is the origin's address, for the relay and for clients of the origin.

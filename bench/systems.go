@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -66,8 +67,7 @@ func (b *bench) start(name string, spec *Spec, env ...string) *system {
 
 const relayConfig = `
 listeners: [{address: "%s"%s}]
-admin: {address: "%s"}
-node: {id: "bench %s"}
+%snode: {id: "bench %s"}
 old_style_names: [{authority: bench}]
 %s`
 
@@ -96,6 +96,10 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	if err != nil {
 		return nil, err
 	}
+	admin := fmt.Sprintf("admin: {address: %q}\n", operator)
+	if spec.Unseen {
+		admin = ""
+	}
 	if spec.Store != "" {
 		more, err := storeIn(spec.Store)
 		if err != nil {
@@ -104,11 +108,11 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 		authorities += more
 	}
 	config := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol()+spec.relayTLS()+admission(binary, spec), operator, address, authorities), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol()+spec.relayTLS()+admission(binary, spec), admin, address, authorities), 0o600); err != nil {
 		return nil, err
 	}
 	c := &child{name: systemRelay, address: address, operator: operator, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
-	c.cmd.Env = append(os.Environ(), env...)
+	c.cmd.Env = slices.Concat(os.Environ(), env, spec.Env)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
