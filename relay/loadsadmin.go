@@ -50,7 +50,7 @@ func (r *Relay) loadStreams() []admin.Sample {
 	samples := make([]admin.Sample, 0, len(count))
 	for k, n := range count {
 		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
-			attribute.String("authority", k.authority), attribute.Bool("connected", k.connected),
+			authorityLabel(k.authority), attribute.Bool("connected", k.connected),
 		}})
 	}
 	return samples
