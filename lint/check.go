@@ -30,6 +30,8 @@ type Options struct {
 	// Why returns why a resource is not in the set, as the end of a sentence that begins with it,
 	// empty if it does not exist. Nil: none does.
 	Why func(graph.ID) string
+	// Stop is asked before each resource whether to leave it out. Nil: none is.
+	Stop func() bool
 	// Part says that the set has not all listeners, so that nothing is known to be unused.
 	Part bool
 }
@@ -52,6 +54,7 @@ type checker struct {
 	Options
 	resources []Resource
 	found     []Finding
+	read      []bool         // the resources that were not left out
 	addresses map[string]int // of listeners, and which of resources has it first
 }
 
@@ -59,7 +62,12 @@ type checker struct {
 // linear in their size, and a constant number of findings per resource.
 func Check(resources []Resource, o Options) []Finding {
 	c := &checker{Options: o, resources: resources, addresses: map[string]int{}}
+	c.read = make([]bool, len(resources))
 	for i, r := range resources {
+		if o.Stop != nil && o.Stop() {
+			continue
+		}
+		c.read[i] = true
 		c.client(i, r)
 		c.name(i, r)
 		c.inside(i, r)

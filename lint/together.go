@@ -31,9 +31,9 @@ func (c *checker) graph() (*graph.Graph, map[graph.ID]int) {
 	places := make(map[graph.ID]int, len(c.resources))
 	for i, r := range c.resources {
 		id := graph.ID{TypeURL: r.TypeURL, Name: r.Name}
-		references, err := graph.References(r.TypeURL, r.Value)
-		if err != nil {
-			references = nil // the taster says why
+		var references []graph.Reference
+		if c.read[i] {
+			references, _ = graph.References(r.TypeURL, r.Value) // if it cannot be read, the taster says why
 		}
 		places[id] = i
 		b.Add(id, references)

@@ -25,6 +25,7 @@ func (r *Relay) observe() error {
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
 	r.observeReloads()
+	r.observeLint()
 	r.observePages()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 

@@ -52,6 +52,9 @@ var onlyGo = []allowed{
 	{"a TypedStruct names an audit logger that an application may have", func(_ changed, nack string) bool {
 		return strings.Contains(nack, "no builder registered for")
 	}},
+	{"the Go client takes system_root_certs (gRFC A82) with an experimental feature only", func(c changed, nack string) bool {
+		return strings.Contains(nack, "ca_certificate_provider_instance is missing") && strings.Contains(prototext.Format(c.resource), "system_root_certs")
+	}},
 	{"gRPC has these filters in other languages, or with an experimental feature", func(_ changed, nack string) bool {
 		_, url, ok := strings.Cut(nack, "no filter implementation found for ")
 		return ok && elsewhere.MatchString(url)
@@ -72,6 +75,9 @@ var notGo = []allowed{
 	}},
 	{"the Go client does not have these filters without an experimental feature, and does not read those that are optional", func(c changed, _ string) bool {
 		return only(c.rules, "grpc-http-filter-config", "grpc-override-config", anyDecodable) && elsewhere.MatchString(prototext.Format(c.resource))
+	}},
+	{"the Go client takes a provider of root certificates that has no name", func(c changed, _ string) bool {
+		return only(c.rules, "grpc-server-roots")
 	}},
 	{"the Go client does not look at filter chains for any transport behind one for raw_buffer", func(c changed, _ string) bool {
 		m, ok := c.resource.(*listenerv3.Listener)
