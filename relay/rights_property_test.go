@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/rights"
@@ -233,6 +235,26 @@ func playRights(t *testing.T, rules [][2]string, clients []*rightsClient, looks 
 	c := &rightsClient{who: looks}
 	if wrong := c.looks(ctx, serving, oracle); wrong != "" {
 		return fmt.Sprintf("identity %d, CSDS: %s", looks, wrong)
+	}
+	return operatorSees(ctx, serving.relay)
+}
+
+// operatorSees says what is wrong with what the operator's pages show: they show everything but secrets.
+func operatorSees(ctx context.Context, r *Relay) string {
+	paths := []string{"/clients", "/authorities", "/api/clients", "/api/resources?type=secret", "/ui/resources?type=secret"}
+	for c := range r.server.Inspect(0) {
+		paths = append(paths, fmt.Sprintf("/api/client?stream=%d", c.Stream), fmt.Sprintf("/ui/client?stream=%d", c.Stream))
+	}
+	for h := range r.Upstream(func(k cache.Key) bool { return xdstype.Of(k.TypeURL) == xdstype.Secret }) {
+		of := url.Values{"authority": {h.Key.Scope.Authority}, "type": {"secret"}, "name": {h.Name}}.Encode()
+		paths = append(paths, "/api/resource?"+of, "/ui/resource?"+of)
+	}
+	for _, path := range paths {
+		w := httptest.NewRecorder()
+		r.admin.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+		if at := strings.Index(w.Body.String(), "mark.secret"); at >= 0 {
+			return fmt.Sprintf("%s shows a secret: %s", path, w.Body.String()[at:])
+		}
 	}
 	return ""
 }
