@@ -67,12 +67,21 @@ func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
 // IsReady reports whether /readyz says that the relay is ready.
 func (s *Server) IsReady() bool {
+	ready := true
+	s.eachCheck(func(_, _ string, err error) { ready = ready && err == nil })
+	return ready
+}
+
+// eachCheck calls f with the result of each part of being ready.
+func (s *Server) eachCheck(f func(name, note string, err error)) {
 	for _, c := range s.checks {
-		if _, err := c.check(); err != nil {
-			return false
+		if c.each != nil {
+			c.each(func(name, note string, err error) { f(c.name+"/"+name, note, err) })
+			continue
 		}
+		note, err := c.check()
+		f(c.name, note, err)
 	}
-	return true
 }
 
 // CheckReady adds a reason why the relay may not be ready: the error that check returns. Without an
@@ -105,14 +114,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 			first = err
 		}
 	}
-	for _, c := range s.checks {
-		if c.each != nil {
-			c.each(func(name, note string, err error) { add(c.name+"/"+name, note, err) })
-			continue
-		}
-		note, err := c.check()
-		add(c.name, note, err)
-	}
+	s.eachCheck(add)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	verdict, short := "passed", "ready"

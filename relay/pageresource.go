@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/client/render"
+	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/graph"
 	"github.com/xds-relay/xds-relay/loglines"
 )
@@ -119,7 +120,44 @@ func (r *Relay) resourceCalled(q url.Values) (*ResourceStatus, error) {
 		s.RefersTo = r.referencesOf(k.Scope, content)
 	}
 	s.ReferredBy = r.referringTo(k)
+	s.Holders = r.holdersOf(k)
 	return s, nil
+}
+
+const (
+	// mostHolders is how many clients are shown that hold a resource, and holdersTake how long clients are looked at.
+	mostHolders = 100
+	holdersTake = 200 * time.Millisecond
+)
+
+// holdersOf returns clients that hold a resource, or want it: those that are found in a while.
+func (r *Relay) holdersOf(k cache.Key) *Holders {
+	h := &Holders{Clients: []Holder{}}
+	until, looked := time.Now().Add(holdersTake), 0
+	for c := range r.server.Inspect(0) {
+		if len(h.Clients) == mostHolders || time.Now().After(until) {
+			h.LookedAt = looked
+			return h
+		}
+		looked++
+		if !slices.ContainsFunc(c.Types, func(t downstream.TypeStatus) bool { return t.TypeURL == k.TypeURL }) {
+			continue
+		}
+		n := 0
+		for held := range c.Held(k.TypeURL) {
+			if n++; n%1024 == 0 && time.Now().After(until) {
+				break
+			}
+			if held.Covered || held.Name == "" || keyOfHeld(&held) != k {
+				continue
+			}
+			v := viewOfHeld(&held)
+			head := headOf(&c.ClientStatus)
+			h.Clients = append(h.Clients, Holder{Stream: c.Stream, Client: head.name(), State: v.State, Version: cmp.Or(v.Rejected, v.Version)})
+			break
+		}
+	}
+	return h
 }
 
 // difference returns the difference of two versions, line by line, without a head.

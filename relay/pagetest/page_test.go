@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -147,4 +148,21 @@ func checkPage(t *testing.T, path string, root *html.Node) (links []string) {
 		}
 	}
 	return links
+}
+
+// A resource's page says which clients hold it, and in which state.
+func TestAResourceSaysWhoHoldsIt(t *testing.T) {
+	_, b := startBroken(t)
+	var s relay.ResourceStatus
+	b.document("/api/resource?authority="+brokenworld.Shop+"&type=cluster&name=cart", &s)
+	states := map[string]string{}
+	for _, h := range s.Holders.Clients {
+		states[h.Client] = h.State
+	}
+	if len(states) != 2 || states[brokenworld.Healthy] != "acked" || states[brokenworld.Rejecting] != "nacked" || s.Holders.LookedAt != 0 {
+		t.Errorf("its holders are %v", s.Holders)
+	}
+	if len(s.ReferredBy) != 2 || s.ReferredBy[0].Name != "front" || s.ReferredBy[1].Name != "web-routes" {
+		t.Errorf("it is named by %+v", s.ReferredBy)
+	}
 }

@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// A list of 100,000 resources has pages, which the relay makes without collecting all of them: what a page costs
+// in memory depends on its rows.
+func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
+	const members = 100_000
+	cfg, err := configs.Parse("relay.yaml", []byte("listeners: [{address: '127.0.0.1:0'}]\nauthorities: [{name: a, directory: d}]\nold_style_names: [{authority: a}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg, Options{Files: fstest.MapFS{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	scope := cache.Scope{Authority: "a", OldStyle: true}
+	w := &ignoringSet{}
+	r.cache.WatchSet(cache.Key{Scope: scope, TypeURL: xdstype.ClusterV3, Name: cache.Wildcard}, w)
+	u := cache.SetUpdate{Name: cache.Wildcard, Full: true}
+	for i := range members {
+		name := fmt.Sprintf("cluster-%06d", (i*7919)%members)
+		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: xdstype.ClusterV3, Value: []byte("\x0a\x0e" + name)})})
+	}
+	r.cache.Apply(cache.Update{Scope: scope, TypeURL: xdstype.ClusterV3, Sets: []cache.SetUpdate{u}})
+	get := func(path string) (*httptest.ResponseRecorder, uint64, time.Duration) {
+		t.Helper()
+		request := httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)
+		answer := httptest.NewRecorder()
+		handler := r.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		handler.ServeHTTP(answer, request)
+		took := time.Since(began)
+		runtime.ReadMemStats(&after)
+		if answer.Code != http.StatusOK {
+			t.Fatalf("%s has status %d: %s", path, answer.Code, answer.Body)
+		}
+		return answer, after.TotalAlloc - before.TotalAlloc, took
+	}
+	get("/ui/resources") // parses the templates
+	for _, path := range []string{"/ui/resources", "/ui/resources?search=cluster-09999", "/api/resources?type=cluster&limit=100", "/ui/resources?search=nothing-is-like-that"} {
+		answer, bytes, took := get(path)
+		t.Logf("%s: %v, %d bytes allocated, %d bytes long", path, took, bytes, answer.Body.Len())
+		const most = 4 << 20
+		if bytes > most || answer.Body.Len() > 100<<10 {
+			t.Errorf("%s allocates %d bytes, and has %d", path, bytes, answer.Body.Len())
+		}
+	}
+	// Each resource is on one page.
+	seen, after := map[string]bool{}, ""
+	for range 5 {
+		list, err := r.resourceList(map[string][]string{"limit": {"1000"}, "after": {after}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range list.Resources {
+			if want := fmt.Sprintf("cluster-%06d", len(seen)); row.Name != want {
+				t.Fatalf("row %d is %s, want %s", i, row.Name, want)
+			}
+			seen[row.Name] = true
+		}
+		after = list.Next
+	}
+	if len(seen) != 5000 {
+		t.Errorf("5 pages have %d resources", len(seen))
+	}
+}
+
+// ignoringSet watches a set, and ignores it.
+type ignoringSet struct{ cache.SetWatch }
+
+func (*ignoringSet) Changed() cache.Waker { return nil }
