@@ -36,7 +36,7 @@ func (s *site) serveLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := s.viewAt(at.Path)
-	if v == nil {
+	if v == nil || at.Host != "" || at.Scheme != "" {
 		http.Error(w, "there is no such page", http.StatusNotFound)
 		return
 	}

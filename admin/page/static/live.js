@@ -41,6 +41,7 @@
 
   const open = () => {
     if (source) return;
+    say("connecting");
     source = new EventSource("/ui/live?page=" + encodeURIComponent(location.pathname + location.search));
     source.onopen = () => say("up to date");
     source.onmessage = (e) => { say("up to date"); replace(e.data); };
