@@ -107,9 +107,12 @@ func (l *someLoads) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (l *someLoads) Asked(*lrsv3.LoadStatsResponse) time.Duration {
-	l.note(func() { l.asked++ })
-	return l.every
+func (l *someLoads) Asked(*lrsv3.LoadStatsResponse) (every time.Duration) {
+	l.note(func() {
+		l.asked++
+		every = l.every
+	})
+	return every
 }
 func (l *someLoads) Failed()    { l.note(func() { l.failed++ }) }
 func (l *someLoads) Refused()   { l.note(func() { l.refused++ }) }
