@@ -5,6 +5,9 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -88,17 +91,25 @@ var node = map[string]any{
 	"locality": map[string]any{"region": "here"},
 }
 
-// bootstrap is gRPC's xDS bootstrap (A27) with the relay as the one server.
+// bootstrap is gRPC's xDS bootstrap (A27) that the relay's command prints, with the Node that these control planes
+// want.
 func bootstrap(t testing.TB, relay string) string {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{
-		"xds_servers": []any{map[string]any{
-			"server_uri":      relay,
-			"channel_creds":   []any{map[string]any{"type": "insecure"}},
-			"server_features": []string{"xds_v3"},
-		}},
-		"node": node,
-	})
+	const config = "listeners: [{address: \"127.0.0.1:0\"}]\nauthorities: [{name: control-plane, servers: [{address: \"127.0.0.1:1\"}]}]\nold_style_names: [{authority: control-plane}]\n"
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	printed, err := exec.Command(binary, "bootstrap", "--for", "grpc", "--config", file, "--server", relay, "--node-id", nodeID).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(printed, &all); err != nil {
+		t.Fatal(err)
+	}
+	all["node"] = node
+	text, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}
