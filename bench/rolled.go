@@ -1,18 +1,18 @@
 package main
 
-import "time"
-
-// w: a rollout. What it costs where it is configured for types that nobody changes, and where each update
-// is rolled out, in the shortest steps that there are.
+// w: a rollout. What it costs where it is configured for types that nobody changes; where each update goes to
+// one client first, and then to all; and where each update is rolled out in steps, the shortest that there are.
 
 const (
 	// systemPassing is the relay with a rollout of another type than that of the clients.
 	systemPassing = "xds-relay with a rollout of other types"
 	systemRolling = "xds-relay with a rollout"
+	// systemFirst is the relay with a rollout that has no steps after the first client.
+	systemFirst = "xds-relay with a rollout without steps"
 )
 
 func rollouts() []scenario {
-	systems := []string{systemFloor, systemRelay, systemPassing, systemRolling}
+	systems := []string{systemFloor, systemRelay, systemPassing, systemFirst, systemRolling}
 	return []scenario{
 		of("w1", "one of 100 shared resources of 1 KB changes, and is rolled out, 1,000 clients", systems, func(b *bench, system string) []metric {
 			clients, n := b.scale(1000, 200), b.scale(10, 5)
@@ -36,15 +36,19 @@ func rollouts() []scenario {
 	}
 }
 
+// rolling has what clients of endpoints are sent be rolled out, as fast as that can be.
+const rolling = "types: [endpoint], soak: 10ms"
+
 // beginRolling is beginWarm for a relay that may have a rollout.
 func (b *bench) beginRolling(system string, connect command) *session {
 	spec := &Spec{Delta: true, Resources: 100, Size: 1 << 10, PerClient: 100}
 	switch system {
 	case systemPassing:
 		system, spec.Rollout = systemRelay, "types: [secret]"
+	case systemFirst:
+		system, spec.Rollout = systemRelay, rolling+", steps: []"
 	case systemRolling:
-		const soak = 10 * time.Millisecond
-		system, spec.Rollout = systemRelay, "types: [endpoint], soak: "+soak.String()
+		system, spec.Rollout = systemRelay, rolling
 	}
 	return b.beginWarm(system, spec, connect)
 }

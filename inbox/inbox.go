@@ -49,6 +49,21 @@ func (i *Inbox[T]) Take() []T {
 	return items
 }
 
+// maxRoom bounds the room that is used again for what comes next.
+const maxRoom = 1 << 12
+
+// TakeAgain is Take for a goroutine that has processed all of what it took before: the inbox uses its room again.
+func (i *Inbox[T]) TakeAgain(processed []T) []T {
+	if clear(processed); cap(processed) > maxRoom {
+		processed = nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	items := i.items
+	i.items = processed[:0]
+	return items
+}
+
 // Empty reports whether there are no items.
 func (i *Inbox[T]) Empty() bool {
 	i.mu.Lock()

@@ -60,3 +60,27 @@ func TestWhoWaitsAfterTakingFindsEverything(t *testing.T) {
 	}
 	sending.Wait()
 }
+
+func TestTheRoomOfItemsIsUsedAgain(t *testing.T) {
+	i := New[*int]()
+	var taken []*int
+	for round := range 10 {
+		for n := range 5 {
+			i.Add(&n)
+		}
+		before := taken
+		taken = i.TakeAgain(taken)
+		if len(taken) != 5 || *taken[0] != 0 || *taken[4] != 4 {
+			t.Fatalf("round %d: got %d items, want 0 to 4", round, len(taken))
+		}
+		if round > 0 && before[0] != nil {
+			t.Error("what was processed is still there")
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		i.Add(nil)
+		taken = i.TakeAgain(taken)
+	}); n > 0 {
+		t.Errorf("taking an item allocates %v times, want 0", n)
+	}
+}

@@ -80,6 +80,11 @@ type Machine struct {
 	opts    Options
 	frozen  bool
 	clients map[string]*client
+	// sorted are the clients by their cohorts, and within one in the order in which they are chosen; nil if
+	// that is to be found out.
+	sorted []*client
+	// room is for what cohortsOf returns.
+	room []*client
 	// suspects are the clients that are suspect.
 	suspects map[string]*client
 	// whos counts the clients that are present, by their who, and all of them under total.
@@ -209,6 +214,10 @@ func (m *Machine) Joined(now Time, is Client) {
 	if c == nil {
 		c = &client{id: is.ID, order: m.orderOf(is.ID)}
 		m.clients[is.ID] = c
+		m.sorted = nil
+	}
+	if c.cohort != is.Cohort {
+		m.sorted = nil
 	}
 	m.countWho(c, -1)
 	c.cohort, c.who, c.eligible, c.present, c.settled = is.Cohort, cmp.Or(is.Who, is.ID), is.Eligible, true, is.OnNew
@@ -378,7 +387,7 @@ func (m *Machine) Configure(o Options) {
 // Regroup reports that a client is in another cohort.
 func (m *Machine) Regroup(_ Time, id, cohort string) {
 	if c := m.clients[id]; c != nil && c.cohort != cohort {
-		c.cohort, m.undecided = cohort, true
+		c.cohort, m.undecided, m.sorted = cohort, true, nil
 	}
 }
 
@@ -415,6 +424,7 @@ func (m *Machine) gone(now Time, c *client) {
 	c.present, c.settled = false, false
 	if !m.trying(c) {
 		delete(m.clients, c.id)
+		m.sorted = nil
 	}
 }
 
@@ -432,6 +442,9 @@ func (m *Machine) end() {
 		c.shown, c.suspect, c.returned, c.dead = false, false, false, false
 		return !c.present
 	})
+	if len(m.sorted) > len(m.clients) {
+		m.sorted = nil
+	}
 	m.undecided = true
 }
 

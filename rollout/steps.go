@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -279,10 +281,20 @@ func (m *Machine) cohorts() []cohort {
 	return m.cohortsOf(func(c *client) bool { return c.present && c.settled })
 }
 
-// cohortsOf is cohorts of other clients that can be shown the new state.
+// cohortsOf is cohorts of other clients that can be shown the new state. What it returns counts until it is called
+// again.
 func (m *Machine) cohortsOf(which func(*client) bool) (out []cohort) {
-	all := m.inOrder(func(c *client) bool { return c.eligible && (which(c) || m.trying(c)) })
-	slices.SortStableFunc(all, func(a, b *client) int { return strings.Compare(a.cohort, b.cohort) })
+	sorted := m.byCohort()
+	if clear(m.room); cap(m.room) < len(sorted) {
+		m.room = make([]*client, 0, len(sorted))
+	}
+	all := m.room[:0]
+	for _, c := range sorted {
+		if c.eligible && (which(c) || m.trying(c)) {
+			all = append(all, c)
+		}
+	}
+	m.room = all
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].cohort == all[0].cohort {
@@ -294,23 +306,28 @@ func (m *Machine) cohortsOf(which func(*client) bool) (out []cohort) {
 	return out
 }
 
+// byCohort returns the clients by their cohorts, and within one in the order of their hashes.
+func (m *Machine) byCohort() []*client {
+	if m.sorted == nil {
+		m.sorted = slices.AppendSeq(make([]*client, 0, len(m.clients)), maps.Values(m.clients))
+		slices.SortFunc(m.sorted, func(a, b *client) int { return cmp.Or(strings.Compare(a.cohort, b.cohort), compareOrder(a, b)) })
+	}
+	return m.sorted
+}
+
 // inOrder returns some of the clients, in the order of their hashes.
 func (m *Machine) inOrder(which func(*client) bool) (out []*client) {
-	for _, c := range m.clients {
+	for _, c := range m.byCohort() {
 		if which(c) {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, func(a, b *client) int {
-		if a.order != b.order {
-			if a.order < b.order {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.id, b.id)
-	})
+	slices.SortFunc(out, compareOrder)
 	return out
+}
+
+func compareOrder(a, b *client) int {
+	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.id, b.id))
 }
 
 // Next returns when to call Tick, a time after now; 0 for never.

@@ -69,21 +69,26 @@ func (s *subscriptions) noteSpan(set *setSub, from, to uint64) {
 	s.nacks.drop(func(p *rejectedSpan) bool { return p.set == set && from <= p.from && p.to <= to }) // they are sent again
 }
 
-// noteSending notes that the response that is being put together has what is new up to a change.
-func (m *membership) noteSending(to uint64) {
-	if m.subs.newest == m.subs.settled {
+// noteSending notes that the response that is being put together has what is new up to a position. To a client
+// that has moved to the other side of a rollout, older changes are new, too.
+func (m *membership) noteSending(to Position) {
+	switch {
+	case m.sentUpTo.Seq > 0 && m.sentUpTo.New != to.New:
+		m.unanswered = math.MaxUint16
+		return
+	case m.subs.newest == m.subs.settled:
 		m.unanswered = 0
 	}
-	m.unanswered = uint16(min(to-m.sentUpTo+uint64(m.unanswered), math.MaxUint16)) //nolint:gosec // it is bounded
+	m.unanswered = uint16(min(to.Seq-m.sentUpTo.Seq+uint64(m.unanswered), math.MaxUint16)) //nolint:gosec // it is bounded
 }
 
 // inFlight returns which changes went in responses that the client has not answered, or had not when the newest
 // was sent.
 func (m *membership) inFlight() span {
 	if m.unanswered == math.MaxUint16 {
-		return span{to: m.sentUpTo}
+		return span{to: m.sentUpTo.Seq}
 	}
-	return span{from: m.sentUpTo - uint64(m.unanswered), to: m.sentUpTo}
+	return span{from: m.sentUpTo.Seq - uint64(m.unanswered), to: m.sentUpTo.Seq}
 }
 
 // dropSpans forgets what a response was to have that is not sent.
@@ -238,7 +243,7 @@ func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
 	if s.newest == s.settled && !s.nacks.any() {
 		return
 	}
-	at, flight := m.group.ChangedAt(i), m.inFlight()
+	at, flight := m.group.ChangedAt(i, m.OnNew), m.inFlight()
 	if s.newest != s.settled && flight.has(at) {
 		sub.setSentIn(s.newest)
 	}

@@ -271,7 +271,7 @@ func (w *Walk) ofListed(i uint32, out []Held) []Held {
 		}
 		return out
 	}
-	e, mark, changed := m.group.SentAt(i, m.sentUpTo)
+	e, mark, changed := m.group.SentAt(i, m.sentUpTo, m.OnNew)
 	st := e.State()
 	h := Held{TypeURL: w.subs.typeURL, Subscription: name, Name: name, Key: e.Key(), Err: st.Err}
 	if mark == 0 {
@@ -283,7 +283,7 @@ func (w *Walk) ofListed(i uint32, out []Held) []Held {
 	}
 	h.Pending = changed
 	res := w.subs.heldOf(&st, mark)
-	at := m.group.ChangedAt(i)
+	at := m.group.ChangedAt(i, m.OnNew)
 	h.State = w.answerTo(&h, nil, func(p *span) bool { return p.has(at) }, name)
 	h.setResource(res, &st)
 	return append(out, h)

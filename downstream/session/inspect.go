@@ -80,7 +80,7 @@ func (s *subscriptions) Inspect() Inspection {
 		}
 	}
 	if m := s.named.shared; m != nil {
-		is.Topics = append(is.Topics, m.entry(0).Key()) // for all
+		is.Topics = append(is.Topics, m.first().Key()) // for all
 		for i, name := range m.group.List().All() {
 			if m.has(uint32(i)) { //nolint:gosec // a request has fewer
 				is.Names[name] = true

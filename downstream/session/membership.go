@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/propagation"
 )
@@ -12,7 +14,7 @@ func (s *subscriptions) TakeOdd() {
 	if !m.behind() {
 		return
 	}
-	for _, i := range m.group.NewsSince(m.sentUpTo).Odd {
+	for _, i := range m.news().Odd {
 		if s.named.shared == m && m.has(i) {
 			m.take(i)
 		}
@@ -20,11 +22,14 @@ func (s *subscriptions) TakeOdd() {
 }
 
 // behind says that there may be something to send.
-func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest() }
+func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest(m.OnNew) }
+
+// news is what is new to the client. The cache is held.
+func (m *membership) news() *News { return m.group.NewsSince(m.sentUpTo, m.OnNew) }
 
 // owed are the changes that count the client and that it was not sent.
 func (m *membership) owed() *propagation.List {
-	return m.group.ChangesSince(max(m.sentUpTo, m.Since))
+	return m.group.ChangesSince(max(m.sentUpTo.Seq, m.Since), m.OnNew)
 }
 
 // sendNews adds to r what is new to the client. The cache is held.
@@ -32,7 +37,10 @@ func (m *membership) sendNews(r *Response) {
 	if !m.behind() {
 		return
 	}
-	s, n := m.subs, m.group.NewsSince(m.sentUpTo)
+	s, n := m.subs, m.news()
+	if slices.ContainsFunc(n.Odd, m.has) {
+		return // it has come since TakeOdd, on the new side: the client is woken for it
+	}
 	switch {
 	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
 		m.takeAll() // each is sent by itself, and what is owed with them
@@ -46,10 +54,10 @@ func (m *membership) sendNews(r *Response) {
 			}
 		}
 	}
-	if len(n.Names) > 0 {
+	if moved := m.sentUpTo.New != n.To.New; len(n.Names) > 0 || moved && m.unanswered > 0 {
 		m.noteSending(n.To)
 	}
-	if r.brings = n.Changes; n.From == 0 {
+	if r.brings = n.Changes; n.From.Seq == 0 || n.From.New != n.To.New {
 		r.brings = m.owed()
 	}
 	m.sentUpTo = n.To
@@ -80,14 +88,14 @@ func (h *heldNames) take(i uint32) uint64 {
 // says whether that is possible. It keeps what it has of each until the other scope has an answer.
 func (s *subscriptions) moveGroup() bool {
 	m := s.named.shared
-	list, was := m.group.List(), m.entry(0)
+	list, was := m.group.List(), m.first()
 	first, err := s.lookUp(refByName(list.All()[0]))
 	if err != nil || s.Topics.Cache().Outdated(first.Scope) || m.nTaken > 0 || s.named.table.Len() > 0 || s.hasSets() || !list.Means(first, s) {
 		return false
 	}
 	held := &heldNames{marks: make([]uint64, len(list.All()))}
 	for i := range held.marks {
-		if _, mark, _ := m.group.SentAt(uint32(i), m.sentUpTo); mark != 0 {
+		if _, mark, _ := m.group.SentAt(uint32(i), m.sentUpTo, m.OnNew); mark != 0 {
 			held.marks[i] = mark
 			held.left++
 		} else if held.marks[i] = m.before.of(uint32(i)); held.marks[i] != 0 {
@@ -106,6 +114,7 @@ func (s *subscriptions) moveGroup() bool {
 	s.Host.Leave(was.Key())
 	s.owed.AddAll(m.owed())
 	m.group.Leave(&m.Member)
+	s.excludeNew()
 	return true
 }
 
@@ -126,5 +135,5 @@ func (m *membership) held() (n int, sum uint64) {
 	if m == nil {
 		return 0, 0
 	}
-	return m.group.Held(m.taken)
+	return m.group.Held(m.sentUpTo, m.taken)
 }

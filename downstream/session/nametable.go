@@ -2,7 +2,6 @@ package session
 
 import (
 	"iter"
-	"math"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -43,8 +42,15 @@ func (t *nameTable) all() iter.Seq[*nameSub] {
 // own yields the subscriptions that are not shared, as all does.
 func (t *nameTable) own() iter.Seq[*nameSub] { return t.table.All() }
 
+// entry is a name's entry, on the client's side.
 func (m *membership) entry(i uint32) *cache.Entry {
-	e, _, _ := m.group.SentAt(i, math.MaxUint64)
+	e, _, _ := m.group.SentAt(i, Position{}, m.OnNew)
+	return e
+}
+
+// first is the first name's entry, on the accepted side.
+func (m *membership) first() *cache.Entry {
+	e, _, _ := m.group.SentAt(0, Position{}, false)
 	return e
 }
 
@@ -74,7 +80,7 @@ func (m *membership) holdsNot(key string) bool {
 	if !ok {
 		return false
 	}
-	_, mark, _ := m.group.SentAt(i, m.sentUpTo)
+	_, mark, _ := m.group.SentAt(i, m.sentUpTo, m.OnNew)
 	return mark == 0 && m.before.of(i) == 0
 }
 
@@ -82,15 +88,15 @@ func (m *membership) holdsNot(key string) bool {
 func (m *membership) take(i uint32) *nameSub {
 	s := m.subs
 	sub, entry := s.newSub(), m.entry(i)
-	if m.sentUpTo == 0 {
+	if m.sentUpTo.Seq == 0 {
 		if _, withheld := s.Topics.WatchInGroup(entry.Key(), sub.watch()); withheld != nil {
 			sub.makeRare().withheld = withheld
 		}
 	} else {
 		s.Topics.WatchEntry(entry, sub.watch())
 	}
-	_ = s.Host.Enter(entry.Key())                     // which the client uses already
-	_, mark, changed := m.group.SentAt(i, m.sentUpTo) // now that it is watched
+	_ = s.Host.Enter(entry.Key())                              // which the client uses already
+	_, mark, changed := m.group.SentAt(i, m.sentUpTo, m.OnNew) // now that it is watched
 	if before := m.before.take(i); mark == 0 && before != 0 {
 		mark, changed = before, true
 	}
@@ -140,8 +146,12 @@ func (s *subscriptions) leaveGroup() {
 func (m *membership) leave() {
 	m.subs.named.shared = nil
 	m.subs.owed.AddAll(m.owed())
-	first := m.entry(0)
-	m.subs.Topics.Exclude(first)
+	first := m.first()
+	if s := m.subs; m.OnNew && s.sides != nil && s.sides.leftSide == nil {
+		s.sides.leftSide = first // the cache may be held, and all names be watched on the new side
+	} else {
+		s.Topics.Exclude(first)
+	}
 	m.subs.Host.Leave(first.Key())
 	m.group.Leave(&m.Member)
 }

@@ -135,7 +135,7 @@ func leadsTo(key, watched cache.Key) bool {
 
 // stays says that the list of a group means the same as before to the client, and that it may have all of it.
 func (m *membership) stays() bool {
-	list, was := m.group.List(), m.entry(0).Key()
+	list, was := m.group.List(), m.first().Key()
 	first, err := m.subs.lookUp(refByName(list.All()[0]))
 	return err == nil && first == was && list.Means(first, m.subs)
 }

@@ -54,39 +54,56 @@ type groupMembers interface {
 	// watches by itself.
 	Enter(*Member) (bytes int, individual []uint32)
 	Leave(*Member)
+	// ShowNew has a client be on the new side of a rollout, of which some names differ, or all. It
+	// returns an entry of that side. It returns nil if none of the group's names differs: then the client
+	// stays where it is. owed are the changes that count the client, of those after a number, which it gets
+	// on the new side. The cache is not held.
+	ShowNew(m *Member, after uint64, names []string, all bool) (e *cache.Entry, owed *propagation.List)
+	// ShowAccepted has a client be on the accepted side again. The cache is not held.
+	ShowAccepted(m *Member, after uint64) (owed *propagation.List)
 	// Resume notes that a client has come which may hold the names from an earlier stream.
 	Resume(*cache.Reader)
 }
 
 type groupChanges interface {
-	// Newest is the number of the newest change. It does not change while the cache is held.
-	Newest() uint64
-	// NewsSince returns what is new to a client that was sent everything up to a change: 0 is
-	// nothing. It may be kept for as long as the cache is held.
-	NewsSince(seq uint64) *News
-	// ChangesSince returns the changes that are measured and came after that one.
-	ChangesSince(seq uint64) *propagation.List
-	// SentAt returns a name's entry, and what a client holds of the name that was sent everything
-	// up to a change: the mark of its resource, 0 for none. changed says that there was
-	// something since.
-	SentAt(i uint32, seq uint64) (e *cache.Entry, mark uint64, changed bool)
-	// ChangedAt is the number of a name's last change.
-	ChangedAt(i uint32) uint64
+	// Newest is where a client is that was sent everything there is on a side. It does not change while the
+	// cache is held, but on the new side when more names are watched there.
+	Newest(onNew bool) Position
+	// NewsSince returns what is new to a client of a side that was sent everything up to a position. It
+	// may be kept for as long as the cache is held.
+	NewsSince(at Position, onNew bool) *News
+	// SentAt returns a name's entry on a side, and what a client holds of the name that was sent
+	// everything up to a position: the mark of its resource, 0 for none. changed says that the side may
+	// have something else.
+	SentAt(i uint32, at Position, onNew bool) (e *cache.Entry, mark uint64, changed bool)
+	// ChangedAt is the number of a name's last change on a side.
+	ChangedAt(i uint32, onNew bool) uint64
+	// ChangesSince returns the changes of a side that are measured and came after that one.
+	ChangesSince(seq uint64, onNew bool) *propagation.List
 }
 
-// groupTotals is what is known of all names but some together. The cache is held.
+// groupTotals is what is known of all names but some together, as a client holds them that was sent
+// everything up to a position. The cache is held.
 type groupTotals interface {
 	// Held is how many have resources, and the sum of their digests.
-	Held(but NameBits) (n int, sum uint64)
+	Held(at Position, but NameBits) (n int, sum uint64)
 	// Origin is the version of the origin that they all have, nil if they have not one.
-	Origin(but NameBits) *cache.OriginVersion
+	Origin(at Position, but NameBits) *cache.OriginVersion
+}
+
+// Position says up to which of a group's changes a client was sent everything. The zero value is a client
+// that was sent nothing.
+type Position struct {
+	Seq uint64
+	New bool // on the new side of a rollout
 }
 
 // Member is a client in a group.
 type Member struct {
 	Host  Host
-	Index int // for the group
-	// Since is the number of the newest change when the client came. The group sets it.
+	Index int32 // for the group
+	OnNew bool  // it is on the new side of a rollout; for the group
+	// Since is the number of the newest change when the client came to the side. The group sets it.
 	Since uint64
 }
 
@@ -106,7 +123,7 @@ func (b *NameBits) set(i uint32, of int) {
 // News is what is new to a client that was sent everything up to a change.
 type News struct {
 	Bytes    mem.SliceBuffer // of all, if they are in one piece
-	From, To uint64
+	From, To Position
 	Odd      []uint32
 	Names    []uint32
 	States   []*cache.State // of names

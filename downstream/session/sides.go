@@ -12,14 +12,12 @@ import (
 // ShowNew has the subscriptions in an accepted scope watch what is new there: those of some names, which
 // differ, or of all. On both sides all other topics are the same. The cache must not be held.
 func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
-	if m := s.named.shared; m != nil && on(m.entry(0).Key(), scope, false) {
-		if all {
-			s.leaveGroup()
-		}
-		for _, name := range names {
-			if i, ok := s.named.shared.find(name); ok {
-				s.named.shared.take(i)
-			}
+	if m := s.named.shared; m != nil && on(m.first().Key(), scope, false) {
+		e, owed := m.group.ShowNew(&m.Member, m.sentUpTo.Seq, names, all)
+		if s.owed.AddAll(owed); e != nil {
+			s.excludeNew()
+			s.sides = &includedSides{newSide: e}
+			s.Topics.Include(e)
 		}
 	}
 	// A topic that is derived differs if another one does.
@@ -41,8 +39,11 @@ func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
 // ShowAccepted has the subscriptions in an accepted scope watch what is accepted. The cache must not be
 // held.
 func (s *subscriptions) ShowAccepted(scope cache.Scope) {
-	if m := s.named.shared; m != nil && on(m.entry(0).Key(), scope, true) {
-		s.leaveGroup()
+	if m := s.named.shared; m != nil && m.OnNew && on(m.first().Key(), scope, false) {
+		s.owed.AddAll(m.group.ShowAccepted(&m.Member, m.sentUpTo.Seq))
+	}
+	if s.sides != nil && on(s.sides.newSide.Key(), scope, true) {
+		s.excludeNew()
 	}
 	for sub := range s.named.own() {
 		if e := sub.entry(); e != nil && on(e.Key(), scope, true) {
@@ -54,6 +55,19 @@ func (s *subscriptions) ShowAccepted(scope cache.Scope) {
 			set.show(false)
 		}
 	}
+}
+
+// excludeNew notes that no group watches anything on the new side for the client. The cache must not be held.
+func (s *subscriptions) excludeNew() {
+	if s.sides == nil {
+		return
+	}
+	for _, e := range [...]*cache.Entry{s.sides.newSide, s.sides.leftSide} {
+		if e != nil {
+			s.Topics.Exclude(e)
+		}
+	}
+	s.sides = nil
 }
 
 // ShowNew implements the stream's typeSession.

@@ -84,7 +84,7 @@ func (s *SotW) ofGroup() string {
 	}
 	var origin *cache.OriginVersion
 	if held > 0 {
-		if origin = m.group.Origin(m.taken); origin == nil {
+		if origin = m.group.Origin(m.sentUpTo, m.taken); origin == nil {
 			return ""
 		}
 	}

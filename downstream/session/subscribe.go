@@ -140,6 +140,7 @@ func (s *subscriptions) Close() {
 	if m := s.named.shared; m != nil {
 		m.leave()
 	}
+	s.excludeNew()
 	for sub := range s.named.own() {
 		s.end(sub)
 	}
@@ -270,7 +271,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames
 		return false
 	}
 	s.named.shared = m
-	s.Topics.Include(m.entry(0))
+	s.Topics.Include(m.first())
 	for _, i := range individual {
 		if m.has(i) {
 			m.take(i)

@@ -52,6 +52,8 @@ type subscriptions struct {
 	// newest is the number of the newest response, settled that of the newest one that the client has
 	// answered.
 	newest, settled number
+	// sides is nil as long as no group watches something on the new side of a rollout for the client.
+	sides *includedSides
 	// trouble is nil as long as nothing was ever refused or lost, as with most clients.
 	trouble *trouble
 }
@@ -206,6 +208,10 @@ type trouble struct {
 	moved []*nameSub
 }
 
+// includedSides are what the client reads of a rollout's sides and others watch for it. newSide is an entry of the
+// new side. leftSide is one of the accepted side, of a group that the client has left while it was on the new one.
+type includedSides struct{ newSide, leftSide *cache.Entry }
+
 // nameTable has one client's subscriptions to names by their keys. The keys are in
 // the subscriptions, mostly the very strings of the cache.
 type nameTable struct {
@@ -222,8 +228,8 @@ type membership struct {
 	Member
 	subs  *subscriptions
 	group WatchGroup
-	// sentUpTo: the client was sent everything up to that change. 0 is nothing.
-	sentUpTo uint64
+	// sentUpTo: the client was sent everything up to there.
+	sentUpTo Position
 	taken    NameBits
 	nTaken   uint32
 	// mayHold: the client may hold any of them from an earlier stream.

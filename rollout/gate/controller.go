@@ -157,7 +157,7 @@ func (c *Controller) Tells(scope cache.Scope, t Teller) {
 	if g == nil {
 		return
 	}
-	g.inbox.Put(event{kind: teller, tell: t})
+	g.inbox.Put(event{kind: teller, detail: &detail{tell: t}})
 }
 
 // Closed notes that the source of a scope was closed. If the next one has no rollouts, or of other types,
@@ -172,7 +172,7 @@ func (c *Controller) Closed(scope cache.Scope) {
 	g.sourceClosed(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.inbox.Put(event{kind: teller})
+	g.inbox.Put(event{kind: teller, detail: &detail{}})
 	g.sources--
 	c.endIfGone(g)
 	c.release(g)
@@ -213,7 +213,7 @@ func (c *Controller) Start(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.use(k.Scope.Accepted()); g != nil {
-		g.inbox.Put(event{kind: started, topic: k})
+		g.inbox.Put(event{kind: started, detail: &detail{topic: k}})
 	}
 }
 
@@ -222,7 +222,7 @@ func (c *Controller) Stop(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.gates[k.Scope.Accepted()]; g != nil {
-		g.inbox.Put(event{kind: stopped, topic: k})
+		g.inbox.Put(event{kind: stopped, detail: &detail{topic: k}})
 	}
 }
 
@@ -231,7 +231,7 @@ func (c *Controller) AcceptedStopped(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.gates[k.Scope]; g != nil {
-		g.inbox.Put(event{kind: acceptedStopped, topic: k})
+		g.inbox.Put(event{kind: acceptedStopped, detail: &detail{topic: k}})
 	}
 }
 

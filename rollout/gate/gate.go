@@ -62,6 +62,9 @@ type gate struct {
 	// typed are settings with the types that are rolled out of what the source gives. They change with mu held.
 	typed atomic.Pointer[Options]
 
+	// taken are the events that the goroutine of the gate has processed last, for their room.
+	taken []event
+
 	mu      sync.Mutex
 	machine *rollout.Machine
 	pending pending

@@ -56,6 +56,8 @@ type Member struct {
 	// moves counts how often the stream has moved, and filled how often the new topics that it watches
 	// were filled after that.
 	moves, filled atomic.Uint64
+	// waits: the stream has found that it is not filled, and is to be woken when it is.
+	waits atomic.Bool
 
 	// Of the goroutine of the gate.
 	hasSettled bool
@@ -101,10 +103,17 @@ type event struct {
 	// showing is the one that the event belongs to.
 	showing uint64
 	move    uint64 // of moved: its number
-	words   string
-	hashes  []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
-	topic   topicKey
-	tell    Teller
+	// detail is what most events do not have, nil if this one does not have it. There is an event or more for
+	// each client and change.
+	detail *detail
+}
+
+// detail is what some events have.
+type detail struct {
+	words  string
+	hashes []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
+	topic  topicKey
+	tell   Teller
 }
 
 // RollsOut reports whether changes of a type are rolled out.
@@ -130,14 +139,21 @@ func (m *Member) Differing(typeURL string) (names []string, all bool) {
 // IsNew reports whether a resource is rolled out, and not accepted.
 func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.index.has(r.Hash()) }
 
-// Moved reports that the stream has moved subscriptions to the new side. When everything there is filled, it
-// is woken, and Filled returns true.
+// Moved reports that the stream has moved subscriptions to the new side. When everything there is filled,
+// Filled returns true.
 func (m *Member) Moved(showing uint64) {
 	m.note(event{kind: moved, showing: showing, move: m.moves.Add(1)})
 }
 
-// Filled reports whether all that the stream watched when it moved last has been filled.
-func (m *Member) Filled() bool { return m.filled.Load() == m.moves.Load() }
+// Filled reports whether all that the stream watched when it moved last has been filled. If not, the stream is
+// woken when it has.
+func (m *Member) Filled() bool {
+	if m.filled.Load() == m.moves.Load() {
+		return true
+	}
+	m.waits.Store(true)
+	return m.filled.Load() == m.moves.Load() // it may have been filled before waits was set
+}
 
 // Settled reports that the stream has taken what it was sent first.
 func (m *Member) Settled() { m.note(event{kind: settled}) }
@@ -157,7 +173,7 @@ func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: show
 // Rejected reports that the client has rejected a response. hashes are those of what was new in it,
 // nil if that is not known.
 func (m *Member) Rejected(showing uint64, words string, hashes []uint64) {
-	m.note(event{kind: rejected, showing: showing, words: words, hashes: hashes})
+	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, hashes: hashes}})
 }
 
 func (m *Member) note(e event) {

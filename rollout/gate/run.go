@@ -36,7 +36,8 @@ func (g *gate) run() {
 func (g *gate) step() (next time.Duration, after []func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range g.inbox.Take() {
+	g.taken = g.inbox.TakeAgain(g.taken)
+	for _, e := range g.taken {
 		after = g.process(e, after)
 	}
 	if g.asks {
@@ -76,20 +77,22 @@ func (g *gate) process(e event, after []func()) []func() {
 	case untouched, acked:
 		g.answered(e.member, e.kind)
 	case rejected:
-		m.Rejected(now, e.member.slot.id, e.words)
-		g.noteRejected(e.hashes)
+		m.Rejected(now, e.member.slot.id, e.detail.words)
+		g.noteRejected(e.detail.hashes)
 	case moved:
 		e.member.answer = noAnswer
 		e.member.filled.Store(e.move)
-		after = append(after, e.member.client.Wake)
+		if e.member.waits.Swap(false) {
+			after = append(after, e.member.client.Wake)
+		}
 	case started:
-		g.fill(e.topic)
+		g.fill(e.detail.topic)
 	case stopped:
-		g.empty(e.topic)
+		g.empty(e.detail.topic)
 	case acceptedStopped:
-		g.topicEnded(e.topic)
+		g.topicEnded(e.detail.topic)
 	case teller:
-		g.tell = e.tell
+		g.tell = e.detail.tell
 	case ended:
 		g.wakeAll()
 	case recohort:
