@@ -191,7 +191,7 @@ func printExplanation(out io.Writer, e *relay.Explanation) {
 func newDiffCommand() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
-		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]",
+		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]", //nolint:dupword // it compares two
 		Short: "Show what two clients of a running relay hold differently",
 		Long: `Show what two connected clients of a running relay hold differently: resources that only one has, that
 differ in content, or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
