@@ -203,7 +203,7 @@ func TestLoadsAreSentOnTheNextStream(t *testing.T) {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // the relay ends the stream
 			}
 			if r.GetNode() != nil {
 				t.Error("the Node comes again")
@@ -234,7 +234,7 @@ func TestTheLastLoadIsSentAtTheEnd(t *testing.T) {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // the relay ends the stream
 			}
 			for _, st := range r.GetClusterStats() {
 				sum.Add(st.GetTotalDroppedRequests())
@@ -263,7 +263,7 @@ func TestLoadsMoveToAnotherServer(t *testing.T) {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // the relay ends the stream
 			}
 			to := &next
 			if n == 1 {
