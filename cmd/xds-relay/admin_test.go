@@ -43,8 +43,11 @@ func startOperator(t *testing.T, admin string) (address string) {
 	t.Cleanup(func() { cancel(); <-ended })
 	for log := bufio.NewScanner(reader); log.Scan(); {
 		if m := regexp.MustCompile(`msg="serving the operator" address=(\S+)`).FindStringSubmatch(log.Text()); m != nil {
+			address = m[1]
+		}
+		if address != "" && strings.Contains(log.Text(), "msg=ready ") {
 			go func() { _, _ = io.Copy(io.Discard, reader) }()
-			return m[1]
+			return address
 		}
 	}
 	t.Fatal("the relay does not serve the operator")

@@ -162,10 +162,10 @@ func describeListenerChange(l relay.ListenerChange) string {
 	case relay.ChangeRemoved:
 		return fmt.Sprintf("removed; its %d streams end", l.Streams)
 	}
-	keys := strings.Join(l.Keys, ", ")
 	if len(l.Keys) == 0 {
-		keys = "its share of the connections"
+		return fmt.Sprintf("opened again, as its socket had failed; its %d streams stay", l.Streams)
 	}
+	keys := strings.Join(l.Keys, ", ")
 	if l.NewConnections {
 		return fmt.Sprintf("%s changed; for new connections, which clients are asked to make (GOAWAY); its %d streams stay", keys, l.Streams)
 	}

@@ -102,7 +102,6 @@ names: 3 subscriptions; of them 0 move, 0 are denied, 0 are not served any more,
 		strings.NewReplacer("id: one", "id: two", "[{authority: a}]", "[{authority: b, partition: node.cluster}]", "listeners:", "listeners:\n  - {address: 'localhost:0'}").Replace(againstConfig),
 		`configuration: X runs, the file is X
 listener localhost:0: new
-listener X: its share of the connections changed; for new connections, which clients are asked to make (GOAWAY); its 1 streams stay
 authority a: its own keys stay; its streams to control planes are opened anew, or its directory
 authority b: its own keys stay; its streams to control planes are opened anew, or its directory
 other keys that change: node, old_style_names
