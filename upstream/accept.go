@@ -256,6 +256,9 @@ func (e *resourceError) clip() *cache.Error {
 	return &err
 }
 
+// omittedPrefix begins the last line of a NACK that has no room for all.
+const omittedPrefix = "and "
+
 // reasons collects the lines of a NACK.
 type reasons struct {
 	b       strings.Builder
@@ -287,7 +290,7 @@ func (r *reasons) add(index int, name string, reason error) {
 
 func (r *reasons) String() string {
 	if r.omitted > 0 {
-		fmt.Fprintf(&r.b, "\nand %d more", r.omitted)
+		fmt.Fprintf(&r.b, "\n%s%d more", omittedPrefix, r.omitted)
 	}
 	return r.b.String()
 }

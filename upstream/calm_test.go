@@ -18,6 +18,9 @@ func TestARepeatedNACKWaitsLongerAndLonger(t *testing.T) {
 		{"the same again and again", []string{"1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad", "1 bad"},
 			[]time.Duration{0, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}},
 		{"another reason", []string{"1 bad", "1 worse", "1 worse"}, []time.Duration{0, 0, 10 * ms}},
+		{"in another order", []string{"1resources[0] \"a\" is bad\nresources[3] \"b\" is bad", "1resources[1] \"b\" is bad\nresources[7] \"a\" is bad"}, []time.Duration{0, 10 * ms}},
+		{"another resource", []string{"1resources[0] \"a\" is bad", "1resources[0] \"b\" is bad"}, []time.Duration{0, 0}},
+		{"more than there is room for", []string{"1resources[0] \"a\" is bad\nand 9 more", "1resources[0] \"b\" is bad\nand 8 more"}, []time.Duration{0, 10 * ms}},
 		{"good in between", []string{"1 bad", "1 bad", "1 bad", "2", "1 bad", "1 bad"}, []time.Duration{0, 10 * ms, 20 * ms, 0, 0, 10 * ms}},
 		{"sent before the NACK was", []string{"1 bad", "1 bad", "+1 bad"}, []time.Duration{0, 10 * ms, 0}},
 	} {
