@@ -155,6 +155,13 @@ func (s *rolledOut) await(want string, args ...string) (stdout string) {
 	return stdout
 }
 
+// awaitHeld waits until the change has come, and the rollout holds it.
+func (s *rolledOut) awaitHeld() {
+	s.t.Helper()
+	s.await("files: held", "status")
+	s.await(`changed cluster "cart"`, "status", "--authority", "files")
+}
+
 // awaitLine waits until the log has so many lines about something.
 func (s *rolledOut) awaitLine(want string, n int) {
 	s.t.Helper()
@@ -195,7 +202,7 @@ func TestOperatorsActOnRollouts(t *testing.T) {
 		t.Errorf("approve of nothing: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	s.write("second")
-	s.await(`changed cluster "cart"`, "status", "--authority", "files")
+	s.awaitHeld()
 	var all []relay.RolloutStatus
 	if err := json.Unmarshal([]byte(s.await("[", "status", "-o", "json")), &all); err != nil || len(all) != 1 || all[0].Phase != "held" || !all[0].Frozen || all[0].Total != 1 {
 		t.Errorf("status: %+v (%v)", all, err)
@@ -280,7 +287,7 @@ func TestRolloutCommandsThatFail(t *testing.T) {
 func TestRolloutPage(t *testing.T) {
 	s := startRollouts(t, "{address: '127.0.0.1:0'}")
 	s.write("second")
-	s.await(`changed cluster "cart"`, "status")
+	s.awaitHeld()
 	at := "http://" + s.admin
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	do := func(method, path string, header http.Header) (*http.Response, string) {
