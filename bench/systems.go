@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -87,16 +89,11 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	if err != nil {
 		return nil, err
 	}
-	free, err := freeAddresses(2)
-	if err != nil {
-		return nil, err
-	}
-	address, operator := free[0], free[1]
 	dir, err := os.MkdirTemp("", "xds-relay-bench")
 	if err != nil {
 		return nil, err
 	}
-	admin := fmt.Sprintf("admin: {address: %q}\n", operator)
+	admin := fmt.Sprintf("admin: {address: %q}\n", anyPort)
 	if spec.Unseen {
 		admin = ""
 	}
@@ -108,10 +105,10 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 		authorities += more
 	}
 	config := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, address, spec.protocol()+spec.relayTLS()+admission(binary, spec), admin, address, authorities), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, relayConfig, anyPort, spec.protocol()+spec.relayTLS()+admission(binary, spec), admin, filepath.Base(dir), authorities), 0o600); err != nil {
 		return nil, err
 	}
-	c := &child{name: systemRelay, address: address, operator: operator, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
+	c := &child{name: systemRelay, cmd: exec.Command(binary, "serve", "--config", config), files: []string{dir}}
 	c.cmd.Env = slices.Concat(os.Environ(), env, spec.Env)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -128,30 +125,49 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 		_ = c.cmd.Wait() // its log has the reason
 		close(ended)
 	}()
-	if err := c.serves(10 * time.Second); err != nil {
-		text, _ := os.ReadFile(filepath.Join(dir, "log"))
+	if err := c.serves(log.Name(), !spec.Unseen, 10*time.Second); err != nil {
+		text, _ := os.ReadFile(log.Name())
 		c.stop()
 		return nil, fmt.Errorf("%w; its last words:\n%s", err, lastLines(string(text), 8))
 	}
 	return c, nil
 }
 
-// serves waits until a relay accepts connections.
-func (c *child) serves(patience time.Duration) error {
+// anyPort is an address of which the system chooses the port.
+const anyPort = "127.0.0.1:0"
+
+var (
+	servesClients  = regexp.MustCompile(`msg="serving clients" address=(\S+)`)
+	servesOperator = regexp.MustCompile(`msg="serving the operator" address=(\S+)`)
+)
+
+// serves waits until a relay's log says on which addresses it serves.
+func (c *child) serves(log string, operator bool, patience time.Duration) error {
 	deadline := time.After(patience)
 	for {
-		conn, err := net.Dial("tcp", c.address)
-		if err == nil {
-			return conn.Close()
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		c.address, c.operator = found(servesClients, text), found(servesOperator, text)
+		if c.address != "" && (c.operator != "" || !operator) {
+			return nil
 		}
 		select {
 		case <-c.ended:
 			return fmt.Errorf("the relay ends as it starts (%s)", strings.Join(c.cmd.Args[1:], " "))
 		case <-deadline:
-			return fmt.Errorf("the relay does not serve: %w", err)
+			return errors.New("the relay does not serve")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+func found(address *regexp.Regexp, in []byte) string {
+	if m := address.FindSubmatch(in); m != nil {
+		return string(m[1])
+	}
+	return ""
 }
 
 func lastLines(text string, n int) string {
