@@ -5,6 +5,7 @@ package relay
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -441,10 +442,10 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn) (discoveryv3.Aggregat
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"c"}}); err != nil {
+	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: []string{"c"}}); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	_, err = s.Recv()
+	_, err = s.Recv() // which has the status, too, if the stream ended before the request was sent
 	return s, err
 }
 
