@@ -40,7 +40,7 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // the relay ends the stream
 		}
 		l.mu.Lock()
 		for _, st := range r.GetClusterStats() {
