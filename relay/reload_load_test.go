@@ -252,8 +252,10 @@ func (w *loadWorld) check(l *loadClient, now *loadConfig, passed []*loadConfig, 
 			}
 		}
 	}
-	for _, name := range removed[l.seen:] {
-		always := !l.denied[name] && !slices.ContainsFunc(passed, func(c *loadConfig) bool {
+	for i, name := range removed[l.seen:] {
+		// That the client has a name again by the newest configuration does not say that it was given it since it
+		// was denied it: it may have kept what it had, with the same label, and the relay be about to look.
+		always := !l.denied[name] && !l.isExcused(l.seen+i) && !slices.ContainsFunc(passed, func(c *loadConfig) bool {
 			has, keeps := w.expects(c, l)
 			_, there := has[name]
 			// A SotW response of clusters has all that there is: there an error takes the resource away.

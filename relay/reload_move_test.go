@@ -70,3 +70,38 @@ func TestAClientMovesToAnAuthorityThatGetsOtherServers(t *testing.T) {
 	}
 	r.mustBeOpen("clients that have moved")
 }
+
+// A name that a client was denied is allowed again, and means a topic without an answer. The client may have dropped
+// it, so that the relay does not wait for it: a state of the rest comes without it, which takes it from a client that
+// has kept it in spite of the error. So what such a client holds does not say that it has the newest configuration.
+func TestAStateDoesNotWaitForANameThatWasDenied(t *testing.T) {
+	t.Parallel()
+	const config = `
+listeners: [{address: "%s"}]
+authorities:
+- {name: a, servers: [{address: "%s"}]}
+- {name: b, servers: [{address: "%s"}]}
+old_style_names: [{authority: b, partition: '"%s"'}]
+rights:
+- {when: 'name == "m2"', allow: '%t'}
+- {allow: 'true'}
+`
+	now, next := startLabelledPlane(t, "now", "m1", "m2"), startLabelledPlane(t, "next", "m1", "m2")
+	silent := startLabelledPlane(t, "now", "m1", "m2")
+	silent.answers = make(chan struct{})
+	r := &reloadTest{T: t, listen: freeAddress(t)}
+	r.relay, _ = runRelay(t, fmt.Sprintf(config, r.listen, now.address, now.address, "one", true), slog.New(slog.DiscardHandler))
+	x := "xdstp://a/envoy.config.cluster.v3.Cluster/x"
+	kept := hold(t, connectTo(t, r.listen), true, &corev3.Node{Id: "kept"}, "m2", x)
+	kept.awaitHas(t, "before", map[string]string{"m2": "now", x: "now"})
+	r.mustReload(config, r.listen, now.address, now.address, "one", false)
+	kept.await(t, "an error", func() bool { return kept.errors["m2"] != "" })
+	kept.awaitHas(t, "with the error", map[string]string{"m2": "now", x: "now"})
+	r.mustReload(config, r.listen, next.address, silent.address, "two", true)
+	kept.awaitHas(t, "while there is no answer for the name", map[string]string{x: "next"})
+	if _, _, removed, _ := kept.state(); len(removed) != 1 || !kept.isExcused(0) {
+		t.Errorf("removed %v; want m2, which the client was denied", removed)
+	}
+	close(silent.answers)
+	kept.awaitHas(t, "after the answer", map[string]string{"m2": "now", x: "next"})
+}

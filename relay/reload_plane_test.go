@@ -141,6 +141,8 @@ type holder struct {
 	has     map[string]string // the label by name
 	errors  map[string]string // by name
 	removed []string          // everything that was removed, in order
+	excused []bool            // for each of these: the client was denied it, and not given it since
+	denied  map[string]bool   // what it was denied, and not given since
 	ended   error
 }
 
@@ -148,7 +150,7 @@ type holder struct {
 func hold(t *testing.T, conn *grpc.ClientConn, sotw bool, node *corev3.Node, names ...string) *holder {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &holder{sotw: sotw, names: names, end: cancel, changed: make(chan struct{}), has: map[string]string{}, errors: map[string]string{}}
+	h := &holder{sotw: sotw, names: names, end: cancel, changed: make(chan struct{}), has: map[string]string{}, errors: map[string]string{}, denied: map[string]bool{}}
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	done := make(chan struct{})
 	if sotw {
@@ -193,9 +195,28 @@ func labelOf(a *anypb.Any) (name, label string) {
 
 func (h *holder) remove(name string) {
 	if _, had := h.has[name]; had {
-		h.removed = append(h.removed, name)
+		h.removed, h.excused = append(h.removed, name), append(h.excused, h.denied[name])
 	}
 	delete(h.has, name)
+}
+
+// noteError notes an error of a name, and returns the name.
+func (h *holder) noteError(e *discoveryv3.ResourceError) (name string) {
+	name = e.GetResourceName().GetName()
+	code := codes.Code(e.GetErrorDetail().GetCode())
+	h.errors[name] = code.String()
+	if code == codes.PermissionDenied {
+		h.denied[name] = true
+	}
+	return name
+}
+
+// isExcused reports whether the client had been denied what was removed, and had not been given it since. Who is denied
+// something may drop it, so that to the relay the client has nothing of it from then on. at is the place in removed.
+func (h *holder) isExcused(at int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.excused[at]
 }
 
 func (h *holder) followDelta(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) {
@@ -209,13 +230,14 @@ func (h *holder) followDelta(stream discoveryv3.AggregatedDiscoveryService_Delta
 			for _, r := range resp.GetResources() {
 				_, h.has[r.GetName()] = labelOf(r.GetResource())
 				delete(h.errors, r.GetName())
+				delete(h.denied, r.GetName())
 			}
 			for _, name := range resp.GetRemovedResources() {
 				h.remove(name)
 				delete(h.errors, name)
 			}
 			for _, e := range resp.GetResourceErrors() {
-				h.errors[e.GetResourceName().GetName()] = codes.Code(e.GetErrorDetail().GetCode()).String()
+				h.noteError(e)
 			}
 		})
 		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}) // Recv says why
@@ -234,11 +256,11 @@ func (h *holder) followSotW(stream discoveryv3.AggregatedDiscoveryService_Stream
 			for _, a := range resp.GetResources() {
 				name, label := labelOf(a)
 				now[name] = label
+				delete(h.denied, name)
 			}
 			clear(h.errors)
 			for _, e := range resp.GetResourceErrors() {
-				name := e.GetResourceName().GetName()
-				h.errors[name] = codes.Code(e.GetErrorDetail().GetCode()).String()
+				name := h.noteError(e)
 				if label, had := h.has[name]; had && h.errors[name] != codes.NotFound.String() {
 					now[name] = label // an error takes nothing away
 				}
