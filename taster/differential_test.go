@@ -15,9 +15,6 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -99,26 +96,7 @@ func isAllowed(all []allowed, c changed, nack string) bool {
 const batch = 100
 
 func TestGRPCRejectsTheSameOfRandomChanges(t *testing.T) {
-	p := newPlane(t)
-	resolver, err := xds.NewXDSResolverWithConfigForTesting(p.bootstrap(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("xds:///"+clientName, grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	conn.Connect()
-	c := p.converse(t)
-	listener := apiListener(pack(goodHCM()))
-	c.subscribed(xdstype.ListenerV3)
-	c.send(listener)
-	c.subscribed(xdstype.RouteV3)
-	c.send(goodRoutes())
-	c.subscribed(xdstype.ClusterV3)
-	c.send(goodCluster())
-	c.subscribed(xdstype.EndpointsV3)
+	c, listener := startGRPC(t)
 	// Endpoints first: without a cluster that is good, the client requests none.
 	for i, good := range []proto.Message{endpoints(), goodCluster(), goodRoutes(), listener} {
 		d := &differential{conversation: c, good: good, mutator: mutator{rand.New(rand.NewPCG(*seed, uint64(i)))}}

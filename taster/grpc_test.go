@@ -178,7 +178,10 @@ func (c *conversation) judge(good proto.Message, all []example) {
 	}
 }
 
-func TestGRPCRejectsTheSame(t *testing.T) {
+// startGRPC starts gRPC with a control plane that has sent it a good listener, route and cluster, and of which it
+// has requested endpoints. It returns what they say to each other, and the listener.
+func startGRPC(t *testing.T) (*conversation, proto.Message) {
+	t.Helper()
 	p := newPlane(t)
 	resolver, err := xds.NewXDSResolverWithConfigForTesting(p.bootstrap(t))
 	if err != nil {
@@ -188,18 +191,22 @@ func TestGRPCRejectsTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
+	t.Cleanup(func() { _ = conn.Close() })
 	conn.Connect()
 	c := p.converse(t)
-
-	good := apiListener(pack(goodHCM()))
+	listener := apiListener(pack(goodHCM()))
 	c.subscribed(xdstype.ListenerV3)
-	c.send(good)
+	c.send(listener)
 	c.subscribed(xdstype.RouteV3)
 	c.send(goodRoutes())
 	c.subscribed(xdstype.ClusterV3)
 	c.send(goodCluster())
 	c.subscribed(xdstype.EndpointsV3)
+	return c, listener
+}
+
+func TestGRPCRejectsTheSame(t *testing.T) {
+	c, good := startGRPC(t)
 	c.judge(endpoints(), endpointsExamples)
 	c.judge(goodCluster(), clusterExamples)
 	c.judge(goodRoutes(), routesExamples)
