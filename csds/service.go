@@ -30,7 +30,7 @@ type Viewer interface {
 const (
 	// chunkBytes is the size at which an answer is split into responses. A resource is never split.
 	chunkBytes = 1 << 20
-	// mostUnary is the most that a unary answer has. gRPC clients take 4 MiB, unless they are told otherwise.
+	// mostUnary is the most that a unary answer has. gRPC clients take 4 MiB by default.
 	mostUnary = 4<<20 - 16<<10
 	// mostCalls is how many answers are made at once. They take memory and CPU.
 	mostCalls = 4
